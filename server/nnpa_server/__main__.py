@@ -176,6 +176,12 @@ _COUNT = {"type": click.IntRange(1)}
     callback=_parsed(parse_metrics),
 )
 @click.option(
+    "--telemetry",
+    is_flag=True,
+    help="Send a trace of every call by OpenTelemetry, whose environment says where to "
+    "(OTEL_EXPORTER_OTLP_ENDPOINT); takes the extra otel.",
+)
+@click.option(
     "--plain",
     default="",
     help="Take shortcuts away, all or these: the same answers, slower.",

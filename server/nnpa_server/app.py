@@ -29,6 +29,7 @@ from nnpa_server.accelerator import (
     add_to,
     conversation_of,
 )
+from nnpa_server.accelerator.describe import SERVER_VERSION
 from nnpa_server.config import Config, is_local
 from nnpa_server.errors import CallRefused
 from nnpa_server.instruction import InstructionService
@@ -49,6 +50,7 @@ from nnpa_server.sandbox.confinement import NotConfined
 from nnpa_server.sessions.cancellation import Metadata
 from nnpa_server.sessions.metrics import Metrics
 from nnpa_server.sessions.shared_objects import ObjectAccess
+from nnpa_server.sessions.spans import Spans, TelemetryMissing
 from nnpa_server.sessions.store import Store
 from nnpa_server.sessions.tokens import Tokens, TokensInvalid
 from nnpa_server.tuning import process, warmup
@@ -71,7 +73,8 @@ class Server:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.metrics = Metrics() if config.metrics else None
+        self.spans = Spans(SERVER_VERSION) if config.telemetry else None
+        self.metrics = Metrics(self.spans) if config.metrics or config.telemetry else None
         self.store = Store(
             config.limits, config.max_session_calls, process.give_back, self.metrics, config.quota
         )
@@ -90,6 +93,7 @@ class Server:
             ),
             PublicCalls(config.message_timeout, process.give_back),
             self.newcomers.let_in,
+            self.spans,
         )
         self.health = health.HealthServicer(experimental_non_blocking=False)
         self._health_server: grpc.Server | None = None
@@ -230,7 +234,7 @@ class Server:
     def _expose(self) -> None:
         """Open the endpoint of the metrics; over TLS where others can reach it."""
         address = self.config.metrics
-        if self.metrics is None:
+        if self.metrics is None or not address:
             return
         from nnpa_server.rpc.prometheus import Collector, expose  # needed for this flag only
 
@@ -339,6 +343,8 @@ class Server:
         if self.exposition is not None:
             self.exposition.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
+        if self.spans is not None:
+            self.spans.close()
         return finished
 
 
@@ -366,7 +372,7 @@ def serve(config: Config) -> int:
             services = server.models.get, server.mli.get
             warmup.start(ended, server.interceptor.last_busy, services)
         addresses = server.start()
-    except (CannotListen, NotConfined, StateInvalid, TokensInvalid) as error:
+    except (CannotListen, NotConfined, StateInvalid, TelemetryMissing, TokensInvalid) as error:
         print(f"nnpa-server: {error}", file=sys.stderr)
         return 1
     if server.metrics is not None or config.json_log or core_log.may_block():

@@ -98,6 +98,7 @@ class Config:
     allow_faults: bool = False
     tokens: Path | None = None
     metrics: str = ""
+    telemetry: bool = False
     json_log: bool = False
     access_log: bool = False
     slow: float = 1.0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Row metrics: what counting costs a list of small operations, and a small call."""
+"""Rows metrics and telemetry: what counting, and spans, cost a list of small operations, a call."""
 
 import atexit
 
@@ -33,3 +33,10 @@ def counting() -> list[Figure]:
     """Target 1.1: counting takes less than a tenth of the smallest operations."""
     on, off = _calls("counting", "--metrics", "127.0.0.1:0"), _calls("silent")
     return [Figure(what, ratio(on[what], off[what], 41), 1.1) for what in on]
+
+
+@row("telemetry", "a server with --telemetry over one without (time)", grpc=True)
+def tracing() -> list[Figure]:
+    """Target 2: a span, which nobody takes here, costs less than a small call."""
+    on, off = _calls("tracing", "--telemetry"), _calls("untraced")
+    return [Figure(what, ratio(on[what], off[what], 41), 2) for what in on]

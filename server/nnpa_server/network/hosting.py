@@ -6,6 +6,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
@@ -28,6 +29,7 @@ from nnpa_server.network.pools import Pools
 from nnpa_server.network.reports import Reports
 from nnpa_server.network.workers import Workers, make_workers
 from nnpa_server.sessions.cancellation import Context
+from nnpa_server.sessions.metrics import model_run
 from nnpa_server.sessions.store import Session
 
 MAX_NETWORKS = 64  # of a session; source: nnpa/network/v1/network.proto
@@ -123,6 +125,11 @@ class Hosted:
         if session.metrics is not None:
             warned = Counter((violation.verb, violation.status) for violation in violations)
             session.metrics.network(session.trail.machine, calls, warned)
+
+    def model_run(self, network: Network) -> AbstractContextManager[None]:
+        """Return what is held while a network runs."""
+        session = self._session
+        return model_run(session.metrics, network.provenance.c_name, session.trail.machine)
 
     def shared(self, name: str, size: int) -> Activations | None:
         """Return activations that networks share under a name, created by the first; None without.

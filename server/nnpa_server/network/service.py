@@ -152,12 +152,13 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
         inputs = [read_buffer(buffer) for buffer in request.inputs] or None
         within = hosted.memory.running(context)
         if request.forward:
-            return network.forward(inputs, within)
+            with hosted.model_run(network):
+                return network.forward(inputs, within)
         outputs = [read_buffer(buffer) for buffer in request.outputs] or _inside(network)
         size = sum(tensor.nbytes for tensor in network.outputs) * max(
             (buffer.n_batches for buffer in outputs or ()), default=0
         )
-        with hosted.memory.answering(size):
+        with hosted.memory.answering(size), hosted.model_run(network):
             return network.run(inputs, outputs, within)
 
     def InferNetwork(  # noqa: N802
@@ -176,9 +177,10 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
                 size = sum(output_bytes(executor.program).values())
                 require_message(size)
                 hosted.memory.require(size)
-                result = executor.run(feeds)
+                with hosted.model_run(network):
+                    result = executor.run(feeds)
+                    hosted.note(result.calls, result.violations)
                 hosted.count(request.network)
-            hosted.note(result.calls, result.violations)
             with hosted.memory.answering(_bytes_of(result)):
                 return _encode_result(result, executor.program)
 

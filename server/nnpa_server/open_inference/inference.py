@@ -41,7 +41,7 @@ from nnpa_server.open_inference.tensors import (
     wrong_size,
 )
 from nnpa_server.sessions.cancellation import Cancellable, CancellationCheck
-from nnpa_server.sessions.metrics import Metrics
+from nnpa_server.sessions.metrics import Metrics, model_run
 from nnpa_server.sessions.tokens import require_machine
 
 VIOLATIONS, NANS = "nnpa_range_violations", "nnpa_nan_count"
@@ -150,11 +150,13 @@ class Inference:
         self._require_small(checked, checked.known_bytes)
         inputs = _inputs(checked, request.raw, shared, self._max_bytes)
         infer = time.perf_counter_ns()
-        result = checked.executor.run(inputs)
-        output = time.perf_counter_ns()
-        if self._metrics is not None:
-            warned = Counter((violation.verb, violation.status) for violation in result.violations)
-            self._metrics.network(checked.executor.program.machine, result.calls, warned)
+        machine = checked.executor.program.machine
+        with model_run(self._metrics, checked.model.name, machine):
+            result = checked.executor.run(inputs)
+            output = time.perf_counter_ns()
+            if self._metrics is not None:
+                warned = Counter((found.verb, found.status) for found in result.violations)
+                self._metrics.network(machine, result.calls, warned)
         response = self._answer(checked, result, request.id, shared)
         ended = time.perf_counter_ns()
         if isinstance(checked.executor, Executor):  # another's run may keep a worker busy

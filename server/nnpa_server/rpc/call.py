@@ -10,6 +10,7 @@ import grpc
 
 from nnpa_server.errors import CallRefused
 from nnpa_server.sessions.cancellation import Context, Metadata
+from nnpa_server.sessions.spans import SpanOfCall
 from nnpa_server.sessions.tokens import Token
 
 REQUEST_ID = "x-request-id"
@@ -51,7 +52,8 @@ class Call:
     next one of a stream, both of use for streams only. In a conversation `started` is when its
     last message came, `is_logged` whether all are answered and in the log. `entered` is whether it
     was let in, `refused` the error that it ended with, `is_cut_off` whether the server ended it,
-    `converses` whether it is a conversation.
+    `converses` whether it is a conversation. `span` is that of the call, or of its last message,
+    `path` the method's full name.
     """
 
     method: str
@@ -70,6 +72,8 @@ class Call:
     refused: CallRefused | None = None
     is_cut_off: bool = False
     converses: bool = False
+    path: str = ""
+    span: SpanOfCall | None = None
 
 
 class Garbage:

@@ -52,6 +52,7 @@ from nnpa_server.rpc.public_calls import PublicCalls
 from nnpa_server.rpc.reports import Reports
 from nnpa_server.rpc.streams import Streams
 from nnpa_server.sessions.metrics import Metrics
+from nnpa_server.sessions.spans import Spans
 from nnpa_server.sessions.store import session_tag
 from nnpa_server.sessions.tokens import Tokens, set_caller
 
@@ -68,7 +69,8 @@ class Interceptor(ServerInterceptor):
 
     Conversations are none of these; there are at most `max_conversations`. Calls that succeed in
     less than `slow` seconds have no line in the log. `waits` bounds calls whose message has not
-    come, `public` calls that need no token. `let_in` hears of whom calls are let in.
+    come, `public` calls that need no token. `let_in` hears of whom calls are let in. `spans` makes
+    spans of calls, and of messages of conversations.
     """
 
     def __init__(
@@ -83,8 +85,10 @@ class Interceptor(ServerInterceptor):
         waits: MessageWaits | None = None,
         public: PublicCalls | None = None,
         let_in: Callable[[str], object] = str,
+        spans: Spans | None = None,
     ) -> None:
-        self.reports = Reports(tokens is not None, metrics, slow)
+        self.reports = Reports(tokens is not None, metrics, slow, spans)
+        self._spans = spans
         self._tokens = tokens
         self._metrics = metrics
         self._max_message = max_message
@@ -217,7 +221,7 @@ class Interceptor(ServerInterceptor):
         name = method.rpartition("/")[2]
 
         def answer(request: object, context: CallContext) -> object:
-            call = Call(name, context, reads)
+            call = Call(name, context, reads, path=method)
             try:
                 self._enter(call)
                 response = behaviour(requests(call, request), context)
@@ -240,7 +244,7 @@ class Interceptor(ServerInterceptor):
         converses = converses or name in CONVERSATIONS
 
         def answer(request: object, context: CallContext) -> Generator[object]:
-            call = Call(name, context, True, converses=converses)
+            call = Call(name, context, True, converses=converses, path=method)
             try:
                 self._enter(call)
                 responses = behaviour(requests(call, request), context)
@@ -304,6 +308,8 @@ class Interceptor(ServerInterceptor):
                 return
             if call.converses:
                 call.started, call.is_logged = time.perf_counter(), False
+                if self._spans is not None:
+                    call.span = self._spans.begin(call.path, call.context.invocation_metadata())
             if self._tokens is not None and call.token is not None:
                 self._tokens.require_current(call.token)
             call.touched = time.monotonic()
@@ -327,6 +333,8 @@ class Interceptor(ServerInterceptor):
     def _enter(self, call: Call) -> None:
         """Let a call in: it gets its id, shows its token, and finds room."""
         metadata = call.context.invocation_metadata()
+        if self._spans is not None:
+            call.span = self._spans.begin(call.path, metadata)
         call.request_id = f"{_ids.getrandbits(64):016x}"
         for key, value in metadata:
             if key == REQUEST_ID and isinstance(value, str) and _SAFE_ID.fullmatch(value):

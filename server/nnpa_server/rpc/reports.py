@@ -10,6 +10,7 @@ import grpc
 from nnpa_server.logs import MAX_QUEUED, AccessLog
 from nnpa_server.rpc.call import Call
 from nnpa_server.sessions.metrics import Metrics
+from nnpa_server.sessions.spans import SpanOfCall, Spans
 
 _access = logging.getLogger("nnpa.access")
 _TOO_LONG = "MESSAGE_TOO_LONG"  # what metrics call a message above --max-message
@@ -18,10 +19,13 @@ _TOO_LONG = "MESSAGE_TOO_LONG"  # what metrics call a message above --max-messag
 class Reports:
     """Counts calls, and logs those that failed or took `slow` seconds.
 
-    Lines name the holder of the call's token if `names_tokens`.
+    Lines name the holder of the call's token if `names_tokens`. Spans of calls end here.
     """
 
-    def __init__(self, names_tokens: bool, metrics: Metrics | None, slow: float) -> None:
+    def __init__(
+        self, names_tokens: bool, metrics: Metrics | None, slow: float, spans: Spans | None = None
+    ) -> None:
+        self._spans = spans
         self.counts: Counter[tuple[str, str]] = Counter()
         self._names_tokens, self._metrics, self._slow = names_tokens, metrics, slow
         self._queue = AccessLog()
@@ -37,11 +41,24 @@ class Reports:
                 self._metrics.refused(refused.name)
             elif call.status == grpc.StatusCode.RESOURCE_EXHAUSTED.name:
                 self._metrics.refused(_TOO_LONG)
+        if self._spans is not None and call.span is not None:
+            self._end_span(self._spans, call.span, call)
         is_logged = call.status != grpc.StatusCode.OK.name or seconds >= self._slow
         if is_logged and _access.isEnabledFor(logging.INFO):
             self._queue.queue.append((time.time(), self._facts(call, seconds)))
             if len(self._queue.queue) > MAX_QUEUED:
                 self._queue.write()
+
+    def _end_span(self, spans: Spans, span: SpanOfCall, call: Call) -> None:
+        facts: dict[str, str | int] = {"nnpa.session": call.session, "nnpa.operations": call.operations,
+                 "nnpa.request_id": call.request_id}  # fmt: skip
+        if call.refused is not None:
+            code, error = call.refused.code, f"{call.status}: {call.refused.message}"
+        else:
+            code, error = grpc.StatusCode[call.status], call.status
+        is_ok = code is grpc.StatusCode.OK
+        number: int = code.value[0]
+        spans.end(span, number, "" if is_ok else error, facts)
 
     def summary(self) -> str:
         """Say how many calls ended how, for the last line of the log."""
@@ -68,6 +85,8 @@ class Reports:
             "ms": round(seconds * 1e3, 3),
             "id": call.request_id,
         }
+        if call.span is not None:
+            facts |= {"trace": call.span.trace_id, "span": call.span.span_id}
         if self._names_tokens:
             facts["token"] = "-" if call.token is None else call.token.name
         if call.refused is not None:

@@ -2,16 +2,19 @@
 """What the server counts about itself, for Prometheus; `exposition` tells it.
 
 Labels are bounded: operations, machines, statuses, methods and reasons are names of ours. Counting
-is a few additions under one lock; a server without --metrics has no `Metrics` at all.
+is a few additions under one lock; a server without --metrics and --telemetry has no `Metrics`.
 """
 
 import threading
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from nnpa_emulator.status import Status
+
+from nnpa_server.sessions.spans import Spans
 
 # Upper bounds of the buckets of a duration, seconds.
 BOUNDS = (1e-5, 2.5e-5, 1e-4, 2.5e-4, 1e-3, 2.5e-3, 1e-2, 2.5e-2, 0.1, 0.25, 1.0, 2.5, 10.0, 60.0)
@@ -44,9 +47,13 @@ class Reading:
 
 
 class Metrics:
-    """The counts of one server. Methods may be called from any thread."""
+    """The counts of one server. Methods may be called from any thread.
 
-    def __init__(self) -> None:
+    `spans` hears of statuses that are not ZDNN_OK, and of runs of models.
+    """
+
+    def __init__(self, spans: Spans | None = None) -> None:
+        self.spans = spans
         self._lock = threading.Lock()
         self._operations: Counter[tuple[str, str, str]] = Counter()
         self._operation_seconds: dict[str, Durations] = {}
@@ -63,6 +70,8 @@ class Metrics:
             if durations is None:
                 durations = self._operation_seconds[op] = Durations()
             durations.add(seconds)
+        if self.spans is not None and status != Status.ZDNN_OK:
+            self.spans.status(op, machine, name)
 
     def network(
         self, machine: str, calls: Mapping[str, int], violations: Mapping[tuple[str, int], int]
@@ -76,6 +85,9 @@ class Metrics:
             for verb, count in calls.items():
                 if count > warned[verb]:
                     self._operations[verb, machine, "ZDNN_OK"] += count - warned[verb]
+        if self.spans is not None:
+            for (verb, status), count in violations.items():
+                self.spans.status(verb, machine, _STATUSES.get(status, _OTHER), count)
 
     def call(self, method: str, seconds: float) -> None:
         """Count a call of a method of ours, however it ended."""
@@ -102,6 +114,12 @@ class Metrics:
                 dict(self._refused),
                 dict(self._bytes),
             )
+
+
+def model_run(metrics: Metrics | None, model: str, machine: str) -> AbstractContextManager[None]:
+    """Return what is held while a model runs, and makes a span of it where there are spans."""
+    spans = None if metrics is None else metrics.spans
+    return nullcontext() if spans is None else spans.model_run(model, machine)
 
 
 def _copied(durations: Mapping[str, Durations]) -> dict[str, Durations]:

@@ -22,6 +22,7 @@ ROOMS = {
     "mli_emulator": "emulator/README.md",
     "nnpa_network": "emulator/README.md",
     "nnpa_server": "server/README.md",
+    "nnpa_jobs": "server/README.md",
     "tests": "tests/README.md",
 }
 WHOLE = "CONTRIBUTING.md"

@@ -5,7 +5,7 @@ import html as markup
 import json
 import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,16 +18,15 @@ from typing import Any
 import numpy as np
 from nnpa.network.v1 import network_pb2 as pb
 
+from nnpa_client._jobs import Progress
 from nnpa_client._methods import MEASURE_ACCURACY
 from nnpa_client.connection import connect
 from nnpa_client.datasets import Dataset, Preprocessing, open_data
 from nnpa_client.datasets.opening import Data, Labels
 from nnpa_client.network.calls import Model, Options
-from nnpa_client.network.hosted import Network
+from nnpa_client.network.hosted import Network, Port
 from nnpa_client.session import Session
 
-Progress = Callable[[int, int], None]
-"""Is told how many rows of how many were measured."""
 _MIB = 1 << 20
 _BATCH_BYTES, _SPACE_BYTES = 8 * _MIB, 512 * _MIB
 _MAX_BATCH, _MIN_ROW = 256, 1
@@ -168,17 +167,30 @@ def facts(*, here: bool) -> dict[str, str]:
         "versions": f"nnpa {version('nnpa')}, Python {platform.python_version()}",
     }
     if here:
-        lines["machine"] = f"{_processor()}, {os.cpu_count()} CPUs, {platform.system()}"
+        lines["machine"] = f"{processor()}, {os.cpu_count()} CPUs, {platform.system()}"
     return lines
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Return the kind of this machine's processor."""
     try:
         lines = _CPU.read_text(encoding="utf-8").splitlines()
     except OSError:
         lines = []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.machine())
+
+
+def save_rows(path: Path, dataset: Dataset, rows: Sequence[int]) -> None:
+    """Write rows to a .npz: inputs by name, `row`, and `label` where there are labels."""
+    parts = [dataset.read(row, row + 1) for row in rows]
+    arrays: dict[str, Any] = {
+        name: np.concatenate([part[name] for part in parts]) for name in (parts[0] if parts else ())
+    }
+    arrays["row"] = np.array(rows, np.int64)
+    if dataset.labels is not None:
+        arrays["label"] = dataset.labels[rows]
+    np.savez(path, **arrays)
 
 
 def evaluate(
@@ -189,7 +201,8 @@ def evaluate(
     progress: Progress | None = None,
 ) -> Accuracy:
     """Measure a loaded network over a dataset; raise as `accuracy` does."""
-    size = choice.batch or _batch_rows(net, dataset)
+    space = net.report().activations.channels
+    size = choice.batch or batch_rows(dataset, net.inputs, space)
     measurements = b""
     for first in range(0, dataset.rows, size):
         last = min(first + size, dataset.rows)
@@ -235,15 +248,17 @@ def _require_size(request: pb.MeasureAccuracyRequest, rows: int) -> None:
         raise ValueError(f"{text}: give a smaller --batch")
 
 
-def _batch_rows(net: Network, dataset: Dataset) -> int:
-    """Return a power of two by the size of a row, and by what a run of it takes for sticks."""
+def batch_rows(dataset: Dataset, inputs: Sequence[Port], activations: int) -> int:
+    """Return a power of two by the size of a row, and by what a run of it takes for sticks.
+
+    `activations` are the bytes that the network takes for a run over inputs as declared.
+    """
     row = sum(array.nbytes for array in dataset.read(0, 1).values())
-    report = net.report()
     declared = sum(
         max(int(np.prod([max(dim, 1) for dim in port.shape])), 1) * _itemsize(port.dtype)
-        for port in net.inputs
+        for port in inputs
     )
-    space = report.activations.channels * max(1, row // max(declared, 1))
+    space = activations * max(1, row // max(declared, 1))
     most = min(_MAX_BATCH, _BATCH_BYTES // max(row, 1), _SPACE_BYTES // max(space, 1))
     return 1 << max(most, _MIN_ROW).bit_length() - 1
 

@@ -4,7 +4,7 @@
 import json
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 
 import numpy as np
@@ -25,18 +25,62 @@ from nnpa_network.reporting.metrics import (
 
 TITLES = {"telum1": "Telum I", "telum2": "Telum II"}
 _NODE_ROWS = 64
+_DIFFERENT = 2  # kinds of workers
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class WorkerKind:
+    """A kind of worker: its processor, and its versions of libraries.
+
+    `names` are those of its machines where a report has several kinds, else empty.
+    """
+
+    processor: str
+    versions: str
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Unmeasured:
+    """Rows `first` to `last`, both included, that no worker outlived, and how workers ended."""
+
+    first: int
+    last: int
+    why: str
+
+    def __str__(self) -> str:
+        """Return a clause that says so."""
+        rows = f"row {self.first:,}"
+        if self.last != self.first:
+            rows = f"rows {self.first:,} to {self.last:,} together"
+        return f"{rows} ended every worker ({self.why})"
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
     """Measurements, and what they are of: lines of name and text that the caller knows.
 
-    `max_drop` is what accuracy may lose, as a share, None where nobody says.
+    `max_drop` is what accuracy may lose, as a share, None where nobody says. `workers` are the
+    kinds of processes that measured, where batches were spread, `unmeasured` the rows left out.
     """
 
     measured: Measurements
     about: Mapping[str, str] = field(default_factory=dict[str, str])
     max_drop: float | None = None
+    workers: Sequence[WorkerKind] = ()
+    unmeasured: Sequence[Unmeasured] = ()
+
+    @property
+    def measured_by(self) -> list[str]:
+        """What computed: runtimes, and kinds of workers, by name where they differ."""
+        if len(self.workers) < _DIFFERENT:
+            kinds = [f"{kind.processor}, {kind.versions}" for kind in self.workers]
+            return [*self.measured.runtimes, *kinds]
+        kinds = [
+            f"workers differ: {kind.processor}, {kind.versions} ({', '.join(kind.names)})"
+            for kind in self.workers
+        ]
+        return [*self.measured.runtimes, *kinds]
 
     @property
     def whole(self) -> list[Run]:
@@ -131,6 +175,8 @@ def verdict(report: Report) -> str:
         text += f"; relative error {_worst_error(machines):.2g}"
     if nans := max(sum(output.nans for output in run.outputs.values()) for run in machines):
         text += f"; {nans:,} elements of outputs are NaN"
+    for rows_left_out in report.unmeasured:
+        text += f"; incomplete: {rows_left_out}"
     if report.max_drop is not None:
         held = "within" if worst <= Fraction(report.max_drop) else "above"
         text += f"; {held} the limit of {report.max_drop:.4g} ({report.max_drop:.2%})"
@@ -217,6 +263,8 @@ def as_json(report: Report) -> str:
         "placement": measured.placement,
         "about": dict(report.about),
         "runtimes": measured.runtimes,
+        "workers": [asdict(kind) for kind in report.workers],
+        "unmeasured": [asdict(rows) for rows in report.unmeasured],
         "samples": measured.rows,
         "batch_rows": measured.batch_rows,
         "node_rows": measured.node_rows,

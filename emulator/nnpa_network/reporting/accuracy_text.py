@@ -21,7 +21,7 @@ def as_text(report: Report) -> str:
         "",
         f"{measured.network}, placement {measured.placement}: {measured.rows:,} runs beside FP32",
         f"batches of {measured.batch_rows:,} rows",
-        *(f"measured by: {runtime}" for runtime in measured.runtimes),
+        *(f"measured by: {runtime}" for runtime in report.measured_by),
         *(f"{name}: {text}" for name, text in report.about.items()),
         "",
         *columns(side_by_side(report)),

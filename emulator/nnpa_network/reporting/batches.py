@@ -63,9 +63,14 @@ class Batch:
 
 
 def make_batch(
-    first: int, arrays: Mapping[str, Array], ports: Sequence[Port], batch_rows: int
+    first: int,
+    arrays: Mapping[str, Array],
+    ports: Sequence[Port],
+    batch_rows: int,
+    *,
+    part: bool = False,
 ) -> Batch:
-    """Return the batch that inputs are; raise `ModelRefused`."""
+    """Return the batch that inputs are, or the part of one; raise `ModelRefused`."""
     for port in ports:
         if port.name not in arrays:
             raise ModelRefused(f"input {port.name} is missing")
@@ -78,7 +83,8 @@ def make_batch(
     if len(counts) != 1:
         raise ModelRefused(f"inputs have {counts[0]} and {counts[-1]} rows, expected as many each")
     rows = counts[0]
-    if not 0 < rows <= batch_rows or first % batch_rows:
+    room = batch_rows - first % batch_rows if part else batch_rows
+    if not 0 < rows <= room or (first % batch_rows and not part):
         text = f"{rows} rows from {first} on are no batch: batches have at most {batch_rows} rows"
         raise ModelRefused(f"{text} and begin at multiples of it")
     return Batch(first, rows, arrays, ranks == {0})

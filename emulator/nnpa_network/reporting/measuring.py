@@ -90,10 +90,20 @@ class Measurer:
         ]  # fmt: skip
 
     def measure(
-        self, first: int, arrays: Mapping[str, Array], labels: Array | None = None
+        self,
+        first: int,
+        arrays: Mapping[str, Array],
+        labels: Array | None = None,
+        *,
+        part: bool = False,
     ) -> Measurements:
-        """Measure one batch, rows from `first` on; raise `ModelRefused`."""
-        batch = make_batch(first, arrays, self._model.inputs, self._settings.batch_rows)
+        """Measure one batch, rows from `first` on; raise `ModelRefused`.
+
+        With `part` rows may be some of a batch, where others of it cannot be measured; a part that
+        does not begin the batch counts no batch.
+        """
+        size = self._settings.batch_rows
+        batch = make_batch(first, arrays, self._model.inputs, size, part=part)
         self._require_fit(batch)
         measured = self._nothing(batch)
         expected = batch.outputs(self._fp32(batch))
@@ -105,7 +115,7 @@ class Measurer:
                 outputs = machine.run_rows(run, batch, expected)
                 if primary in outputs:
                     turned = judge_rows(run, first, outputs[primary], expected[primary], classes)
-                    if machine.numbers != "int8" and measured.batches[0] < _BATCHES_WITH_TURNS:
+                    if machine.numbers != "int8" and first // size < _BATCHES_WITH_TURNS:
                         values = {row: self._values(batch.row(row - first)) for row in turned}
                         machine.find_turns(run, batch, primary, values)
         for index in range(measured.node_rows):
@@ -124,12 +134,13 @@ class Measurer:
 
     def _nothing(self, batch: Batch) -> Measurements:
         """Return measurements of a batch before anything runs."""
+        size = self._settings.batch_rows
         return Measurements(
             self._key,
             self._model.name,
             self._model.options.placement,
-            self._settings.batch_rows,
-            [batch.first // self._settings.batch_rows],
+            size,
+            [] if batch.first % size else [batch.first // size],
             batch.rows,
             max(0, min(batch.rows, self._settings.node_rows - batch.first)),
             Agreement(),

@@ -4,16 +4,17 @@
 import json
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 import click
-import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from nnpa_client._jobs import evaluate_rows
 from nnpa_client.commands.exit_codes import NOT_AS_PROMISED, reported
 from nnpa_client.commands.hosting import (
     EPILOG,
@@ -24,13 +25,12 @@ from nnpa_client.commands.hosting import (
     loaded,
     options_of,
 )
-from nnpa_client.datasets import Dataset, Preprocessing, open_data, read_preprocessing
+from nnpa_client.datasets import Preprocessing, read_preprocessing
 from nnpa_client.datasets.images import parse_preprocessing
-from nnpa_client.datasets.rows import random_rows
-from nnpa_client.evaluation import Accuracy, Measuring, evaluate, facts
-from nnpa_client.network.hosted import Network
+from nnpa_client.datasets.opening import Source
+from nnpa_client.evaluation import Accuracy, Measuring, evaluate, facts, save_rows
 
-_MADE_UP = 16
+_MAX_JOBS = 1024
 _QUIET_SECONDS = 10.0  # between lines of progress where there is no terminal
 
 
@@ -44,6 +44,7 @@ class Measured(TypedDict):
     batch: int | None
     node_rows: int
     int8: bool
+    jobs: int | None
     html: Path | None
     worst: Path | None
     as_json: bool
@@ -69,6 +70,16 @@ def _share(_context: click.Context, parameter: click.Parameter, text: str | None
         message = f"{text!r}, expected a share such as 0.5% or 0.005"
         raise click.BadParameter(message, param=parameter)
     return share
+
+
+def _jobs(_context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
+    """Return a number of processes; None is one for each core."""
+    if text is None or text == "auto":
+        return None
+    if not text.isdecimal() or not 0 < int(text) <= _MAX_JOBS:
+        message = f"{text!r}, expected auto or 1 to {_MAX_JOBS}"
+        raise click.BadParameter(message, param=parameter)
+    return int(text)
 
 
 def _measured(command: Command) -> Command:
@@ -106,6 +117,12 @@ def _measured(command: Command) -> Command:
             default=True,
             show_default=True,
             help="Measure products by constant matrices in INT8 as well, as a what-if.",
+        ),
+        click.option(
+            "--jobs",
+            callback=_jobs,
+            metavar="N|auto",
+            help="Processes that measure, where no --target does. Default: one for each core.",
         ),
         click.option("--html", type=NEW_FILE, help="Write one self-contained page with plots."),
         click.option("--worst", type=NEW_FILE, help="Write the worst rows to this .npz."),
@@ -169,7 +186,7 @@ def validate(model: Path, **options: Unpack[_Options]) -> None:
     if limit is not None and result.drop > limit:
         click.echo(f"The drop is {result.drop:.3%}, must be at most {limit:.3%}.", err=True)
         failed = True
-    if failed:
+    if failed or result.report["unmeasured"]:
         sys.exit(NOT_AS_PROMISED)
 
 
@@ -181,27 +198,61 @@ def _measure(model: Path, options: _Options) -> Accuracy:
         max_drop=options["max_drop"],
         html=options["html"] is not None,
     )
-    preprocessing = _preprocessing(model, options)
-    with loaded(model, options) as net:
-        dataset = _dataset(net, options, preprocessing)
-        target = options["target"]
-        about = {"model": model.name, **facts(here=target is None or target.startswith("unix:"))}
-        with _progress() as told:
-            result = evaluate(net, dataset, choice, about, told)
+    source = Source(
+        options["data"],
+        options["labels"],
+        options["samples"],
+        options["seed"],
+        _preprocessing(model, options),
+        dict(options_of(options).shapes or {}),
+    )
+    target = options["target"]
+    about = {"model": model.name, **facts(here=target is None or target.startswith("unix:"))}
+    if target is None:
+        return _measure_here(model, source, choice, about, options)
+    if options["jobs"] is not None:
+        raise ValueError("--jobs: the server at --target measures by itself: give one of both")
+    with loaded(model, options) as net, _progress() as told:
+        dataset = source.open(net.inputs, net.outputs)
+        result = evaluate(net, dataset, choice, about, told)
     if options["worst"] is not None:
-        _save_worst(options["worst"], dataset, result)
+        save_rows(options["worst"], dataset, result.worst)
     return result
 
 
-def _dataset(net: Network, options: _Options, preprocessing: Preprocessing) -> Dataset:
-    shapes = dict(options_of(options).shapes or {})
-    data, samples = options["data"], options["samples"]
-    if data is None:
-        if options["labels"] is not None:
-            raise ValueError("--labels are of rows: give --data, too")
-        return random_rows(samples or _MADE_UP, options["seed"], shapes, net.inputs, net.outputs)
-    dataset = open_data(data, net.inputs, net.outputs, options["labels"], preprocessing, shapes)
-    return dataset.first(samples)
+def _measure_here(
+    model: Path, source: Source, choice: Measuring, about: Mapping[str, str], options: _Options
+) -> Accuracy:
+    """Measure on the cores of this machine."""
+    compiled, worst = options_of(options), options["worst"]
+    job = {
+        "model": str(model),
+        "machine": options["machine"],
+        "strict": compiled.strict_placement,
+        "saturate": compiled.overflow == "saturate",
+        "offload_integer": compiled.offload_integer,
+        "placement": compiled.placement,
+        "shapes": source.shapes,
+        "data": None if source.data is None else str(source.data),
+        "labels": source.labels,
+        "samples": source.samples,
+        "seed": source.seed,
+        "images": json.dumps(asdict(source.preprocessing)),
+        "batch": choice.batch,
+        "node_rows": choice.node_rows,
+        "int8": choice.int8,
+        "max_drop": choice.max_drop,
+        "html": choice.html,
+        "worst": None if worst is None else str(worst),
+        "about": about,
+        "jobs": options["jobs"],
+        "parts": None,
+    }
+    with _progress() as told:
+        evaluated = evaluate_rows(job, told)
+    if evaluated.incomplete:
+        click.echo(f"{evaluated.incomplete[0].upper()}{evaluated.incomplete[1:]}.", err=True)
+    return Accuracy(json.loads(evaluated.json), evaluated.text, evaluated.html)
 
 
 def _preprocessing(model: Path, options: _Options) -> Preprocessing:
@@ -219,19 +270,6 @@ def _preprocessing(model: Path, options: _Options) -> Preprocessing:
     single = {"layout": options["layout"], "scale": options["scale"]}
     given = parse_preprocessing({**single, **lists}, "options of images")
     return given.over(read_preprocessing(model))
-
-
-def _save_worst(path: Path, dataset: Dataset, result: Accuracy) -> None:
-    """Write the worst rows: inputs by name, `row`, and `label` where there are labels."""
-    rows = result.worst
-    parts = [dataset.read(row, row + 1) for row in rows]
-    arrays: dict[str, Any] = {
-        name: np.concatenate([part[name] for part in parts]) for name in (parts[0] if parts else ())
-    }
-    arrays["row"] = np.array(rows, np.int64)
-    if dataset.labels is not None:
-        arrays["label"] = dataset.labels[rows]
-    np.savez(path, **arrays)
 
 
 @contextmanager

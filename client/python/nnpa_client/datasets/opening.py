@@ -2,7 +2,7 @@
 """Open data by what it is: arrays, a file, or a folder; labels come with it or apart."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from pathlib import Path
 
@@ -12,12 +12,48 @@ import numpy.typing as npt
 from nnpa_client._wire import Array
 from nnpa_client.datasets.images import Preprocessing, find_images, image_rows
 from nnpa_client.datasets.labels import FOLDERS, folder_labels, read_labels, whole_labels
-from nnpa_client.datasets.rows import Dataset, array_rows, describe, require_names, run_together
+from nnpa_client.datasets.rows import (
+    Dataset,
+    array_rows,
+    describe,
+    random_rows,
+    require_names,
+    run_together,
+)
 from nnpa_client.datasets.tables import TABLES, Columns, gather, read_arrays, read_table, without
 from nnpa_client.network.hosted import Port
 
 Data = npt.ArrayLike | Mapping[str, npt.ArrayLike] | str | PathLike[str]
 Labels = npt.ArrayLike | str | PathLike[str] | None
+_MADE_UP = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where rows come from: a file or folder, else they are made up from `seed`.
+
+    `labels` are as `open_data` has them; `samples` bounds the rows; `shapes` are those of inputs
+    with free dims.
+    """
+
+    data: Path | None = None
+    labels: str | None = None
+    samples: int | None = None
+    seed: int = 0
+    preprocessing: Preprocessing = field(default_factory=Preprocessing)
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict[str, Sequence[int]])
+
+    def open(self, inputs: Sequence[Port], outputs: Sequence[Port]) -> Dataset:
+        """Return its rows for a model's inputs; raise ValueError, which says what is wrong."""
+        if self.data is None:
+            if self.labels is not None:
+                raise ValueError("--labels are of rows: give --data, too")
+            rows = self.samples or _MADE_UP
+            return random_rows(rows, self.seed, self.shapes, inputs, outputs)
+        dataset = open_data(
+            self.data, inputs, outputs, self.labels, self.preprocessing, self.shapes
+        )
+        return dataset.first(self.samples)
 
 
 def open_data(
@@ -43,15 +79,34 @@ def open_data(
     if not path.is_file():
         raise ValueError(f"{path.name}: there is no such file or folder")
     columns = read_table(path) if path.suffix in TABLES else read_arrays(path)
-    inside = str(labels) if isinstance(labels, str) and labels in columns else ""
-    own = {inside: columns[inside]} if inside else {}
-    rest = without(columns, inside) if inside else columns
     if path.suffix in TABLES:
-        arrays = _from_columns(rest, path.name, inputs, outputs, shapes or {})
-    else:
-        arrays = _named(rest, inputs)
+        return open_columns(columns, path.name, inputs, outputs, labels, shapes)
+    own, rest = _without_labels(columns, labels)
+    arrays = _named(rest, inputs)
     dataset = replace(array_rows(arrays, path.name, inputs, outputs), about={"data": path.name})
     return _labelled(dataset, labels, own, path.name)
+
+
+def open_columns(
+    columns: Columns,
+    source: str,
+    inputs: Sequence[Port],
+    outputs: Sequence[Port],
+    labels: Labels = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> Dataset:
+    """Return the rows of a table, called `source`, as `open_data` does those of a file."""
+    own, rest = _without_labels(columns, labels)
+    arrays = _from_columns(rest, source, inputs, outputs, shapes or {})
+    dataset = replace(array_rows(arrays, source, inputs, outputs), about={"data": source})
+    return _labelled(dataset, labels, own, source)
+
+
+def _without_labels(columns: Columns, labels: Labels) -> tuple[Columns, Columns]:
+    """Return the column of labels, if one is meant, and the others."""
+    if not isinstance(labels, str) or labels not in columns:
+        return {}, columns
+    return {labels: columns[labels]}, without(columns, labels)
 
 
 def _by_name(

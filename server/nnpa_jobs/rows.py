@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How rows are divided: batches are rows [k * size, (k + 1) * size), partitions unions of them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Rows:
+    """Rows from `first` on, less than `end`."""
+
+    first: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.first
+
+    def batches(self, size: int) -> Iterator["Rows"]:
+        """Yield these rows by the batches that they are of."""
+        first = self.first
+        while first < self.end:
+            end = min(first - first % size + size, self.end)
+            yield Rows(first, end)
+            first = end
+
+    def halves(self) -> tuple["Rows", "Rows"]:
+        """Return both halves of at least two rows."""
+        middle = (self.first + self.end) // 2
+        return Rows(self.first, middle), Rows(middle, self.end)
+
+    def without(self, rows: list[int]) -> Iterator["Rows"]:
+        """Yield what lies between some of these rows."""
+        first = self.first
+        for row in [*sorted(rows), self.end]:
+            if first < row:
+                yield Rows(first, row)
+            first = row + 1
+
+
+def partition(rows: int, size: int, parts: int | None = None) -> list[Rows]:
+    """Return rows in `parts` unions of neighbouring batches of `size`; None: one for each batch."""
+    batches = -(-rows // size)
+    count = min(parts or batches, batches)
+    edges = [size * (batches * part // count) for part in range(count)]
+    ends = [*edges[1:], rows]
+    return [Rows(first, end) for first, end in zip(edges, ends, strict=True)]

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How rows are divided, and what becomes of rows whose workers die."""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from hypothesis import given
+from hypothesis import strategies as st
+from nnpa_jobs.rows import Rows, partition
+from nnpa_jobs.survival import MAX_DEATHS, Death, Done, Lost, Survival
+
+
+@given(st.integers(1, 500), st.integers(1, 64), st.none() | st.integers(1, 40))
+def test_partitions_are_unions_of_batches(rows: int, size: int, parts: int | None) -> None:
+    """Parts cover every row once, in order, and begin where a batch begins."""
+    unions = partition(rows, size, parts)
+    assert [row for union in unions for row in range(union.first, union.end)] == [*range(rows)]
+    assert all(union.first % size == 0 for union in unions)
+    assert len(unions) == min(parts or rows, -(-rows // size))
+    assert [batch for union in unions for batch in union.batches(size)] == partition(rows, size)
+
+
+@dataclass
+class Mortal:
+    """An engine whose workers die of `killers`, and of attempts whose numbers are `accidents`."""
+
+    killers: set[int]
+    accidents: set[int] = field(default_factory=set[int])
+    places: int = 3
+    attempts: int = 0
+    waiting: deque[Rows] = field(default_factory=deque[Rows])
+
+    def submit(self, rows: Rows) -> None:
+        """Queue rows."""
+        assert len(self.waiting) < self.places
+        self.waiting.append(rows)
+
+    def next(self) -> tuple[Rows, list[int] | Death]:
+        """Answer the rows that came last, so that answers are out of order."""
+        rows = self.waiting.pop()
+        self.attempts += 1
+        numbers = [*range(rows.first, rows.end)]
+        if self.attempts in self.accidents:
+            return rows, Death("an accident")
+        if killer := next((row for row in numbers if row in self.killers), None):
+            return rows, Death(f"row {killer}")
+        return rows, numbers
+
+
+def outcome(
+    engine: Mortal, rows: int, size: int, parts: int | None
+) -> tuple[list[Rows], list[Lost]]:
+    """Return what was done, by batch, and what was lost, sorted."""
+    outcomes = list(Survival(engine, size, partition(rows, size, parts)).outcomes())
+    done = [batch for o in outcomes if isinstance(o, Done) for batch in o.rows.batches(size)]
+    lost = [o for o in outcomes if isinstance(o, Lost)]
+    return sorted(done), sorted(lost, key=lambda one: one.rows)
+
+
+@given(
+    st.integers(1, 200),
+    st.integers(1, 32),
+    st.none() | st.integers(1, 7),
+    st.sets(st.integers(1, 199), max_size=4),
+    st.sets(st.integers(1, 60), max_size=6),
+)
+def test_rows_that_kill_are_named_and_nothing_else_matters(
+    rows: int, size: int, parts: int | None, killers: set[int], accidents: set[int]
+) -> None:
+    """Exactly the killers are lost, and what is measured together depends on them alone."""
+    engine = Mortal(killers, accidents if len(accidents) < MAX_DEATHS else set())
+    done, lost = outcome(engine, rows, size, parts)
+    assert [(one.rows.first, one.why) for one in lost] == [
+        (row, f"row {row}") for row in sorted(killers) if row < rows
+    ]
+    assert (done, lost) == outcome(Mortal(killers), rows, size, None)
+    covered = [row for part in done for row in range(part.first, part.end)]
+    assert sorted([*covered, *(one.rows.first for one in lost)]) == [*range(rows)]
+
+
+def test_accidents_lose_nothing() -> None:
+    """A batch whose workers are killed from outside is measured whole, after a search as well."""
+    accidents = {1, 2}
+    done, lost = outcome(Mortal(set(), accidents, places=1), 8, 8, None)
+    assert (done, lost) == ([Rows(0, 8)], [])
+
+
+def test_rows_that_only_kill_together_are_lost_together() -> None:
+    """Rows that workers outlive one by one, but not together, are given up as a group."""
+
+    @dataclass
+    class Heavy(Mortal):
+        def next(self) -> tuple[Rows, list[int] | Death]:
+            rows, answer = super().next()
+            return rows, Death("no memory") if len(rows) > 4 else answer
+
+    done, lost = outcome(Heavy(set()), 16, 8, None)
+    assert done == []
+    assert [one.rows for one in lost] == [Rows(0, 8), Rows(8, 16)]

@@ -204,7 +204,7 @@ def test_a_killed_server_takes_its_sessions_only(fleet: Fleet) -> None:
         lost = made[0][1]
         of_lost = next(s for s in fleet.servers if _port(s.address) == _ticket_port(lost))
         of_lost.process.kill()
-        of_lost.process.wait(PATIENCE)
+        of_lost.wait()
         codes = {name: _get(stub, name, tickets) for name, tickets in made}
         assert codes == {name: "UNAVAILABLE" if tickets == lost else "OK" for name, tickets in made}
         assert _session(stub)[1] != lost
@@ -227,7 +227,7 @@ def test_nobody_new_meets_a_server_that_ends(fleet: Fleet) -> None:
             name, tickets = _session(stub)
             assert tickets != ended
             stub.DeleteSession(pb.DeleteSessionRequest(name=name), metadata=tickets)
-        assert server.process.wait(PATIENCE) == 0
+        assert server.wait() == 0
 
 
 def test_who_operates_it_sees_counts_and_nothing_else(fleet: Fleet) -> None:

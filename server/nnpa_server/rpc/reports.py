@@ -50,8 +50,11 @@ class Reports:
                 self._queue.write()
 
     def _end_span(self, spans: Spans, span: SpanOfCall, call: Call) -> None:
-        facts: dict[str, str | int] = {"nnpa.session": call.session, "nnpa.operations": call.operations,
-                 "nnpa.request_id": call.request_id}  # fmt: skip
+        facts: dict[str, str | int] = {
+            "nnpa.session": call.session,
+            "nnpa.operations": call.operations,
+            "nnpa.request_id": call.request_id,
+        }
         if call.refused is not None:
             code, error = call.refused.code, f"{call.status}: {call.refused.message}"
         else:

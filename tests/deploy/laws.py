@@ -154,7 +154,10 @@ def pods_have_time_to_end(documents: Documents) -> Iterator[str]:
     for made in pods(documents):
         for container in made.containers:
             wait = container.get("lifecycle", {}).get("preStop", {}).get("sleep", {"seconds": 0})
-            drain = parse_time(flags(container).get("--drain-timeout", "0s"))
+            given = flags(container)
+            drain = sum(
+                parse_time(given.get(f"--drain-{name}", "0s")) for name in ("delay", "timeout")
+            )
             grace = made.spec.get("terminationGracePeriodSeconds", 30)
             if wait["seconds"] + drain >= grace:
                 yield f"{made.owner}: killed after {grace} s, while it ends"

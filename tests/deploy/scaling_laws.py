@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from urllib.request import urlopen
 
 import yaml
+from nnpa_client._tickets import HEADER
 
 from tests.deploy.laws import Documents, law
 from tests.deploy.manifests import ENVOY
@@ -134,7 +135,9 @@ def objects_are_in_the_namespace(documents: Documents) -> Iterator[str]:
 
 @law
 def one_ticket_everywhere(documents: Documents) -> Iterator[str]:
-    """Every rule keeps a session by the same header as Envoy's configuration."""
+    """Every rule keeps a session by the same header as Envoy's configuration and our clients."""
+    if ticket() != HEADER:
+        yield f"Envoy keeps sessions by {ticket()}, clients send {HEADER}"
     for route in of_kind(documents, "GRPCRoute"):
         for rule in route.content["spec"]["rules"]:
             kept = rule.get("sessionPersistence")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from nnpa_server.__main__ import main
-from nnpa_server.config import Config, parse_size
+from nnpa_server.config import Config, parse_size, parse_time
 
 from tests.deploy.manifests import ENVOY
 from tests.deploy.scaling_laws import metrics_of, served_metrics
@@ -113,7 +113,7 @@ def test_a_laptop_holds_it() -> None:
     held = int(FLAGS["--max-sessions"]) * parse_size(FLAGS["--max-session-bytes"])
     assert held * SERVICES["nnpa-servers"]["deploy"]["replicas"] <= 12 * GIB
     grace = int(SERVICES["nnpa-servers"]["stop_grace_period"].rstrip("s"))
-    assert grace > Config().drain_timeout
+    assert grace > Config().drain_timeout + parse_time(FLAGS["--drain-delay"])
 
 
 def test_graphs_show_metrics_that_there_are() -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +27,8 @@ EXTRA = (
     "grpc_channelz", "grpc_health", "grpc_reflection", "llvmlite", "numba", "prometheus_client",
     "testcontainers", "threadpoolctl",
 )  # fmt: skip
-ONES = np.ones((2, 3), np.float32)
+ONES: Any = np.ones((2, 3), np.float32)
+NOTHING: Any = None
 
 
 @pytest.fixture
@@ -83,13 +85,13 @@ def test_a_container_without_the_extra_says_the_command(without_extras: dict[str
         (lambda a: zdnn.add(a, ONES), "input_b: ndarray, expected a ztensor; session.ztensor"),
         (lambda a: zdnn.add(ONES, a), "input_a: ndarray, expected a ztensor; session.ztensor"),
         (lambda a: zdnn.add(a, a, ONES), "output: ndarray, expected a ztensor"),
-        (lambda a: zdnn.matmul_op(a, a, None), "input_c: None, expected a ztensor"),
+        (lambda a: zdnn.matmul_op(a, a, NOTHING), "input_c: None, expected a ztensor"),
         (lambda _: zdnn.transform_ztensor(ONES, ONES), "ztensor: ndarray, expected a ztensor"),
         (lambda _: zdnn.free_ztensor_buffer(ONES), "ztensor: ndarray, expected a ztensor"),
     ],
 )
 def test_an_array_where_a_ztensor_belongs(
-    session: Session, call: Callable[[object], object], says: str
+    session: Session, call: Callable[[Any], object], says: str
 ) -> None:
     """An array where a ztensor belongs is a TypeError with the parameter's name and the way."""
     with pytest.raises(TypeError, match=re.escape(says)):

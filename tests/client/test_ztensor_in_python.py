@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """A ztensor among Python's objects: NumPy, DLPack, operators, and how things show themselves."""
 
+from collections.abc import Callable
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
 from nnpa.zdnn.v1.accelerator_pb2 import Session as SessionMessage
 from nnpa_client import Session, ZdnnError, ZdnnWarning, Ztensor, zdnn
+from nnpa_client._wire import Array
 
-MATRIX = np.arange(6, dtype=np.float32).reshape(2, 3)
+MATRIX: Any = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
 class Shared:
     """An array that shares its memory by DLPack and has nothing else of NumPy's."""
 
-    def __init__(self, values: np.ndarray) -> None:
+    def __init__(self, values: Array) -> None:
         self._values = values
 
     def __dlpack__(self, **_wishes: object) -> object:
@@ -28,9 +32,10 @@ class Shared:
 class Column:
     """An object that NumPy makes an array of."""
 
-    def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> Array:
         """Return the values."""
-        return MATRIX
+        values: Array = MATRIX
+        return values
 
 
 def not_numbers(session: Session) -> Ztensor:
@@ -50,7 +55,7 @@ def test_shape_and_type_are_the_users(session: Session) -> None:
 @pytest.mark.parametrize(
     "given", [MATRIX.tolist(), tuple(MATRIX.tolist()), Column(), Shared(MATRIX)]
 )
-def test_whatever_is_an_array_becomes_a_ztensor(session: Session, given: object) -> None:
+def test_whatever_is_an_array_becomes_a_ztensor(session: Session, given: Any) -> None:
     """Lists, `__array__` and `__dlpack__` become ztensors of their values."""
     a = session.ztensor(given)
     assert a.dtype == np.float32
@@ -58,7 +63,7 @@ def test_whatever_is_an_array_becomes_a_ztensor(session: Session, given: object)
 
 
 @pytest.mark.parametrize(("given", "says"), [("text", "str"), ({1: 2}, "dict"), (None, "NoneType")])
-def test_what_is_no_array_is_refused(session: Session, given: object, says: str) -> None:
+def test_what_is_no_array_is_refused(session: Session, given: Any, says: str) -> None:
     """What is no array is a TypeError that names its type."""
     with pytest.raises(TypeError, match=f"array: {says}, expected an array, a list"):
         session.ztensor(given)
@@ -127,8 +132,12 @@ def test_matrices_multiply(session: Session) -> None:
 
 def test_what_zdnn_lacks_is_refused_with_advice(session: Session) -> None:
     """Scalars and broadcasting are refused with what to do instead, before anything is sent."""
-    a, row = session.ztensor(MATRIX), session.ztensor(MATRIX[0])
-    for make in (lambda: a + 1, lambda: 1 + a, lambda: a * 2.5, lambda: 2.5 / a):
+    a: Any = session.ztensor(MATRIX)
+    row = session.ztensor(MATRIX[0])
+    scalars: tuple[Callable[[], object], ...] = (
+        lambda: a + 1, lambda: 1 + a, lambda: a * 2.5, lambda: 2.5 / a,
+    )  # fmt: skip
+    for make in scalars:
         with pytest.raises(TypeError, match=r"expected a ztensor of the same shape; .*np\.full"):
             make()
     with pytest.raises(ValueError, match=r"\+: shapes \(2, 3\) and \(3,\), .*broadcasts nothing"):
@@ -139,7 +148,8 @@ def test_what_zdnn_lacks_is_refused_with_advice(session: Session) -> None:
 
 def test_equality_is_identity(session: Session) -> None:
     """`==` asks no server and is identity, so ztensors are keys; there is no order."""
-    a, b = session.ztensor(MATRIX), session.ztensor(MATRIX)
+    a: Any = session.ztensor(MATRIX)
+    b = session.ztensor(MATRIX)
     assert a == a
     assert a != b
     assert len({a, b, a}) == 2
@@ -194,7 +204,11 @@ def test_machines_and_descriptors_are_one_line(session: Session) -> None:
     desc = zdnn.init_pre_transformed_desc("NHWC", "FP16", 1, 2, 3, 4)
     assert repr(desc) == "<TensorDesc ZDNN_NHWC 1x2x3x4 FP16>"
     assert repr(session.machine) == "<Machine telum2, z17: IBM z17, Telum II, 30 functions>"
-    for message, fact in ((desc, "1, 2, 3, 4"), (session.machine, "IBM z17, Telum II")):
+    shown: tuple[tuple[Any, str], ...] = (
+        (desc, "1, 2, 3, 4"),
+        (session.machine, "IBM z17, Telum II"),
+    )
+    for message, fact in shown:
         table = message._repr_html_()
         assert table.startswith("<table>")
         assert fact in table
@@ -202,8 +216,8 @@ def test_machines_and_descriptors_are_one_line(session: Session) -> None:
 
 def test_a_session_never_shows_its_name(session: Session) -> None:
     """No text of a session, or of its status, has its name, which gives access to it."""
-    status = session.status()
-    assert isinstance(status, SessionMessage)
+    status: Any = session.status()
+    assert status.DESCRIPTOR is SessionMessage.DESCRIPTOR
     assert repr(status) == "<Session of telum2, zDNN 1.2.0: 0 tensors, 0 bytes>"
     texts = (repr(session), session._repr_html_(), repr(status), str(status), status._repr_html_())
     assert [text for text in texts if session.name in text] == []

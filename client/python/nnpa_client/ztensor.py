@@ -5,7 +5,7 @@ import html
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import NoReturn, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -207,7 +207,7 @@ class Ztensor:
         max_version: tuple[int, int] | None = None,
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
-    ) -> object:
+    ) -> Any:
         if copy is False:
             raise BufferError("copy: False, but the data are on the server")
         if stream is not None or dl_device not in (None, _CPU):

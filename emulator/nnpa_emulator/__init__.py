@@ -9,7 +9,7 @@ table of them; a `Guest` is a program on a `Machine`. Two shortcuts are on: comp
 from nnpa_emulator import ops as ops
 from nnpa_emulator import widened
 from nnpa_emulator.instruction import ALIGNED, Alignment
-from nnpa_emulator.machine import MACHINES, Guest, Machine, find_machine
+from nnpa_emulator.machine import MACHINES, Guest, Machine, find_machine, machine_names
 from nnpa_emulator.pipeline import FUNCTIONS, OK, Outcome, run
 from nnpa_emulator.status import (
     Malformed,
@@ -52,6 +52,7 @@ __all__ = [
     "Ztensor",
     "find_machine",
     "get_status_message",
+    "machine_names",
     "run",
 ]
 

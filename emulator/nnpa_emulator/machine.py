@@ -147,11 +147,20 @@ DEFAULT_MACHINE = "telum2"
 
 
 def find_machine(name: str) -> Machine:
-    """Return the machine called `name` or one of its aliases; `KeyError` if there is none."""
+    """Return the machine of a name or alias, in any case; `KeyError` if there is none."""
+    lower = name.lower()
     for machine in MACHINES.values():
-        if name == machine.name or name in machine.aliases:
+        if lower in (machine.name, *machine.aliases):
             return machine
     raise KeyError(name)
+
+
+def machine_names() -> str:
+    """Return the names of all machines with their aliases, for messages: "telum1 (z16), ..."."""
+    return ", ".join(
+        f"{machine.name} ({', '.join(machine.aliases)})" if machine.aliases else machine.name
+        for machine in MACHINES.values()
+    )
 
 
 # zDNN releases that a session may choose; which function came with which is in the op table.

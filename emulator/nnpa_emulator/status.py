@@ -160,9 +160,8 @@ class Refusal:
     def __str__(self) -> str:
         """Say it in one sentence."""
         label = f" [{self.constraint}]" if self.constraint else ""
-        return (
-            f"{status_name(self.status)}: {self.field} is {self.value}, must be {self.limit}{label}"
-        )
+        status = f"{status_name(self.status)}: " if self.status else ""
+        return f"{status}{self.field} is {self.value}, must be {self.limit}{label}"
 
 
 class Refused(Exception):

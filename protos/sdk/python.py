@@ -213,7 +213,7 @@ def _literal(text: str) -> str:
 
 
 def _family(name: str) -> File:
-    return File(f"zdnn/{name}.py", "python_verbs.py.j2", select=lambda verb: verb.family == name)
+    return File(f"zdnn/_{name}.py", "python_verbs.py.j2", select=lambda verb: verb.family == name)
 
 
 SPELLING = {

@@ -17,6 +17,8 @@ from nnpa_server.config import (
     Limits,
     Tls,
     is_local,
+    kernel_folder,
+    parse_functions,
     parse_inference_listen,
     parse_listen,
     parse_message_timeout,
@@ -25,12 +27,15 @@ from nnpa_server.config import (
     parse_processes,
     parse_size,
     parse_time,
+    prepare_compiler,
 )
 from nnpa_server.processes import envoy
 from nnpa_server.processes.member import prepare, run
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _DEFAULTS = Limits()
+_OURS = ("nnpa", "nnpa_wire", "nnpa_emulator", "mli_emulator", "nnpa_network", "nnpa_server")
+_EXTRAS = {"opentelemetry": "otel", "onnx": "onnx", "onnxruntime": "onnx"}  # others are of server
 Main = TypeVar("Main", bound=Callable[..., None])
 
 
@@ -211,6 +216,15 @@ _COUNT = {"type": click.IntRange(1)}
     type=click.Choice(("auto", "require", "off")),
 )
 @click.option(
+    "--compile-first",
+    default="",
+    help="Compile the kernels that the cache lacks, of all functions or these, before listening.",
+    is_flag=False,
+    flag_value="all",
+    metavar="[=NAME,...]",
+    callback=_parsed(parse_functions),
+)
+@click.option(
     "--compile-kernels", is_flag=True, help="Compile every kernel into the cache, and end."
 )
 @click.version_option(package_name="nnpa", prog_name="nnpa-server")
@@ -220,14 +234,15 @@ def main(
     tls_client_ca: Path | None,
     log_level: str,
     log_format: str,
+    compile_first: frozenset[str] | None,
     compile_kernels: bool,
     **flags: Any,
 ) -> None:
     """Serve an emulated Telum over gRPC.
 
     The first line on stdout, "nnpa-server listening on ADDRESS", says that it is ready; there is
-    one for each --listen, and "nnpa-server inference on ADDRESS" for --inference-listen. Logs go to
-    stderr.
+    one for each --listen, and "nnpa-server inference on ADDRESS" for --inference-listen. With
+    --compile-first, lines "nnpa-server compiling N of M" come before. Logs go to stderr.
     """
     limits = Limits(**{name: flags.pop(name) for name in Limits.__slots__})
     config = Config(
@@ -239,15 +254,38 @@ def main(
     _require_safe(config)
     router = _require_router(config)
     prepare(config, log_level)
-    if compile_kernels:
-        from nnpa_server.tuning.warmup import compile_all  # after the cache is chosen
+    try:
+        sys.exit(_start(config, log_level, router, compile_first, compile_kernels))
+    except ModuleNotFoundError as error:
+        name = (error.name or "").partition(".")[0]
+        if name in _OURS:
+            raise
+        extra = _EXTRAS.get(name, "server")
+        sys.exit(f"nnpa-server: {name} is not installed: pip install 'nnpa[{extra}]'")
 
-        sys.exit(compile_all())
+
+def _start(
+    config: Config,
+    log_level: str,
+    router: str,
+    functions: frozenset[str] | None,
+    compile_kernels: bool,
+) -> int:
+    """Serve, or compile the kernels; return the exit code. The cache has been chosen."""
+    if compile_kernels:
+        from nnpa_server.tuning.warmup import compile_all
+
+        return compile_all()
+    if functions is not None and (place := kernel_folder()) is not None:
+        from nnpa_server.tuning.warmup import compile_first
+
+        for done, steps in compile_first(place, functions, prepare_compiler):
+            print(f"nnpa-server compiling {done} of {steps}", flush=True)
     if config.processes > 1:
         from nnpa_server.processes.supervisor import supervise  # imports gRPC
 
-        sys.exit(supervise(config, log_level, router))
-    sys.exit(run(config))
+        return supervise(config, log_level, router)
+    return run(config)
 
 
 def _require_router(config: Config) -> str:

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from nnpa_server.tuning.kernel_cache import choose
+from nnpa_server.sandbox.confinement import die_with
+from nnpa_server.tuning.kernel_cache import choose, key_by_sources, leave_out_scipy
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 # Largest inline contents: what is larger travels in chunks, so that a message stays bounded.
@@ -237,6 +238,11 @@ def parse_metrics(text: str) -> str:
     return parse_listen(text) if text else ""
 
 
+def parse_functions(text: str) -> frozenset[str] | None:
+    """Return the functions of "NAME,...", none for "all", None for an empty text."""
+    return frozenset(filter(None, text.split(","))) - {"all"} if text else None
+
+
 def parse_plain(text: str) -> frozenset[str]:
     """Return the shortcuts that "all", or names with commas, switches off; none for an empty text.
 
@@ -278,6 +284,19 @@ def kernel_cache() -> str:
     Call it before the emulator is imported.
     """
     return choose(os.environ)
+
+
+def kernel_folder() -> Path | None:
+    """Return where compiled kernels are kept, None where they are not."""
+    place = os.environ.get("NUMBA_CACHE_DIR")
+    return Path(place) if place and os.access(place, os.W_OK) else None
+
+
+def prepare_compiler() -> None:
+    """Make this process one that compiles kernels for the one that has started it."""
+    die_with(os.getppid())
+    leave_out_scipy()
+    key_by_sources()
 
 
 def leave_out_telemetry() -> None:

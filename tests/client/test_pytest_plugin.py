@@ -70,6 +70,14 @@ FAILING = """
     def test_fails(nnpa_session):
         nnpa_session.is_nnpa_installed()
         raise AssertionError
+
+    def test_fails_beside_another(nnpa, nnpa_session, nnpa_server):
+        with nnpa.connect(nnpa_server.target) as other:
+            other.is_nnpa_installed()
+        nnpa_session.library.no_attribute
+
+    def test_misuses(nnpa, nnpa_session):
+        nnpa.zdnn.add(nnpa_session, None)
 """
 UNTOUCHED = """
     import sys
@@ -138,12 +146,17 @@ def test_workers_and_machines(tmp_path: Path) -> None:
 def test_log_of_a_failure(tmp_path: Path) -> None:
     """A test that fails has the server's lines of its own time in its report, others have none."""
     outcomes, told = run(tmp_path, FAILING)
-    passed = {"test_without_a_server": "failure", "test_fails": "failure", "test_before": "passed"}
-    assert outcomes == passed, told
-    assert told.count("nnpa-server log") == 1
-    logged = told.partition("nnpa-server log")[2]
-    assert "method=Execute" in logged
-    assert logged.count("method=CreateSession") == 1
+    failed = ("test_without_a_server", "test_fails", "test_fails_beside_another", "test_misuses")
+    assert outcomes == {**dict.fromkeys(failed, "failure"), "test_before": "passed"}, told
+    assert told.count("nnpa-server log") == 3
+    logs = told.split("nnpa-server log")[1:]
+    assert "method=Execute" in logs[0]
+    assert logs[0].count("method=CreateSession") == 1
+    sessions = [set(re.findall(r"session=(\w+)", log)) for log in logs]
+    assert [len(named) for named in sessions] == [1, 1, 1], told
+    times = re.findall(r"T\d\d:\d\d:\d\d\.\d{3}Z", logs[1])
+    assert times == sorted(times)
+    assert "_verb.py" not in told.partition("def test_misuses")[2]
 
 
 def test_a_server_of_somebody_else(server_target: str, tmp_path: Path) -> None:

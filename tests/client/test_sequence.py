@@ -258,7 +258,7 @@ def test_functions_use_the_innermost_session(open_session: Open) -> None:
 def test_ztensors_of_two_sessions_do_not_mix(open_session: Open) -> None:
     """An operand of another session is refused by name."""
     ours, theirs = open_session().ztensor(exact(3)), open_session().ztensor(exact(3))
-    with pytest.raises(ValueError, match="input_b: of session"):
+    with pytest.raises(ValueError, match="input_b: of another session"):
         zdnn.add(ours, theirs)
 
 

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ways to a server: TCP, Unix sockets, TLS, mutual TLS."""
 
+import inspect
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
 import pytest
-from nnpa_client import Session, TransportError, connect, list_machines, zdnn
+from nnpa_client import ConnectOptions, Session, TransportError, connect, list_machines, zdnn
 from nnpa_client.config import Endpoint, endpoint
 
 from tests.certificates import issue
@@ -146,3 +147,24 @@ def test_half_a_certificate_is_refused() -> None:
 def test_loopback_needs_no_proxy(target: str, loopback: bool) -> None:
     """Targets on this machine are known as such."""
     assert Endpoint(target).is_loopback is loopback
+
+
+def test_keywords_may_be_an_object(server_target: str) -> None:
+    """ConnectOptions says what keywords say; a keyword that is given wins; no token is shown."""
+    options = ConnectOptions(target=server_target, machine="z16", precheck=True, token="secret")
+    with connect(options=options) as session:
+        assert session.machine.name == "machines/telum1"
+        assert session.status().precheck
+    with connect(options=options, machine="z17") as session:
+        assert session.machine.name == "machines/telum2"
+    assert "secret" not in repr(options)
+
+
+def test_each_keyword_is_an_option() -> None:
+    """ConnectOptions has every keyword of `connect`, with the same default."""
+    keywords = {
+        name: parameter.default
+        for name, parameter in inspect.signature(connect).parameters.items()
+        if name != "options"
+    }
+    assert keywords == {option.name: option.default for option in fields(ConnectOptions)}

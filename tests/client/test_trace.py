@@ -503,10 +503,16 @@ def test_assert_called(recorded: trace.Trace, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wanted", "complaint"),
     [
-        (["add", "add", "log"], r"call 1: zdnn_log \(operation 4 .*expected zdnn_add"),
-        (["add", "log"], "call 2: zdnn_add .*expected nothing more"),
-        (["add", "log", "add", "exp"], "call 3: nothing, expected zdnn_exp"),
-        ([], "call 0: zdnn_add .*expected nothing more"),
+        (["add", "add", "log"], r"call 2: zdnn_log \(operation 4 .*expected zdnn_add"),
+        (["add", "log"], r"call 3: zdnn_add .*expected nothing more"),
+        (
+            ["add", "log", "add", "exp"],
+            (
+                r"call 4: nothing, expected zdnn_exp\n"
+                r"expected: 1 add, 2 log, 3 add, 4 exp\ncalled:   1 add, 2 log, 3 add$"
+            ),
+        ),
+        ([], r"call 1: zdnn_add .*expected nothing more"),
     ],
 )
 def test_assert_called_complains(recorded: trace.Trace, wanted: list[str], complaint: str) -> None:

@@ -2,12 +2,15 @@
 """The cache of compiled kernels: where it is, and what is said when it cannot serve."""
 
 import os
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import nnpa_emulator
 import pytest
-from nnpa_server.tuning.kernel_cache import choose
+from nnpa_server.tuning.kernel_cache import choose, sources_digest
 
 llvmlite = pytest.importorskip("llvmlite.binding", reason="no Numba here: no kernels to cache")
 
@@ -34,11 +37,84 @@ def test_the_environment_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert environment["NUMBA_CACHE_DIR"] == str(wanted)
     environment = {"XDG_CACHE_HOME": str(home)}
     assert choose(environment) == ""
-    assert environment["NUMBA_CACHE_DIR"] == str(home / "nnpa")
+    assert environment["NUMBA_CACHE_DIR"] == str(home / f"nnpa/kernels-{sources_digest()}")
     (tmp_path / "file").write_text("no directory")
     environment = {"XDG_CACHE_HOME": str(tmp_path / "file")}
     assert choose(environment) == ""
-    assert Path(environment["NUMBA_CACHE_DIR"]).parent == temporary
+    assert Path(environment["NUMBA_CACHE_DIR"]).parent.parent == temporary
+
+
+def test_the_cache_is_this_users_alone(tmp_path: Path) -> None:
+    """A folder that others may enter is closed; one that they may have filled is not used."""
+    base = tmp_path / "nnpa"
+    base.mkdir(mode=0o777)
+    environment = {"XDG_CACHE_HOME": str(tmp_path)}
+    choose(environment)
+    place = Path(environment["NUMBA_CACHE_DIR"])
+    assert [folder.stat().st_mode & 0o777 for folder in (base, place)] == [0o700, 0o700]
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/nnpa").symlink_to(base)
+    (tmp_path / "open/nnpa/kernels-0").mkdir(parents=True)
+    (tmp_path / "open/nnpa").chmod(0o777)
+    environment = {"XDG_CACHE_HOME": str(tmp_path / "open")}
+    choose(environment)
+    assert str(tmp_path / "open") not in environment["NUMBA_CACHE_DIR"]
+    environment = {"XDG_CACHE_HOME": str(tmp_path / "elsewhere")}
+    choose(environment)
+    assert str(tmp_path / "elsewhere") not in environment["NUMBA_CACHE_DIR"]
+
+
+def test_the_key_is_that_of_the_sources(tmp_path: Path) -> None:
+    """A copy of the emulator elsewhere has the same key, and another one when a kernel changes."""
+    copy = tmp_path / "nnpa_emulator"
+    shutil.copytree(Path(nnpa_emulator.__path__[0]), copy)
+    assert digest_at(tmp_path) == sources_digest()
+    with (copy / "kernels/convert.py").open("a") as kernel:
+        kernel.write("# changed\n")
+    assert digest_at(tmp_path) != sources_digest()
+
+
+def digest_at(folder: Path) -> str:
+    """Return the key of the emulator in a folder."""
+    code = (
+        "from nnpa_server.tuning.kernel_cache import sources_digest as d\n"
+        "import nnpa_emulator as e\n"
+        f"assert e.__path__[0].startswith({str(folder)!r}); print(d())"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    run = subprocess.run(
+        [sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True
+    )
+    return run.stdout.strip()
+
+
+def test_a_copy_of_the_sources_compiles_nothing(tmp_path: Path) -> None:
+    """Kernels that one clone has compiled are loaded by another with the same sources."""
+    shutil.copytree(Path(nnpa_emulator.__path__[0]), tmp_path / "clone/nnpa_emulator")
+    cache = tmp_path / "kernels"
+    assert compiled(cache) == ["", "0 1"]
+    environment = {
+        **os.environ, "NUMBA_CACHE_DIR": str(cache), "PYTHONPATH": str(tmp_path / "clone"),
+    }  # fmt: skip
+    run = subprocess.run(
+        [sys.executable, "-c", COMPILE], env=environment, check=True, capture_output=True, text=True
+    )
+    assert run.stdout.splitlines() == ["", "1 0"]
+
+
+def test_old_kernels_are_removed(tmp_path: Path) -> None:
+    """Folders unused for a week go when new ones are made, but the last three, and nothing else."""
+    base, now = tmp_path / "nnpa", time.time()
+    days = {"a": 30, "b": 20, "c": 10, "d": 9, "e": 8, "f": 1}
+    for name, age in days.items():
+        (base / f"kernels-{name * 16}").mkdir(parents=True)
+        os.utime(base / f"kernels-{name * 16}", (now - 86400 * age,) * 2)
+    (base / "models").mkdir()
+    os.utime(base / "models", (0, 0))
+    choose({"XDG_CACHE_HOME": str(tmp_path)})
+    left = {place.name for place in base.iterdir()}
+    kept = {f"kernels-{name * 16}" for name in "ef"} | {"models", f"kernels-{sources_digest()}"}
+    assert left == kept
 
 
 def compiled(cache: Path) -> list[str]:
@@ -104,3 +180,26 @@ def test_scipy_is_left_out(tmp_path: Path) -> None:
         [sys.executable, "-c", script], env=environment, check=True, capture_output=True, text=True
     )
     assert run.stdout.splitlines() == ["", "0 1", "False"]
+
+
+@pytest.mark.heavy
+def test_kernels_are_compiled_first_and_once(tmp_path: Path) -> None:
+    """`--compile-first` tells its steps before the server listens, and takes them once."""
+    command = [sys.executable, "-m", "nnpa_server", "--listen", "127.0.0.1:0"]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    environment.pop("NUMBA_CACHE_DIR", None)
+    firsts: list[list[str]] = []
+    for _ in range(2):
+        with subprocess.Popen(
+            [*command, "--compile-first=add,relu", "--exit-with-parent"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            env=environment, text=True,
+        ) as server:  # fmt: skip
+            assert server.stdout is not None
+            lines = [server.stdout.readline().strip()]
+            while "listening" not in lines[-1]:
+                lines.append(server.stdout.readline().strip())
+            firsts.append(lines[:-1])
+            server.terminate()
+    steps = [f"nnpa-server compiling {done} of 2" for done in range(3)]
+    assert firsts == [steps, []]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nnpa.zdnn.v1.accelerator_pb2 import MachineSpec
 
     from nnpa_client import mli, network, zdnn
-    from nnpa_client.connection import connect, list_machines
+    from nnpa_client.connection import ConnectOptions, connect, list_machines
     from nnpa_client.datasets import Preprocessing
     from nnpa_client.errors import (
         NetworkError,
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Accuracy",
+    "ConnectOptions",
     "MachineSpec",
     "NetworkError",
     "NnpaError",
@@ -65,7 +66,7 @@ __all__ = [
 
 _HOMES = {
     "nnpa.zdnn.v1.accelerator_pb2": ("MachineSpec",),
-    "nnpa_client.connection": ("connect", "list_machines"),
+    "nnpa_client.connection": ("ConnectOptions", "connect", "list_machines"),
     "nnpa_client.datasets": ("Preprocessing",),
     "nnpa_client.evaluation": ("Accuracy", "accuracy"),
     "nnpa_client.errors": (

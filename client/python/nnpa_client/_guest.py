@@ -11,10 +11,9 @@ import threading
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Generic, Protocol, Self, TypeVar
 
 from nnpa.zdnn.v1 import accelerator_pb2
 from nnpa.zdnn.v1.accelerator_pb2 import ExecuteRequest, ListTensorsRequest
@@ -34,6 +33,8 @@ from nnpa_client._sink import Sink
 from nnpa_client._transport import EXECUTE, OUT_OF_BAND_BYTES, Request, Response, Transport
 from nnpa_client.errors import NnpaError, TransportError, ZdnnError, ZdnnWarning, renumbered
 from nnpa_client.status import Status, is_warning
+
+__tracebackhide__ = True  # pytest shows the line that called, not these
 
 # What the library prints: its standard error as errors, its standard output as information.
 _library_log = logging.getLogger("nnpa_client.zdnn")
@@ -298,66 +299,6 @@ class Guest:
             if not page.next_page_token:
                 return tensors
             request.page_token = page.next_page_token
-
-
-class Operand(Tensor, Protocol):
-    """A ztensor as verbs take it."""
-
-    guest: Guest
-
-    def ref(self) -> TensorRef:
-        """Return how an operation names it."""
-        ...
-
-    def new_output(self) -> Self:
-        """Return a ztensor of the same session that an operation is to create."""
-        ...
-
-
-AnyOperand = TypeVar("AnyOperand", bound=Operand)
-
-
-class Verb(Generic[AnyOperand]):
-    """A call of an operation: `refs` are its TensorRefs by C parameter name.
-
-    An output that is None becomes a new ztensor, whose descriptors the server infers.
-    """
-
-    __slots__ = ("_created", "_guest", "_name", "_outputs", "_tensors", "refs")
-
-    def __init__(
-        self, name: str, outputs: Mapping[str, AnyOperand | None], **inputs: AnyOperand
-    ) -> None:
-        self._name = name
-        self._tensors: dict[str, AnyOperand] = inputs
-        self._created, self._outputs = list[AnyOperand](), list[AnyOperand]()
-        self.refs = dict[str, TensorRef]()
-        first = next(iter(inputs.values()))
-        self._guest = first.guest
-        for operand, output in outputs.items():
-            tensor = output
-            if tensor is None:
-                tensor = first.new_output()
-                self._created.append(tensor)
-                self.refs[operand] = TensorRef(new_id=tensor.id)
-            self._tensors[operand] = tensor
-            self._outputs.append(tensor)
-        for operand, tensor in self._tensors.items():
-            if tensor.guest is not self._guest:
-                theirs, ours = tensor.guest.name, self._guest.name
-                raise ValueError(f"{operand}: of session {theirs}, not {ours}")
-            if operand not in self.refs:
-                self.refs[operand] = TensorRef(id=tensor.id) if tensor.id else tensor.ref()
-
-    def run(self, operation: Operation) -> tuple[AnyOperand, ...]:
-        """Submit the operation and return its outputs."""
-        self._guest.submit(Call(self._name, operation, self._tensors, self._created))
-        return tuple(self._outputs)
-
-    def result(self, operation: Operation) -> AnyOperand:
-        """Submit an operation of one output and return that."""
-        self._guest.submit(Call(self._name, operation, self._tensors, self._created))
-        return self._outputs[0]
 
 
 def _is_error(status: int) -> bool:

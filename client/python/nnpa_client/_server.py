@@ -2,27 +2,37 @@
 """A private server: a child process, by default on a Unix socket that only this user can reach."""
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from nnpa_client.errors import TransportError
 
 STOP_SECONDS = 10.0
 _READY = "nnpa-server listening on "
+_COMPILING = re.compile(r"nnpa-server compiling (\d+) of (\d+)")
+_REASON = "nnpa-server: "  # in front of the line that says why it did not start
+_ANOTHER_SERVER = "Or use a server that runs already: connect('host:port')."
 
 
 class PrivateServer:
     """`nnpa-server` as a child. It ends when `stop` is called, and with this object or process.
 
     `listen` and `flags` are the command's; without `listen` it gets a Unix socket. `target` is its
-    address, `log` the file of its log, which goes with it.
+    address, `log` the file of its log, which goes with it. `progress` is told the steps of
+    --compile-first that are done, and their number.
     """
 
-    def __init__(self, listen: str | None = None, flags: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        listen: str | None = None,
+        flags: Sequence[str] = (),
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
         directory = tempfile.TemporaryDirectory(prefix="nnpa-")
         self.log = Path(directory.name) / "server.log"
         address = listen or f"unix:{Path(directory.name) / 'nnpa.sock'}"
@@ -37,21 +47,27 @@ class PrivateServer:
             )
         self._end = weakref.finalize(self, _end, self._process, directory, os.getpid())
         self.pid = self._process.pid
-        self.target = self._ready_target()
+        self.target = self._ready_target(progress)
 
-    def _ready_target(self) -> str:
+    def _ready_target(self, progress: Callable[[int, int], None] | None) -> str:
         """Wait for the ready line and return the address in it."""
         output = self._process.stdout
         line = output.readline().decode() if output is not None else ""
+        while output is not None and (compiling := _COMPILING.match(line)):
+            if progress is not None:
+                progress(int(compiling[1]), int(compiling[2]))
+            line = output.readline().decode()
         if line.startswith(_READY):
             return line.removeprefix(_READY).strip()
         self._process.wait(STOP_SECONDS)
-        tail = self.log.read_text(errors="replace").strip().splitlines()[-3:]
+        tail = self.log.read_text(errors="replace").strip().splitlines()[-3:] or ["it said nothing"]
         code = self._process.returncode
         self.stop()
-        raise TransportError(
-            "UNAVAILABLE", f"the private server ended with code {code}: {' / '.join(tail)}."
-        )
+        if tail[-1].startswith(_REASON):
+            text = f"no private server could be started: {tail[-1].removeprefix(_REASON)}"
+        else:
+            text = f"the private server ended with code {code}: {' / '.join(tail)}"
+        raise TransportError("UNAVAILABLE", text, advice=_ANOTHER_SERVER)
 
     def stop(self) -> None:
         """End the server and remove its socket. May be repeated."""

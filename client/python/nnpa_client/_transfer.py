@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Data on its way: user arrays and sticks, inline when small, in chunks when large."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -28,21 +29,31 @@ from nnpa.zdnn.v1.tensor_pb2 import (
     BYTE_ORDER_LITTLE_ENDIAN,
     FP16,
     FP32,
+    ZDNN_1D,
+    ZDNN_2D,
+    ZDNN_3D,
+    ZDNN_NHWC,
     ByteOrder,
+    DataLayouts,
     DataTypes,
     TensorDesc,
 )
 
 from nnpa_client._call import Call
-from nnpa_client._guest import Guest, Operand
+from nnpa_client._guest import Guest
 from nnpa_client._methods import READ_TENSOR, WRITE_TENSOR, Upload
 from nnpa_client._sanitizer import place_header, place_request
 from nnpa_client._sink import Sink
 from nnpa_client._transport import OUT_OF_BAND_BYTES
-from nnpa_client._wire import DTYPES, Array, dims, layout_shape
+from nnpa_client._verb import Operand, require_ztensors
+from nnpa_client._wire import DTYPES, RANKS, Array, dims, enum_name, enum_number, layout_shape
+from nnpa_client.descriptors import init_pre_transformed_desc
 from nnpa_client.errors import NnpaError
 
+__tracebackhide__ = True  # pytest shows the line that called, not these
+
 CHUNK_BYTES = 1 << 20
+_LAYOUTS = {1: ZDNN_1D, 2: ZDNN_2D, 3: ZDNN_3D, 4: ZDNN_NHWC}
 
 Bytes = npt.NDArray[np.uint8]
 UserArray = Array | bytes | bytearray | memoryview
@@ -74,8 +85,10 @@ def transform(
 
     Calls that go `before` leave with it where a message holds the arrays.
     """
+    require_ztensors(ztensor=ztensor)
     guest = ztensor.guest
     views = [_bytes_of(ztensor, array) for array in arrays]
+    _require_sizes(ztensor, arrays, views)
     call = Call(name, make(()), {"ztensor": ztensor}, (), _keep_flags(ztensor))
     total = sum(view.nbytes for view in views)
     if ztensor.id and total >= OUT_OF_BAND_BYTES and total > guest.limits.max_inline_bytes:
@@ -125,6 +138,26 @@ def _bytes_of(ztensor: Ztensor, array: object) -> Bytes:
     return dense.reshape(-1).view(np.uint8)
 
 
+def _require_sizes(ztensor: Ztensor, arrays: Sequence[UserArray], views: Sequence[Bytes]) -> None:
+    """Refuse arrays that are not of the descriptor's number of bytes."""
+    pre = ztensor.pre_transformed_desc
+    shape, dtype = layout_shape(pre), DTYPES.get(pre.type)
+    if dtype is None or not shape:
+        return  # which the library answers itself
+    expected = math.prod(shape) * dtype.itemsize
+    for array, view in zip(arrays, views, strict=True):
+        if view.nbytes == expected:
+            continue
+        what = f"{type(array).__name__} of {view.nbytes} bytes"
+        if isinstance(array, np.ndarray):
+            what = f"{array.dtype} array of shape {array.shape}, {view.nbytes} bytes"
+        layout = enum_name(DataLayouts.DESCRIPTOR, pre.layout)
+        raise ValueError(
+            f"data: {what}, the descriptor {layout} of {shape} {DataTypes.Name(pre.type)} "
+            f"calls for {expected}"
+        )
+
+
 def _write(guest: Guest, call: Call, header: WriteTensorHeader, views: Sequence[Bytes]) -> None:
     def parts() -> Iterator[Upload]:
         yield WriteTensorRequest(header=header)
@@ -147,6 +180,7 @@ def _write(guest: Guest, call: Call, header: WriteTensorHeader, views: Sequence[
 
 def transform_origtensor(ztensor: Ztensor, out_buf: Array | None = None) -> Array:
     """Fetch the user's array; into `out_buf` if given, and then a pipeline may defer it."""
+    require_ztensors(ztensor=ztensor)
     guest = ztensor.guest
     operation = Operation(transform_origtensor=TransformOrigtensor(ztensor=ztensor.ref()))
     size = _dense_bytes(ztensor) if out_buf is None else _writable(out_buf).nbytes
@@ -231,6 +265,9 @@ def write_sticks(
     guest = ztensor.guest
     dense = np.ascontiguousarray(sticks) if isinstance(sticks, np.ndarray) else sticks
     view = np.frombuffer(dense, np.uint8)
+    size = ztensor.structure.buffer_size
+    if view.nbytes != size:
+        raise ValueError(f"sticks: {view.nbytes} bytes, expected {size}")
     target = WriteSticks(
         id=ztensor.id,
         total_bytes=view.nbytes,
@@ -252,6 +289,23 @@ def put_ztensor(ztensor: Ztensor, structure: tensor_pb2.Ztensor, sticks: UserArr
     header = WriteTensorHeader(session=guest.name, sticks=target)
     call = Call("put_ztensor", Operation(), {"ztensor": ztensor}, (ztensor,))
     _write(guest, call, header, [view])
+
+
+def describe(array: Array, layout: int | str | None) -> TensorDesc:
+    """Return the pre-transformed descriptor of a float array, by its dims where no layout is given.
+
+    Raises ValueError for a number of dims that is not the layout's, TypeError as `dtype_code`.
+    """
+    if array.ndim not in _LAYOUTS:
+        raise ValueError(f"array: {array.ndim} dims, expected 1 to 4")
+    chosen = _LAYOUTS[array.ndim] if layout is None else layout
+    number = enum_number(DataLayouts.DESCRIPTOR, "layout", chosen, "ZDNN_")
+    if RANKS.get(number, array.ndim) != array.ndim:
+        name = enum_name(DataLayouts.DESCRIPTOR, number)
+        raise ValueError(
+            f"array: {array.ndim} dims {array.shape}, layout {name} has {RANKS[number]}"
+        )
+    return init_pre_transformed_desc(number, dtype_code(array), *array.shape)
 
 
 def dtype_code(array: Array) -> int:

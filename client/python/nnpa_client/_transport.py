@@ -5,6 +5,8 @@ This is the plain path: one gRPC call for each call, messages written and read b
 makes it quicker wraps a `Transport`: see `_shortcuts`.
 """
 
+import contextlib
+import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -21,6 +23,8 @@ from nnpa_client._tickets import HEADER, Tickets, is_session, named, ticket_in
 from nnpa_client.config import Endpoint
 from nnpa_client.errors import NnpaError, ProgramCheck, SessionLostError, TransportError
 
+__tracebackhide__ = True  # pytest shows the line that called, not these
+
 if TYPE_CHECKING:
     from nnpa_client._sink import Sink  # which needs NumPy, as commands without arrays do not
 
@@ -28,6 +32,9 @@ Sent = TypeVar("Sent")
 Received = TypeVar("Received")
 Answer = TypeVar("Answer", covariant=True)
 Timeout = Literal["call", "connect", "none"]
+
+_PROBE_SECONDS = 2.0
+_GIVE_CA = "Give tls_ca, or set ZDNN_TLS_CA: the file with the certificate that signs the server's."
 
 OUT_OF_BAND_BYTES = 1 << 16
 """Bytes from which an array travels beside its message: see `Request.arrays`."""
@@ -181,6 +188,7 @@ class GrpcTransport:
         self._callables: dict[object, Any] = {}
         self._tickets = Tickets() if tickets is None else tickets
         self._closed = False
+        self._may_be_tls = endpoint.tls_ca is None and not endpoint.is_unix
 
     def ticket(self, name: str) -> str:
         """Return the ticket that a proxy gave to a session or trace, "" for none."""
@@ -241,7 +249,13 @@ class GrpcTransport:
     def error_from(self, error: grpc.RpcError | ValueError, request: object) -> NnpaError:
         """Return the exception for a failed call; of a session, unless this side has hung up."""
         in_session = not self._closed and is_session(named(request))
-        return error_from_rpc(error, self.target, in_session)
+        failure = error_from_rpc(error, self.target, in_session)
+        if self._may_be_tls and isinstance(failure, TransportError) and _is_unreached(failure):
+            self._may_be_tls = False
+            if not in_session and speaks_tls(self.target):
+                text = f"{self.target} speaks TLS"
+                return TransportError("UNAVAILABLE", text, advice=_GIVE_CA)
+        return failure
 
     def _received(self, call: "Answers[Received]", request: object) -> Iterator[Received]:
         try:
@@ -280,6 +294,28 @@ def open_channel(endpoint: Endpoint) -> grpc.Channel:
     return grpc.secure_channel(endpoint.target, credentials, options)
 
 
+def _is_unreached(failure: TransportError) -> bool:
+    return failure.code == "UNAVAILABLE" and not failure.reason
+
+
+def speaks_tls(target: str) -> bool:
+    """Tell whether a handshake of TLS succeeds at host:port, whoever the server is."""
+    import ssl  # seldom needed
+
+    host, _, port = target.rpartition(":")
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    with contextlib.suppress(OSError, ValueError):
+        address = host.strip("[]"), int(port)
+        with (
+            socket.create_connection(address, _PROBE_SECONDS) as plain,
+            context.wrap_socket(plain, server_hostname=host.strip("[]")),
+        ):
+            return True
+    return False
+
+
 def error_from_rpc(
     error: grpc.RpcError | ValueError, target: str, in_session: bool = False
 ) -> NnpaError:
@@ -289,7 +325,10 @@ def error_from_rpc(
     gives no reason has lost the session's server.
     """
     if isinstance(error, ValueError):
-        return TransportError("CANCELLED", f"{target}: {error}")
+        if "closed" not in str(error).lower():
+            return TransportError("CANCELLED", f"{target}: {error}")
+        text = f"{target}: the session's connection is closed"
+        return TransportError("CANCELLED", text, advice="Work inside `with connect():`.")
     if not isinstance(error, grpc.Call):
         return TransportError("UNKNOWN", str(error))
     code, message = error.code().name, error.details() or ""

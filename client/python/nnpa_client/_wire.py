@@ -60,6 +60,21 @@ def c_enum(value: int) -> Any:
     return bits - (1 << 32) if bits > 0x7FFFFFFF else bits
 
 
+def enum_number(enum: EnumDescriptor, field: str, value: int | str, prefix: str = "") -> int:
+    """Return the number of an enum's value: itself, or that of a name in any case.
+
+    `prefix` may be left out of names. Raises ValueError that lists the names.
+    """
+    if not isinstance(value, str):
+        return value
+    name = value.upper()
+    found = enum.values_by_name.get(name) or enum.values_by_name.get(prefix + name)
+    if found is None:
+        names = ", ".join(known.removeprefix(prefix) for known in enum.values_by_name)
+        raise ValueError(f"{field}: {value!r}, expected one of {names}")
+    return int(found.number)
+
+
 def enum_name(enum: EnumDescriptor, number: int) -> str:
     """Return the name of an enum's value, the number where it has none."""
     value = enum.values_by_number.get(number)

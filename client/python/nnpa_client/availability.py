@@ -200,11 +200,16 @@ FUNCTIONS: Mapping[str, Function] = MappingProxyType({**_ON_WIRE, **_LOCAL})
 
 
 def find_host(name: str) -> Host:
-    """Return the machine called `name` or one of its aliases. Raises ValueError."""
+    """Return the machine of a name or alias, in any case. Raises ValueError."""
+    lower = name.lower()
     for host in MACHINES.values():
-        if name == host.name or name in host.aliases:
+        if lower in (host.name, *host.aliases):
             return host
-    raise ValueError(f"machine: {name!r}, expected one of {', '.join(MACHINES)}")
+    known = ", ".join(
+        f"{host.name} ({', '.join(host.aliases)})" if host.aliases else host.name
+        for host in MACHINES.values()
+    )
+    raise ValueError(f"machine: {name!r}, expected one of {known}")
 
 
 def _release(version: str) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from nnpa_client.commands.exit_codes import EXIT_CODES_WITH_TARGET
 
 _COMMANDS: Mapping[str, str] = {
     "check": "commands.check:check",
+    "completion": "commands.completion:completion",
     "conformance": "commands.conformance:conformance",
     "demo": "commands.run_demo:run_demo",
     "faults": "commands.faults:faults",

@@ -21,6 +21,18 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
+
+_SCHEMES = ("unix", "dns", "ipv4", "ipv6")  # that gRPC resolves; source: gRPC, naming.md
+
+
+class Credentials(TypedDict, total=False):
+    """How a client shows who it is, and knows the server: arguments of `connect`."""
+
+    tls_ca: str | os.PathLike[str] | None
+    tls_cert: str | os.PathLike[str] | None
+    tls_key: str | os.PathLike[str] | None
+    token: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +55,10 @@ class Endpoint:
             raise ValueError(f"{field}: given alone, tls_cert and tls_key go together")
         if self.tls_cert is not None and self.tls_ca is None:
             raise ValueError("tls_ca: not given, tls_cert needs it")
+        scheme, colon, rest = self.target.partition("://")
+        if colon and scheme not in _SCHEMES:
+            advice = f"give {rest.rstrip('/')!r}, and tls_ca where the server has TLS"
+            raise ValueError(f"target: {self.target!r} is a URL, expected host:port; {advice}")
         is_path = self.target.startswith("unix:") and len(self.target) > len("unix:")
         if not is_path and not self.target.rpartition(":")[2].isdigit():
             raise ValueError(f"target: {self.target!r}, expected host:port or unix:/path")
@@ -131,7 +147,9 @@ def default_target(environment: Mapping[str, str] | None = None) -> str | None:
     return (os.environ if environment is None else environment).get("ZDNN_SERVER") or None
 
 
-def program_environment(recorder: Recorder, library: Path | None) -> dict[str, str]:
+def program_environment(
+    recorder: Recorder, library: Path | None, credentials: Credentials | None = None
+) -> dict[str, str]:
     """Return this process's environment for a program that is recorded.
 
     `library` is the folder with libzdnn.so.0, which is then found first.
@@ -141,12 +159,18 @@ def program_environment(recorder: Recorder, library: Path | None) -> dict[str, s
             "ZDNN_SERVER": recorder.target,
             "ZDNN_TRACE": recorder.trace,
             "ZDNN_TICKET": recorder.ticket,
+            **credentials_environment(credentials or {}),
         }
     )
     if library is not None:
         search_path = chosen.get("LD_LIBRARY_PATH", "")
         chosen["LD_LIBRARY_PATH"] = f"{library}:{search_path}" if search_path else str(library)
     return chosen
+
+
+def credentials_environment(credentials: Credentials) -> dict[str, str]:
+    """Return the variables that give a program the credentials that are given."""
+    return {f"ZDNN_{name.upper()}": str(value) for name, value in credentials.items() if value}
 
 
 def environment_with(more: Mapping[str, str]) -> dict[str, str]:

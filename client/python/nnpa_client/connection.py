@@ -3,6 +3,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
 from os import PathLike
 from typing import NamedTuple
 
@@ -36,6 +37,54 @@ class Reach(NamedTuple):
     connect_timeout: float | None
     allow_faults: bool = False
     plain: bool | Sequence[str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectOptions:
+    """The keywords of `connect` as an object, to be kept and passed on.
+
+    chosen = ConnectOptions(machine="z16", precheck=True)
+    connect(options=chosen)
+    connect(options=chosen, machine="z17")      # a keyword wins over the options
+    """
+
+    target: str | None = None
+    machine: str | MachineSpec | None = None
+    library: str | None = None
+    precheck: bool = False
+    status_diag: int | None = None
+    program_check: ProgramCheckOption | None = None
+    log_level: LogLevelOption | None = None
+    log_module: str | None = None
+    numerics: NumericsOption | None = None
+    jitter_seed: int | None = None
+    accumulate: AccumulateOption | None = None
+    sanitize: bool = False
+    tls_ca: str | PathLike[str] | None = None
+    tls_cert: str | PathLike[str] | None = None
+    tls_key: str | PathLike[str] | None = None
+    token: str | None = field(default=None, repr=False)
+    timeout: float | None = None
+    connect_timeout: float | None = 10.0
+    allow_faults: bool = False
+    plain: bool | Sequence[str] | None = None
+    wait: float | None = None
+
+    def over(self, others: "ConnectOptions") -> "ConnectOptions":
+        """Return others with those of these options that are not the defaults."""
+        chosen = {
+            option.name: value
+            for option in fields(self)
+            if (value := getattr(self, option.name)) != option.default
+        }
+        return replace(others, **chosen)
+
+    @property
+    def reach(self) -> Reach:
+        """What says how the server is reached."""
+        tls = self.tls_ca, self.tls_cert, self.tls_key
+        times = self.timeout, self.connect_timeout
+        return Reach(self.target, *tls, self.token, *times, self.allow_faults, self.plain)
 
 
 def open_transport(reach: Reach) -> tuple[Transport, PrivateServer | None]:
@@ -95,6 +144,7 @@ def connect(
     allow_faults: bool = False,
     plain: bool | Sequence[str] | None = None,
     wait: float | None = None,
+    options: ConnectOptions | None = None,
 ) -> Session:
     """Open a session on an emulated machine.
 
@@ -114,41 +164,51 @@ def connect(
     (default: ZDNN_WAIT, else 0). `allow_faults` has the private server take the rules of
     `Session.faults`. `plain` leaves out the shortcuts that make calls quicker: all of them (True),
     in the private server too, or those named; without it, ZDNN_PLAIN says so. A program that `nnpa
-    trace record` or `nnpa faults` runs gets their server instead of a private one. Raises
-    `TransportError`.
+    trace record` or `nnpa faults` runs gets their server instead of a private one. `options` are
+    all of these as an object; a keyword that is given wins. Raises `TransportError`.
     """
-    wait = max_wait() if wait is None else wait
+    given = ConnectOptions(
+        target=target, machine=machine, library=library, precheck=precheck,
+        status_diag=status_diag, program_check=program_check, log_level=log_level,
+        log_module=log_module, numerics=numerics, jitter_seed=jitter_seed, accumulate=accumulate,
+        sanitize=sanitize, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, token=token,
+        timeout=timeout, connect_timeout=connect_timeout, allow_faults=allow_faults, plain=plain,
+        wait=wait,
+    )  # fmt: skip
+    return _open(given if options is None else given.over(options))
+
+
+def _open(chosen: ConnectOptions) -> Session:
+    wait = max_wait() if chosen.wait is None else chosen.wait
     if not 0 <= wait < math.inf:
         raise ValueError(f"wait: {wait}, expected seconds, 0 or more")
     recording, faulty = recorder(), fault_settings()
-    chosen = recording or faulty
-    if chosen is not None and target is None and not allow_faults:
-        target = chosen.target
-    reach = Reach(
-        target, tls_ca, tls_cert, tls_key, token, timeout, connect_timeout, allow_faults, plain
-    )
-    transport, server = open_transport(reach)
+    named = recording or faulty
+    if named is not None and chosen.target is None and not chosen.allow_faults:
+        chosen = replace(chosen, target=named.target)
+    target = chosen.target
+    transport, server = open_transport(chosen.reach)
     try:
-        options, _fields = session_options(
+        message, _fields = session_options(
             transport,
-            machine,
-            library_version=library,
-            precheck=precheck,
-            status_diag=status_diag,
-            program_check=program_check,
-            log_level=log_level,
-            log_module=log_module,
-            numerics=numerics,
-            jitter_seed=jitter_seed,
-            accumulate=accumulate,
-            sanitize=sanitize or None,
+            chosen.machine,
+            library_version=chosen.library,
+            precheck=chosen.precheck,
+            status_diag=chosen.status_diag,
+            program_check=chosen.program_check,
+            log_level=chosen.log_level,
+            log_module=chosen.log_module,
+            numerics=chosen.numerics,
+            jitter_seed=chosen.jitter_seed,
+            accumulate=chosen.accumulate,
+            sanitize=chosen.sanitize or None,
             trace=recording.trace if recording is not None and recording.target == target else None,
         )
         if faulty is not None and faulty.target == target:
             from nnpa_client.faults import read_rules  # seldom needed
 
-            options.fault_rules.extend(read_rules(faulty.rules))
-        return Session(transport, options, server, keeps_arrays(transport), wait)
+            message.fault_rules.extend(read_rules(faulty.rules))
+        return Session(transport, message, server, keeps_arrays(transport), wait)
     except BaseException:
         close_connection(transport, server)
         raise

@@ -40,11 +40,22 @@ from nnpa.zdnn.v1.tensor_pb2 import (
     ZDNN_NCHW,
     ZDNN_NHWC,
     ZDNN_ZRH,
+    DataLayouts,
+    DataTypes,
     TensorDesc,
 )
 
 from nnpa_client import constants as c
-from nnpa_client._wire import DTYPES, RANKS, UINT32_MAX, c_enum, c_uint32, dims
+from nnpa_client._wire import (
+    DTYPES,
+    RANKS,
+    UINT32_MAX,
+    c_enum,
+    c_uint32,
+    dims,
+    enum_name,
+    enum_number,
+)
 from nnpa_client.errors import ZdnnError
 from nnpa_client.status import Status, get_status_message
 
@@ -107,17 +118,25 @@ def _refuse(
     raise ZdnnError(status, op, refusal=refusal)
 
 
-def init_pre_transformed_desc(layout: int, type: int, *sizes: int) -> TensorDesc:  # noqa: A002 - zDNN's name
+def init_pre_transformed_desc(
+    layout: int | str,
+    type: int | str,  # noqa: A002 - zDNN's name
+    *sizes: int,
+) -> TensorDesc:
     """Describe the user's tensor: `sizes` in elements, outermost first, as many as `layout` has.
 
-    Neither layout nor type is checked here, as in C; a concatenated or unknown layout takes none.
+    Layout and type may be names, such as "NHWC" and "FP32"; their numbers are not checked here, as
+    in C; a concatenated or unknown layout takes no sizes.
     Source: zDNN API Reference 1.2.0, zdnn_init_pre_transformed_desc.
     """
+    layout = enum_number(DataLayouts.DESCRIPTOR, "layout", layout, "ZDNN_")
+    kind = enum_number(DataTypes.DESCRIPTOR, "type", type)
     rank = RANKS.get(layout, 0)
-    if len(sizes) < rank:
-        raise TypeError(f"sizes: {len(sizes)} given, layout {layout} has {rank}")
+    if rank and len(sizes) != rank:
+        name = enum_name(DataLayouts.DESCRIPTOR, layout)
+        raise TypeError(f"sizes: {sizes}, layout {name} has {rank}, not {len(sizes)}")
     fields = _SIZES[4 - rank :]
-    desc = TensorDesc(layout=c_enum(layout), type=c_enum(type))
+    desc = TensorDesc(layout=c_enum(layout), type=c_enum(kind))
     for name, size in zip(fields, sizes, strict=False):
         setattr(desc, name, c_uint32(name, size))
     return desc

@@ -21,7 +21,7 @@ from nnpa.zdnn.v1.operation_pb2 import OperationResult, RangeViolation
 from nnpa.zdnn.v1.sanitizer_pb2 import Misuse, SanitizerReport
 from nnpa.zdnn.v1.status_pb2 import Refusal
 
-from nnpa_client.status import as_status, get_status_message, status_name
+from nnpa_client.status import Status, as_status, get_status_message, status_name
 
 
 class NnpaError(Exception):
@@ -119,7 +119,9 @@ class ProgramCheck(NnpaError):
         index = metadata.get("operation_index", "")
         self.operation_index = int(index) if index else None
         hint = "" if self.precheck_status is None else _precheck_hint(int(self.precheck_status))
-        super().__init__(f"{message}{hint}")
+        if (self.constraint, self.value) == ("pipeline_c11", "0 bytes"):
+            hint += " The ztensor has no buffer: it was freed, or never allocated."
+        super().__init__(f"{_as_sentence(message)}{hint}")
 
 
 class NetworkError(NnpaError):
@@ -134,8 +136,8 @@ class TransportError(NnpaError):
     """The call did not reach the accelerator, or its answer did not come back.
 
     `code` is the gRPC code's name, `reason` the ErrorReason's name or "", `metadata` what was
-    dynamic in the message, `advice` what to do, `retry_delay` the seconds after which the server
-    asks to try again, None where it does not.
+    dynamic in the message, `advice` what to do: that of the reason, unless another is given,
+    `retry_delay` the seconds after which the server asks to try again, None where it does not.
     """
 
     retry_delay: float | None = None
@@ -143,16 +145,23 @@ class TransportError(NnpaError):
     _advice = ""
 
     def __init__(
-        self, code: str, message: str, reason: str = "", metadata: Mapping[str, str] | None = None
+        self,
+        code: str,
+        message: str,
+        reason: str = "",
+        metadata: Mapping[str, str] | None = None,
+        advice: str | None = None,
     ) -> None:
         self.code = code
         self.message = message
         self.reason = reason
         self.metadata: Mapping[str, str] = MappingProxyType(dict(metadata or {}))
         by_code = CODE_ADVICE.get(code, "Report this with its message.")
-        self.advice = self._advice or ADVICE.get(reason) or by_code
+        known = self._advice or ADVICE.get(reason) or by_code
+        self.advice = known if advice is None else advice
         label = f"{code} / {reason}" if reason else code
-        super().__init__(f"{label}: {self._situation}{message} {self.advice}")
+        text = _as_sentence(f"{self._situation}{message}")
+        super().__init__(f"{label}: {text} {self.advice}".rstrip())
 
 
 class SessionLostError(TransportError):
@@ -241,6 +250,10 @@ def explain_violation(violation: RangeViolation) -> str:
     return "".join(parts)
 
 
+def _as_sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
 def _sentence(error: ZdnnError) -> str:
     place = "" if error.operation_index is None else f"operation {error.operation_index}, "
     refusal = error.refusal
@@ -250,6 +263,8 @@ def _sentence(error: ZdnnError) -> str:
         text += f" {_refusal_text(refusal)}"
     if error.violation is not None:
         text += explain_violation(error.violation)
+    if error.op == "transform_origtensor" and error.status == Status.ZDNN_CONVERT_FAILURE:
+        text += " Ztensor.numpy(strict=False) gives NaN for them, and warns."
     return text
 
 

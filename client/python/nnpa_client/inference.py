@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType, TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import grpc
 import numpy as np
@@ -21,7 +21,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from nnpa_client._transport import error_from_rpc, open_channel
 from nnpa_client._wire import Array
-from nnpa_client.config import endpoint
+from nnpa_client.config import Credentials, endpoint
 
 _SERVICE = "inference.GRPCInferenceService"
 _DESCRIPTOR = "open_inference_grpc.binpb"
@@ -66,11 +66,14 @@ class Inferred:
 class ModelClient:
     """The models of a server; close it, or use it in a `with` statement.
 
-    `target` is host:port or unix:/path. Every method raises `TransportError`.
+    `target` is host:port or unix:/path; `credentials` are `token`, `tls_ca`, `tls_cert` and
+    `tls_key`, as of `nnpa_client.connect`. Every method raises `TransportError`.
     """
 
-    def __init__(self, target: str, timeout: float | None = None) -> None:
-        place = endpoint(target)
+    def __init__(
+        self, target: str, timeout: float | None = None, **credentials: Unpack[Credentials]
+    ) -> None:
+        place = endpoint(target, **credentials)
         self.target = place.target
         self._timeout = timeout
         self._metadata = (("authorization", f"Bearer {place.token}"),) if place.token else None

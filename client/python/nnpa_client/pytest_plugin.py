@@ -9,6 +9,7 @@ pytest loads it into every run, so it imports heavy modules only in fixtures, an
 only for a test that uses one. `-p no:nnpa` disables it.
 """
 
+import hashlib
 import re
 import secrets
 import time
@@ -31,10 +32,13 @@ if TYPE_CHECKING:
 _SHARED: "pytest.StashKey[SharedServer]" = pytest.StashKey()
 _PLACE: "pytest.StashKey[Place]" = pytest.StashKey()
 _LOG_START = pytest.StashKey[tuple[int, str]]()
+_SESSION = pytest.StashKey[str]()
 _DOOR = "nnpa_door"
 _DEFAULTS = {"nnpa_machine": "telum2", "nnpa_library": "1.2.0"}  # as in nnpa_client.connect
 _LOG_TIMEOUT = 5.0  # seconds; nnpa-server writes a line of its log about 0.1 s after the call
 _LOG_LINES = 200
+_LOG_SESSION = re.compile(r"\bsession=(\S+)")
+_PROBED = "sessions/none"
 _LOG_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
@@ -198,6 +202,7 @@ def nnpa_session(
     if request.config.getoption("--nnpa-sanitize"):
         options["sanitize"] = True
     with connect(nnpa_server.target, **options) as session:
+        request.node.stash[_SESSION] = _tag(session.name)
         yield session
 
 
@@ -275,7 +280,7 @@ def _logged_so_far(target: str, log: Path, offset: int, since: str) -> list[str]
 
     marker, deadline = secrets.token_hex(8), time.monotonic() + _LOG_TIMEOUT
     with grpc.insecure_channel(target) as channel:
-        request = GetSessionRequest(name="sessions/none")
+        request = GetSessionRequest(name=_PROBED)
         metadata = (("x-request-id", marker),)
         ask = AcceleratorServiceStub(channel).GetSession
         answer = ask.future(request, timeout=_LOG_TIMEOUT, metadata=metadata).code()
@@ -288,6 +293,37 @@ def _logged_so_far(target: str, log: Path, offset: int, since: str) -> list[str]
         time.sleep(0.02)
 
 
+def _tag(name: str) -> str:
+    """Return what the server's log calls a session, whose name is its key."""
+    return hashlib.sha256(name.encode()).hexdigest()[:8]
+
+
+def _of_session(lines: Sequence[str], tag: str | None) -> list[str]:
+    """Return lines by time: those of no session, and of the test's; of all where it has no own.
+
+    What other tests of a failed run have asked, to know how far the log is, is left out.
+    """
+    records: list[list[str]] = []
+    for line in lines:
+        if _LOG_TIME.search(line) is None and records:
+            records[-1].append(line)  # continues the record
+        else:
+            records.append([line])
+    kept: list[list[str]] = []
+    for record in records:
+        named = _LOG_SESSION.search(record[0])
+        session = "-" if named is None else named[1]
+        if session != _tag(_PROBED) and (tag is None or session in ("-", tag)):
+            kept.append(record)
+    kept.sort(key=_time_of)
+    return [line for record in kept for line in record]
+
+
+def _time_of(record: Sequence[str]) -> str:
+    found = _LOG_TIME.search(record[0])
+    return "" if found is None else found[0]
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item,
@@ -298,7 +334,8 @@ def pytest_runtest_makereport(
     uses = "nnpa_server" in getattr(item, "fixturenames", ())
     log = None if place is None else place.log
     if report.failed and uses and place is not None and log is not None and log.exists():
-        lines = _logged_so_far(place.target, log, *item.stash.get(_LOG_START, (0, "")))
+        logged = _logged_so_far(place.target, log, *item.stash.get(_LOG_START, (0, "")))
+        lines = _of_session(logged, item.stash.get(_SESSION, None))
         if lines:
             report.sections.append(("nnpa-server log", "\n".join(lines[-_LOG_LINES:])))
     return report

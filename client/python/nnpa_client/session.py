@@ -14,14 +14,17 @@ from nnpa.zdnn.v1.sanitizer_pb2 import SanitizerReport
 from nnpa.zdnn.v1.tensor_pb2 import TensorDesc
 
 from nnpa_client import _lifecycle, _transfer
+from nnpa_client._arrays import ArrayLike, as_array
 from nnpa_client._call import Call, KeepArrays, copy_arrays
+from nnpa_client._display import machine_name, session_facts, table
 from nnpa_client._guest import Guest
 from nnpa_client._methods import DELETE_SESSION, GET_SESSION, UPDATE_SESSION
+from nnpa_client._pipeline import Pipeline
 from nnpa_client._server import PrivateServer
 from nnpa_client._transport import Transport
 from nnpa_client._waiting import create_session
-from nnpa_client._wire import Array, c_enum
-from nnpa_client.descriptors import generate_transformed_desc, init_pre_transformed_desc
+from nnpa_client._wire import c_enum
+from nnpa_client.descriptors import generate_transformed_desc
 from nnpa_client.errors import NnpaError, TransportError
 from nnpa_client.options import (
     AccumulateOption,
@@ -32,6 +35,8 @@ from nnpa_client.options import (
 )
 from nnpa_client.ztensor import Ztensor
 
+__all__ = ["Pipeline", "Session", "current_session", "entered_session"]
+
 if TYPE_CHECKING:
     from typing import Unpack
 
@@ -40,7 +45,6 @@ if TYPE_CHECKING:
     from nnpa_client.network.hosted import LoadOptions, Network
     from nnpa_client.trace import Recording, TracePath
 
-_LAYOUTS = {1: tensors.ZDNN_1D, 2: tensors.ZDNN_2D, 3: tensors.ZDNN_3D, 4: tensors.ZDNN_NHWC}
 _entered: ContextVar[tuple["Session", ...]] = ContextVar("nnpa_sessions", default=())
 
 
@@ -56,23 +60,6 @@ def current_session() -> "Session":
     if session is None:
         raise NnpaError("no session is open here: put the call inside `with session:`")
     return session
-
-
-class Pipeline:
-    """Calls that leave together: verbs queue, and one Execute runs them when the block ends.
-
-    `results` holds every answer afterwards. A verb whose value is needed at once (`numpy()`,
-    queries) sends what is queued so far. When an operation fails, those after it have not run,
-    and ZdnnError tells its place in the list.
-    """
-
-    def __init__(self, results: Sequence[OperationResult]) -> None:
-        self._results = results
-
-    @property
-    def results(self) -> Sequence[OperationResult]:
-        """The answers so far, in order of the calls."""
-        return tuple(self._results)
 
 
 class Session:
@@ -218,21 +205,24 @@ class Session:
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open"
-        machine = self.machine.name.removeprefix("machines/") or "custom"
-        return f"<Session {state} at {self.target}, {machine}, zDNN {self.library}>"
+        place = f"at {self.target}, {machine_name(self.machine)}"
+        return f"<Session {state} {place}, zDNN {self.library}>"
 
-    def ztensor(self, array: Array, layout: int | None = None) -> Ztensor:
+    def _repr_html_(self) -> str:
+        """Return a table of what the server last said of the session, but not its name."""
+        return table("Session", {"server at": self.target, **session_facts(self._message)})
+
+    def ztensor(self, array: ArrayLike, layout: int | str | None = None) -> Ztensor:
         """Return a transformed ztensor with the data of a float32, float16 or bfloat16 array.
 
-        Without `layout`, 1 to 4 dims are ZDNN_1D, ZDNN_2D, ZDNN_3D, ZDNN_NHWC.
+        Lists of numbers, tensors of torch, and whatever has `__array__` or `__dlpack__` become
+        arrays first. `layout` is one of ZDNN_* or its name, "NHWC"; without it, 1 to 4 dims are
+        ZDNN_1D, ZDNN_2D, ZDNN_3D, ZDNN_NHWC.
         """
-        if layout is None and array.ndim not in _LAYOUTS:
-            raise ValueError(f"array: {array.ndim} dims, expected 1 to 4")
-        kind = _transfer.dtype_code(array)
-        chosen = _LAYOUTS[array.ndim] if layout is None else layout
-        pre = init_pre_transformed_desc(chosen, kind, *array.shape)
+        values = as_array(array)
+        pre = _transfer.describe(values, layout)
         ztensor = self.init_ztensor(pre, generate_transformed_desc(pre))
-        _transfer.transform_ztensor(ztensor, [array], _lifecycle.allocation(ztensor))
+        _transfer.transform_ztensor(ztensor, [values], _lifecycle.allocation(ztensor))
         return ztensor
 
     def init_ztensor(self, pre_tfrmd_desc: TensorDesc, tfrmd_desc: TensorDesc) -> Ztensor:

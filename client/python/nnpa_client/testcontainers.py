@@ -10,8 +10,12 @@ names another one.
 
 from typing import Any
 
-from testcontainers.core.container import DockerContainer
-from testcontainers.core.wait_strategies import LogMessageWaitStrategy
+try:
+    from testcontainers.core.container import DockerContainer
+    from testcontainers.core.wait_strategies import LogMessageWaitStrategy
+except ModuleNotFoundError as error:
+    text = "NnpaContainer needs testcontainers: pip install 'nnpa[testcontainers]'"
+    raise ModuleNotFoundError(text, name=error.name) from error
 
 from nnpa_client.connection import connect
 from nnpa_client.session import Session

@@ -64,7 +64,8 @@ def assert_called(trace: "Trace | TracePath", operations: Sequence[str]) -> None
     "zdnn_": all functions of the trace that compute, in order; functions that do not compute are
     compared only where `operations` names them. An operation fell back if it answered neither
     ZDNN_OK nor a warning: the accelerator did not compute its result. Raises AssertionError that
-    names the first operation that differs, is missing, is superfluous, or was refused; ValueError
+    names the first operation that differs, is missing, is superfluous, or was refused, and shows
+    both lists, counted from 1; ValueError
     for a name of no function.
     """
     __tracebackhide__ = True
@@ -81,14 +82,20 @@ def assert_called(trace: "Trace | TracePath", operations: Sequence[str]) -> None
     calls = [
         call for call in recorded.operations if call.name in names and not call.is_housekeeping
     ]
-    for place, (name, call) in enumerate(zip_longest(expected, calls)):
+    lists = f"\nexpected: {_counted(expected)}\ncalled:   {_counted([c.name for c in calls])}"
+    for place, (name, call) in enumerate(zip_longest(expected, calls), 1):
         if call is None or name != call.name:
             right = "nothing more" if name is None else f"zdnn_{name}"
-            raise AssertionError(f"call {place}: {_describe(call)}, expected {right}")
+            raise AssertionError(f"call {place}: {_describe(call)}, expected {right}{lists}")
         if not call.is_valid:
             raise AssertionError(
-                f"call {place}: {_describe(call)} fell back, it answered {call.status}"
+                f"call {place}: {_describe(call)} fell back, it answered {call.status}{lists}"
             )
+
+
+def _counted(names: Sequence[str]) -> str:
+    """Return names with their places, from 1 on."""
+    return ", ".join(f"{place} {name}" for place, name in enumerate(names, 1)) or "nothing"
 
 
 def _describe(call: "TracedOperation | None") -> str:

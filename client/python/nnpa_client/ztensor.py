@@ -1,19 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """`zdnn_ztensor` from afar: the structure here, the sticks in the session."""
 
+import html
+import warnings
 import weakref
-from typing import Self
+from collections.abc import Callable
+from typing import Any, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
 from nnpa.zdnn.v1 import tensor_pb2
 from nnpa.zdnn.v1.tensor_pb2 import DataTypes, TensorDesc, TensorRef
 
-from nnpa_client import _transfer
+from nnpa_client import _operators, _transfer
 from nnpa_client._call import Tensor
+from nnpa_client._display import described, ztensor_table
 from nnpa_client._guest import Guest
-from nnpa_client._wire import Array, dims, enum_name, layout_shape
-from nnpa_client.errors import NnpaError
+from nnpa_client._wire import DTYPES, Array, dims, enum_name, layout_shape
+from nnpa_client.errors import NnpaError, ZdnnError, ZdnnWarning
+from nnpa_client.status import Status
+
+__tracebackhide__ = True  # pytest shows the line that called, not these
+
+_CPU = (1, 0)  # source: dlpack.h, kDLCPU
+_PICTURE_BYTES = 1 << 18  # that a notebook may fetch to draw the first of them
+# What the modules of this package ask of a ztensor.
+_INTERNAL = {"finalizer", "freed_id", "guest", "held", "missing", "new_output", "quantization"}
 
 
 class Ztensor:
@@ -23,6 +35,9 @@ class Ztensor:
     `buffer_size` (bytes), `buffer` (the sticks, fetched), `is_transformed`, `rec_scale`, `offset`;
     and `flags`, the IEEE flags that the last transform raised. When the object is dropped, the
     session forgets the tensor with its next call.
+
+    `shape`, `ndim` and `dtype` are those of the user's view. `+ - * /` and `@` compute on the
+    accelerator, on equal shapes; `==` is identity. `np.asarray(z)` and DLPack fetch a copy.
     """
 
     __slots__ = (
@@ -120,9 +135,120 @@ class Ztensor:
         """Replace the sticks; as many bytes as `buffer_size`."""
         _transfer.write_sticks(self, sticks, byte_order, is_transformed)
 
-    def numpy(self) -> Array:
-        """Fetch the data as a dense array of the pre-transformed type: transform_origtensor."""
-        return _transfer.transform_origtensor(self)
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The user's sizes, outermost first; those of the sticks for concatenated gates."""
+        return layout_shape(self.pre_transformed_desc) or dims(self.transformed_desc)
+
+    @property
+    def ndim(self) -> int:
+        """How many dims `shape` has."""
+        return len(self.shape)
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]:
+        """NumPy's type of the user's data; raises TypeError where zDNN's type has none."""
+        kind = self.pre_transformed_desc.type
+        if kind not in DTYPES:
+            name = enum_name(DataTypes.DESCRIPTOR, kind)
+            raise TypeError(f"pre_transformed_desc.type: {name}, which NumPy lacks")
+        return DTYPES[kind]
+
+    def numpy(self, strict: bool = True) -> Array:
+        """Fetch the data as a dense array of the pre-transformed type: transform_origtensor.
+
+        Values that are no numbers raise ZdnnError ZDNN_CONVERT_FAILURE; without `strict` they are
+        NaN, with a ZdnnWarning.
+        """
+        if strict:
+            return _transfer.transform_origtensor(self)
+        self.guest.flush()  # a failure of what is queued is not this one's
+        values = np.empty(self.shape, self.dtype)
+        try:
+            _transfer.transform_origtensor(self, values)
+            self.guest.flush()
+        except ZdnnError as error:
+            if error.status != Status.ZDNN_CONVERT_FAILURE:
+                raise
+            warnings.warn(ZdnnWarning(error.status, error.op, error.violation), stacklevel=2)
+        return values
+
+    def preview(self, count: int = 8) -> str:
+        """Return the repr with the first values, which are fetched for it."""
+        values = self.numpy(strict=False)
+        shown = np.array2string(values.reshape(-1)[:count], separator=", ", threshold=count)
+        more = "" if values.size <= count else f" ... {values.size} values"
+        return f"{self!r}\n{shown}{more}"
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __bool__(self) -> bool:
+        return True  # and no question to the server, as `len` may be
+
+    __array_ufunc__ = None  # NumPy's functions would leave the accelerator in silence
+
+    def __array_function__(
+        self, function: Callable[..., object], *_details: object, **_more: object
+    ) -> NoReturn:
+        raise TypeError(
+            f"numpy.{function.__name__} would leave the accelerator; give it z.numpy(), or use zdnn"
+        )
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
+        if copy is False:
+            raise ValueError("copy: False, but the data are on the server")
+        return self.numpy().astype(dtype or self.dtype, copy=False)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: object = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        if copy is False:
+            raise BufferError("copy: False, but the data are on the server")
+        if stream is not None or dl_device not in (None, _CPU):
+            raise BufferError(f"dl_device: {dl_device}, stream: {stream}, expected the CPU's")
+        return self.numpy().astype(np.float32).__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return _CPU
+
+    def __add__(self, other: Self) -> Self:
+        return _operators.elementwise("add", self, other)
+
+    def __sub__(self, other: Self) -> Self:
+        return _operators.elementwise("sub", self, other)
+
+    def __mul__(self, other: Self) -> Self:
+        return _operators.elementwise("mul", self, other)
+
+    def __truediv__(self, other: Self) -> Self:
+        return _operators.elementwise("div", self, other)
+
+    def __matmul__(self, other: Self) -> Self:
+        return _operators.matmul(self, other)
+
+    def __radd__(self, other: object) -> NoReturn:
+        _operators.refuse("+", other, self)
+
+    def __rsub__(self, other: object) -> NoReturn:
+        _operators.refuse("-", other, self)
+
+    def __rmul__(self, other: object) -> NoReturn:
+        _operators.refuse("*", other, self)
+
+    def __rtruediv__(self, other: object) -> NoReturn:
+        _operators.refuse("/", other, self)
+
+    def __rmatmul__(self, other: object) -> NoReturn:
+        _operators.refuse("@", other, self)
+
+    def __dir__(self) -> list[str]:
+        return sorted(set(super().__dir__()) - _INTERNAL)
 
     def __repr__(self) -> str:
         if self.held is None:
@@ -131,12 +257,13 @@ class Ztensor:
         state = "transformed" if self.is_transformed else "not transformed"
         quantized = f", rec_scale {self.rec_scale:g}, offset {self.offset:g}"
         return (
-            f"<Ztensor {_description(pre)} as {_description(tfrmd)}, "
+            f"<Ztensor {described(pre)} as {described(tfrmd)}, "
             f"{self.buffer_size} bytes, {state}{quantized if self.rec_scale else ''}>"
         )
 
-
-def _description(desc: TensorDesc) -> str:
-    layout = enum_name(tensor_pb2.DataLayouts.DESCRIPTOR, desc.layout)
-    shape = layout_shape(desc) or dims(desc)
-    return f"{layout} {'x'.join(map(str, shape))} {enum_name(DataTypes.DESCRIPTOR, desc.type)}"
+    def _repr_html_(self) -> str:
+        """Return layout, sizes, padding, and a picture of the first sticks of a small ztensor."""
+        if self.held is None:
+            return html.escape(repr(self))
+        is_small = 0 < self.buffer_size <= _PICTURE_BYTES
+        return ztensor_table(self.held, self.buffer if is_small else None)

@@ -106,8 +106,8 @@ class Kernel(Generic[P, R]):
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a part of kernels: no interpreter lock, cached on disk, one thread, IEEE division.
 
-    The cache notices a change of the kernel's own file only: after changing a kernel that others
-    call from another file, remove `kernels/__pycache__`.
+    Outside of a server the cache notices a change of the kernel's own file only: after changing a
+    kernel that others call from another file, remove `kernels/__pycache__`.
     """
     return _wait(function, Kernel(_maker(function, cache=True)))
 

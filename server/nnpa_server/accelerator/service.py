@@ -14,7 +14,7 @@ from google.protobuf import empty_pb2
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa.zdnn.v1 import tensor_pb2
-from nnpa_emulator import MACHINES, find_machine
+from nnpa_emulator import MACHINES, find_machine, machine_names
 
 from nnpa_server.accelerator.composition import compose
 from nnpa_server.accelerator.decode import Request
@@ -85,7 +85,7 @@ class AcceleratorService:
         return pb.ListMachinesResponse(machines=machines, next_page_token=token)
 
     def GetMachine(self, request: pb.GetMachineRequest, context: Context) -> pb.Machine:  # noqa: N802, ARG002
-        """Get one machine by name or alias."""
+        """Get one machine by name or alias, in any case."""
         prefix, _, name = request.name.partition("/")
         try:
             machine = find_machine(name if prefix == "machines" else "")
@@ -93,7 +93,7 @@ class AcceleratorService:
             names = ", ".join(f"machines/{name}" for name in MACHINES)
             raise CallRefused(
                 wire.ERROR_REASON_MACHINE_NOT_FOUND,
-                f"name is {request.name[:64]!r}, must be one of {names}",
+                f"machine is {(name or prefix)[:64]!r}, must be one of {machine_names()}",
                 field="name",
                 value=request.name[:64],
                 limit=names,

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from nnpa.zdnn.v1 import fault_pb2, operation_pb2
 from nnpa.zdnn.v1 import status_pb2 as wire
-from nnpa_emulator import MACHINES, Status, find_machine
+from nnpa_emulator import Status, find_machine, machine_names
 from nnpa_emulator.function_codes import FunctionCode
 from nnpa_emulator.machine import Machine
 from nnpa_emulator.status import ZDNN_HW_ERROR
@@ -147,10 +147,8 @@ def _machine(name: str, path: str) -> Machine:
     try:
         return find_machine(name)
     except KeyError:
-        machines = ", ".join(MACHINES)
-        raise invalid(
-            path, repr(name[:_MAX_VALUE_CHARS]), f"one of {machines}, or an alias"
-        ) from None
+        value = repr(name[:_MAX_VALUE_CHARS])
+        raise invalid(path, value, f"one of {machine_names()}") from None
 
 
 def _status(text: str, path: str) -> int:

@@ -237,6 +237,7 @@ def start(shortcuts: str, seconds: float = _LOAD_SECONDS) -> Handler:
         widened.disable()
     if "compiled-kernels" in names:
         kernel_cache.leave_out_scipy()
+        kernel_cache.key_by_sources()
         kernel_cache.only_read()
         warmup.load_kernels(seconds)
         compile_no_more()

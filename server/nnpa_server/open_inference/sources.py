@@ -16,7 +16,7 @@ from typing import Any
 from google.protobuf import json_format, text_format
 from google.protobuf.message import Error as MessageError
 from nnpa.oip import open_inference_grpc_pb2 as pb
-from nnpa_emulator.machine import DEFAULT_MACHINE, MACHINES
+from nnpa_emulator.machine import DEFAULT_MACHINE, find_machine, machine_names
 from nnpa_network.placements import DEFAULT_PLACEMENT, PLACEMENTS, Placement
 
 from nnpa_server.errors import CallRefused, invalid
@@ -215,10 +215,10 @@ def _options(config: pb.ModelConfig) -> Options:
 
 
 def _machine(path: str, value: str) -> str:
-    for name, machine in MACHINES.items():
-        if value == name or value in machine.aliases:
-            return name
-    raise invalid(path, repr(value[:64]), _one_of(tuple(MACHINES)))
+    try:
+        return find_machine(value).name
+    except KeyError:
+        raise invalid(path, repr(value[:64]), f"one of {machine_names()}") from None
 
 
 def read(source: Path | bytes, limit: int, name: str) -> bytes:

@@ -4,13 +4,14 @@
 Sources: gRPC core channel arguments (grpc/impl/channel_arg_names.h).
 """
 
+import errno
 import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import grpc
 
-from nnpa_server.config import OVERSIZE_BYTES, Config
+from nnpa_server.config import OVERSIZE_BYTES, Config, split_address
 
 MAX_CONNECTION_CALLS = 1000  # of one connection at a time; its client keeps more to itself
 MAX_PENDING_CALLS = 20_000  # that Python has not taken; of more, gRPC cancels anybody's
@@ -68,6 +69,35 @@ def make_way(address: str) -> None:
     raise CannotListen(f"cannot listen on {address}: another server does")
 
 
+def _require_free(address: str) -> None:
+    """Refuse a port that cannot be had, before gRPC's core logs a line of its own about it."""
+    if address.startswith("unix:"):
+        return
+    host, port = split_address(address)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise CannotListen(f"cannot listen on {address}: {error.strerror}") from error
+    failures = [failure for place in found if (failure := _bind_failure(place)) is not None]
+    if any(failure.errno == errno.EADDRINUSE for failure in failures):
+        text = "the port is in use; choose another, or 0 for any"
+        raise CannotListen(f"cannot listen on {address}: {text}")
+    if len(failures) == len(found):  # a host may have addresses that this machine lacks
+        raise CannotListen(f"cannot listen on {address}: {failures[0].strerror}")
+
+
+def _bind_failure(place: tuple[int, int, int, str, tuple[object, ...]]) -> OSError | None:
+    """Return why a resolved address cannot be bound, None if it can."""
+    family, kind, protocol, _name, address = place
+    try:
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        return error
+    return None
+
+
 def listen(server: grpc.Server, address: str, config: Config) -> str:
     """Have a server listen on an address; return it, with the port that was picked."""
 
@@ -82,11 +112,12 @@ def listen(server: grpc.Server, address: str, config: Config) -> str:
 def bind(address: str, add: Callable[[grpc.ServerCredentials | None], int], config: Config) -> str:
     """Listen on an address, over TLS if it is TCP and there is a certificate; return it."""
     make_way(address)
+    _require_free(address)
     on_tls = config.tls is not None and not address.startswith("unix:")
     try:
         port = add(_credentials(config) if on_tls else None)
     except RuntimeError as error:
-        raise CannotListen(f"cannot listen on {address}: is it in use?") from error
+        raise CannotListen(f"cannot listen on {address}: gRPC could not open it") from error
     if address.startswith("unix:"):
         return address
     return f"{address.rpartition(':')[0]}:{port}"

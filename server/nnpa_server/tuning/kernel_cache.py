@@ -1,46 +1,135 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where compiled kernels are kept, and for which processors: chosen before Numba is imported.
 
+Kernels are kept by a digest of their sources, so that clones and environments with the same sources
+share them, and a change of any source compiles anew. A cache is code that a server runs: the folder
+is of this user alone.
+
 What is to be changed in Numba itself is left to the emulator, which imports it when it must.
 """
 
+import hashlib
 import importlib
+import importlib.util
 import os
+import re
+import shutil
+import stat
+import sys
 import tempfile
+import time
 from collections.abc import Callable, MutableMapping
+from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 Environment = MutableMapping[str, str]
 
+_PREFIX = "kernels-"
+_OLD_NAME = re.compile(r"kernels[-_][0-9a-f]{16,40}")  # Numba's own folders have an underscore
+_KEPT, _KEPT_SECONDS = 3, 7 * 86400.0
+# What kernels are made of; the reference and the formats have constants that they hold.
+_SOURCES = ("kernels/*.py", "reference/*.py", "dlfloat.py", "ztensor.py")
+
 
 def choose(environment: Environment) -> str:
     """Choose the cache of compiled kernels; return what an operator should know, or nothing.
 
-    The operator's NUMBA_CACHE_DIR, else $XDG_CACHE_HOME/nnpa or ~/.cache/nnpa, else a directory of
-    this user under the temporary one. A cache that holds kernels and cannot be written, as that of
-    a container image, is only read. NUMBA_CPU_NAME and NUMBA_CPU_FEATURES say for which processors
-    it is; on another one it is left alone. Never fatal.
+    The operator's NUMBA_CACHE_DIR, else a folder in $XDG_CACHE_HOME/nnpa or ~/.cache/nnpa, else in
+    one of this user under the temporary one. A cache that holds kernels and cannot be written, as
+    that of a container image, is only read. NUMBA_CPU_NAME and NUMBA_CPU_FEATURES say for which
+    processors it is; on another one it is left alone. Never fatal.
     """
     notices = [_leave_foreign_kernels(environment)]
-    home = environment.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
-    temporary = Path(tempfile.gettempdir() if _has_temporary() else "/") / f"nnpa-{os.getuid()}"
-    chosen = Path(environment.get("NUMBA_CACHE_DIR") or f"{home}/nnpa")
-    for place in (chosen, temporary):
-        if _is_writable(place) and (place != temporary or place.stat().st_uid == os.getuid()):
-            environment["NUMBA_CACHE_DIR"] = str(place)
-            break
-        if place == chosen and _holds_kernels(place):
-            only_read()
-            notices.append(
-                f"{place} is read-only: kernels that it lacks are compiled at each start"
-            )
-            break
+    key = key_by_sources()
+    if not (named := environment.get("NUMBA_CACHE_DIR")):
+        home = environment.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
+        place = _own_folder(Path(home) / "nnpa", key)
+    elif _is_writable(Path(named)):
+        place = Path(named)
+    elif _holds_kernels(Path(named)):
+        only_read()
+        notices.append(f"{named} is read-only: kernels that it lacks are compiled at each start")
+        return "; ".join(filter(None, notices))
+    else:
+        place = None
+    if place is None and _has_temporary():
+        place = _own_folder(Path(tempfile.gettempdir()) / f"nnpa-{os.getuid()}", key)
+    if place is not None:
+        environment["NUMBA_CACHE_DIR"] = str(place)
     else:
         environment.pop("NUMBA_CACHE_DIR", None)
         _keep_nothing()
         notices.append("no writable directory for compiled kernels: each start compiles them anew")
     return "; ".join(filter(None, notices))
+
+
+def key_by_sources() -> str:
+    """Have Numba know kernels by a digest of all their sources, not by paths; return the digest.
+
+    Call it before a kernel is loaded.
+    """
+    key = sources_digest()
+    locator = "UserProvidedCacheLocator"
+    _replace("numba.core.caching", locator, get_source_stamp=lambda _locator: key)
+    folder = staticmethod(lambda _path: "kernels")
+    _replace("numba.core.caching", locator, get_suitable_cache_subpath=folder)
+    return key
+
+
+def sources_digest() -> str:
+    """Return a digest of what compiled kernels are made of: sources, Numba, llvmlite, Python."""
+    spec = importlib.util.find_spec("nnpa_emulator")
+    digest = hashlib.sha256(sys.version.encode())
+    for name in ("numba", "llvmlite"):
+        with suppress(metadata.PackageNotFoundError):
+            digest.update(f"{name} {metadata.version(name)}".encode())
+    for root in spec.submodule_search_locations or () if spec is not None else ():
+        for path in sorted(path for pattern in _SOURCES for path in Path(root).glob(pattern)):
+            digest.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _own_folder(base: Path, key: str) -> Path | None:
+    """Return this user's folder for kernels of a key, made where it lacks; None if it cannot be.
+
+    A base of somebody else's, or a link, is not used.
+    """
+    place = base / f"{_PREFIX}{key}"
+    try:
+        is_new = not place.exists()
+        if not (_is_writable(base) and _is_private(base)):
+            return None
+        if not (_is_writable(place) and _is_private(place)):
+            return None
+        os.utime(place)  # says when it was used last
+        if is_new:
+            _prune(base, place)
+    except OSError:
+        return None
+    return place
+
+
+def _is_private(folder: Path) -> bool:
+    """Tell whether a folder is this user's, and has been; from now on others cannot enter it."""
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+        return False
+    if status.st_mode & 0o022 and any(folder.iterdir()):
+        return False  # somebody else may have put something there
+    if status.st_mode & 0o077:
+        folder.chmod(0o700)
+    return True
+
+
+def _prune(base: Path, current: Path) -> None:
+    """Remove kernels that were not used for a week, but the last few."""
+    old = [place for place in base.iterdir() if _OLD_NAME.fullmatch(place.name)]
+    by_use = sorted(old, key=lambda place: place.stat().st_mtime, reverse=True)
+    for place in by_use[_KEPT:]:
+        if place != current and time.time() - place.stat().st_mtime > _KEPT_SECONDS:
+            shutil.rmtree(place, ignore_errors=True)
 
 
 def leave_out_scipy() -> None:
@@ -87,7 +176,7 @@ def only_read() -> None:
     _replace("numba.core.caching", "Cache", save_overload=_do_nothing)
 
 
-def _replace(module: str, owner: str = "", **names: Callable[..., None]) -> None:
+def _replace(module: str, owner: str = "", **names: Callable[..., object]) -> None:
     """Have names of a module of Numba, or of a class there, replaced when Numba is imported."""
     from nnpa_emulator.kernels.jit import when_loaded  # imports the emulator
 

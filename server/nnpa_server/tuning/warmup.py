@@ -8,10 +8,14 @@ a client that needs another kernel first waits for that alone, for calls go firs
 
 import gc
 import logging
+import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
@@ -55,6 +59,7 @@ _LIKELY = frozenset(("add", "relu", "matmul_op"))
 _FIRST_TRANSFORMS = 2
 _FIRST = _FIRST_TRANSFORMS + len(_LIKELY)  # steps before those for other services
 _QUIET, _QUIET_TIMEOUT = 0.25, 10.0  # seconds without a call before a step, and of waiting for it
+_MAX_COMPILERS = 8  # processes: each imports Numba, and there are about 50 steps
 _PLAIN_TYPES = (DataTypes.FP32, DataTypes.FP16, DataTypes.BFLOAT)
 
 
@@ -84,12 +89,53 @@ def start(
 
 
 def compile_all() -> int:
-    """Compile every kernel, or load it from the cache, at once; return an exit code."""
+    """Compile every kernel, or load it from the cache, at once; return an exit code.
+
+    One after the other: what an image holds is the same each time it is built.
+    """
     units = list(_units(Guest(MACHINES[DEFAULT_MACHINE])))
     for done, (name, warm) in enumerate(units):
         warm()
         _log.info("%d of %d steps: %s is ready", done + 1, len(units), name)
     return 0
+
+
+def compile_first(
+    place: Path, functions: Collection[str], prepare: Callable[[], None]
+) -> Iterator[tuple[int, int]]:
+    """Compile what a cache in `place` lacks of some functions; yield steps done, and their number.
+
+    A step whose kernels were compiled before leaves a file that says so, and is not taken again.
+    """
+    names = [name.replace(" ", "-") for name, _warm in _units(Guest(MACHINES[DEFAULT_MACHINE]))]
+    marks = {
+        number: place / f"{name}.compiled"
+        for number, name in enumerate(names)
+        if not functions or name in functions
+    }
+    lacking = [number for number, mark in marks.items() if not mark.exists()]
+    if lacking:
+        yield 0, len(lacking)
+    for done, number in _compile(lacking, prepare):
+        marks[number].touch()
+        yield done, len(lacking)
+
+
+def _compile(steps: Collection[int], prepare: Callable[[], None]) -> Iterator[tuple[int, int]]:
+    """Take steps in as many processes as may run at a time; yield how many are done, and which."""
+    processes = min(len(steps), len(os.sched_getaffinity(0)), _MAX_COMPILERS)
+    if not processes:
+        return
+    with ProcessPoolExecutor(processes, get_context("spawn"), prepare) as pool:
+        waiting = {pool.submit(_compile_step, step): step for step in steps}
+        for done, future in enumerate(as_completed(waiting), 1):
+            future.result()
+            yield done, waiting[future]
+
+
+def _compile_step(number: int) -> None:
+    _name, warm = [*_units(Guest(MACHINES[DEFAULT_MACHINE]))][number]
+    warm()
 
 
 def load_kernels(seconds: float) -> None:

@@ -123,7 +123,8 @@ def check(sources: tuple[str, ...], machines: tuple[str, ...], library: str, as_
     calls into zDNN are judged. A list of function names may stand in a file, on standard input
     ("-" or nothing), or on the command line. No server is asked.
 
-    Exit codes: 0 ok, 1 a function does not run on a machine that --machine names, 2 usage.
+    Exit codes: 0 ok, 1 a function does not run on a machine that --machine names, or is none of
+    zDNN's, 2 usage.
     """
     try:
         hosts = [find_host(name) for name in machines or _DEFAULT_MACHINES]
@@ -135,7 +136,10 @@ def check(sources: tuple[str, ...], machines: tuple[str, ...], library: str, as_
     else:
         _print(judged, hosts, library)
     answers = [verdict.answer for row in judged for verdict in row.verdicts.values()]
-    if machines and Answer.NO in answers:
+    unknown = [row.name for row in judged if not row.since]
+    if unknown:
+        click.echo(f"Error: no function of zDNN 1.2.0: {', '.join(unknown)}", err=True)
+    if unknown or (machines and Answer.NO in answers):
         sys.exit(NOT_AS_PROMISED)
 
 

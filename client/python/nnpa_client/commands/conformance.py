@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Unpack
 
 import click
 import numpy as np
@@ -21,6 +21,8 @@ from rich.console import Console
 from rich.table import Table
 
 from nnpa_client._server import PrivateServer
+from nnpa_client.commands.reaching import Reaching, credentials, reaching_options
+from nnpa_client.config import credentials_environment, environment_with
 from nnpa_client.libzdnn import prefix
 
 Answer = Mapping[str, Any]
@@ -299,8 +301,11 @@ def _print(reports: Sequence[Report]) -> None:
 @conformance.command("run")
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
 @click.option("--target", help="A server, host:port or unix:/path; else a private one.")
+@reaching_options
 @click.option("--out", type=click.File("wb", atomic=True), default="-", help="Where answers go.")
-def run_vectors(files: tuple[str, ...], target: str | None, out: BinaryIO) -> None:
+def run_vectors(
+    files: tuple[str, ...], target: str | None, out: BinaryIO, **reaching: Unpack[Reaching]
+) -> None:
     """Run FILES, JSON lines of vectors, on the emulated machines, and write the answers.
 
     Needs the wheel nnpa-libzdnn, which carries zdnn-testee.
@@ -312,7 +317,8 @@ def run_vectors(files: tuple[str, ...], target: str | None, out: BinaryIO) -> No
     try:
         address = target or (server.target if server else "")
         command = [str(where / "bin/zdnn-testee"), "--server", address, *files]
-        completed = subprocess.run(command, capture_output=True, check=False)
+        shown = environment_with(credentials_environment(credentials(reaching)))
+        completed = subprocess.run(command, capture_output=True, env=shown, check=False)
     finally:
         if server is not None:
             server.stop()

@@ -10,13 +10,15 @@ file, and reads the digits as any client of the Open Inference Protocol has it d
 import secrets
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
 
 from nnpa_client import zdnn
+from nnpa_client._server import PrivateServer
+from nnpa_client.config import Credentials
 from nnpa_client.connection import connect
 from nnpa_client.errors import ZdnnWarning
 from nnpa_client.inference import ModelClient
@@ -32,6 +34,8 @@ PROMISED = {"cnn": 0.97, "lstm": 0.95}
 TOLERATED_LOSS = 0.01
 # Reported times are the median of this many rounds; for single operations, the minimum.
 ROUNDS = 5
+# What its networks compute with, for the server to compile first.
+_FUNCTIONS = "transform-FP32,conv2d,maxpool2d,relu,reshape,matmul_op,softmax,lstm,add,chains"
 _REPEATS = 3
 _SLOWEST = 3
 
@@ -127,13 +131,33 @@ class _Inference:
     round_trip_ms: float
 
 
-def run(target: str | None = None) -> list[Report]:
-    """Run the demo on both Telums of a server; None starts a private one."""
+def run(
+    target: str | None = None,
+    credentials: Credentials | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Report]:
+    """Run the demo on both Telums of a server; None starts a private one.
+
+    Where that has to compile kernels, which it does once for each user, `progress` is told the
+    steps done and their number.
+    """
+    if target is not None:
+        return _run(target, credentials or {})
+    server = PrivateServer(
+        flags=("--shared-memory", f"--compile-first={_FUNCTIONS}"), progress=progress
+    )
+    try:
+        return _run(server.target, credentials or {})
+    finally:
+        server.stop()
+
+
+def _run(target: str, shown: Credentials) -> list[Report]:
     digits = held_out()
     reports: list[Report] = []
-    with connect(target) as first, ModelClient(first.target) as models:
+    with connect(target, **shown) as first, ModelClient(first.target, **shown) as models:
         for machine in MACHINES:
-            with connect(first.target, machine) as session:
+            with connect(first.target, machine, **shown) as session:
                 networks = tuple(_report(session, network, digits) for network in NETWORKS)
                 name = session.machine.display_name
             model = _hosted(models, machine, digits)

@@ -5,12 +5,13 @@ import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, NotRequired, TypedDict, TypeVar
+from typing import Literal, NotRequired, TypeVar
 
 import click
 from rich.console import Console
 
 from nnpa_client.commands.exit_codes import EXIT_CODES
+from nnpa_client.commands.reaching import Reaching, credentials, reaching_options
 from nnpa_client.connection import connect
 from nnpa_client.network.calls import Options
 from nnpa_client.network.hosted import Network
@@ -26,7 +27,7 @@ EPILOG = (
 Command = TypeVar("Command", bound=Callable[..., object])
 
 
-class Hosting(TypedDict):
+class Hosting(Reaching):
     """The options that say where and how a model is hosted, and what `generate` adds to them."""
 
     target: str | None
@@ -46,6 +47,7 @@ def hosting_options(command: Command) -> Command:
     options = (
         click.argument("model", type=FILE),
         click.option("--target", help="Server: host:port or unix:/path. Default: a private one."),
+        reaching_options,
         click.option("--machine", default="telum2", show_default=True, help="Machine, or alias."),
         click.option("--strict", is_flag=True, help="Refuse a model with a node on the host."),
         click.option(
@@ -86,7 +88,7 @@ def hosting_options(command: Command) -> Command:
 def loaded(model: Path, hosting: Hosting, c_name: str = "network") -> Generator[Network]:
     """Load a model as options say, for the time of a block."""
     with (
-        connect(hosting["target"], hosting["machine"]) as session,
+        connect(hosting["target"], hosting["machine"], **credentials(hosting)) as session,
         session.load(model, c_name=c_name, options=options_of(hosting)) as net,
     ):
         yield net

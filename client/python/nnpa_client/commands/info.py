@@ -2,7 +2,7 @@
 """`nnpa info`: the machines of a server, with their functions and limits."""
 
 import json
-from pathlib import Path
+from typing import Unpack
 
 import click
 from google.protobuf.json_format import MessageToDict
@@ -13,28 +13,17 @@ from rich.console import Console
 from rich.table import Table
 
 from nnpa_client.commands.exit_codes import EXIT_CODES_WITH_TARGET, reported
+from nnpa_client.commands.reaching import Reaching, credentials, reaching_options
 from nnpa_client.connection import list_machines
-
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command(epilog=EXIT_CODES_WITH_TARGET)
 @click.argument("target", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print the machines as the wire has them.")
-@click.option("--tls-ca", type=_FILE, help="Certificates that may sign the server's, PEM.")
-@click.option("--tls-cert", type=_FILE, help="The client's certificate, PEM, for mutual TLS.")
-@click.option("--tls-key", type=_FILE, help="The key of --tls-cert, PEM.")
-def info(
-    target: str | None,
-    as_json: bool,
-    tls_ca: Path | None,
-    tls_cert: Path | None,
-    tls_key: Path | None,
-) -> None:
+@reaching_options
+def info(target: str | None, as_json: bool, **reaching: Unpack[Reaching]) -> None:
     """List the machines of a server: what each has installed, and its limits."""
-    machines: list[Machine] = reported(
-        lambda: list_machines(target, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key)
-    )
+    machines: list[Machine] = reported(lambda: list_machines(target, **credentials(reaching)))
     if as_json:
         click.echo(json.dumps([MessageToDict(machine) for machine in machines], indent=2))
         return

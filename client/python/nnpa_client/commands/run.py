@@ -28,6 +28,7 @@ from nnpa_client._methods import CREATE_SESSION, DELETE_SESSION, GET_SESSION
 from nnpa_client._server import PrivateServer
 from nnpa_client._transport import GrpcTransport, Transport
 from nnpa_client.commands.exit_codes import reported
+from nnpa_client.commands.reaching import token_option
 from nnpa_client.config import Endpoint, endpoint
 from nnpa_client.errors import TransportError
 from nnpa_client.options import session_options
@@ -107,8 +108,8 @@ def _function(code: int) -> str:
     epilog="The exit code is the program's, 128 and the number for a signal; 2 usage, 3 server "
     "unreachable. Needs qemu-user; example: nnpa run --machine z16 --stats -- ./program args"
 )
-@click.option("--machine", type=click.Choice(list(s390x.MACHINES)), default="z17",
-              show_default=True,
+@click.option("--machine", default="z17", show_default=True,
+              type=click.Choice(list(s390x.MACHINES), case_sensitive=False),
               help="Machine that the program finds: z16 is Telum I, z17 Telum II, z15 has "
               "no NNPA.")  # fmt: skip
 @click.option("--sysroot", type=_FOLDER,
@@ -119,6 +120,7 @@ def _function(code: int) -> str:
 @click.option("--faults", type=_FILE, help="File of fault rules that the program meets.")
 @click.option("--trace", type=_NEW_FILE, help="File in which the run is recorded.")
 @click.option("--server", "target", help="Server on this host, unix:/path; else a private one.")
+@token_option
 @click.option("--container", is_flag=True, help="The command starts a container of the other "
               "architecture: it runs here as it is, with NNPA_TRAP_* set for what it "
               "starts.")  # fmt: skip
@@ -133,6 +135,7 @@ def run(
     faults: Path | None,
     trace: Path | None,
     target: str | None,
+    token: str | None,
     container: bool,
     with_stats: bool,
     as_json: bool,
@@ -153,7 +156,7 @@ def run(
         raise click.UsageError(f"--server: {target!r}, expected unix:/path of a server here")
     rules = reported(lambda: _rules(faults))
     with contextlib.ExitStack() as stack:
-        server = reported(lambda: _server(stack, target, with_faults=bool(rules)))
+        server = reported(lambda: _server(stack, target, token, with_faults=bool(rules)))
         transport = GrpcTransport(server)
         stack.callback(transport.close)
         session = reported(lambda: _open(stack, transport, machine, rules, trace))
@@ -201,13 +204,15 @@ def _rules(faults: Path | None) -> "Sequence[FaultRule]":
     return read_rules(faults)
 
 
-def _server(stack: contextlib.ExitStack, target: str | None, with_faults: bool) -> Endpoint:
+def _server(
+    stack: contextlib.ExitStack, target: str | None, token: str | None, with_faults: bool
+) -> Endpoint:
     """Return where the server is; a private one ends with the stack."""
     if target is None:
         server = PrivateServer(flags=(*_FLAGS, *(("--allow-faults",) if with_faults else ())))
         stack.callback(server.stop)
         target = server.target
-    return endpoint(target)
+    return endpoint(target, token=token)
 
 
 def _open(

@@ -5,6 +5,7 @@ import dataclasses
 import json
 import sys
 from collections.abc import Callable
+from typing import Unpack
 
 import click
 from rich import box
@@ -13,19 +14,23 @@ from rich.table import Table
 
 from nnpa_client.commands import demo
 from nnpa_client.commands.exit_codes import EXIT_CODES_WITH_TARGET, NOT_AS_PROMISED, reported
+from nnpa_client.commands.reaching import Reaching, credentials, reaching_options
 
 
 @click.command("demo", epilog=EXIT_CODES_WITH_TARGET)
 @click.argument("target", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-def run_demo(target: str | None, as_json: bool) -> None:
+@reaching_options
+def run_demo(target: str | None, as_json: bool, **reaching: Unpack[Reaching]) -> None:
     """Read handwritten digits with two trained networks on both Telums.
 
     Each inference is one list of zDNN calls; then the server hosts one of the networks, an ONNX
     file, and is asked through the Open Inference Protocol. Accuracy is compared with the same
     networks in NumPy FP32. Exit code 1 when it is not as promised.
     """
-    reports: list[demo.Report] = reported(lambda: demo.run(target))
+    reports: list[demo.Report] = reported(
+        lambda: demo.run(target, credentials(reaching), _compiling)
+    )
     if as_json:
         click.echo(json.dumps([dataclasses.asdict(report) for report in reports], indent=2))
     else:
@@ -33,6 +38,15 @@ def run_demo(target: str | None, as_json: bool) -> None:
     if not all(report.as_promised for report in reports):
         click.echo("The result is not as promised.", err=True)
         sys.exit(NOT_AS_PROMISED)
+
+
+def _compiling(done: int, steps: int) -> None:
+    """Show on standard error how far kernels are compiled: one line, on a terminal over itself."""
+    text = f"compiling kernels, once for this machine: {done} of {steps}"
+    if sys.stderr.isatty():
+        click.echo(f"\r{text}", err=True, nl=done == steps)
+    elif done in (0, steps):
+        click.echo(text, err=True)
 
 
 def _demo_table(reports: list[demo.Report]) -> Table:

@@ -4,14 +4,16 @@
 Source of their form: "Exposition formats", https://prometheus.io/docs/instrumenting/.
 """
 
+import contextlib
 import dataclasses
 import json
+import signal
 import ssl
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from http.client import HTTPException
+from http.client import BadStatusLine, HTTPException
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -22,12 +24,14 @@ from rich.live import Live
 from rich.table import Table
 
 from nnpa_client.commands.exit_codes import EXIT_CODES, Unreachable
+from nnpa_client.commands.reaching import tls_options
 
 _DEFAULT = "127.0.0.1:9464"
 _TIMEOUT = 10.0  # seconds for one scrape
 _MAX_BYTES = 16 << 20  # of a scrape; a server's own is some tens of KiB
 _MAX_ROWS = 20
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_HTTP2 = "\0\0"  # a frame of HTTP/2, with its length in front; source: RFC 9113, 4.1
+_WHERE = "Give the address of the server's --metrics"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,15 +180,18 @@ def _counts(title: str, counts: Mapping[str, int]) -> str:
     return f"{title}: " + (", ".join(f"{name} {counts[name]}" for name in names) or "none")
 
 
-def fetch(url: str, ca: Path | None) -> Scrape:
+def fetch(url: str, context: ssl.SSLContext | None) -> Scrape:
     """Return the metrics at a URL; raise `Unreachable`."""
     try:
-        context = ssl.create_default_context(cafile=str(ca)) if ca else None
         with urlopen(url, timeout=_TIMEOUT, context=context) as answer:
             body: bytes = answer.read(_MAX_BYTES + 1)
         if len(body) > _MAX_BYTES:
             raise Unreachable(f"{url}: the answer is above {_MAX_BYTES} bytes")
         return read_metrics(body.decode())
+    except BadStatusLine as error:
+        if str(error.args[0]).startswith(_HTTP2):
+            raise Unreachable(f"{url}: that is a port of gRPC. {_WHERE}") from error
+        raise Unreachable(f"{url}: no HTTP there. {_WHERE}") from error
     except (OSError, HTTPException, ValueError) as error:
         raise Unreachable(f"{url}: no metrics there: {error}") from error
 
@@ -195,37 +202,62 @@ def fetch(url: str, ca: Path | None) -> Scrape:
 @click.option("--json", "as_json", is_flag=True, help="Print one view as JSON and end.")
 @click.option("--interval", type=click.FloatRange(0.1), default=1.0, show_default=True,
               help="Seconds between looks.")  # fmt: skip
-@click.option("--tls-ca", type=_FILE, help="Certificates that may sign the server's, PEM.")
-def top(address: str, once: bool, as_json: bool, interval: float, tls_ca: Path | None) -> None:
-    """Show what a server does right now.
+@tls_options
+def top(
+    address: str,
+    once: bool,
+    as_json: bool,
+    interval: float,
+    tls_ca: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+) -> None:
+    """Show what a server does right now; into a pipe or file, once per interval.
 
     ADDRESS is that of its metrics, `nnpa-server --metrics ADDRESS`: host:port, or a URL. Rates of
     --once and --json are over one interval.
     """
-    scheme = "https" if tls_ca else "http"
+    scheme, context = "https" if tls_ca else "http", _context(tls_ca, tls_cert, tls_key)
     url = address if "://" in address else f"{scheme}://{address}/metrics"
     if not url.startswith(("http://", "https://")):
         raise click.UsageError(f"ADDRESS is {address!r}, must be host:port or an http(s) URL")
-    before = fetch(url, tls_ca)
-    if once or as_json:
+    views = _views(url, context, interval)
+    if as_json:
+        click.echo(json.dumps(dataclasses.asdict(next(views)), indent=2))
+    elif once:
+        Console().print(show(next(views)))
+    else:
+        with contextlib.suppress(KeyboardInterrupt):
+            _follow(views)
+
+
+def _context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    if ca is None:
+        return None
+    context = ssl.create_default_context(cafile=str(ca))
+    if cert is not None:
+        context.load_cert_chain(cert, key)
+    return context
+
+
+def _views(url: str, context: ssl.SSLContext | None, interval: float) -> Iterator[View]:
+    """Yield a view each interval, with rates over it."""
+    before = fetch(url, context)
+    while True:
         time.sleep(interval)
-        view = look(fetch(url, tls_ca), before)
-        if as_json:
-            click.echo(json.dumps(dataclasses.asdict(view), indent=2))
-        else:
-            Console().print(show(view))
-        return
-    _follow(url, tls_ca, interval, before)
+        now = fetch(url, context)
+        yield look(now, before)
+        before = now
 
 
-def _follow(url: str, ca: Path | None, interval: float, before: Scrape) -> None:
-    """Show view after view until the user interrupts."""
-    try:
-        with Live(show(look(before, None)), auto_refresh=False, screen=True) as live:
-            while True:
-                time.sleep(interval)
-                now = fetch(url, ca)
-                live.update(show(look(now, before)), refresh=True)
-                before = now
-    except KeyboardInterrupt:
+def _follow(views: Iterator[View]) -> None:
+    """Show view after view: on a terminal one over the other, else one below the other."""
+    console = Console()
+    if not console.is_terminal:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end with who reads, as programs in C do
+        for view in views:
+            console.print(show(view))
         return
+    with Live(console=console, auto_refresh=False, screen=True) as live:
+        for view in views:
+            live.update(show(view), refresh=True)

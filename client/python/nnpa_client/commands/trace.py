@@ -6,11 +6,13 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Unpack
 
 import click
 from rich.console import Console
 
 from nnpa_client.commands.exit_codes import EXIT_CODES, NOT_AS_PROMISED, reported
+from nnpa_client.commands.reaching import Reaching, credentials, reaching_options
 from nnpa_client.config import default_target
 from nnpa_client.connection import Reach, close_connection, open_transport
 from nnpa_client.trace.diff import Comparison
@@ -40,8 +42,10 @@ def trace() -> None:
     """Record what a program does on the accelerator, and work with the record."""
 
 
-def _reach(target: str | None) -> Reach:
-    return Reach(target or default_target(), None, None, None, None, None, _CONNECT_SECONDS)
+def _reach(target: str | None, shown: Reaching) -> Reach:
+    where = target or default_target()
+    tls = shown["tls_ca"], shown["tls_cert"], shown["tls_key"]
+    return Reach(where, *tls, shown["token"], None, _CONNECT_SECONDS)
 
 
 def _console() -> Console:
@@ -58,6 +62,7 @@ def _read(path: Path) -> Trace:
 @trace.command(epilog="The exit code is the program's, 128 and the number for a signal; 3 server "
                "unreachable, 1 no session was recorded.")  # fmt: skip
 @_target
+@reaching_options
 @click.option("--output", "-o", type=_OUTPUT, default="trace.nnpa", show_default=True,
               help="File of the trace.")  # fmt: skip
 @click.option("--contents", is_flag=True, help="Record the contents of tensors, too.")
@@ -65,18 +70,23 @@ def _read(path: Path) -> Trace:
               help="Cut the trace at so many bytes of records; 0: at 4 GiB.")  # fmt: skip
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 def record(
-    target: str | None, output: Path, contents: bool, max_bytes: int, program: Sequence[str]
+    target: str | None,
+    output: Path,
+    contents: bool,
+    max_bytes: int,
+    program: Sequence[str],
+    **reaching: Unpack[Reaching],
 ) -> None:
     """Run a program, C or Python, and record its sessions: nnpa trace record -- ./program.
 
     Sessions join that the program opens at ZDNN_SERVER, which is set for it: libzdnn's do, and
     those of Python's connect() without a target.
     """
-    transport, server = reported(lambda: open_transport(_reach(target)))
+    transport, server = reported(lambda: open_transport(_reach(target, reaching)))
     try:
         recording = reported(lambda: Recording(transport, output, contents, max_bytes))
         try:
-            code = run_program(recording, transport.target, program)
+            code = run_program(recording, transport.target, program, credentials(reaching))
         except OSError as error:
             raise click.UsageError(f"{program[0]}: {error.strerror}") from error
         finally:
@@ -114,6 +124,7 @@ def show(file: Path, everything: bool, as_json: bool) -> None:
 @trace.command(epilog=EXIT_CODES)
 @click.argument("file", type=_TRACE)
 @_target
+@reaching_options
 @click.option("--machine", help="Machine in the place of the trace's, such as telum1.")
 @click.option("--library", help="Version of zDNN in the place of the trace's.")
 @click.option("--output", "-o", type=_OUTPUT, help="Keep the trace of the replay in this file.")
@@ -127,10 +138,11 @@ def replay(
     output: Path | None,
     ulp: int,
     as_json: bool,
+    **reaching: Unpack[Reaching],
 ) -> None:
     """Run a trace again and compare; exit code 1 if anything differs."""
     recorded = _read(file)
-    transport, server = reported(lambda: open_transport(_reach(target)))
+    transport, server = reported(lambda: open_transport(_reach(target, reaching)))
     try:
         comparison, replayed = reported(
             lambda: play(recorded, transport, output, machine, library, ulp)

@@ -15,7 +15,7 @@ from nnpa.zdnn.v1.trace_pb2 import EndTraceRequest, RecordTraceRequest, RecordTr
 from nnpa_client._methods import END_TRACE, RECORD_TRACE, UPDATE_SESSION
 from nnpa_client._open_session import OpenSession
 from nnpa_client._transport import Transport
-from nnpa_client.config import Recorder, program_environment
+from nnpa_client.config import Credentials, Recorder, program_environment
 from nnpa_client.errors import NnpaError
 from nnpa_client.libzdnn import prefix
 from nnpa_client.trace.format import TracePath, TraceWriter
@@ -103,16 +103,21 @@ def _join(session: OpenSession, name: str) -> None:
         raise NnpaError(f"trace: nnpa-server {joined.server_version} does not record the session")
 
 
-def run_program(recording: Recording, target: str, command: Sequence[str]) -> int:
+def run_program(
+    recording: Recording,
+    target: str,
+    command: Sequence[str],
+    credentials: Credentials | None = None,
+) -> int:
     """Run a program whose sessions join a recording at a server, and return its exit code.
 
-    As in a shell, it is 128 plus the signal's number for a program that a signal ended. Raises
-    OSError for a program that cannot be started.
+    It shows the server the same `credentials`. As in a shell, the code is 128 plus the signal's
+    number for a program that a signal ended. Raises OSError for one that cannot be started.
     """
     installation = prefix()
     library = None if installation is None else installation / "lib"
     recorder = Recorder(target, recording.name, recording.ticket)
-    environment = program_environment(recorder, library)
+    environment = program_environment(recorder, library, credentials)
     with subprocess.Popen(command, env=environment) as program:
         code = program.wait()
     return code if code >= 0 else 128 - code

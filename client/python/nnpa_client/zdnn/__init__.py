@@ -17,12 +17,12 @@ take None.
 
 from nnpa_client.constants import *  # noqa: F403 - every name is public
 from nnpa_client.descriptors import *  # noqa: F403 - every name is public
-from nnpa_client.zdnn.activation import *  # noqa: F403 - every name is public
-from nnpa_client.zdnn.convolution import *  # noqa: F403 - every name is public
-from nnpa_client.zdnn.elementwise import *  # noqa: F403 - every name is public
-from nnpa_client.zdnn.environment import *  # noqa: F403 - every name is public
-from nnpa_client.zdnn.lifecycle import *  # noqa: F403 - every name is public
-from nnpa_client.zdnn.matmul import *  # noqa: F403 - every name is public
-from nnpa_client.zdnn.normalization import *  # noqa: F403 - every name is public
-from nnpa_client.zdnn.recurrent import *  # noqa: F403 - every name is public
-from nnpa_client.zdnn.statuses import *  # noqa: F403 - every name is public
+from nnpa_client.zdnn._activation import *  # noqa: F403 - every name is public
+from nnpa_client.zdnn._convolution import *  # noqa: F403 - every name is public
+from nnpa_client.zdnn._elementwise import *  # noqa: F403 - every name is public
+from nnpa_client.zdnn._environment import *  # noqa: F403 - every name is public
+from nnpa_client.zdnn._lifecycle import *  # noqa: F403 - every name is public
+from nnpa_client.zdnn._matmul import *  # noqa: F403 - every name is public
+from nnpa_client.zdnn._normalization import *  # noqa: F403 - every name is public
+from nnpa_client.zdnn._recurrent import *  # noqa: F403 - every name is public
+from nnpa_client.zdnn._statuses import *  # noqa: F403 - every name is public

@@ -17,9 +17,11 @@ from nnpa.zdnn.v1.operation_pb2 import (
     Operation,
 )
 
-from nnpa_client._guest import Verb
+from nnpa_client._verb import Verb
 from nnpa_client._wire import c_enum
 from nnpa_client.ztensor import Ztensor
+
+__tracebackhide__ = True  # pytest shows the line that called, not these
 
 __all__ = [
     "avgpool2d",

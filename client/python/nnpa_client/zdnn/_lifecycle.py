@@ -18,8 +18,8 @@ from nnpa.zdnn.v1.tensor_pb2 import TensorDesc
 
 from nnpa_client import _lifecycle, _transfer
 from nnpa_client._call import Call
-from nnpa_client._guest import Verb
 from nnpa_client._transfer import UserArray
+from nnpa_client._verb import Verb, require_ztensors
 from nnpa_client._wire import Array
 from nnpa_client.session import current_session
 from nnpa_client.ztensor import Ztensor
@@ -86,6 +86,7 @@ def is_quantized_ztensor(ztensor: Ztensor) -> bool:
 
     Source: zDNN API Reference 1.2.0, zdnn_is_quantized_ztensor.
     """
+    require_ztensors(ztensor=ztensor)
     return ztensor.rec_scale != 0
 
 
@@ -96,6 +97,7 @@ def allochelper_ztensor(ztensor: Ztensor) -> Ztensor:
     ZDNN_INVALID_SHAPE (0, or beyond what the machine allows), ZDNN_ALLOCATION_FAILURE.
     Source: zDNN API Reference 1.2.0, zdnn_allochelper_ztensor.
     """
+    require_ztensors(ztensor=ztensor)
     return _lifecycle.allocate(ztensor)
 
 
@@ -105,6 +107,7 @@ def free_ztensor_buffer(ztensor: Ztensor) -> None:
     Raises ZdnnError: ZDNN_INVALID_BUFFER when there are none.
     Source: zDNN API Reference 1.2.0, zdnn_free_ztensor_buffer.
     """
+    require_ztensors(ztensor=ztensor)
     _lifecycle.free_ztensor_buffer(ztensor)
 
 
@@ -113,6 +116,7 @@ def reset_ztensor(ztensor: Ztensor) -> None:
 
     Source: zDNN API Reference 1.2.0, zdnn_reset_ztensor.
     """
+    require_ztensors(ztensor=ztensor)
     operation = Operation(reset_ztensor=ResetZtensor(ztensor=ztensor.ref()))
     ztensor.guest.submit(Call("reset_ztensor", operation, {"ztensor": ztensor}))
 
@@ -212,6 +216,7 @@ def getrange_ztensor(ztensor: Ztensor) -> tuple[float, float]:
     Raises ZdnnError: ZDNN_INVALID_STATE, ZDNN_INVALID_LAYOUT, ZDNN_INVALID_FORMAT,
     ZDNN_INVALID_TYPE. Source: zDNN API Reference 1.2.0, zdnn_getrange_ztensor.
     """
+    require_ztensors(ztensor=ztensor)
     operation = Operation(getrange_ztensor=GetrangeZtensor(ztensor=ztensor.ref()))
     answer = ztensor.guest.ask(Call("getrange_ztensor", operation, {"ztensor": ztensor}))
     return answer.range.min, answer.range.max

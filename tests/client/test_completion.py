@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nnpa completion`: scripts of shells, and what they complete."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+from nnpa_client.cli import main
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_script_is_one_of_its_shell(shell: str) -> None:
+    """The script registers the completion of `nnpa`, and its shell can read it."""
+    ended = CliRunner().invoke(main, ["completion", shell])
+    assert ended.exit_code == 0, ended.output
+    assert "_NNPA_COMPLETE" in ended.output
+    if shutil.which(shell) is not None:
+        read = subprocess.run([shell, "-n"], input=ended.output, text=True, check=False)
+        assert read.returncode == 0
+
+
+def test_commands_and_options_are_completed() -> None:
+    """What a shell asks for is answered with commands, and with options of a command."""
+    for words, expected in (("nnpa de", "demo"), ("nnpa info --tls", "--tls-ca")):
+        asked = {"_NNPA_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": "1"}
+        if words.count(" ") == 2:
+            asked["COMP_CWORD"] = "2"
+        ended = subprocess.run(
+            [sys.executable, "-c", "from nnpa_client.cli import main; main(prog_name='nnpa')"],
+            env={**os.environ, **asked}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert f"plain,{expected}" in ended.stdout.split()

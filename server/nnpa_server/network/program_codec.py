@@ -87,7 +87,8 @@ def encode(program: Program) -> tuple[bytes, tuple[Array, ...]]:
 class Decoder:
     """Reads the programs of one model; constants that come again are kept once.
 
-    Programs keep the arrays that they come with, unless these are `borrowed`.
+    Programs keep the arrays that they come with, unless these are `borrowed`. `nbytes` are those of
+    the constants in sticks.
     """
 
     def __init__(
@@ -95,6 +96,8 @@ class Decoder:
     ) -> None:
         self.constants: MutableMapping[bytes, Ztensor] = dict(constants or {})
         self._borrowed = borrowed
+        self.nbytes = 0
+        self._count()
 
     def decode(self, data: bytes, arrays: Sequence[Array], guest: Guest) -> Program:
         """Return a program for a guest; raise ValueError, `ModelRefused`, CallRefused."""
@@ -131,6 +134,7 @@ class Decoder:
                 raise ModelRefused(f"a constant cannot be stickified: no storage for {size} bytes")
             tensor.buffer[:] = array
             self.constants[key] = tensor
+            self.nbytes += size
         return self.constants[key]
 
     def keep_only(self, programs: Sequence[Program]) -> None:
@@ -138,6 +142,10 @@ class Decoder:
         held = {id(constant) for program in programs for constant in program.constants.values()}
         for key in [key for key, constant in self.constants.items() if id(constant) not in held]:
             del self.constants[key]
+        self._count()
+
+    def _count(self) -> None:
+        self.nbytes = sum(tensor.sticks.nbytes for tensor in self.constants.values())
 
 
 def _parse(data: bytes) -> pb.Program:

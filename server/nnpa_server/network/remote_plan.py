@@ -74,8 +74,7 @@ class RemotePlan:
     @property
     def nbytes(self) -> int:
         """Bytes that it holds: the file, the initializers as arrays, constants of programs."""
-        sticks = sum(tensor.sticks.nbytes for tensor in list(self._decoder.constants.values()))
-        return 2 * len(self.data) + sticks
+        return 2 * len(self.data) + self._decoder.nbytes
 
     def weights(self) -> tuple[Weight, ...]:
         """Return the initializers in graph order."""

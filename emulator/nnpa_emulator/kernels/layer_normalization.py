@@ -36,33 +36,52 @@ def layer_normalization(
     scalars: Doubles, factors: Singles, added: Singles,
 ) -> bool:  # fmt: skip
     """Normalise every dim1 vector; False: a NINF was met. Padding is left as it is."""
-    width, vector = dims[3], (1, 1, 1, dims[3])
+    vector = (1, 1, 1, dims[3])
     starts, targets = _first_cells(dims, pages), _first_cells(out_dims, out_pages)
     lanes, squares = np.zeros(SUMS * LANES), np.zeros(SUMS * LANES)
     results, rounded = np.empty(2 * SUMS), np.empty(2 * SUMS, np.uint16)
     line, cells = np.empty(LANES), np.empty(LANES, np.uint16)
+    steps = np.uintp(pages[1] * PAGE_CELLS), np.uintp(out_pages[1] * PAGE_CELLS)
     for first in range(0, starts.size, SUMS):
         some = starts[first : first + SUMS]
         moments_of(codes, some, vector, pages, 0, lanes, squares, results)
         count = 2 * some.size
         largest = encode_fp64(results[:count].view(np.uint64), rounded[:count])
         for number in range(some.size):
-            mean = np.float64(decode(rounded[2 * number]))
-            total = np.float64(decode(rounded[2 * number + 1])) + scalars[2]
-            scale = scalars[1] / math.sqrt(total) if total > 0 else math.nan
-            moved = mean, scale, scalars[0]
-            for column in range((width + 63) // 64):
-                real = min(64, width - 64 * column)
-                met = _standardise(
-                    codes, some[number] + np.uintp(column * pages[1] * PAGE_CELLS), moved,
-                    line[:real], cells[:real],
-                )  # fmt: skip
-                at = targets[first + number] + np.uintp(column * out_pages[1] * PAGE_CELLS)
-                after = _scale(cells[:real], factors, added, 64 * column, out, at)
-                largest = np.uint16(max(largest, max(met, after)))
+            moved = _factor(rounded[2 * number], rounded[2 * number + 1], scalars)
+            met = _normalise(
+                codes, some[number], out, targets[first + number], steps, dims[3], moved, factors,
+                added, line, cells,
+            )  # fmt: skip
+            largest = np.uint16(max(largest, met))
         if largest >= NINF16:
             return False
     return True
+
+
+@kernel
+def _factor(mean: np.uint16, variance: np.uint16, scalars: Doubles) -> tuple[float, float, float]:
+    """Return the mean, gamma over the root of variance and epsilon, and beta."""
+    total = np.float64(decode(variance)) + scalars[2]
+    factor = scalars[1] / math.sqrt(total) if total > 0 else math.nan
+    return np.float64(decode(mean)), factor, scalars[0]
+
+
+@kernel
+def _normalise(
+    codes: Codes, start: np.uintp, out: Codes, target: np.uintp, steps: tuple[np.uintp, np.uintp],
+    width: int, moved: tuple[float, float, float], factors: Singles, added: Singles,
+    line: Doubles, cells: Codes,
+) -> np.uint16:  # fmt: skip
+    """Normalise one vector, stick by stick; return the largest magnitude of all results."""
+    largest = np.uint16(0)
+    for column in range((width + 63) // 64):
+        real = min(64, width - 64 * column)
+        at, place = start + np.uintp(column) * steps[0], target + np.uintp(column) * steps[1]
+        met = _standardise(codes, at, moved, line[:real], cells[:real])
+        after = _scale(cells[:real], factors, added, 64 * column, out, place)
+        largest = np.uint16(max(largest, max(met, after)))
+    return largest
 
 
 @kernel

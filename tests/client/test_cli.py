@@ -65,7 +65,7 @@ def test_unreachable(command: str, tmp_path: Path) -> None:
 def test_refused(server_target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error of the accelerator ends with exit code 4 and its message."""
 
-    def refuse(_target: str | None) -> list[demo.Report]:
+    def refuse(*_arguments: object) -> list[demo.Report]:
         raise ZdnnError(0x00100004, "add")
 
     monkeypatch.setattr(demo, "run", refuse)

@@ -148,7 +148,7 @@ def test_an_unknown_machine_lists_names_with_aliases(open_session: Open) -> None
 
 
 def test_an_array_of_wrong_size_is_a_value_error(session: Session) -> None:
-    """An array of wrong size is a ValueError with both sizes, and never reaches the server."""
+    """An array of wrong size is a ValueError with both sizes, and no TransportError."""
     pre = zdnn.init_pre_transformed_desc(zdnn.ZDNN_2D, zdnn.FP32, 2, 3)
     made = session.init_ztensor_with_malloc(pre, zdnn.generate_transformed_desc(pre))
     says = r"shape \(2, 4\), 32 bytes, the descriptor ZDNN_2D of \(2, 3\) FP32 calls for 24"

@@ -81,6 +81,10 @@ class Program:
                 return {"error": "PROGRAM_CHECK"}
             except TransportError as error:
                 return {"error": error.reason}
+            except ValueError as error:
+                if not isinstance(error.__cause__, TransportError):
+                    raise
+                return {"error": error.__cause__.reason}
         for one in told:
             assert isinstance(one.message, ZdnnWarning), one.message
             answer["status"] = int(one.message.status)

@@ -48,7 +48,7 @@ from nnpa_client._transport import OUT_OF_BAND_BYTES
 from nnpa_client._verb import Operand, require_ztensors
 from nnpa_client._wire import DTYPES, RANKS, Array, dims, enum_name, enum_number, layout_shape
 from nnpa_client.descriptors import init_pre_transformed_desc
-from nnpa_client.errors import NnpaError
+from nnpa_client.errors import NnpaError, TransportError
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
 
@@ -86,9 +86,23 @@ def transform(
     Calls that go `before` leave with it where a message holds the arrays.
     """
     require_ztensors(ztensor=ztensor)
-    guest = ztensor.guest
     views = [_bytes_of(ztensor, array) for array in arrays]
-    _require_sizes(ztensor, arrays, views)
+    try:
+        _send(ztensor, name, views, make, before)
+    except TransportError as error:
+        if error.reason != "DATA_SIZE_MISMATCH":
+            raise
+        raise ValueError(_size_complaint(ztensor, arrays, views)) from error
+
+
+def _send(
+    ztensor: Ztensor,
+    name: str,
+    views: Sequence[Bytes],
+    make: MakeOperation,
+    before: Sequence[Call],
+) -> None:
+    guest = ztensor.guest
     call = Call(name, make(()), {"ztensor": ztensor}, (), _keep_flags(ztensor))
     total = sum(view.nbytes for view in views)
     if ztensor.id and total >= OUT_OF_BAND_BYTES and total > guest.limits.max_inline_bytes:
@@ -138,24 +152,20 @@ def _bytes_of(ztensor: Ztensor, array: object) -> Bytes:
     return dense.reshape(-1).view(np.uint8)
 
 
-def _require_sizes(ztensor: Ztensor, arrays: Sequence[UserArray], views: Sequence[Bytes]) -> None:
-    """Refuse arrays that are not of the descriptor's number of bytes."""
+def _size_complaint(ztensor: Ztensor, arrays: Sequence[UserArray], views: Sequence[Bytes]) -> str:
+    """Say which array is not of the descriptor's number of bytes, or how many arrays there are."""
     pre = ztensor.pre_transformed_desc
-    shape, dtype = layout_shape(pre), DTYPES.get(pre.type)
-    if dtype is None or not shape:
-        return  # which the library answers itself
+    shape, dtype = layout_shape(pre), DTYPES.get(pre.type, np.dtype(np.uint8))
     expected = math.prod(shape) * dtype.itemsize
+    layout = enum_name(DataLayouts.DESCRIPTOR, pre.layout)
+    wanted = f"the descriptor {layout} of {shape} {enum_name(DataTypes.DESCRIPTOR, pre.type)}"
     for array, view in zip(arrays, views, strict=True):
-        if view.nbytes == expected:
-            continue
-        what = f"{type(array).__name__} of {view.nbytes} bytes"
-        if isinstance(array, np.ndarray):
-            what = f"{array.dtype} array of shape {array.shape}, {view.nbytes} bytes"
-        layout = enum_name(DataLayouts.DESCRIPTOR, pre.layout)
-        raise ValueError(
-            f"data: {what}, the descriptor {layout} of {shape} {DataTypes.Name(pre.type)} "
-            f"calls for {expected}"
-        )
+        if view.nbytes != expected:
+            what = f"{type(array).__name__} of {view.nbytes} bytes"
+            if isinstance(array, np.ndarray):
+                what = f"{array.dtype} array of shape {array.shape}, {view.nbytes} bytes"
+            return f"data: {what}, {wanted} calls for {expected}"
+    return f"data: {len(arrays)} arrays, {wanted} calls for another number of them"
 
 
 def _write(guest: Guest, call: Call, header: WriteTensorHeader, views: Sequence[Bytes]) -> None:

@@ -7,31 +7,32 @@ machine does counts little. Clients are not counted. Bytes are resident memory t
 
 import atexit
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
+from typing import TypeAlias
 
 import grpc
 import numpy as np
 import psutil
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa_network.reporting.measuring import Measurer, Settings
-from rich.console import Console
-from rich.table import Table
 
 from tests.bench.full_size import resnet18
 from tests.bench.models import perceptron, taken
 from tests.bench.report import look_at_machine
 from tests.bench.server import start
 from tests.bench.validation import with_free_batch
-from tests.network.acceptance.trial import on_one_thread
 from tests.server.onnx_models import Caller, request
 from tests.server.wire import Client, load, op
 
-_SECONDS = 5.0  # of each row, on the clock
+_SMALL, _LARGE = 500, 3  # how often a piece of work is done, after a fifth of that to warm up
 _MIB = 1 << 20
 _SESSIONS = 50
+Rows: TypeAlias = Iterator[tuple[str, float]]
 _ROWS = 4  # images of a batch
-_FLAGS = ("--listen", "127.0.0.1:0", "--max-sessions", "200")
+# Kernels are loaded by the first calls, not beside those that are measured.
+_FLAGS = ("--listen", "127.0.0.1:0", "--max-sessions", "200", "--plain=warm-up")
 _OPTIONS = (("grpc.max_receive_message_length", 64 * _MIB),)
 
 
@@ -42,18 +43,17 @@ def _seconds(pid: int) -> float:
     return sum(used.user + used.system for used in times)
 
 
-def _each(pid: int, work: Callable[[], object]) -> float:
-    """Return the processor seconds of a process for one piece of work."""
-    for _ in range(20):
+def _each(pid: int, work: Callable[[], object], count: int) -> float:
+    """Return the processor seconds of a process for one of `count` pieces of work."""
+    for _ in range(1 + count // 5):
         work()
-    before, until, count = _seconds(pid), time.monotonic() + _SECONDS, 0
-    while time.monotonic() < until:
+    before = _seconds(pid)
+    for _ in range(count):
         work()
-        count += 1
     return (_seconds(pid) - before) / count
 
 
-def _sessions(address: str, pid: int) -> dict[str, float]:
+def _sessions(address: str, pid: int) -> Rows:
     """Return what sessions and their calls take."""
     client = Client(grpc.insecure_channel(address, _OPTIONS))
     stub, small = client.stub, np.ones((1, 1, 32, 64), np.float32)
@@ -68,85 +68,73 @@ def _sessions(address: str, pid: int) -> dict[str, float]:
     client.run(*load(3, large))
     one, many = client.request(add), client.request(*[add] * 100)
     array = client.request(load(3, large)[-1])
-    return {
-        "session, made and deleted": _each(pid, session),
-        "call of one add, 32x64": _each(pid, partial(stub.Execute, one)),
-        "call of 100 adds, 32x64": _each(pid, partial(stub.Execute, many)),
-        "call with an array of 1 MiB": _each(pid, partial(stub.Execute, array)),
-    }
+    yield "session, made and deleted", _each(pid, session, _SMALL)
+    yield "call of one add, 32x64", _each(pid, partial(stub.Execute, one), _SMALL)
+    yield "call of 100 adds, 32x64", _each(pid, partial(stub.Execute, many), _SMALL)
+    yield "call with an array of 1 MiB", _each(pid, partial(stub.Execute, array), _SMALL)
 
 
-def _models(address: str, pid: int) -> dict[str, float]:
+def _models(address: str, pid: int) -> Rows:
     """Return what inferences of published models take."""
     caller = Caller(address, *_OPTIONS)
     rng = np.random.default_rng(1)
     caller.load("mlp", perceptron())
-    caller.load("resnet18", resnet18())
     small = request("mlp", x=rng.standard_normal((1, 64)).astype(np.float32))
     image = request("resnet18", image=rng.standard_normal((1, 3, 224, 224)).astype(np.float32))
-    return {
-        "inference, MLP": _each(pid, partial(caller.stub.ModelInfer, small)),
-        "inference, ResNet-18": _each(pid, partial(caller.stub.ModelInfer, image)),
-    }
+    yield "inference, MLP of 11 nodes", _each(pid, partial(caller.stub.ModelInfer, small), _SMALL)
+    caller.load("resnet18", resnet18())
+    yield "inference, ResNet-18", _each(pid, partial(caller.stub.ModelInfer, image), _LARGE)
 
 
-def _dataset() -> dict[str, float]:
-    """Return what a row of a dataset takes in this process: each machine, and FP32 beside."""
+def _dataset() -> Rows:
+    """Yield what a row of a dataset takes in this process: both machines, and FP32 beside."""
     model = with_free_batch(resnet18())
     images = np.random.default_rng(2).standard_normal((_ROWS, 3, 224, 224)).astype(np.float32)
     measurer = Measurer(model, settings=Settings(_ROWS, node_rows=1))
-    measurer.measure(0, {"image": images})
-    runtime = on_one_thread(model)
-
-    def seconds(work: Callable[[], object]) -> float:
-        before = time.process_time()
-        for _ in range(3):
-            work()
-        return (time.process_time() - before) / 3 / _ROWS
-
-    both = seconds(lambda: measurer.measure(64 * _ROWS, {"image": images}))
-    return {
-        "image of ResNet-18, both Telums and FP32": both,
-        "image of ResNet-18, ONNX Runtime alone": seconds(
-            lambda: runtime.run(None, {"image": images})
-        ),
-    }
+    measurer.measure(0, {"image": images})  # which compiles, and measures nodes
+    before = time.process_time()
+    for number in range(_LARGE):
+        measurer.measure((64 + number) * _ROWS, {"image": images})
+    seconds = (time.process_time() - before) / _LARGE / _ROWS
+    yield "image of a dataset, ResNet-18, both Telums and FP32", seconds
 
 
 def _memory(address: str, pid: int) -> dict[str, int]:
     """Return the bytes that sessions add to a server: empty ones, and with a tensor of 1 MiB."""
     channel = grpc.insecure_channel(address, _OPTIONS)
     idle = taken(pid)
+    array = np.ones((1, 1, 256, 1024), np.float32)
+    first = Client(channel)
+    first.run(*load(1, array))  # which loads a kernel
+    first.delete()
+    loaded = taken(pid)
     clients = [Client(channel) for _ in range(_SESSIONS)]
     empty = taken(pid)
     for client in clients:
-        client.run(*load(1, np.ones((1, 1, 256, 1024), np.float32)))
+        client.run(*load(1, array))
     full = taken(pid)
     for client in clients:
         client.delete()
     return {
         "server": idle,
-        "session": (empty - idle) // _SESSIONS,
-        "session with 1 MiB of FP32, a stick of half of it": (full - idle) // _SESSIONS,
+        "server that has computed": loaded,
+        "session": (empty - loaded) // _SESSIONS,
+        "session with a stick of 256 x 1024, 512 KiB": (full - loaded) // _SESSIONS,
     }
 
 
 def main() -> None:
-    """Print how often a core does each, in a second, and the bytes."""
+    """Print the bytes, and how often a core does each piece of work in a second."""
     process, address = start("nnpa_server", *_FLAGS)
     atexit.register(process.terminate)
-    console = Console(width=100)
     header = look_at_machine()
-    console.print(f"CPU {header.cpu}, {header.cores} cores; {header.versions}")
-    rates = Table("work", "ms of a core", "a second and core", title="processor")
-    rows = {**_sessions(address, process.pid), **_models(address, process.pid), **_dataset()}
-    for name, seconds in rows.items():
-        rates.add_row(name, f"{seconds * 1e3:.3g}", f"{1 / seconds:.4g}")
-    console.print(rates)
-    sizes = Table("what", "KiB", title="memory")
+    print(f"CPU {header.cpu}, {header.cores} cores; {header.versions}", flush=True)
     for name, size in _memory(address, process.pid).items():
-        sizes.add_row(name, f"{size / 1024:.4g}")
-    console.print(sizes)
+        print(f"{name:52} {size / 1024:10.4g} KiB", flush=True)
+    pid = process.pid
+    for name, seconds in chain(_sessions(address, pid), _models(address, pid), _dataset()):
+        rate = f"{seconds * 1e3:10.3g} ms of a core {1 / seconds:8.4g} a second"
+        print(f"{name:52} {rate}", flush=True)
 
 
 if __name__ == "__main__":

@@ -57,14 +57,14 @@ class Receiver(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: Receiver
-
     def do_POST(self) -> None:
+        receiver = self.server
+        assert isinstance(receiver, Receiver)
         data = self.rfile.read(int(self.headers["content-length"]))
         assert self.path == "/v1/traces"
         for resource in _request(data, self.headers.get("content-encoding")).resource_spans:
-            self.server.resources.append(_facts(resource.resource))
-            self.server.spans += [span for scope in resource.scope_spans for span in scope.spans]
+            receiver.resources.append(_facts(resource.resource))
+            receiver.spans += [span for scope in resource.scope_spans for span in scope.spans]
         self.send_response(200)
         self.end_headers()
 

@@ -1,27 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Row 27: accuracy over a dataset, beside ONNX Runtime doing the FP32 half alone.
+"""Accuracy over a dataset. Row 27: beside ONNX Runtime doing the FP32 half alone.
 
 One process, one machine, no INT8, one thread: batches are measured in turns with ONNX Runtime
 running the same rows. What is done once (import, compilation, the nodes of the first rows) is told
 apart, with the time of both machines.
+
+Row 28b: two processes over one, as `nnpa network validate --jobs` starts them, both machines. Rows
+per second count from the first batch that is settled: what each process does once comes before, and
+is told apart.
 """
 
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from statistics import median
 
 import numpy as np
 import onnx
+from nnpa_client._jobs import evaluate_rows
 from nnpa_network.program import Array
 from nnpa_network.reporting.measuring import Measurer, Settings
 
 from tests.bench.full_size import resnet18
 from tests.bench.models import perceptron
 from tests.bench.report import Figure, row, seconds_of
+from tests.jobs.requests import evaluation
 from tests.network.acceptance.trial import on_one_thread
 
-_ROUNDS = 7
+_ROUNDS, _PAIRS = 7, 5
 MACHINE = ("telum2",)
 
 
@@ -68,4 +76,46 @@ def samples_per_second() -> list[Figure]:
     return [
         _compared("MLP of 11 nodes", with_free_batch(perceptron()), digits, 256),
         _compared("ResNet-18", with_free_batch(resnet18()), images, 8),
+    ]
+
+
+def _rows_per_second(model: Path, data: Path, batch: int, jobs: int) -> tuple[float, float]:
+    """Return rows per second after the first batch, and the seconds before it was settled."""
+    settled: list[tuple[float, int]] = []
+
+    def note(done: int, _rows: int) -> None:
+        settled.append((time.perf_counter(), done))
+
+    began = time.perf_counter()
+    evaluate_rows(evaluation(model, data, batch=batch, jobs=jobs, int8=False, node_rows=0), note)
+    (first, some), (last, rows) = settled[0], settled[-1]
+    return (rows - some) / (last - first), first - began
+
+
+def _spread(name: str, model: bytes, rows: Array, batch: int) -> Figure:
+    """Compare one process and two, in turns."""
+    with tempfile.TemporaryDirectory() as folder:
+        file, data = Path(folder) / "model.onnx", Path(folder) / "rows.npy"
+        file.write_bytes(model)
+        np.save(data, rows)
+        pairs = [
+            [_rows_per_second(file, data, batch, jobs) for jobs in (1, 2)]
+            for _number in range(_PAIRS + 1)
+        ][1:]  # the first one compiles
+    value = median(two[0] / one[0] for one, two in pairs)
+    rates = [median(pair[at][0] for pair in pairs) for at in (0, 1)]
+    start = median(two[1] for _one, two in pairs)
+    note = f"{rates[0]:.4g} and {rates[1]:.4g} rows/s, two start in {start:.2g} s"
+    return Figure(name, value, 1.7, 1.9, more=True, note=note)
+
+
+@row("28b", "two processes over one: evaluation over a dataset (rows per second)")
+def two_processes() -> list[Figure]:
+    """Floor 1.7, moonshot 1.9."""
+    rng = np.random.default_rng(28)
+    digits = rng.standard_normal((256 * 80, 64)).astype(np.float32)
+    images = rng.standard_normal((4 * 24, 3, 224, 224)).astype(np.float32)
+    return [
+        _spread("MLP of 11 nodes", with_free_batch(perceptron()), digits, 256),
+        _spread("ResNet-18", with_free_batch(resnet18()), images, 4),
     ]

@@ -18,6 +18,7 @@ from nnpa_client._jobs import Evaluated, evaluate_rows
 from nnpa_client.cli import main
 from onnx import helper
 
+from tests.jobs.requests import evaluation
 from tests.network.small_models import dense, dense_reference, model
 
 RNG = np.random.default_rng(20)
@@ -30,14 +31,8 @@ def job(tmp_path: Path) -> dict[str, Any]:
     """An evaluation of the dense model over 500 rows with labels."""
     (tmp_path / "dense.onnx").write_bytes(dense().SerializeToString())
     np.savez(tmp_path / "data.npz", x=X, y=dense_reference(X).argmax(1))
-    return {
-        "model": str(tmp_path / "dense.onnx"), "machine": "telum2", "strict": False,
-        "saturate": True, "offload_integer": False, "placement": "compiler", "shapes": {},
-        "data": str(tmp_path / "data.npz"), "labels": "y", "samples": None, "seed": 0,
-        "images": "{}", "batch": BATCH, "node_rows": 16, "int8": True, "max_drop": 0.01,
-        "html": True, "worst": None, "about": {"model": "dense.onnx"}, "jobs": 1,
-        "parts": None,
-    }  # fmt: skip
+    labels = {"labels": "y", "max_drop": 0.01, "html": True, "batch": BATCH}
+    return evaluation(tmp_path / "dense.onnx", tmp_path / "data.npz", **labels)
 
 
 def workers() -> list[psutil.Process]:

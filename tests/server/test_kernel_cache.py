@@ -108,7 +108,8 @@ def test_old_kernels_are_removed(tmp_path: Path) -> None:
     days = {"a": 30, "b": 20, "c": 10, "d": 9, "e": 8, "f": 1}
     for name, age in days.items():
         (base / f"kernels-{name * 16}").mkdir(parents=True)
-        os.utime(base / f"kernels-{name * 16}", (now - 86400 * age,) * 2)
+        used = now - 86400 * age
+        os.utime(base / f"kernels-{name * 16}", (used, used))
     (base / "models").mkdir()
     os.utime(base / "models", (0, 0))
     choose({"XDG_CACHE_HOME": str(tmp_path)})

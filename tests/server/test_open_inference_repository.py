@@ -121,7 +121,7 @@ BAD: list[tuple[str, bytes, str, str, str]] = [
     ("empty", b"", "{}", "MODEL_INVALID", "model bad"),
     ("json", DIV, "{", "FIELD_INVALID", "config is no JSON"),
     ("nested", DIV, "[" * 100_000, "FIELD_INVALID", "config is no JSON"),
-    ("machine", DIV, _config(machine="z14"), "FIELD_INVALID", "'telum2'"),
+    ("machine", DIV, _config(machine="z14"), "FIELD_INVALID", "telum2 (z17)"),
     ("flag", DIV, _config(strict="maybe"), "FIELD_INVALID", "must be true or false"),
     ("placement", DIV, _config(placement="most"), "FIELD_INVALID", "one of 'compiler', 'all'"),
     ("backend", DIV, '{"backend": "tensorrt"}', "FIELD_INVALID", "config.backend is 'tensorrt'"),

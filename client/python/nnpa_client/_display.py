@@ -167,9 +167,12 @@ def _show(
     facts: Callable[[Any], Mapping[str, object]],
 ) -> None:
     """Give a class of messages a repr and a table."""
-    name = message.DESCRIPTOR.name
+
+    def html_of(shown: Any) -> str:
+        return table(message.DESCRIPTOR.name, facts(shown))
+
     message.__repr__ = repr_of
-    message._repr_html_ = lambda shown: table(name, facts(shown))
+    message._repr_html_ = html_of
 
 
 def _text_without_name(session: Any) -> str:

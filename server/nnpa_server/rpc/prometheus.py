@@ -173,6 +173,7 @@ class Collecting(Protocol):
 
     def collect(self) -> Iterable[Metric]:
         """Yield every family."""
+        ...
 
 
 def expose(address: str, collector: Collecting, tls: Tls | None) -> Exposition:

@@ -71,20 +71,20 @@ class QuotaCounter(socketserver.ThreadingUnixStreamServer):
 class _Conversation(socketserver.StreamRequestHandler):
     """The lines of one process."""
 
-    server: QuotaCounter
-
     def handle(self) -> None:
         """Answer until the process ends."""
+        counter = self.server
+        assert isinstance(counter, QuotaCounter)
         held: Counter[str] = Counter()
         try:
             for line in self.rfile:
                 message = json.loads(line)
                 if "give" in message:
-                    self.server.give(Counter([message["give"]]))
+                    counter.give(Counter([message["give"]]))
                     held[message["give"]] -= 1
                     continue
-                refusal = self.server.take(message["take"], message["limit"])
+                refusal = counter.take(message["take"], message["limit"])
                 held[message["take"]] += not refusal
                 self.wfile.write(json.dumps(refusal).encode() + b"\n")
         finally:
-            self.server.give(held)
+            counter.give(held)

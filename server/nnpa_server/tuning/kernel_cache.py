@@ -72,9 +72,15 @@ def key_by_sources() -> str:
     """
     key = sources_digest()
     locator = "UserProvidedCacheLocator"
-    _replace("numba.core.caching", locator, get_source_stamp=lambda _locator: key)
-    folder = staticmethod(lambda _path: "kernels")
-    _replace("numba.core.caching", locator, get_suitable_cache_subpath=folder)
+
+    def stamp(_locator: object) -> str:
+        return key
+
+    def folder(_path: str) -> str:
+        return "kernels"
+
+    _replace("numba.core.caching", locator, get_source_stamp=stamp)
+    _replace("numba.core.caching", locator, get_suitable_cache_subpath=staticmethod(folder))
     return key
 
 

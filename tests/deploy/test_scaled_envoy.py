@@ -176,6 +176,19 @@ def test_sessions_stay_and_fill_every_place(fleet: Fleet) -> None:
             assert _get(fleet.stub(other), name, tickets) == "OK"
 
 
+def test_a_session_with_a_ticket_is_made_there_or_nowhere(fleet: Fleet) -> None:
+    """A session that joins a trace brings the trace's ticket, and a full server refuses it."""
+    with fleet.channel() as channel:
+        stub = fleet.stub(channel)
+        _, joined = _session(stub)
+        for _ in range(PLACES - 1):
+            name = stub.CreateSession(pb.CreateSessionRequest(), metadata=joined).name
+            assert _get(stub, name, joined) == "OK"
+        with pytest.raises(grpc.RpcError, match="max_sessions"):
+            stub.CreateSession(pb.CreateSessionRequest(), metadata=joined)
+        assert _session(stub)[1] != joined
+
+
 def test_a_call_without_its_ticket_may_miss_its_session(fleet: Fleet) -> None:
     """Without the ticket calls go to any server, most of which do not know the session."""
     with fleet.channel() as channel:

@@ -7,6 +7,7 @@ before the kernels are.
 
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -276,7 +277,8 @@ def _start(
         from nnpa_server.tuning.warmup import compile_all
 
         return compile_all()
-    if functions is not None and (place := kernel_folder()) is not None:
+    has_compiler = find_spec("numba") is not None
+    if functions is not None and has_compiler and (place := kernel_folder()) is not None:
         from nnpa_server.tuning.warmup import compile_first
 
         for done, steps in compile_first(place, functions, prepare_compiler):

@@ -35,13 +35,15 @@ def job(tmp_path: Path) -> dict[str, Any]:
     return evaluation(tmp_path / "dense.onnx", tmp_path / "data.npz", **labels)
 
 
+def evaluations() -> list[psutil.Process]:
+    """Return the evaluations that this process has begun; other tests' servers are none."""
+    return [child for child in psutil.Process().children() if "nnpa_jobs" in child.cmdline()]
+
+
 def workers() -> list[psutil.Process]:
     """Return the workers of the evaluations that this process has begun."""
     return [
-        child
-        for job in psutil.Process().children()
-        for server in job.children()
-        for child in server.children()
+        child for job in evaluations() for server in job.children() for child in server.children()
     ]
 
 
@@ -161,7 +163,7 @@ def test_a_child_that_is_killed_is_told(job: dict[str, Any]) -> None:
 
     def kill(_done: int, _rows: int) -> None:
         left.extend(workers())
-        for child in psutil.Process().children():
+        for child in evaluations():
             child.kill()
 
     with pytest.raises(TransportError, match="ended early"):

@@ -37,7 +37,14 @@ def job(tmp_path: Path) -> dict[str, Any]:
 
 def evaluations() -> list[psutil.Process]:
     """Return the evaluations that this process has begun; other tests' servers are none."""
-    return [child for child in psutil.Process().children() if "nnpa_jobs" in child.cmdline()]
+    return [child for child in psutil.Process().children() if _is_evaluation(child)]
+
+
+def _is_evaluation(process: psutil.Process) -> bool:
+    try:
+        return "nnpa_jobs" in process.cmdline()
+    except psutil.NoSuchProcess:  # a zombie's words are gone
+        return False
 
 
 def workers() -> list[psutil.Process]:

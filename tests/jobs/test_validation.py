@@ -115,7 +115,7 @@ def _open_files(pid: int) -> Iterator[Path]:
 
 def test_a_row_that_kills_every_worker_is_named(tmp_path: Path) -> None:
     """The report has all other rows, says which is missing and why, and the exit code is 1."""
-    pillow = pytest.importorskip("PIL.Image")
+    pillow = pytest.importorskip("PIL.Image", reason="Pillow comes with the extra `data`")
     shape: list[int | str] = ["N", 3, 4, 6]
     relu = model(
         [helper.make_node("Relu", ["x"], ["y"], "act")],

@@ -7,5 +7,6 @@ FROM ${BASE}
 COPY wheels /wheels
 # Kernels are compiled for the processors of the machine that builds, unless NUMBA_CPU_NAME says others.
 ENV NUMBA_CACHE_DIR=/home/ray/kernels
-RUN pip install --no-cache-dir --find-links /wheels 'nnpa[server,onnx,data]' \
+# By path: a package of this name on an index is not ours.
+RUN pip install --no-cache-dir "$(echo /wheels/nnpa-*.whl)[server,onnx,data]" \
  && nnpa-server --compile-kernels

@@ -133,6 +133,6 @@ def find_function(code: int, number: int, *operands: Ztensor) -> MachineFunction
     `operands` are the inputs and the first output: of a product in format 1 their types decide.
     """
     if number == FORMAT_1 and code in _PLAIN:
-        known = FunctionCode(code)
-        return _OF_BYTES[known] if is_quantized(*operands) else _PLAIN[known]
+        function_code = FunctionCode(code)
+        return _OF_BYTES[function_code] if is_quantized(*operands) else _PLAIN[function_code]
     return _FUNCTIONS.get((code, number))

@@ -380,9 +380,9 @@ def prepare_multiply(
     transpose_b: bool = False,
 ) -> Callable[[], bool]:
     """Return what does `multiply` over these tensors, once or often."""
-    given = input_a, input_b, input_c, op_type, output, (bool(transpose_a), bool(transpose_b))
-    compute = _in_order(*given)
-    return lambda: compute() if guest.accumulate == "fp32" else _in_blocks(*given)
+    operands = input_a, input_b, input_c, op_type, output, (bool(transpose_a), bool(transpose_b))
+    compute = _in_order(*operands)
+    return lambda: compute() if guest.accumulate == "fp32" else _in_blocks(*operands)
 
 
 def _in_blocks(

@@ -137,9 +137,9 @@ def recall_often(buffer: Buffer, key: Hashable, widen: Widen) -> Callable[[], Va
 
     def values() -> Values:
         memory = _kept.latest(number) or _kept.start(owner)
-        known = memory.blocks.get(whole)
-        if known is not None:
-            return known
+        kept = memory.blocks.get(whole)
+        if kept is not None:
+            return kept
         seen = whole in memory.blocks
         memory.blocks.setdefault(whole, None)
         widened = widen(seen)

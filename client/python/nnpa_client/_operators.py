@@ -77,8 +77,8 @@ def matmul(a: AnyArithmetic, b: AnyArithmetic) -> AnyArithmetic:
     """
     _require_ztensor("@", a, b)
     left, right = a.structure.transformed_desc, b.structure.transformed_desc
-    (stack, one, _rows, inner), (stacks, ones, outer, columns) = dims(left), dims(right)
-    if (stack, one, inner) != (stacks, ones, outer) or one != 1:
+    (stack, dim3, _rows, inner), (stacks, dim3_of_b, outer, columns) = dims(left), dims(right)
+    if (stack, dim3, inner) != (stacks, dim3_of_b, outer) or dim3 != 1:
         shapes = f"{_shape(a.structure)} and {_shape(b.structure)}"
         raise ValueError(
             f"@: shapes {shapes}, expected (m, n) and (n, p), or stacks of them in layout "

@@ -158,14 +158,14 @@ def _size_complaint(ztensor: Ztensor, arrays: Sequence[UserArray], views: Sequen
     shape, dtype = layout_shape(pre), DTYPES.get(pre.type, np.dtype(np.uint8))
     expected = math.prod(shape) * dtype.itemsize
     layout = enum_name(DataLayouts.DESCRIPTOR, pre.layout)
-    wanted = f"the descriptor {layout} of {shape} {enum_name(DataTypes.DESCRIPTOR, pre.type)}"
+    described = f"the descriptor {layout} of {shape} {enum_name(DataTypes.DESCRIPTOR, pre.type)}"
     for array, view in zip(arrays, views, strict=True):
         if view.nbytes != expected:
             what = f"{type(array).__name__} of {view.nbytes} bytes"
             if isinstance(array, np.ndarray):
                 what = f"{array.dtype} array of shape {array.shape}, {view.nbytes} bytes"
-            return f"data: {what}, {wanted} calls for {expected}"
-    return f"data: {len(arrays)} arrays, {wanted} calls for another number of them"
+            return f"data: {what}, {described} calls for {expected}"
+    return f"data: {len(arrays)} arrays, {described} calls for another number of them"
 
 
 def _write(guest: Guest, call: Call, header: WriteTensorHeader, views: Sequence[Bytes]) -> None:

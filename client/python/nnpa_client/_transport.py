@@ -208,8 +208,8 @@ class GrpcTransport:
         """Create a session, and keep the ticket that comes with it or led there."""
         answer: Any
         answer, opened = self._begin(method, request, request, call.with_call)
-        given = ticket_in(opened.initial_metadata() or ())
-        self._tickets.keep(answer.name, given or self._tickets.of(request))
+        ticket = ticket_in(opened.initial_metadata() or ())
+        self._tickets.keep(answer.name, ticket or self._tickets.of(request))
         session: Received = answer
         return session
 
@@ -262,8 +262,8 @@ class GrpcTransport:
             for answer in call:
                 trace = getattr(answer, "trace", "")  # of RecordTrace's first answer
                 if trace:
-                    given = ticket_in(call.initial_metadata() or ())
-                    self._tickets.keep(trace, given or self._tickets.of(request))
+                    ticket = ticket_in(call.initial_metadata() or ())
+                    self._tickets.keep(trace, ticket or self._tickets.of(request))
                 yield answer
         except grpc.RpcError as error:
             raise self.error_from(error, request) from error

@@ -68,11 +68,11 @@ def enum_number(enum: EnumDescriptor, field: str, value: int | str, prefix: str 
     if not isinstance(value, str):
         return value
     name = value.upper()
-    found = enum.values_by_name.get(name) or enum.values_by_name.get(prefix + name)
-    if found is None:
-        names = ", ".join(known.removeprefix(prefix) for known in enum.values_by_name)
+    value_named = enum.values_by_name.get(name) or enum.values_by_name.get(prefix + name)
+    if value_named is None:
+        names = ", ".join(member.removeprefix(prefix) for member in enum.values_by_name)
         raise ValueError(f"{field}: {value!r}, expected one of {names}")
-    return int(found.number)
+    return int(value_named.number)
 
 
 def enum_name(enum: EnumDescriptor, number: int) -> str:

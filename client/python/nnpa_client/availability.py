@@ -205,11 +205,11 @@ def find_host(name: str) -> Host:
     for host in MACHINES.values():
         if lower in (host.name, *host.aliases):
             return host
-    known = ", ".join(
+    names = ", ".join(
         f"{host.name} ({', '.join(host.aliases)})" if host.aliases else host.name
         for host in MACHINES.values()
     )
-    raise ValueError(f"machine: {name!r}, expected one of {known}")
+    raise ValueError(f"machine: {name!r}, expected one of {names}")
 
 
 def _release(version: str) -> tuple[int, ...]:

@@ -70,14 +70,14 @@ class ConnectOptions:
     plain: bool | Sequence[str] | None = None
     wait: float | None = None
 
-    def over(self, others: "ConnectOptions") -> "ConnectOptions":
+    def over(self, defaults: "ConnectOptions") -> "ConnectOptions":
         """Return others with those of these options that are not the defaults."""
         chosen = {
             option.name: value
             for option in fields(self)
             if (value := getattr(self, option.name)) != option.default
         }
-        return replace(others, **chosen)
+        return replace(defaults, **chosen)
 
     @property
     def reach(self) -> Reach:
@@ -167,7 +167,7 @@ def connect(
     trace record` or `nnpa faults` runs gets their server instead of a private one. `options` are
     all of these as an object; a keyword that is given wins. Raises `TransportError`.
     """
-    given = ConnectOptions(
+    keywords = ConnectOptions(
         target=target, machine=machine, library=library, precheck=precheck,
         status_diag=status_diag, program_check=program_check, log_level=log_level,
         log_module=log_module, numerics=numerics, jitter_seed=jitter_seed, accumulate=accumulate,
@@ -175,7 +175,7 @@ def connect(
         timeout=timeout, connect_timeout=connect_timeout, allow_faults=allow_faults, plain=plain,
         wait=wait,
     )  # fmt: skip
-    return _open(given if options is None else given.over(options))
+    return _open(keywords if options is None else keywords.over(options))
 
 
 def _open(chosen: ConnectOptions) -> Session:

@@ -157,8 +157,8 @@ class TransportError(NnpaError):
         self.reason = reason
         self.metadata: Mapping[str, str] = MappingProxyType(dict(metadata or {}))
         by_code = CODE_ADVICE.get(code, "Report this with its message.")
-        known = self._advice or ADVICE.get(reason) or by_code
-        self.advice = known if advice is None else advice
+        usual = self._advice or ADVICE.get(reason) or by_code
+        self.advice = usual if advice is None else advice
         label = f"{code} / {reason}" if reason else code
         text = _as_sentence(f"{self._situation}{message}")
         super().__init__(f"{label}: {text} {self.advice}".rstrip())

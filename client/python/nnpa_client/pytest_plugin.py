@@ -320,8 +320,8 @@ def _of_session(lines: Sequence[str], tag: str | None) -> list[str]:
 
 
 def _time_of(record: Sequence[str]) -> str:
-    found = _LOG_TIME.search(record[0])
-    return "" if found is None else found[0]
+    match = _LOG_TIME.search(record[0])
+    return "" if match is None else match[0]
 
 
 @pytest.hookimpl(wrapper=True)

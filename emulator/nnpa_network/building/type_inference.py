@@ -177,15 +177,15 @@ def told_by_runtime(node: onnx.NodeProto, opset: int, operands: Mapping[str, Val
     `operands` are the inputs, also what subgraphs capture. Raise `ModelRefused` for a node that
     ONNX Runtime does not take.
     """
-    known = [
+    typed = [
         Operand(name, value.dtype, value.shape, value.constant)
         for name, value in operands.items()
         if value.dtype is not None and value.dtype.kind != "V"
     ]
-    if len(known) < len(operands):
+    if len(typed) < len(operands):
         return [UNKNOWN] * len(node.output)
     try:
-        types = node_types(node, host.opset_for(node.op_type, node.domain, opset), known)
+        types = node_types(node, host.opset_for(node.op_type, node.domain, opset), typed)
     except host.HostError as error:
         raise ModelRefused(f"{node.op_type}: {error}", node.name or node.op_type) from error
     return [types.get(name, UNKNOWN) for name in node.output]

@@ -163,21 +163,21 @@ class Lowering:
     ) -> list[Type]:
         """Return the types of the outputs: inferred, told by ONNX Runtime, or declared."""
         names, own = list(proto.output), proto.domain in ("", "ai.onnx")
-        known = [
+        typed = [
             self.declared.get(name, UNKNOWN) if type_ == UNKNOWN else type_
             for name, type_ in zip(names, inferred, strict=True)
         ]
         lacking = [
             name and (dtype is None or (not own and (shape is None or -1 in shape)))
-            for name, (dtype, shape) in zip(names, known, strict=True)
+            for name, (dtype, shape) in zip(names, typed, strict=True)
         ]
         if not any(lacking):
-            return known
+            return typed
         domain = "" if own else proto.domain
-        told = told_by_runtime(proto, self.opsets[domain], operands)
+        runtime_types = told_by_runtime(proto, self.opsets[domain], operands)
         return [
             _merged(type_, by_runtime) if lacks else type_
-            for lacks, by_runtime, type_ in zip(lacking, told, known, strict=True)
+            for lacks, by_runtime, type_ in zip(lacking, runtime_types, typed, strict=True)
         ]
 
     def _value(self, name: str, proto: onnx.NodeProto) -> Value:
@@ -199,14 +199,14 @@ class Lowering:
         builder.node = BOUNDARY
 
     def _wiring(self) -> Wiring:
-        known = self.values.values()
+        values = self.values.values()
         shapes = {name: shape for name, (_, shape) in self.declared.items()}
-        shapes |= {value.name: value.shape for value in known}
+        shapes |= {value.name: value.shape for value in values}
         return Wiring(
             self.graph.node,
             {name: at for at, node in enumerate(self.graph.node) for name in node.output},
             self.readers,
-            {value.name: value.constant for value in known if value.constant is not None},
+            {value.name: value.constant for value in values if value.constant is not None},
             {name: len(shape) for name, shape in shapes.items() if shape is not None},
         )
 
@@ -382,9 +382,9 @@ class Lowering:
         }
 
 
-def _merged(known: Type, told: Type) -> Type:
+def _merged(inferred: Type, by_runtime: Type) -> Type:
     """Return a type with what ONNX Runtime told of it."""
-    (dtype, shape), (told_dtype, told_shape) = known, told
+    (dtype, shape), (told_dtype, told_shape) = inferred, by_runtime
     return (
         dtype if told_dtype is None else told_dtype,
         shape if told_shape is None else told_shape,

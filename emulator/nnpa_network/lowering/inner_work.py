@@ -35,27 +35,27 @@ def inner_weights(node: onnx.NodeProto) -> int:
 
 def inner_macc(node: OnnxNode, opsets: Mapping[str, int]) -> int:
     """Return the multiply-accumulates of a node with subgraphs, as far as shapes are known."""
-    known = {
+    values = {
         value.name: value for value in node.inputs if value is not None and value.dtype is not None
     }
-    inputs = [_info(value) for value in known.values()]
+    inputs = [_info(value) for value in values.values()]
     outputs = [helper.make_empty_tensor_value_info(name) for name in node.proto.output if name]
     constants = [
         numpy_helper.from_array(value.constant, value.name)
-        for value in known.values()
+        for value in values.values()
         if value.constant is not None and value.constant.nbytes <= MAX_CONSTANT_BYTES
     ]
-    graph = helper.make_graph([_opened(node.proto, known)], "node", inputs, outputs, constants)
+    graph = helper.make_graph([_opened(node.proto, values)], "node", inputs, outputs, constants)
     imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
     model = helper.make_model(graph, opset_imports=imports, ir_version=_IR_VERSION)
     try:
         inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
     except (onnx.shape_inference.InferenceError, RuntimeError):  # a branch that is not taken
         inferred = model
-    return _macc(inferred.graph.node[0], known)
+    return _macc(inferred.graph.node[0], values)
 
 
-def _opened(node: onnx.NodeProto, known: Mapping[str, Value]) -> onnx.NodeProto:
+def _opened(node: onnx.NodeProto, values: Mapping[str, Value]) -> onnx.NodeProto:
     """Return a node whose bodies have no shapes of their own; a Loop's take those of its inputs."""
     bare = onnx.NodeProto.FromString(node.SerializeToString())
     for attribute in bare.attribute:
@@ -66,8 +66,8 @@ def _opened(node: onnx.NodeProto, known: Mapping[str, Value]) -> onnx.NodeProto:
                 info.type.tensor_type.ClearField("shape")
             if node.op_type == "Loop":
                 for info, name in zip(graph.input[2:], node.input[2:], strict=False):
-                    if name in known:
-                        info.type.CopyFrom(_info(known[name]).type)
+                    if name in values:
+                        info.type.CopyFrom(_info(values[name]).type)
     return bare
 
 

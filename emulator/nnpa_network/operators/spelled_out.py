@@ -66,13 +66,13 @@ def pattern(op_type: str, found_from: str) -> Callable[[Find], Find]:
 
 def spellings(wiring: Wiring) -> dict[int, Spelling]:
     """Return the spellings of a graph, by the first node of each."""
-    found: dict[int, Spelling] = {}
+    spellings: dict[int, Spelling] = {}
     for index, node in enumerate(wiring.nodes):
         if node.op_type in PATTERNS and node.domain in ("", "ai.onnx"):
             spelling = PATTERNS[node.op_type].find(wiring, index)
             if spelling is not None and wiring.enclosed(spelling.nodes, spelling.output):
-                found[spelling.nodes[0]] = spelling
-    return found
+                spellings[spelling.nodes[0]] = spelling
+    return spellings
 
 
 @pattern("Gelu", found_from="Erf")
@@ -122,10 +122,10 @@ def _gelu_of(
         if reader is None:
             return None
         name = wiring.nodes[reader].output[0]
-        taken = set(nodes)
-        if is_near(wiring.polynomial(name, [operand, inner], taken), _HALF_GELU):
+        members = set(nodes)
+        if is_near(wiring.polynomial(name, [operand, inner], members), _HALF_GELU):
             form = {"approximate": approximate}
-            return Spelling("Gelu", tuple(sorted(taken)), (operand,), name, form)
+            return Spelling("Gelu", tuple(sorted(members)), (operand,), name, form)
     return None
 
 

@@ -64,8 +64,8 @@ class Wiring:
 
     def enclosed(self, nodes: Collection[int], output: str) -> bool:
         """Tell whether no node outside reads what these nodes make, but for `output`."""
-        made = {name for index in nodes for name in self.nodes[index].output} - {output}
-        return all(reader in nodes for name in made for reader in self.readers.get(name, ()))
+        written = {name for index in nodes for name in self.nodes[index].output} - {output}
+        return all(reader in nodes for name in written for reader in self.readers.get(name, ()))
 
     def polynomial(
         self, name: str, variables: Sequence[str], nodes: set[int], depth: int = _MAX_DEPTH

@@ -161,8 +161,8 @@ def _pictures(runs: Sequence[Run]) -> list[tuple[str, Picture, dict[str, int]]]:
     """Return a picture per placement, named by the machines that have it."""
     groups: list[tuple[list[str], Run]] = []
     for run in runs:
-        for names, other in groups:
-            if [n.device for n in other.nodes] == [n.device for n in run.nodes]:
+        for names, drawn in groups:
+            if [n.device for n in drawn.nodes] == [n.device for n in run.nodes]:
                 names.append(title_of(run))
                 break
         else:

@@ -93,21 +93,21 @@ def draw(nodes: Sequence[NodeFacts]) -> Picture:
 
 def _boxes(nodes: Sequence[NodeFacts]) -> list[Box]:
     """Return boxes in the order in which they run, each with the places of its sources."""
-    made: dict[str, set[int]] = {}  # value to the boxes that it is from
+    makers: dict[str, set[int]] = {}  # value to the boxes that it is from
     uses = Counter(name for node in nodes for name in set(node.inputs))
     boxes: list[Box] = []
     join = sum(node.device != "folded" for node in nodes) > _MAX_SINGLE
     for node in nodes:
-        sources = {box for name in node.inputs for box in made.get(name, ())}
+        sources = {box for name in node.inputs for box in makers.get(name, ())}
         if node.device == "folded":
-            made.update((name, sources) for name in node.outputs)
+            makers.update((name, sources) for name in node.outputs)
             continue
         place = _extended(node, sources, boxes, uses) if join else None
         if place is None:
             place = len(boxes)
             boxes.append(Box(node.device, [], sources))
         boxes[place].nodes.append(node)
-        made.update((name, {place}) for name in node.outputs)
+        makers.update((name, {place}) for name in node.outputs)
     return boxes
 
 

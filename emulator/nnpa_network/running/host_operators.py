@@ -136,9 +136,9 @@ def _convolution(operation: Operation) -> Kernel | None:
     dims = image[0], image[2], image[3], image[1]
 
     def convolve(arrays: Sequence[Array]) -> list[Array]:
-        given = [array.shape for array in arrays]
-        if given[:2] != [image, weights] or given[2:] not in ([], [(groups,)]):
-            raise ValueError(f"operands of shapes {given}, not {[image, weights, (groups,)]}")
+        shapes = [array.shape for array in arrays]
+        if shapes[:2] != [image, weights] or shapes[2:] not in ([], [(groups,)]):
+            raise ValueError(f"operands of shapes {shapes}, not {[image, weights, (groups,)]}")
         lines = [
             line if line is not None else _arranged(array)
             for line, array in zip(arranged, arrays[1:], strict=True)

@@ -51,10 +51,10 @@ class LoadedProgram:
         }
         values = self.templates, self.tensors, self.last_used
         self.normalizations = find_layer_normalizations(program, *values)
-        taken = {
+        normalized = {
             index for each in self.normalizations for index in range(each.first, each.last + 1)
         }
-        self.chains = find_chains(program, *values, taken)
+        self.chains = find_chains(program, *values, normalized)
         steps = {
             index: step for index, step in enumerate(program.steps) if isinstance(step, HostStep)
         }
@@ -144,12 +144,12 @@ class LoadedProgram:
             raise ModelRefused(fault, self.node_name(step.node))
 
 
-def fault_of_trips(trips: Array | None, given: object) -> str:
+def fault_of_trips(trips: Array | None, trip_count: object) -> str:
     """Return why a Loop is refused for its trip count: left out, or a constant that is too large.
 
     What a run computes is checked when it runs.
     """
-    if given is None:
+    if trip_count is None:
         return (
             "a Loop needs a trip count, its first input, which is left out: "
             f"give the largest that is needed, at most {MAX_TRIPS}"

@@ -12,7 +12,7 @@ LENGTH_BYTES = 4
 
 def join(strings: Iterable[bytes]) -> bytes:
     """Return byte strings in a row."""
-    return b"".join(len(one).to_bytes(LENGTH_BYTES, "little") + one for one in strings)
+    return b"".join(len(string).to_bytes(LENGTH_BYTES, "little") + string for string in strings)
 
 
 def split(row: bytes) -> Iterator[bytes]:

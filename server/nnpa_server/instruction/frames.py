@@ -67,7 +67,7 @@ def decode_frame(frame: Frame) -> tuple[Instruction, Sequence[Place]]:
 def _decode_place(number: int, role: int, reserved: int, offset: int, size: int) -> Place:
     path = f"frame.operands[{number}]"
     if role not in _ROLES:
-        roles = ", ".join(str(int(known)) for known in Role)
+        roles = ", ".join(str(int(member)) for member in Role)
         raise invalid(f"{path}.role", role, f"one of {roles}")
     if reserved:
         raise invalid(f"{path}.reserved", reserved, "zero")
@@ -78,14 +78,17 @@ def _decode_place(number: int, role: int, reserved: int, offset: int, size: int)
 
 def _require_apart(places: Sequence[Place]) -> None:
     """Refuse a role that is there twice, and what is written where something else lies."""
-    for one, other in combinations(places, 2):
-        if one.role == other.role:
-            raise invalid("frame.operands", f"role {one.role:d} twice", "each role at most once")
-        is_read_only = one.role not in _WRITTEN and other.role not in _WRITTEN
-        is_apart = one.offset + one.size <= other.offset or other.offset + other.size <= one.offset
+    for first, second in combinations(places, 2):
+        if first.role == second.role:
+            raise invalid("frame.operands", f"role {first.role:d} twice", "each role at most once")
+        is_read_only = first.role not in _WRITTEN and second.role not in _WRITTEN
+        is_apart = (
+            first.offset + first.size <= second.offset
+            or second.offset + second.size <= first.offset
+        )
         if not (is_read_only or is_apart):
             limit = "apart, as one of them is written"
-            raise invalid("frame.operands", f"{one.role.name} over {other.role.name}", limit)
+            raise invalid("frame.operands", f"{first.role.name} over {second.role.name}", limit)
 
 
 def _require_at_most(path: str, count: int, most: int) -> None:

@@ -155,7 +155,9 @@ class Inference:
             result = checked.executor.run(inputs)
             output = time.perf_counter_ns()
             if self._metrics is not None:
-                warned = Counter((found.verb, found.status) for found in result.violations)
+                warned = Counter(
+                    (violation.verb, violation.status) for violation in result.violations
+                )
                 self._metrics.network(machine, result.calls, warned)
         response = self._answer(checked, result, request.id, shared)
         ended = time.perf_counter_ns()

@@ -101,7 +101,9 @@ class RequestReader:
             outputs,
             max_bytes=response_limit(message.parameters),
             batch=inputs[0].shape[0] if first and first[0] < 0 else 1,
-            known_bytes=sum(sizes.get(one.name, 0) for one in outputs if one.place is None),
+            known_bytes=sum(
+                sizes.get(requested.name, 0) for requested in outputs if requested.place is None
+            ),
             n_raw=sum(tensor.place is None and tensor.array is None for tensor in inputs),
             has_typed_contents=any(tensor.array is not None for tensor in inputs),
             uses_regions=any(tensor.place is not None for tensor in tensors),

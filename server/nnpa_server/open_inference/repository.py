@@ -170,8 +170,8 @@ class Repository:
         with self._lock:
             beside = [
                 model
-                for other, held in self._models.items()
-                if other != name
+                for held_name, held in self._models.items()
+                if held_name != name
                 for model in held.values()
             ]
         if len(beside) + versions > self._max_models:

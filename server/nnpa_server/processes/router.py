@@ -63,16 +63,16 @@ class Router:
     def _wait(self) -> dict[str, str]:
         """Wait until it listens; return its addresses by listener, with the ports it picked."""
         until = time.monotonic() + _START_SECONDS
-        wanted = {listener.name for listener in self._listeners}
+        names = {listener.name for listener in self._listeners}
         while time.monotonic() < until and self._process.poll() is None:
             with suppress(OSError, http.client.HTTPException):
                 if self._ask("/ready").strip() == b"LIVE":
-                    found = _addresses(json.loads(self._ask("/listeners?format=json")))
-                    if wanted <= found.keys():
-                        return found
+                    addresses = _addresses(json.loads(self._ask("/listeners?format=json")))
+                    if names <= addresses.keys():
+                        return addresses
             time.sleep(0.02)
-        asked = ", ".join(listener.address for listener in self._listeners)
-        raise CannotListen(f"cannot listen on {asked}: is one in use? Envoy says more above")
+        targets = ", ".join(listener.address for listener in self._listeners)
+        raise CannotListen(f"cannot listen on {targets}: is one in use? Envoy says more above")
 
     def _ask(self, path: str) -> bytes:
         connection = _Administration(self._admin)
@@ -103,13 +103,13 @@ def _end_with_parent() -> None:
 
 def _addresses(answer: Any) -> dict[str, str]:
     """Return the addresses that Envoy's administration tells of, by listener."""
-    found: dict[str, str] = {}
+    addresses: dict[str, str] = {}
     for status in answer.get("listener_statuses", ()):
         address = status["local_address"]
         if "pipe" in address:
-            found[status["name"]] = f"unix:{address['pipe']['path']}"
+            addresses[status["name"]] = f"unix:{address['pipe']['path']}"
         else:
             place = address["socket_address"]
             host = f"[{place['address']}]" if ":" in place["address"] else place["address"]
-            found[status["name"]] = f"{host}:{place['port_value']}"
-    return found
+            addresses[status["name"]] = f"{host}:{place['port_value']}"
+    return addresses

@@ -75,14 +75,14 @@ def _require_free(address: str) -> None:
         return
     host, port = split_address(address)
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
         raise CannotListen(f"cannot listen on {address}: {error.strerror}") from error
-    failures = [failure for place in found if (failure := _bind_failure(place)) is not None]
+    failures = [failure for place in resolved if (failure := _bind_failure(place)) is not None]
     if any(failure.errno == errno.EADDRINUSE for failure in failures):
         text = "the port is in use; choose another, or 0 for any"
         raise CannotListen(f"cannot listen on {address}: {text}")
-    if len(failures) == len(found):  # a host may have addresses that this machine lacks
+    if len(failures) == len(resolved):  # a host may have addresses that this machine lacks
         raise CannotListen(f"cannot listen on {address}: {failures[0].strerror}")
 
 

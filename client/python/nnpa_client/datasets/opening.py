@@ -135,14 +135,16 @@ def _from_columns(
 ) -> dict[str, Array]:
     """Return inputs from columns: by name, by "name.0", "name.1" .., or all for the only input."""
     if len(inputs) == 1 and not any(_is_of(name, inputs[0]) for name in columns):
-        wanted = {inputs[0].name: list(columns)}
+        columns_of = {inputs[0].name: list(columns)}
     else:
-        wanted = {port.name: [name for name in columns if _is_of(name, port)] for port in inputs}
-        used = {name for names in wanted.values() for name in names}
-        found = [name for name, names in wanted.items() if names]
-        require_names([*found, *(n for n in columns if n not in used)], source, inputs)
+        columns_of = {
+            port.name: [name for name in columns if _is_of(name, port)] for port in inputs
+        }
+        used = {name for names in columns_of.values() for name in names}
+        matched = [name for name, names in columns_of.items() if names]
+        require_names([*matched, *(n for n in columns if n not in used)], source, inputs)
     return {
-        port.name: _shaped(gather(columns, wanted[port.name]), port, source, outputs, shapes)
+        port.name: _shaped(gather(columns, columns_of[port.name]), port, source, outputs, shapes)
         for port in inputs
     }
 

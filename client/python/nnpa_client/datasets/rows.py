@@ -67,11 +67,11 @@ def array_rows(
 
 def require_names(names: Collection[str], source: str, inputs: Sequence[Port]) -> None:
     """Refuse names that are no input's, and inputs that are missing, by name."""
-    known = [port.name for port in inputs]
+    input_names = [port.name for port in inputs]
     described = ", ".join(describe(port) for port in inputs)
-    if wrong := [name for name in names if name not in known]:
+    if wrong := [name for name in names if name not in input_names]:
         raise ValueError(f"{source}: {wrong[0]!r} is no input of the model: {described}")
-    if missing := [name for name in known if name not in names]:
+    if missing := [name for name in input_names if name not in names]:
         raise ValueError(f"{source}: input {missing[0]!r} is missing: {described}")
 
 
@@ -99,21 +99,21 @@ def _has_runs(array: Array, port: Port) -> bool:
 def _rows(array: Array, port: Port, source: str, *, together: bool) -> Array:
     array = require_type(array, port, source)
     more = array.ndim - len(port.shape)
-    found: Array | None = None
+    samples: Array | None = None
     if together:
         if more == 1:
-            found = array[:, 0]
+            samples = array[:, 0]
         elif more in (0, -1):
-            found = array if more == 0 else array[None]
+            samples = array if more == 0 else array[None]
     elif more == 1:
-        found = array
+        samples = array
     elif more == 0:
-        found = _split(array, port, source)
-    if found is None or not _fits(found.shape[1:], port.shape[1:] if together else port.shape):
+        samples = _split(array, port, source)
+    if samples is None or not _fits(samples.shape[1:], port.shape[1:] if together else port.shape):
         inner = list(port.shape[1:]) if port.shape else []
         shapes = f"rows of {inner}, with or without the batch axis: {describe(port)}"
         raise ValueError(f"{source}: input {port.name} is {list(array.shape)}, expected {shapes}")
-    return found
+    return samples
 
 
 def _split(array: Array, port: Port, source: str) -> Array:

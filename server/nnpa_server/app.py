@@ -357,7 +357,6 @@ def serve(config: Config) -> int:
         widened.disable()
     process.pin_blas()
     if is_tuned:
-        process.tune_malloc()
         process.tune_interpreter()
     config = replace(config, descriptors=process.raise_descriptor_limit())
     if config.max_accepted < config.max_connections:

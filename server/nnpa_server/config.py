@@ -2,11 +2,13 @@
 """What the operator chose: flags as facts, and the only reader of the environment."""
 
 import ipaddress
+import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from nnpa_server.sandbox.confinement import die_with
 from nnpa_server.tuning.kernel_cache import choose, key_by_sources, leave_out_scipy
@@ -172,6 +174,28 @@ class Config:
     def max_session_calls(self) -> int:
         """Most calls of one session at a time: they wait for each other, each in its thread."""
         return max(1, self.workers // 4)
+
+
+def config_to_json(config: Config) -> str:
+    """Return a configuration as a line of JSON, for another process; ValueError with TLS in it."""
+    if config.tls is not None:
+        raise ValueError("tls: is given, must be None: a key stays in its process")
+
+    def plain(value: Path | frozenset[str]) -> object:
+        return str(value) if isinstance(value, Path) else sorted(value)
+
+    return json.dumps(asdict(config), default=plain)
+
+
+def config_from_json(text: str) -> Config:
+    """Return the configuration that `config_to_json` wrote."""
+    flags: dict[str, Any] = json.loads(text)
+    for name in ("models", "state", "tokens"):
+        flags[name] = None if flags[name] is None else Path(flags[name])
+    flags["limits"] = Limits(**flags["limits"])
+    flags["listen"] = tuple(flags["listen"])
+    flags["plain"] = frozenset(flags["plain"])
+    return Config(**flags)
 
 
 def parse_size(text: str) -> int:

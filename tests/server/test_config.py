@@ -1,6 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Flags: sizes, times, addresses, and what counts as this machine."""
 
+import os
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,6 +14,9 @@ from nnpa_server.config import (
     SHORTCUTS,
     Config,
     Limits,
+    Tls,
+    config_from_json,
+    config_to_json,
     is_local,
     parse_listen,
     parse_plain,
@@ -15,6 +24,16 @@ from nnpa_server.config import (
     parse_time,
 )
 
+CHANGES: dict[type, Callable[[Any], object]] = {
+    bool: lambda value: not value,
+    int: lambda value: value + 1,
+    float: lambda value: value + 0.1,
+    str: lambda value: value + "é",
+    tuple: lambda value: (*value, "unix:/é"),
+    frozenset: lambda _value: frozenset(SHORTCUTS),
+    type(None): lambda _value: Path(os.fsdecode(b"/caf\xe9")),
+    Limits: lambda _value: Limits(max_sessions=3, idle_timeout=0.1),
+}
 UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
@@ -98,3 +117,22 @@ def test_plain_refuses_what_is_no_shortcut() -> None:
     """A name that is no shortcut is refused with the list of those that are."""
     with pytest.raises(ValueError, match="'magic', must be one of request-cache, "):
         parse_plain("warm-up,magic")
+
+
+def test_a_configuration_comes_back_equal() -> None:
+    """What another process reads of a configuration is the same, whatever each field is."""
+    default = Config()
+    values = {field.name: getattr(default, field.name) for field in fields(Config)}
+    del values["tls"]
+    changed = Config(**{name: CHANGES[type(value)](value) for name, value in values.items()})
+    assert all(getattr(changed, name) != value for name, value in values.items())
+    for config in (default, changed):
+        line = config_to_json(config)
+        assert "\n" not in line
+        assert config_from_json(line) == config
+
+
+def test_a_key_stays_in_its_process() -> None:
+    """A configuration with TLS is not written for another process."""
+    with pytest.raises(ValueError, match="tls: is given"):
+        config_to_json(Config(tls=Tls(b"certificate", b"key")))

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """One server process: what `nnpa-server` runs, alone or as one of several behind a router.
 
-As one of several it is `python -m nnpa_server.processes.member`, and reads its configuration from
-standard input, which its parent then keeps open for as long as it lives.
+As one of several it is `python -m nnpa_server.processes.member LOG_LEVEL`, and reads its
+configuration, a line of JSON, from standard input, which its parent then keeps open for as long as
+it lives.
 """
 
 import gc
 import logging
-import pickle
 import sys
 
-from nnpa_server.config import Config, kernel_cache, leave_out_telemetry
+from nnpa_server.config import Config, config_from_json, kernel_cache, leave_out_telemetry
 from nnpa_server.logs import start_logging
 from nnpa_server.tuning.kernel_cache import leave_out_scipy
 from nnpa_server.tuning.process import tune_malloc
@@ -41,6 +41,6 @@ def run(config: Config) -> int:
 
 
 if __name__ == "__main__":
-    chosen, level = pickle.load(sys.stdin.buffer)  # written by the parent
-    prepare(chosen, level)
+    chosen = config_from_json(sys.stdin.readline())
+    prepare(chosen, sys.argv[1])
     sys.exit(run(chosen))

@@ -2,7 +2,6 @@
 """The server processes behind the router: started, watched, started again when they die."""
 
 import logging
-import pickle
 import signal
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from nnpa_server.config import Config
+from nnpa_server.config import Config, config_to_json
 
 _log = logging.getLogger("nnpa.server")
 _METRICS = "nnpa-server metrics on "
@@ -34,14 +33,14 @@ class Member:
     def _start(self) -> None:
         self.started = time.monotonic()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "nnpa_server.processes.member"],
+            [sys.executable, "-m", "nnpa_server.processes.member", self._log_level],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
         )
         assert self.process.stdin is not None
         with suppress(BrokenPipeError):  # of one that has ended already
-            pickle.dump((self.config, self._log_level), self.process.stdin)
+            self.process.stdin.write(config_to_json(self.config).encode() + b"\n")
             self.process.stdin.flush()
         threading.Thread(target=self._read, args=(self.process,), daemon=True).start()
 

@@ -244,7 +244,8 @@ class Server:
         except OSError as error:
             text = error.strerror or "is it in use?"
             raise CannotListen(f"cannot serve metrics on {address}: {text}") from error
-        _log.info("metrics at http%s://%s/metrics", "s" if tls else "", self.exposition.address)
+        if not self.config.quota:  # of several processes the first one says where
+            _log.info("metrics at http%s://%s/metrics", "s" if tls else "", self.exposition.address)
 
     def _listen_for_health(self) -> str:
         """Open the listener for health, with connections, threads and bounds of its own."""

@@ -286,6 +286,11 @@ def split_address(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def join_address(host: str, port: int) -> str:
+    """Return `host:port`, with brackets around IPv6."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def is_local(address: str) -> bool:
     """Tell whether only this machine can reach an address: 127/8, ::1, localhost, unix."""
     if address.startswith("unix:"):

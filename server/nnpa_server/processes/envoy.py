@@ -28,11 +28,15 @@ def program() -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """An address that Envoy serves, and the sockets of the processes behind it."""
+    """An address that Envoy serves, and the sockets of the processes behind it.
+
+    With `own_limit` its connections are counted apart from those of the others.
+    """
 
     name: str
     address: str
     members: Sequence[str]
+    own_limit: bool = False
 
 
 def bootstrap(
@@ -48,7 +52,7 @@ def bootstrap(
         "admin": {"address": address_of(admin)},
         "overload_manager": {"resource_monitors": [limit]},
         "static_resources": {
-            "listeners": [_listener(listener, tls) for listener in listeners],
+            "listeners": [_listener(listener, max_connections, tls) for listener in listeners],
             "clusters": [
                 {**cluster(listener.name), "type": "STATIC",
                  "load_assignment": assignment(listener.name, listener.members)}
@@ -63,7 +67,8 @@ def address_of(address: str) -> Json:
     if address.startswith("unix:"):
         return {"pipe": {"path": address.removeprefix("unix:")}}
     host, port = split_address(address)
-    return {"socket_address": {"address": host, "port_value": port}}
+    both = {"ipv4_compat": True} if host == "::" else {}
+    return {"socket_address": {"address": host, "port_value": port, **both}}
 
 
 def assignment(name: str, members: Sequence[str]) -> Json:
@@ -153,8 +158,15 @@ def _routes(name: str, elsewhere: Sequence[str]) -> Sequence[Json]:
     return of_session, route(create, *elsewhere), route({"prefix": "/"})
 
 
-def _listener(listener: Listener, tls: Tls | None) -> Json:
-    chain: dict[str, object] = {"filters": [manager(listener.name)]}
+def _listener(listener: Listener, max_connections: int, tls: Tls | None) -> Json:
+    limit = _typed(
+        "envoy.filters.network.connection_limit",
+        "filters.network.connection_limit.v3.ConnectionLimit",
+        stat_prefix=listener.name,
+        max_connections=max_connections,
+    )
+    filters = [*([limit] if listener.own_limit else []), manager(listener.name)]
+    chain: dict[str, object] = {"filters": filters}
     if tls is not None and not listener.address.startswith("unix:"):
         chain["transport_socket"] = _tls(tls)
         chain["transport_socket_connect_timeout"] = _HANDSHAKE_TIMEOUT
@@ -162,6 +174,7 @@ def _listener(listener: Listener, tls: Tls | None) -> Json:
         "name": listener.name,
         "address": address_of(listener.address),
         "enable_reuse_port": False,  # which would hide that a port is taken
+        "ignore_global_conn_limit": listener.own_limit,
         "filter_chains": [chain],
     }
 

@@ -77,7 +77,12 @@ class Member:
             self.process.send_signal(number)
 
 
-def member_config(config: Config, number: int, folder: Path, quota: str) -> Config:
+def quota_socket(folder: Path) -> str:
+    """Return the socket at which processes with sockets in `folder` count sessions."""
+    return f"{folder}/quota"
+
+
+def member_config(config: Config, number: int, folder: Path) -> Config:
     """Return the configuration of a process behind the router.
 
     Its sockets are in `folder`, but beside a Unix socket that clients use lie theirs: plain sockets
@@ -97,7 +102,7 @@ def member_config(config: Config, number: int, folder: Path, quota: str) -> Conf
         exit_with_parent=True,
         processes=1,
         socket_suffix=suffix,
-        quota=quota,
+        quota=quota_socket(folder),
     )
 
 

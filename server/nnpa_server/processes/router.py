@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from nnpa_server.config import Config
+from nnpa_server.config import Config, join_address
 from nnpa_server.processes import envoy
 from nnpa_server.rpc.listening import CannotListen
 from nnpa_server.sandbox.kernel import PR_SET_PDEATHSIG, control_process
@@ -72,7 +72,7 @@ class Router:
                         return addresses
             time.sleep(0.02)
         targets = ", ".join(listener.address for listener in self._listeners)
-        raise CannotListen(f"cannot listen on {targets}: is one in use? Envoy says more above")
+        raise CannotListen(f"cannot listen on {targets}: Envoy says above what it cannot use")
 
     def _ask(self, path: str) -> bytes:
         connection = _Administration(self._admin)
@@ -110,6 +110,5 @@ def _addresses(answer: Any) -> dict[str, str]:
             addresses[status["name"]] = f"unix:{address['pipe']['path']}"
         else:
             place = address["socket_address"]
-            host = f"[{place['address']}]" if ":" in place["address"] else place["address"]
-            addresses[status["name"]] = f"{host}:{place['port_value']}"
+            addresses[status["name"]] = join_address(place["address"], place["port_value"])
     return addresses

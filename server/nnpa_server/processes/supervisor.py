@@ -16,9 +16,9 @@ from pathlib import Path
 
 from nnpa_server.config import Config, is_local
 from nnpa_server.processes import envoy
-from nnpa_server.processes.members import Member, end, member_config
+from nnpa_server.processes.members import Member, end, member_config, quota_socket
 from nnpa_server.processes.router import Router
-from nnpa_server.rpc.listening import CannotListen, make_way
+from nnpa_server.rpc.listening import CannotListen, require_free
 from nnpa_server.rpc.signals import PARENT_ENDED, Signals
 from nnpa_server.sessions.quota import QuotaCounter
 from nnpa_server.tuning import process
@@ -35,19 +35,16 @@ def supervise(config: Config, log_level: str, program: str) -> int:
     signals = Signals(signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, *reload)
     with ExitStack() as opened:
         folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="nnpa-")))
-        quota = QuotaCounter(f"{folder}/quota", config.limits.max_sessions)
+        quota = QuotaCounter(quota_socket(folder), config.limits.max_sessions)
         opened.callback(quota.server_close)
         try:
-            for address in (*config.listen, config.inference_listen, config.health_listen):
-                make_way(address)
-            members = [
-                Member(number, member_config(config, number, folder, f"{folder}/quota"), log_level)
-                for number in range(config.processes)
-            ]
+            configs = [member_config(config, number, folder) for number in range(config.processes)]
+            listeners = _listeners(config, configs)
+            members = [Member(number, own, log_level) for number, own in enumerate(configs)]
             opened.callback(_kill, members)
             if not all(member.is_ready() for member in members):
                 return 1  # the process has said why
-            router = Router(config, _listeners(config, members), folder, program)
+            router = Router(config, listeners, folder, program)
             opened.callback(router.stop)
             _expose(config, members, opened)
         except CannotListen as error:
@@ -61,20 +58,24 @@ def supervise(config: Config, log_level: str, program: str) -> int:
         return 1 if router.has_ended else 0
 
 
-def _listeners(config: Config, members: Sequence[Member]) -> list[envoy.Listener]:
-    """Return what the router serves: each kind of address, and the sockets behind it."""
-    configs = [member.config for member in members]
+def _listeners(config: Config, configs: Sequence[Config]) -> list[envoy.Listener]:
+    """Return what the router serves: each kind of address, and the sockets of `configs` behind it.
+
+    CannotListen says which address cannot be had.
+    """
     mains = [member.listen[0] for member in configs]
     listeners = [
-        envoy.Listener(f"main-{index}", address, mains)
+        envoy.Listener(f"main-{index}", require_free(address), mains)
         for index, address in enumerate(config.listen)
     ]
     if config.inference_listen:
         sockets = [member.inference_listen for member in configs]
-        listeners.append(envoy.Listener("inference", config.inference_listen, sockets))
+        address = require_free(config.inference_listen)
+        listeners.append(envoy.Listener("inference", address, sockets))
     if config.health_listen:
         sockets = [member.health_listen for member in configs]
-        listeners.append(envoy.Listener("health", config.health_listen, sockets))
+        address = require_free(config.health_listen)
+        listeners.append(envoy.Listener("health", address, sockets, own_limit=True))
     return listeners
 
 
@@ -98,11 +99,14 @@ def _expose(config: Config, members: Sequence[Member], opened: ExitStack) -> Non
 
 def _say_ready(config: Config, router: Router) -> None:
     """Print the lines that a single process prints."""
-    for index in range(len(config.listen)):
-        print(f"nnpa-server listening on {router.addresses[f'main-{index}']}", flush=True)
-    for kind in ("inference", "health"):
-        if kind in router.addresses:
-            print(f"nnpa-server {kind} on {router.addresses[kind]}", flush=True)
+    ready = [("listening", f"main-{index}", text) for index, text in enumerate(config.listen)]
+    ready += [("inference", "inference", config.inference_listen)]
+    ready += [("health", "health", config.health_listen)]
+    for kind, name, text in ready:
+        if text:
+            port = router.addresses[name].rpartition(":")[2]  # which may have been picked
+            address = text if text.startswith("unix:") else f"{text.rpartition(':')[0]}:{port}"
+            print(f"nnpa-server {kind} on {address}", flush=True)
 
 
 def _watch(signals: Signals, members: Sequence[Member], router: Router) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import grpc
 
-from nnpa_server.config import OVERSIZE_BYTES, Config, split_address
+from nnpa_server.config import OVERSIZE_BYTES, Config, join_address, split_address
 
 MAX_CONNECTION_CALLS = 1000  # of one connection at a time; its client keeps more to itself
 MAX_PENDING_CALLS = 20_000  # that Python has not taken; of more, gRPC cancels anybody's
@@ -69,21 +69,28 @@ def make_way(address: str) -> None:
     raise CannotListen(f"cannot listen on {address}: another server does")
 
 
-def _require_free(address: str) -> None:
-    """Refuse a port that cannot be had, before gRPC's core logs a line of its own about it."""
+def require_free(address: str) -> str:
+    """Return an address that can be had, of those that a name stands for; CannotListen for none.
+
+    A socket that a dead server left is removed.
+    """
+    make_way(address)
     if address.startswith("unix:"):
-        return
+        return address
     host, port = split_address(address)
     try:
         resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
         raise CannotListen(f"cannot listen on {address}: {error.strerror}") from error
-    failures = [failure for place in resolved if (failure := _bind_failure(place)) is not None]
-    if any(failure.errno == errno.EADDRINUSE for failure in failures):
+    failures = {join_address(str(place[4][0]), port): _bind_failure(place) for place in resolved}
+    reasons = [failure for failure in failures.values() if failure is not None]
+    if any(reason.errno == errno.EADDRINUSE for reason in reasons):
         text = "the port is in use; choose another, or 0 for any"
         raise CannotListen(f"cannot listen on {address}: {text}")
-    if len(failures) == len(resolved):  # a host may have addresses that this machine lacks
-        raise CannotListen(f"cannot listen on {address}: {failures[0].strerror}")
+    for place, failure in failures.items():
+        if failure is None:  # a host may have addresses that this machine lacks
+            return place
+    raise CannotListen(f"cannot listen on {address}: {reasons[0].strerror}")
 
 
 def _bind_failure(place: tuple[int, int, int, str, tuple[object, ...]]) -> OSError | None:
@@ -111,8 +118,7 @@ def listen(server: grpc.Server, address: str, config: Config) -> str:
 
 def bind(address: str, add: Callable[[grpc.ServerCredentials | None], int], config: Config) -> str:
     """Listen on an address, over TLS if it is TCP and there is a certificate; return it."""
-    make_way(address)
-    _require_free(address)
+    require_free(address)  # before gRPC's core logs a line of its own about it
     on_tls = config.tls is not None and not address.startswith("unix:")
     try:
         port = add(_credentials(config) if on_tls else None)

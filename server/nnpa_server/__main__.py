@@ -32,6 +32,7 @@ from nnpa_server.config import (
 )
 from nnpa_server.processes import envoy
 from nnpa_server.processes.member import prepare, run
+from nnpa_server.tuning.kernel_cache import mark_complete
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _DEFAULTS = Limits()
@@ -276,7 +277,10 @@ def _start(
     if compile_kernels:
         from nnpa_server.tuning.warmup import compile_all
 
-        return compile_all()
+        compile_all()
+        if (place := kernel_folder()) is not None:
+            mark_complete(place)
+        return 0
     has_compiler = find_spec("numba") is not None
     if functions is not None and has_compiler and (place := kernel_folder()) is not None:
         from nnpa_server.tuning.warmup import compile_first

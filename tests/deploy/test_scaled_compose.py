@@ -20,7 +20,9 @@ GIB = 1 << 30
 
 
 def _yaml(name: str) -> Any:
-    return yaml.safe_load((DEPLOY / name).read_text(encoding="utf-8"))
+    """Return a file's document, with each variable's default in its place."""
+    text = (DEPLOY / name).read_text(encoding="utf-8")
+    return yaml.safe_load(re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text))
 
 
 SERVICES = _yaml("compose.scaled.yaml")["services"]

@@ -17,6 +17,7 @@ from deploy import lock, sbom
 
 TOP = Path(__file__).parents[2]
 TEXT = lock.LOCK.read_text(encoding="utf-8")
+BUILD_TEXT = lock.BUILD_LOCK.read_text(encoding="utf-8")
 
 
 def required() -> list[Requirement]:
@@ -42,16 +43,26 @@ def test_the_lock_has_what_the_server_requires(python: tuple[int, int]) -> None:
         assert requirement.specifier.contains(versions[canonicalize_name(requirement.name)])
 
 
-def test_every_locked_package_has_hashes_and_no_address() -> None:
-    """Each line of the lock is a version or a SHA-256; no index, host or file is named."""
-    lines = [line for line in TEXT.splitlines() if not line.startswith("#")]
+def test_the_build_is_locked() -> None:
+    """What pyproject.toml says that a build requires is locked, at the version of the image."""
+    versions = dict(re.findall(r"^(\S+)==(\S+) \\$", BUILD_TEXT, re.M))
+    for requirement in map(Requirement, lock.build_requirements()):
+        assert requirement.specifier.contains(versions[canonicalize_name(requirement.name)])
+    both = versions.keys() & locked(lock.PYTHONS[0]).keys()
+    assert {name: versions[name] for name in both}.items() <= locked(lock.PYTHONS[0]).items()
+
+
+@pytest.mark.parametrize("text", [TEXT, BUILD_TEXT], ids=["requirements", "build"])
+def test_every_locked_package_has_hashes_and_no_address(text: str) -> None:
+    """Each line of a lock is a version or a SHA-256; no index, host or file is named."""
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
     version = re.compile(r"[a-z0-9-]+==[0-9a-z.]+( ; python_full_version [<>=]+ '[0-9.*]+')? \\")
     digest = re.compile(r"    --hash=sha256:[0-9a-f]{64}( \\)?")
     for line, following in zip(lines, [*lines[1:], "end"], strict=True):
         assert version.fullmatch(line) or digest.fullmatch(line), line
         assert line.endswith("\\") == following.startswith("    --hash"), line
-    assert sum(map(bool, map(version.fullmatch, lines))) >= len({*required()})
-    assert not re.search(r"://|index|host|find-links", TEXT)
+    assert any(map(version.fullmatch, lines))
+    assert not re.search(r"://|index|host|find-links", text)
 
 
 def test_wheels_for_both_machines_are_locked() -> None:
@@ -71,10 +82,11 @@ def test_the_image_is_made_of_the_lock() -> None:
     """The image installs by hash, and no digest or index of ours is in its files."""
     dockerfile = (TOP / "deploy/Dockerfile").read_text(encoding="utf-8")
     installs = re.findall(r"pip install [^&]*", dockerfile.replace("\\\n", ""))
-    assert len(installs) == 2
-    assert "--require-hashes" in installs[0]
-    assert "-r /requirements.lock" in installs[0]
-    assert "--no-deps" in installs[1]
+    assert len(installs) == 3
+    for install, name in zip(installs, ("build", "requirements"), strict=False):
+        assert "--require-hashes" in install
+        assert f"-r /deploy/{name}.lock" in install
+    assert "--no-index --no-deps" in installs[2]
     for path in (TOP / "deploy").glob("*ockerfile"):
         assert "@sha256:" not in path.read_text(encoding="utf-8")
     assert re.findall(r"^FROM (\S+)", dockerfile, re.M) == ["${BASE}", "${BASE}", "bare", "bare"]

@@ -50,7 +50,10 @@ def choose(environment: Environment) -> str:
         place = Path(named)
     elif _holds_kernels(Path(named)):
         only_read()
-        notices.append(f"{named} is read-only: kernels that it lacks are compiled at each start")
+        if not _complete_mark(Path(named), key).exists():
+            notices.append(
+                f"{named} is read-only: kernels that it lacks are compiled at each start"
+            )
         return "; ".join(filter(None, notices))
     else:
         place = None
@@ -63,6 +66,15 @@ def choose(environment: Environment) -> str:
         _keep_nothing()
         notices.append("no writable directory for compiled kernels: each start compiles them anew")
     return "; ".join(filter(None, notices))
+
+
+def mark_complete(place: Path) -> None:
+    """Leave a file which says that a cache holds every kernel of these sources."""
+    _complete_mark(place, sources_digest()).touch()
+
+
+def _complete_mark(place: Path, key: str) -> Path:
+    return place / f"{key}.complete"
 
 
 def key_by_sources() -> str:

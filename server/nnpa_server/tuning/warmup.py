@@ -88,8 +88,8 @@ def start(
     return thread
 
 
-def compile_all() -> int:
-    """Compile every kernel, or load it from the cache, at once; return an exit code.
+def compile_all() -> None:
+    """Compile every kernel, or load it from the cache, at once.
 
     One after the other: what an image holds is the same each time it is built.
     """
@@ -97,7 +97,6 @@ def compile_all() -> int:
     for done, (name, warm) in enumerate(units):
         warm()
         _log.info("%d of %d steps: %s is ready", done + 1, len(units), name)
-    return 0
 
 
 def compile_first(

@@ -19,7 +19,7 @@ from tests.server.process import PATIENCE, ServerProcess, wait_until
 
 ENVOY = envoy.program()
 HEALTH = {
-    "timeout": "1s",
+    "timeout": "10s",  # of a busy machine: what is dead refuses at once
     "interval": "0.2s",
     "no_traffic_interval": "0.2s",
     "unhealthy_threshold": 1,

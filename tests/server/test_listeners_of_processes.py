@@ -102,9 +102,9 @@ def test_mutual_tls(tmp_path: Path) -> None:
 def test_a_key_of_another_certificate_is_refused(tmp_path: Path) -> None:
     """A certificate and a key that do not belong together are refused, with Envoy's reason."""
     tls = _certificates(tmp_path)
-    told = _refusal((*ANY_PORT, *tls[:3], f"{tmp_path}/stranger.key"))
-    assert "nnpa-server: cannot listen on 127.0.0.1:0: Envoy says above what it cannot" in told
-    assert "KEY_VALUES_MISMATCH" in told
+    message = _refusal((*ANY_PORT, *tls[:3], f"{tmp_path}/stranger.key"))
+    assert "nnpa-server: cannot listen on 127.0.0.1:0: Envoy says above what it cannot" in message
+    assert "KEY_VALUES_MISMATCH" in message
 
 
 def test_models_at_their_own_listener(tmp_path: Path) -> None:
@@ -185,13 +185,15 @@ def test_a_taken_port_of_each_listener_is_refused() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         for flag in ("--listen", "--inference-listen", "--health-listen"):
-            told = _refusal((*ANY_PORT, flag, address) if flag != "--listen" else (flag, address))
-            assert told.splitlines()[-1] == (
+            message = _refusal(
+                (*ANY_PORT, flag, address) if flag != "--listen" else (flag, address)
+            )
+            assert message.splitlines()[-1] == (
                 f"nnpa-server: cannot listen on {address}: "
                 "the port is in use; choose another, or 0 for any"
             )
-        told = _refusal((*ANY_PORT, "--metrics", address))
-        assert f"nnpa-server: cannot serve metrics on {address}: Address already in use" in told
+        message = _refusal((*ANY_PORT, "--metrics", address))
+        assert f"nnpa-server: cannot serve metrics on {address}: Address already in use" in message
 
 
 @pytest.mark.parametrize("host", ["localhost", "[::1]", "[::]"])

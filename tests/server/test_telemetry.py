@@ -16,10 +16,12 @@ import numpy as np
 import pytest
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
+from nnpa_server.processes.envoy import TICKET
 from nnpa_server.sessions.store import session_tag
 
 from tests.server.onnx_models import Caller, dense, request
 from tests.server.process import PATIENCE, ServerProcess, serving, wait_until
+from tests.server.test_processes import TWO, needs_envoy
 from tests.server.wire import Client, init, load, op, refused
 
 pytest.importorskip("opentelemetry.sdk", reason="OpenTelemetry comes with the extra `otel`")
@@ -206,6 +208,24 @@ def test_off_it_imports_nothing(tmp_path: Path) -> None:
         assert server.stop() == 0
     assert "nnpa_server.sessions.spans" in server.log_text()
     assert "opentelemetry" not in server.log_text()
+
+
+@needs_envoy
+@pytest.mark.heavy
+def test_processes_send_their_spans(receiver: Receiver, tmp_path: Path) -> None:
+    """Behind a router each process sends the spans of its calls, in the traces of their clients."""
+    with serving(tmp_path, *FLAGS, *TWO, env=receiver.environment) as server:
+        stub: Any = AcceleratorServiceStub(grpc.insecure_channel(server.address))
+        tickets: dict[str, str] = {}
+        for _ in range(4):
+            session, call = stub.CreateSession.with_call(pb.CreateSessionRequest())
+            tickets[session.name] = dict(call.initial_metadata())[TICKET]
+        assert len(set(tickets.values())) == 2
+        for name, ticket in tickets.items():
+            stub.GetSession(pb.GetSessionRequest(name=name), metadata=(*CONTEXT, (TICKET, ticket)))
+        spans = receiver.until(f"{SERVICE}/GetSession", 4)
+    assert {(span.trace_id.hex(), span.parent_span_id.hex()) for span in spans} == {(TRACE, PARENT)}
+    assert {_facts(span)["nnpa.session"] for span in spans} == set(map(session_tag, tickets))
 
 
 def test_without_the_extra_it_says_so(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ READMES = (
     "emulator/README.md",
     "protos/README.md",
 )
+TUTORIALS = "deploy/site/tutorials/"  # tests/deploy/test_site.py runs them
 MAX_LINE = 120
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -57,6 +58,12 @@ def _documents() -> list[str]:
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     names = set(listed.stdout.splitlines()) or set(READMES)
     return sorted(names - {"CHANGELOG.md"})
+
+
+def test_python_of_every_document_runs() -> None:
+    """A document with Python is a README whose blocks run here, or a tutorial, which has a test."""
+    with_code = {name for name in _documents() if "```python" in (ROOT / name).read_text("utf-8")}
+    assert {name for name in with_code if not name.startswith(TUTORIALS)} <= {*READMES}
 
 
 @pytest.mark.parametrize("name", _documents())

@@ -8,12 +8,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 )
 
 var (
 	programs = regexp.MustCompile("(?s)```go\n(package main\n.*?)```")
 	suites   = regexp.MustCompile("(?s)```go\n(package \\w+_test\n.*?)```")
+	commands = regexp.MustCompile(`(?m)^    go ((?:mod|run) .*)$`)
 )
 
 // run runs a Go command that must succeed; it returns what the command prints.
@@ -61,5 +63,36 @@ func TestReadme(t *testing.T) {
 		if !bytes.Contains(output, []byte("--- PASS: "+name)) {
 			t.Errorf("%s did not pass:\n%s", name, output)
 		}
+	}
+}
+
+// The README's commands run its first program in an empty folder.
+func TestEmptyProject(t *testing.T) {
+	if _, err := exec.LookPath("nnpa-server"); err != nil && os.Getenv("NNPA_REQUIRE_TOOLCHAINS") != "1" {
+		t.Skip("no nnpa-server on the PATH (pip install 'nnpa[server]')")
+	}
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	clone, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "main.go"), programs.FindSubmatch(text)[1], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var output []byte
+	for _, match := range commands.FindAllSubmatch(text, -1) {
+		line := strings.ReplaceAll(string(match[1]), "/path/to/nnpa", clone)
+		command := exec.Command("go", strings.Fields(line)...)
+		command.Dir = folder
+		if output, err = command.CombinedOutput(); err != nil {
+			t.Fatalf("go %s: %v\n%s", line, err, output)
+		}
+	}
+	if !bytes.Contains(output, []byte("[2 4 6 8] <nil>")) {
+		t.Errorf("%s", output)
 	}
 }

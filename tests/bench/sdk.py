@@ -3,8 +3,9 @@
 
 An SDK's program gets the addresses of a server and of a bare echo (`tests.bench.echo`, method Raw),
 and prints one JSON object: the median microseconds `add_us` of one 32x64 add into an output that
-exists, `pipeline_us` of a list of a hundred of them, and of an echo of as many bytes as the request
-has, `add_echo_us` and `pipeline_echo_us`; 400 repetitions in turns, after a tenth to warm up.
+exists, `pipeline_us` of a list of a hundred of them, over the session's stream; `add_unary_us` and
+`pipeline_unary_us`, of the same as unary calls; and of an echo of as many bytes as the request has,
+`add_echo_us` and `pipeline_echo_us`; 400 repetitions in turns, after a tenth to warm up.
 """
 
 import json
@@ -13,8 +14,9 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -89,9 +91,10 @@ def latencies() -> list[Figure]:
         run = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, timeout=SECONDS)
         times: dict[str, float] = json.loads(run.stdout)
         for what, label in (("add", "one add"), ("pipeline", f"list of {LISTED}")):
-            took, bare = times[f"{what}_us"], times[f"{what}_echo_us"]
-            note = f"{took:.0f} us, echo {bare:.0f} us"
-            figures.append(Figure(f"{program.name}, {label}", took / bare, note=note))
+            for key, way in (("", ""), ("_unary", ", unary")):
+                took, bare = times[f"{what}{key}_us"], times[f"{what}_echo_us"]
+                note = f"{took:.0f} us, echo {bare:.0f} us"
+                figures.append(Figure(f"{program.name}, {label}{way}", took / bare, note=note))
     return figures
 
 
@@ -102,35 +105,46 @@ def _request_bytes(session: Session, count: int) -> int:
     return ExecuteRequest(session=session.name, operations=[operation] * count).ByteSize()
 
 
-def _pair(work: Callable[[], object], reference: Callable[[], object]) -> tuple[float, float]:
-    """Return the median microseconds of two pieces of work that are done in turns."""
-    times: dict[int, list[float]] = {0: [], 1: []}
+def _medians(works: Mapping[str, Callable[[], object]]) -> dict[str, float]:
+    """Return the median microseconds of pieces of work, by name, that are done in turns."""
+    times: dict[str, list[float]] = {name: [] for name in works}
     warm = REPETITIONS // 10
     for repetition in range(REPETITIONS + warm):
-        for which, measured in enumerate((work, reference)):
+        for name, work in works.items():
             began = time.perf_counter_ns()
-            measured()
+            work()
             if repetition >= warm:
-                times[which].append((time.perf_counter_ns() - began) / 1e3)
-    return statistics.median(times[0]), statistics.median(times[1])
+                times[name].append((time.perf_counter_ns() - began) / 1e3)
+    return {name: statistics.median(samples) for name, samples in times.items()}
+
+
+def _adding(session: Session) -> tuple[Callable[[], object], Callable[[], object]]:
+    """Return what adds two ztensors into a third, and what does so in a list of a hundred."""
+    a, b, out = (session.ztensor(np.zeros(SHAPE, np.float32)) for _ in range(3))
+
+    def pipeline() -> None:
+        with session.pipeline():
+            for _ in range(LISTED):
+                zdnn.add(a, b, out)
+
+    return lambda: zdnn.add(a, b, out), pipeline
 
 
 def main(address: str, bare: str) -> None:
     """Be the program of the Python SDK."""
     client = EchoClient(bare)
-    with connect(address) as session:
-        a, b, out = (session.ztensor(np.zeros(SHAPE, np.float32)) for _ in range(3))
-
-        def pipeline() -> None:
-            with session.pipeline():
-                for _ in range(LISTED):
-                    zdnn.add(a, b, out)
-
-        payloads = [bytes(_request_bytes(session, count)) for count in (1, LISTED)]
-        add, add_echo = _pair(lambda: zdnn.add(a, b, out), lambda: client.raw(payloads[0]))
-        listed, listed_echo = _pair(pipeline, lambda: client.raw(payloads[1]))
-    times = {"add_us": add, "add_echo_us": add_echo}
-    times |= {"pipeline_us": listed, "pipeline_echo_us": listed_echo}
+    times: dict[str, float] = {}
+    with connect(address) as session, connect(address, plain=("stream", "plain-socket")) as unary:
+        ways = zip(("add", "pipeline"), (1, LISTED), _adding(session), _adding(unary), strict=True)
+        for what, count, streamed, called in ways:
+            payload = bytes(_request_bytes(session, count))
+            times |= _medians(
+                {
+                    f"{what}_us": streamed,
+                    f"{what}_unary_us": called,
+                    f"{what}_echo_us": partial(client.raw, payload),
+                }
+            )
     print(json.dumps(times))
 
 

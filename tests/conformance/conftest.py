@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.client.server_process import serving
-from tests.conformance.testees import SDKS
+from tests.conformance.testees import PLAIN, SDKS
 
 TALLY = "conformance"
 
@@ -33,11 +33,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                 told[sdk, function, "failed"] += failed
     if not told:
         return
-    sdks = [one.name for one in SDKS if any(key[0] == one.name for key in told)]
+    names = [sdk.name for sdk in (*SDKS, *PLAIN)]
+    sdks = [name for name in names if any(key[0] == name for key in told)]
     terminalreporter.section("conformance: vectors passed (+ known to fail, - failed)")
-    terminalreporter.line(f"{'':42}" + "".join(f"{sdk:>14}" for sdk in sdks))
+    terminalreporter.line(f"{'':42}" + "".join(f"{sdk:>17}" for sdk in sdks))
     for function in sorted({key[1] for key in told}):
-        cells = "".join(f"{_cell(told, sdk, function):>14}" for sdk in sdks)
+        cells = "".join(f"{_cell(told, sdk, function):>17}" for sdk in sdks)
         terminalreporter.line(f"{function:42}{cells}")
 
 

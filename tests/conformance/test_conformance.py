@@ -13,7 +13,7 @@ from tests.conformance import answers
 from tests.conformance.answers import SkippedError
 from tests.conformance.conftest import TALLY
 from tests.conformance.conversation import BrokenProtocolError, Conversation
-from tests.conformance.testees import SDKS, Sdk, known_failing
+from tests.conformance.testees import PLAIN, SDKS, Sdk, known_failing
 from tests.vector_runner import VECTORS, Vector
 
 FILES = sorted(path.stem for path in VECTORS.glob("*.jsonl"))
@@ -26,7 +26,7 @@ MARKS = {"python": ()}
 def _params() -> list[object]:
     return [
         pytest.param(one, id=one.name, marks=MARKS.get(one.name, (pytest.mark.conformance,)))
-        for one in SDKS
+        for one in (*SDKS, *PLAIN)
     ]
 
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // What the SDK costs: go run ./bench SERVER ECHO prints the median microseconds of one small add and
-// of a list of a hundred, each with those of a bare echo of as many bytes on the same kind of
-// connection, as one JSON object. ECHO is a server of nnpa.bench.Echo.
+// of a list of a hundred, over the session's stream and as unary calls, each with those of a bare echo
+// of as many bytes on the same kind of connection, as one JSON object. ECHO is a server of nnpa.bench.Echo.
 package main
 
 import (
@@ -28,13 +28,6 @@ const (
 	repetitions   = 400
 )
 
-type figures struct {
-	Add          float64 `json:"add_us"`
-	AddEcho      float64 `json:"add_echo_us"`
-	Pipeline     float64 `json:"pipeline_us"`
-	PipelineEcho float64 `json:"pipeline_echo_us"`
-}
-
 func main() {
 	if len(os.Args) != 3 {
 		fmt.Fprintln(os.Stderr, "usage: bench SERVER ECHO")
@@ -50,21 +43,43 @@ func main() {
 	}
 }
 
-func measure(ctx context.Context, server, echo string) (medians *figures, err error) {
-	s, err := zdnn.Connect(ctx, server, zdnn.Options{})
-	if err != nil {
-		return nil, err
-	}
+func measure(ctx context.Context, server, echo string) (medians map[string]float64, err error) {
 	bare, err := zdnn.Dial(echo, zdnn.Options{})
 	if err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
-	defer func() { err = errors.Join(err, s.Close(), bare.Close()) }()
-	add, err := adding(ctx, s)
-	if err != nil {
 		return nil, err
 	}
-	list := func() error {
+	defer func() { err = errors.Join(err, bare.Close()) }()
+	adds, lists := map[string]func() error{}, map[string]func() error{}
+	for way, options := range map[string]zdnn.Options{"": {}, "_unary": {Plain: true}} {
+		s, connectErr := zdnn.Connect(ctx, server, options)
+		if connectErr != nil {
+			return nil, connectErr
+		}
+		defer func() { err = errors.Join(err, s.Close()) }()
+		if adds["add"+way+"_us"], lists["pipeline"+way+"_us"], err = adding(ctx, s); err != nil {
+			return nil, err
+		}
+		adds["add_echo_us"] = echoing(ctx, bare, requestBytes(s, 1))
+		lists["pipeline_echo_us"] = echoing(ctx, bare, requestBytes(s, listed))
+	}
+	medians = map[string]float64{}
+	return medians, errors.Join(measureInTurns(adds, medians), measureInTurns(lists, medians))
+}
+
+// adding returns what adds two ztensors into a third, and what does so in a list of a hundred.
+func adding(ctx context.Context, s *zdnn.Session) (add, list func() error, err error) {
+	var operands [3]*zdnn.Ztensor
+	for i := range operands {
+		data := make([]float32, rows*columns)
+		if operands[i], err = zdnn.NewZtensor(ctx, s, zdnn.ZDNN_2D, data, rows, columns); err != nil {
+			return nil, nil, err
+		}
+	}
+	add = func() error {
+		_, err := zdnn.Add(ctx, operands[0], operands[1], operands[2])
+		return err
+	}
+	list = func() error {
 		_, err := s.Pipeline(ctx, func() (err error) {
 			for i := 0; i < listed && err == nil; i++ {
 				err = add()
@@ -73,28 +88,7 @@ func measure(ctx context.Context, server, echo string) (medians *figures, err er
 		})
 		return err
 	}
-	medians = &figures{}
-	if medians.Add, medians.AddEcho, err = pair(add, echoing(ctx, bare, requestBytes(s, 1))); err != nil {
-		return nil, err
-	}
-	back := echoing(ctx, bare, requestBytes(s, listed))
-	medians.Pipeline, medians.PipelineEcho, err = pair(list, back)
-	return medians, err
-}
-
-// adding returns what adds two ztensors into a third.
-func adding(ctx context.Context, s *zdnn.Session) (func() error, error) {
-	var operands [3]*zdnn.Ztensor
-	for i := range operands {
-		data, err := make([]float32, rows*columns), error(nil)
-		if operands[i], err = zdnn.NewZtensor(ctx, s, zdnn.ZDNN_2D, data, rows, columns); err != nil {
-			return nil, err
-		}
-	}
-	return func() error {
-		_, err := zdnn.Add(ctx, operands[0], operands[1], operands[2])
-		return err
-	}, nil
+	return add, list, nil
 }
 
 // echoing returns what has as many bytes sent back.
@@ -117,22 +111,23 @@ func requestBytes(s *zdnn.Session, count int) int {
 	return proto.Size(request)
 }
 
-// pair returns the median microseconds of two pieces of work that are done in turns.
-func pair(work, reference func() error) (float64, float64, error) {
-	var times [2][]float64
+// measureInTurns sets the median microseconds of pieces of work, by name, that are done in turns.
+func measureInTurns(works map[string]func() error, medians map[string]float64) error {
+	times := map[string][]float64{}
 	for repetition := range repetitions + repetitions/10 { // the first tenth warms up
-		for i, timed := range []func() error{work, reference} {
+		for name, work := range works {
 			began := time.Now()
-			if err := timed(); err != nil {
-				return 0, 0, err
+			if err := work(); err != nil {
+				return err
 			}
 			if repetition >= repetitions/10 {
-				times[i] = append(times[i], float64(time.Since(began).Nanoseconds())/1e3)
+				times[name] = append(times[name], float64(time.Since(began).Nanoseconds())/1e3)
 			}
 		}
 	}
-	for _, samples := range times {
+	for name, samples := range times {
 		slices.Sort(samples)
+		medians[name] = samples[repetitions/2]
 	}
-	return times[0][repetitions/2], times[1][repetitions/2], nil
+	return nil
 }

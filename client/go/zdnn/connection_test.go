@@ -169,6 +169,10 @@ func TestTLS(t *testing.T) {
 			t.Errorf("%s: accepted", name)
 		}
 	}
+	says := target + " speaks TLS. Give TLSCA, or set ZDNN_TLS_CA"
+	if err := use(t, target, zdnn.Options{}); err == nil || !strings.Contains(err.Error(), says) {
+		t.Errorf("%v, expected %s", err, says)
+	}
 	t.Setenv("ZDNN_TLS_CA", ca.files[0])
 	t.Setenv("ZDNN_TLS_CERT", guest.files[0])
 	t.Setenv("ZDNN_TLS_KEY", guest.files[1])

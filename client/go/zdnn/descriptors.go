@@ -24,8 +24,8 @@ var ranks = map[DataLayouts]int{
 // Source: zDNN API Reference 1.2.0, zdnn_init_pre_transformed_desc.
 func InitPreTransformedDesc(layout DataLayouts, kind DataTypes, sizes ...uint32) (*TensorDesc, error) {
 	rank := ranks[layout]
-	if len(sizes) < rank {
-		return nil, fmt.Errorf("sizes: %d given, layout %v has %d", len(sizes), layout, rank)
+	if rank > 0 && len(sizes) != rank {
+		return nil, fmt.Errorf("sizes: %v, layout %v has %d, not %d", sizes, layout, rank, len(sizes))
 	}
 	desc := &TensorDesc{Layout: &layout, Type: &kind}
 	fields := [4]*uint32{&desc.Dim4, &desc.Dim3, &desc.Dim2, &desc.Dim1}

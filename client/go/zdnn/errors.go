@@ -99,11 +99,23 @@ type ProgramCheck struct {
 }
 
 func (e *ProgramCheck) Error() string {
-	if e.PrecheckStatus == ZDNN_OK {
-		return e.Message
+	text := asSentence(e.Message)
+	if e.PrecheckStatus != ZDNN_OK {
+		name := statusName(e.PrecheckStatus)
+		text += fmt.Sprintf(" With precheck the status would have been %s.", name)
 	}
-	name := statusName(e.PrecheckStatus)
-	return fmt.Sprintf("%s With precheck the status would have been %s.", e.Message, name)
+	if e.Constraint == "pipeline_c11" && e.Value == "0 bytes" {
+		text += " The ztensor has no buffer: it was freed, or never allocated."
+	}
+	return text
+}
+
+// asSentence returns the text with a full stop at its end.
+func asSentence(text string) string {
+	if text != "" && strings.Contains(".!?", text[len(text)-1:]) {
+		return text
+	}
+	return text + "."
 }
 
 // TransportError says that the call did not reach the accelerator, or that its answer did not come
@@ -130,7 +142,7 @@ func (e *TransportError) Error() string {
 	if e.Reason != "" {
 		label += " / " + e.Reason
 	}
-	return fmt.Sprintf("%s: %s %s", label, e.Message, e.Advice)
+	return fmt.Sprintf("%s: %s %s", label, asSentence(e.Message), e.Advice)
 }
 
 // Unwrap returns gRPC's error.
@@ -153,8 +165,9 @@ type SessionLostError struct {
 }
 
 func (e *SessionLostError) Error() string {
-	return fmt.Sprintf("%s: the server of this session is gone: %s. "+
-		"Connect again: what the session held is lost with its server.", e.transport.Code, e.transport.Message)
+	return fmt.Sprintf("%s: the server of this session is gone: %s "+
+		"Connect again: what the session held is lost with its server.",
+		e.transport.Code, asSentence(e.transport.Message))
 }
 
 // Unwrap returns the TransportError.

@@ -5,6 +5,7 @@ package zdnn
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -86,12 +87,15 @@ func TestSinkOfUnevenChunks(t *testing.T) {
 	}
 }
 
-// Sizes that a layout does not get are refused; those beyond it are not looked at.
+// A wrong count of sizes is refused by the layout's name, and a layout of no sizes takes any.
 func TestInitPreTransformedDesc(t *testing.T) {
-	if _, err := InitPreTransformedDesc(ZDNN_2D, FP32, 3); err == nil {
-		t.Error("one size for two dimensions")
+	for _, sizes := range [][]uint32{{1, 2}, {1, 2, 3, 4, 5}} {
+		says := fmt.Sprintf("sizes: %v, layout ZDNN_NHWC has 4, not %d", sizes, len(sizes))
+		if _, err := InitPreTransformedDesc(ZDNN_NHWC, FP32, sizes...); err == nil || err.Error() != says {
+			t.Errorf("%v, expected %s", err, says)
+		}
 	}
-	desc, err := InitPreTransformedDesc(ZDNN_2D, FP32, 3, 4, 5)
+	desc, err := InitPreTransformedDesc(ZDNN_2D, FP32, 3, 4)
 	if err != nil || desc.Dim2 != 3 || desc.Dim1 != 4 || desc.Dim4 != 0 {
 		t.Error(desc, err)
 	}

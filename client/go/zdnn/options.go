@@ -10,17 +10,22 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net"
 	"os"
 	"strconv"
 	"strings"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
 	zdnnv1 "nnpa.dev/nnpa/gen/nnpa/zdnn/v1"
 )
+
+// probeTimeout bounds the look whether a server speaks TLS.
+const probeTimeout = 2 * time.Second
 
 // MachineSpec chooses a machine, or describes a custom one.
 type MachineSpec = zdnnv1.MachineSpec
@@ -52,6 +57,9 @@ type Options struct {
 	TLSCA, TLSCert, TLSKey string
 	// Token is sent with every call. Default: the environment's ZDNN_TOKEN.
 	Token string
+	// Plain sends each list of operations as a call of its own, not over the session's stream. Default:
+	// the environment's ZDNN_PLAIN, 1 or names of shortcuts, of which this is "stream".
+	Plain bool
 	// Wait has a full server asked again for so long. Default: the environment's ZDNN_WAIT, seconds.
 	Wait time.Duration
 	// DialOptions are gRPC's, after those that the fields above make.
@@ -78,6 +86,10 @@ func (o *Options) session() *zdnnv1.Session {
 // Dial returns a connection to a server, "host:port" or "unix:/path", by the options that say how
 // to reach it. Connect does this by itself; other APIs of the server share Session.Conn.
 func Dial(target string, options Options) (*grpc.ClientConn, error) {
+	if scheme, address, isURL := strings.Cut(target, "://"); isURL && !resolved[scheme] {
+		return nil, fmt.Errorf("target: %q is a URL, expected host:port; give %q, and TLSCA where "+
+			"the server has TLS", target, strings.TrimRight(address, "/"))
+	}
 	path, isUnix := strings.CutPrefix(target, "unix:")
 	port, err := strconv.ParseUint(target[strings.LastIndexByte(target, ':')+1:], 10, 16)
 	if isUnix && path == "" || !isUnix && (err != nil || port == 0) {
@@ -97,6 +109,50 @@ func Dial(target string, options Options) (*grpc.ClientConn, error) {
 		dial = append(dial, grpc.WithPerRPCCredentials(bearer(token)))
 	}
 	return grpc.NewClient(target, append(dial, options.DialOptions...)...)
+}
+
+// resolved are the schemes of targets that gRPC resolves. Source: gRPC, naming.md.
+var resolved = map[string]bool{"unix": true, "dns": true, "ipv4": true, "ipv6": true, "passthrough": true}
+
+// speaksTLS reports whether a handshake of TLS succeeds at host:port, whoever the server is.
+func speaksTLS(target string) bool {
+	probe := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}
+	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: probeTimeout}, "tcp", target, probe)
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return true
+}
+
+// explainTLS returns the error of a server that was not reached in plain text, as it speaks TLS;
+// else the error as it is.
+func explainTLS(err error, target string, options Options) error {
+	var failure *TransportError
+	isPlain := or(options.TLSCA, "ZDNN_TLS_CA") == "" && !strings.HasPrefix(target, "unix:")
+	if !isPlain || !errors.As(err, &failure) || failure.Code != codes.Unavailable ||
+		failure.Reason != "" || !speaksTLS(target) {
+		return err
+	}
+	failure.Message = target + " speaks TLS"
+	failure.Advice = "Give TLSCA, or set ZDNN_TLS_CA: the file with the certificate that signs the server's."
+	return failure
+}
+
+// plain reports whether lists are calls of their own: by the option, or by ZDNN_PLAIN.
+func (o *Options) plain() (bool, error) {
+	isPlain := o.Plain
+	for _, name := range strings.Split(os.Getenv("ZDNN_PLAIN"), ",") {
+		switch strings.TrimSpace(name) {
+		case "1", "stream":
+			isPlain = true
+		case "", "0", "plain-socket", "out-of-band-arrays", "content-cache", "shared-memory":
+		default:
+			return false, fmt.Errorf("ZDNN_PLAIN: %q, expected 1, or some of stream, plain-socket, "+
+				"out-of-band-arrays, content-cache, shared-memory", name)
+		}
+	}
+	return isPlain, nil
 }
 
 // or returns an option, or else what the environment has under a name.

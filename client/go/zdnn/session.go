@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 	"weak"
@@ -67,7 +68,7 @@ func Connect(ctx context.Context, target string, options Options) (s *Session, e
 	}
 	s, err = NewSession(ctx, zdnnv1.NewAcceleratorServiceClient(conn), options)
 	if err != nil {
-		return nil, errors.Join(err, conn.Close(), own.stop())
+		return nil, errors.Join(explainTLS(err, target, options), conn.Close(), own.stop())
 	}
 	s.conn, s.server = conn, own
 	return s, nil
@@ -96,13 +97,19 @@ func NewSession(
 		}
 		opened.MachineSpec = spec
 	}
-	wait, err := options.wait()
-	if err != nil {
+	wait, waitErr := options.wait()
+	isPlain, plainErr := options.plain()
+	if err := errors.Join(waitErr, plainErr); err != nil {
 		return nil, err
 	}
+	var err error
 	s.message, s.ticket, err = createSession(ctx, client, opened, wait, s.logger)
 	if err != nil {
 		return nil, err
+	}
+	if !isPlain {
+		idle := s.message.GetLimits().GetIdleTimeout().AsDuration()
+		s.client = &streamClient{AcceleratorServiceClient: client, maxIdle: idle / 2}
 	}
 	return s, nil
 }
@@ -114,6 +121,22 @@ func (s *Session) machineSpec(ctx context.Context, name string) (*MachineSpec, e
 		return nil, ExplainError(err)
 	}
 	return &MachineSpec{Model: machine.Model}, nil
+}
+
+// String returns the server's address, machine and version, and never the session's name, which is a key.
+func (s *Session) String() string {
+	state, place := "open", s.Target()
+	if s.closed {
+		state = "closed"
+	}
+	if place != "" {
+		state += " at " + place
+	}
+	machine := strings.TrimPrefix(s.message.GetMachine().GetName(), "machines/")
+	if machine == "" {
+		machine = "custom"
+	}
+	return fmt.Sprintf("Session(%s, %s, zDNN %s)", state, machine, s.message.GetLibraryVersion())
 }
 
 // Message returns the session as the server last described it: machine, limits, options. It is not to be

@@ -25,20 +25,20 @@ func (v *verb) input(operand string, z *Ztensor) *zdnnv1.TensorRef {
 	if v.err != nil {
 		return nil
 	}
-	if z == nil {
-		v.err = fmt.Errorf("zdnn_%s: %s is nil, expected a ztensor", v.name, operand)
+	if v.err = requireZtensor(operand, z); v.err != nil {
+		v.err = fmt.Errorf("zdnn_%s: %w", v.name, v.err)
 		return nil
 	}
 	if v.session == nil {
 		v.session, v.tensors = z.session, map[string]*Ztensor{}
 	}
 	if z.session != v.session {
-		v.err = fmt.Errorf("zdnn_%s: %s is of another session than the first operand", v.name, operand)
+		v.err = fmt.Errorf("zdnn_%s: %s: of another session, expected one of the first's", v.name, operand)
 		return nil
 	}
 	ref, err := z.ref()
 	if err != nil {
-		v.err = fmt.Errorf("zdnn_%s: %s %w", v.name, operand, err)
+		v.err = fmt.Errorf("zdnn_%s: %s: %w", v.name, operand, err)
 	}
 	v.tensors[operand] = z
 	return ref

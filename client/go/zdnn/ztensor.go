@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 
@@ -64,22 +65,55 @@ func (z *Ztensor) Offset() float32 { return z.structure.GetOffset() }
 // Flags returns the IEEE flags that the last transform raised, a sum of FpFlags.
 func (z *Ztensor) Flags() FpFlags { return z.flags }
 
+// String returns layout, sizes, type and state of the ztensor, in one line.
 func (z *Ztensor) String() string {
+	if z == nil {
+		return "Ztensor(nil)"
+	}
 	if z.structure == nil {
 		return fmt.Sprintf("Ztensor(%s)", z.missing)
 	}
 	pre, tfrmd := z.structure.GetPreTransformedDesc(), z.structure.GetTransformedDesc()
-	state := "not transformed"
-	if z.IsTransformed() {
-		state = "transformed"
+	text := fmt.Sprintf("Ztensor(%s as %s, %s", describe(pre), describe(tfrmd), z.state())
+	if z.RecScale() != 0 {
+		text += fmt.Sprintf(", rec_scale %g, offset %g", z.RecScale(), z.Offset())
 	}
-	return fmt.Sprintf("Ztensor(%s as %s, %d bytes, %s, rec_scale %g, offset %g)",
-		describe(pre), describe(tfrmd), z.BufferSize(), state, z.RecScale(), z.Offset())
+	return text + ")"
 }
 
+// state returns what the buffer is: "4096 bytes, transformed", "freed" or "no buffer".
+func (z *Ztensor) state() string {
+	switch {
+	case z.structure.NullBuffer && z.BufferSize() > 0:
+		return "freed"
+	case z.structure.NullBuffer:
+		return "no buffer"
+	case z.IsTransformed():
+		return fmt.Sprintf("%d bytes, transformed", z.BufferSize())
+	default:
+		return fmt.Sprintf("%d bytes, not transformed", z.BufferSize())
+	}
+}
+
+// describe returns layout, sizes and type: "ZDNN_2D 2x3 FP32".
 func describe(desc *TensorDesc) string {
-	return fmt.Sprintf("%v %dx%dx%dx%d %v", desc.GetLayout(),
-		desc.GetDim4(), desc.GetDim3(), desc.GetDim2(), desc.GetDim1(), desc.GetType())
+	sizes := []uint32{desc.GetDim4(), desc.GetDim3(), desc.GetDim2(), desc.GetDim1()}
+	if rank := ranks[desc.GetLayout()]; rank > 0 {
+		sizes = sizes[4-rank:]
+	}
+	text := strings.ReplaceAll(strings.Trim(fmt.Sprint(sizes), "[]"), " ", "x")
+	return fmt.Sprintf("%v %s %v", desc.GetLayout(), text, desc.GetType())
+}
+
+// requireZtensor refuses an operand, by its C name, that is no ztensor.
+func requireZtensor(operand string, z *Ztensor) error {
+	switch {
+	case z == nil:
+		return fmt.Errorf("%s: nil, expected a ztensor", operand)
+	case z.session == nil:
+		return fmt.Errorf("%s: a Ztensor of no session, expected one of NewZtensor or a verb", operand)
+	}
+	return nil
 }
 
 // ref returns how an operation names this ztensor.
@@ -156,6 +190,9 @@ func (s *Session) InitQuantizedZtensorWithMalloc(
 // ZDNN_INVALID_LAYOUT, ZDNN_INVALID_TYPE, ZDNN_INVALID_SHAPE, ZDNN_ALLOCATION_FAILURE.
 // Source: zDNN API Reference 1.2.0, zdnn_allochelper_ztensor.
 func AllochelperZtensor(ctx context.Context, ztensor *Ztensor) error {
+	if err := requireZtensor("ztensor", ztensor); err != nil {
+		return err
+	}
 	var calls []*call
 	var creates []*Ztensor
 	if ztensor.id == 0 {
@@ -200,6 +237,9 @@ func (z *Ztensor) creation(id uint64) *zdnnv1.Operation {
 // ZDNN_INVALID_BUFFER, when there are none.
 // Source: zDNN API Reference 1.2.0, zdnn_free_ztensor_buffer.
 func FreeZtensorBuffer(ctx context.Context, ztensor *Ztensor) error {
+	if err := requireZtensor("ztensor", ztensor); err != nil {
+		return err
+	}
 	ref, err := ztensor.ref()
 	if err != nil {
 		return fmt.Errorf("ztensor: %w", err)

@@ -2,8 +2,8 @@
 
 /**
  * What the SDK costs: node latency.js SERVER ECHO prints the median microseconds of one small add and
- * of a list of a hundred, each with those of a bare echo of as many bytes on the same kind of
- * connection, as one JSON object. ECHO is a server of nnpa.bench.Echo.
+ * of a list of a hundred, over the session's stream and as unary calls, each with those of a bare
+ * echo of as many bytes on the same kind of connection, as one JSON object. ECHO is a server of nnpa.bench.Echo.
  */
 
 import process from "node:process";
@@ -31,35 +31,43 @@ function payload(session: Session, count: number): Buffer {
   return Buffer.alloc(toBinary(ExecuteRequestSchema, request).byteLength);
 }
 
-/** Returns the median microseconds of two pieces of work that are done in turns. */
-async function pair(...works: readonly [Work, Work]): Promise<[number, number]> {
-  const times: [number[], number[]] = [[], []];
+/** Returns the median microseconds of pieces of work, by name, that are done in turns. */
+async function medians(works: Readonly<Record<string, Work>>): Promise<Record<string, number>> {
+  const times = new Map<string, number[]>(Object.keys(works).map((name) => [name, []]));
   const warm = REPETITIONS / 10;
   for (let repetition = 0; repetition < REPETITIONS + warm; repetition += 1) {
-    for (const [which, work] of works.entries()) {
+    for (const [name, work] of Object.entries(works)) {
       const began = process.hrtime.bigint();
       await work();
       if (repetition >= warm) {
-        times[which]?.push(Number(process.hrtime.bigint() - began) / 1e3);
+        times.get(name)?.push(Number(process.hrtime.bigint() - began) / 1e3);
       }
     }
   }
   const median = (all: number[]): number => all.sort((a, b) => a - b)[REPETITIONS / 2] ?? NaN;
-  return [median(times[0]), median(times[1])];
+  return Object.fromEntries([...times].map(([name, all]) => [name, median(all)]));
+}
+
+/** Returns what adds two ztensors into a third, and what does so in a list of a hundred. */
+async function adding(session: Session): Promise<[add: Work, list: Work]> {
+  const zeros = (): ReturnType<Session["ztensor"]> =>
+    session.ztensor(new Float32Array(32 * 64), SHAPE);
+  const [a, b, out] = [await zeros(), await zeros(), await zeros()];
+  const add = (): Promise<unknown> => zdnn.add(a, b, out);
+  const list = (): Promise<unknown> =>
+    session.pipeline(async () => {
+      for (let i = 0; i < LISTED; i += 1) {
+        await add();
+      }
+    });
+  return [add, list];
 }
 
 const [server = "", echo = ""] = process.argv.slice(2);
-await using session = await connect(server);
-const zeros = (): ReturnType<Session["ztensor"]> =>
-  session.ztensor(new Float32Array(32 * 64), SHAPE);
-const [a, b, out] = [await zeros(), await zeros(), await zeros()];
-const add = (): Promise<unknown> => zdnn.add(a, b, out);
-const list = (): Promise<unknown> =>
-  session.pipeline(async () => {
-    for (let i = 0; i < LISTED; i += 1) {
-      await add();
-    }
-  });
+await using streamed = await connect(server);
+await using called = await connect(server, { plain: true });
+const [add, list] = await adding(streamed);
+const [addUnary, listUnary] = await adding(called);
 
 const bare = new Client(echo, credentials.createInsecure());
 const same = (raw: Buffer): Buffer => raw;
@@ -67,14 +75,15 @@ const call = promisify((raw: Buffer, done: (error: Error | null, answer?: Buffer
   bare.makeUnaryRequest("/nnpa.bench.Echo/Raw", same, same, raw, done);
 });
 const back = (count: number): Work => {
-  const raw = payload(session, count);
+  const raw = payload(streamed, count);
   return () => call(raw);
 };
 
-const [addUs, addEchoUs] = await pair(add, back(1));
-const [pipelineUs, pipelineEchoUs] = await pair(list, back(LISTED));
+const adds = { add_us: add, add_unary_us: addUnary, add_echo_us: back(1) };
+const lists = {
+  pipeline_us: list,
+  pipeline_unary_us: listUnary,
+  pipeline_echo_us: back(LISTED),
+};
+console.log(JSON.stringify({ ...(await medians(adds)), ...(await medians(lists)) }));
 bare.close();
-const unary = { add_us: addUs, add_echo_us: addEchoUs };
-console.log(
-  JSON.stringify({ ...unary, pipeline_us: pipelineUs, pipeline_echo_us: pipelineEchoUs }),
-);

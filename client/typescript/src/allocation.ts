@@ -2,7 +2,7 @@
 
 /** Allocation of a ztensor's sticks in its session, and their release. */
 
-import type { Call, OperationInit, Ref } from "./call.js";
+import { type Call, type OperationInit, type Ref, requireZtensors } from "./call.js";
 import type { CallOptions } from "./transport.js";
 import type { Ztensor } from "./ztensor.js";
 
@@ -14,6 +14,7 @@ import type { Ztensor } from "./ztensor.js";
  * Source: zDNN API Reference 1.2.0, zdnn_allochelper_ztensor.
  */
 export async function allochelperZtensor(ztensor: Ztensor, options?: CallOptions): Promise<Ztensor> {
+  requireZtensors({ ztensor });
   const { guest } = ztensor;
   const call = (creates: Ztensor[]): Call => {
     const operation = allochelper(ztensor.ref());
@@ -51,6 +52,7 @@ function creation(ztensor: Ztensor, id: bigint): OperationInit {
  * Source: zDNN API Reference 1.2.0, zdnn_free_ztensor_buffer.
  */
 export async function freeZtensorBuffer(ztensor: Ztensor, options?: CallOptions): Promise<void> {
+  requireZtensors({ ztensor });
   const { guest } = ztensor;
   const operation: OperationInit = {
     operation: { case: "freeZtensorBuffer", value: { ztensor: ztensor.ref() } },

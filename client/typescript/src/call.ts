@@ -34,6 +34,19 @@ export interface CallTensor {
   release(): void;
 }
 
+/** Throws TypeError for the first operand, by C parameter name, that is no ztensor. */
+export function requireZtensors(operands: Readonly<Record<string, unknown>>): void {
+  for (const [name, operand] of Object.entries(operands)) {
+    if (operand instanceof Object && "ref" in operand) {
+      continue;
+    }
+    const isArray = Array.isArray(operand) || ArrayBuffer.isView(operand);
+    const advice = isArray ? "; session.ztensor(array) makes one of an array" : "";
+    const kind = operand instanceof Object ? operand.constructor.name : String(operand);
+    throw new TypeError(`${name}: ${kind}, expected a ztensor${advice}`);
+  }
+}
+
 /**
  * One call of a C function: its name without prefix, and its operation on the wire.
  *

@@ -9,6 +9,7 @@
  *     ZDNN_TOKEN      bearer token that the server asks for
  *     ZDNN_TRACE      trace that sessions join; `nnpa trace record` sets it
  *     ZDNN_TICKET     the trace's ticket where a proxy is in front of its server; set beside it
+ *     ZDNN_PLAIN      1 or names of shortcuts, of which "stream" is this client's: leave them out
  *     ZDNN_WAIT       seconds for which a full server is waited for; without it, not at all
  *
  * Options win over the environment. TLS is for `host:port` targets; Unix sockets need none.
@@ -50,12 +51,38 @@ export function waitLimit(chosen: number | undefined, environ = process.env): nu
   return limit;
 }
 
+/** Names that a client of any language has a shortcut of. */
+const SHORTCUTS = ["stream", "plain-socket", "out-of-band-arrays", "content-cache", "shared-memory"];
+/** Schemes of targets that gRPC resolves. Source: gRPC, naming.md. */
+const SCHEMES = ["unix", "dns", "ipv4", "ipv6"];
+
+/** Tells whether lists are calls of their own; throws TypeError for names that no shortcut has. */
+export function isPlain(chosen: boolean | undefined, environ = process.env): boolean {
+  const names = (environ.ZDNN_PLAIN ?? "").split(",").map((name) => name.trim()).filter(Boolean);
+  const unknown = names.filter((name) => !["0", "1", ...SHORTCUTS].includes(name));
+  if (unknown.length) {
+    const expected = `1, or some of ${SHORTCUTS.join(", ")}`;
+    throw new TypeError(`ZDNN_PLAIN: ${unknown.join(", ")}, expected ${expected}`);
+  }
+  return chosen ?? (names.includes("1") || names.includes("stream"));
+}
+
+/** Throws TypeError for a URL, which says what to write. */
+function refuseUrl(target: string): void {
+  const [, scheme, address = ""] = /^(\w*):\/\/(.*)$/.exec(target) ?? [];
+  if (scheme !== undefined && !SCHEMES.includes(scheme)) {
+    const advice = `give "${address.replace(/\/+$/, "")}", and tlsCa where the server has TLS`;
+    throw new TypeError(`target: "${target}" is a URL, expected host:port; ${advice}`);
+  }
+}
+
 /**
  * Returns the endpoint that target, options and environment describe.
  *
  * Throws TypeError for a target that is no address, or for half a client certificate.
  */
 export function endpoint(target: string, options: Credentials, environ = process.env): Endpoint {
+  refuseUrl(target);
   const path = target.startsWith("unix:");
   if (path ? target.length === "unix:".length : !/:\d+$/.test(target)) {
     throw new TypeError(`target: ${JSON.stringify(target)}, expected host:port or unix:/path`);

@@ -2,7 +2,10 @@
 
 /** Connections: to a shared server by its address, or to a private server. */
 
-import { type Credentials, endpoint } from "./config.js";
+import { connect as connectTls } from "node:tls";
+
+import { type Credentials, type Endpoint, endpoint } from "./config.js";
+import { TransportError } from "./errors.js";
 import { AcceleratorService, type Machine } from "./gen/nnpa/zdnn/v1/accelerator_pb.js";
 import type { SessionOptions } from "./options.js";
 import { PrivateServer } from "./private_server.js";
@@ -10,6 +13,8 @@ import { CONNECT_TIMEOUT, Session, type SessionListeners } from "./session.js";
 import { type CallOptions, GrpcTransport } from "./transport.js";
 import type { WaitOptions } from "./waiting.js";
 
+/** Milliseconds for the look whether a server speaks TLS. */
+const PROBE_TIMEOUT = 2000;
 /** The page size of ListMachines. */
 const PAGE_SIZE = 1000;
 
@@ -19,6 +24,8 @@ export interface ReachOptions extends Credentials {
   timeout?: number;
   /** Milliseconds for the calls that open and close a session. Default 10 000. */
   connectTimeout?: number;
+  /** Sends each list as a call of its own, not over the session's stream. Default: ZDNN_PLAIN. */
+  plain?: boolean;
   /** Cancels connecting. */
   signal?: AbortSignal;
 }
@@ -26,6 +33,35 @@ export interface ReachOptions extends Credentials {
 /** All options of `connect`. */
 export interface ConnectOptions
   extends ReachOptions, SessionOptions, SessionListeners, WaitOptions {}
+
+/** Tells whether a handshake of TLS succeeds at host:port, whoever the server is. */
+function speaksTls(target: string): Promise<boolean> {
+  const colon = target.lastIndexOf(":");
+  const host = target.slice(0, colon).replace(/^\[|\]$/g, "");
+  const probe = { host, port: Number(target.slice(colon + 1)), ALPNProtocols: ["h2"] };
+  return new Promise((resolve) => {
+    const socket = connectTls({ ...probe, rejectUnauthorized: false, timeout: PROBE_TIMEOUT });
+    const end = (speaks: boolean) => () => {
+      socket.destroy();
+      resolve(speaks);
+    };
+    socket.on("secureConnect", end(true)).on("error", end(false)).on("timeout", end(false));
+  });
+}
+
+/** Returns the error of a server that was not reached in plain text, as it speaks TLS; else the same. */
+async function explainTls(error: unknown, { target, tlsCa }: Endpoint): Promise<unknown> {
+  const isUnreached =
+    error instanceof TransportError && error.code === "UNAVAILABLE" && !error.reason;
+  if (!isUnreached || tlsCa !== undefined || target.startsWith("unix:")) {
+    return error;
+  }
+  const advice =
+    "Give tlsCa, or set ZDNN_TLS_CA: the file with the certificate that signs the server's.";
+  return (await speaksTls(target))
+    ? new TransportError("UNAVAILABLE", `${target} speaks TLS`, "", {}, { cause: error, advice })
+    : error;
+}
 
 async function reach<T>(
   target: string | undefined,
@@ -36,12 +72,12 @@ async function reach<T>(
   const server = target === undefined ? await PrivateServer.start() : undefined;
   try {
     const address = endpoint(server?.target ?? target ?? "", options);
-    const transport = new GrpcTransport(address, timeout);
+    const transport = new GrpcTransport(address, timeout, options.plain);
     try {
       return await use(transport, { timeout: connectTimeout, signal }, server);
     } catch (error) {
       transport.close();
-      throw error;
+      throw await explainTls(error, address);
     }
   } catch (error) {
     await server?.stop();

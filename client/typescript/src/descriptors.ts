@@ -109,7 +109,7 @@ function setDims(desc: TensorDesc, sizes: Dims): void {
  * Describes the user's tensor: `sizes` in elements, outermost first, as many as `layout` has.
  *
  * Neither layout nor type is checked here, as in C; a concatenated or unknown layout takes none. Throws
- * TypeError for too few sizes, RangeError for one that a uint32_t cannot hold.
+ * TypeError for another count of sizes, RangeError for one that a uint32_t cannot hold.
  * Source: zDNN API Reference 1.2.0, zdnn_init_pre_transformed_desc.
  */
 export function initPreTransformedDesc(
@@ -118,8 +118,10 @@ export function initPreTransformedDesc(
   ...sizes: readonly number[]
 ): TensorDesc {
   const dimCount = rank(layout);
-  if (sizes.length < dimCount) {
-    throw new TypeError(`sizes: ${sizes.length} given, layout ${layout} has ${dimCount}`);
+  if (dimCount && sizes.length !== dimCount) {
+    const name = DataLayouts[layout] ?? layout;
+    const text = `sizes: ${sizes.join(", ")}, layout ${name} has ${dimCount}, not ${sizes.length}`;
+    throw new TypeError(text);
   }
   const all: number[] = [0, 0, 0, 0];
   for (const [index, size] of sizes.slice(0, dimCount).entries()) {

@@ -62,6 +62,14 @@ export function layoutShape(desc: TensorDesc): number[] {
   return dims(desc).slice(4 - rank(desc.layout));
 }
 
+/** Returns layout, sizes and type: "ZDNN_2D 2x3 FP32". */
+export function describe(desc: TensorDesc): string {
+  const { layout = 0, type = 0 } = desc;
+  const sizes = layoutShape(desc);
+  const shape = (sizes.length ? sizes : dims(desc)).join("x");
+  return `${DataLayouts[layout] ?? layout} ${shape} ${DataTypes[type] ?? type}`;
+}
+
 /** Returns the bytes of one element of a pre-transformed type; 4, the most, for unknown ones. */
 export function elementBytes(type: number | undefined): number {
   const arrayClass = CLASSES.get(type ?? -1);

@@ -110,9 +110,12 @@ export class ProgramCheck extends NnpaError {
     readonly metadata: Metadata,
   ) {
     const status = optionalNumber(metadata.precheck_status);
-    const hint =
+    let hint =
       status === undefined ? "" : ` With precheck the status would have been ${statusName(status)}.`;
-    super(`${text}${hint}`);
+    if (metadata.constraint === "pipeline_c11" && metadata.value === "0 bytes") {
+      hint += " The ztensor has no buffer: it was freed, or never allocated.";
+    }
+    super(`${asSentence(text)}${hint}`);
     this.kind = metadata.kind ?? "";
     this.op = metadata.operation ?? "";
     this.field = metadata.field ?? "";
@@ -141,10 +144,11 @@ export class TransportError extends NnpaError {
     readonly text: string,
     readonly reason = "",
     readonly metadata: Metadata = {},
-    options?: ErrorOptions,
+    options: ErrorOptions & { advice?: string } = {},
   ) {
-    const advice = ADVICE[reason] ?? CODE_ADVICE[code] ?? "Report this with its message.";
-    super(`${reason ? `${code} / ${reason}` : code}: ${text} ${advice}`, options);
+    const usual = ADVICE[reason] ?? CODE_ADVICE[code] ?? "Report this with its message.";
+    const advice = options.advice ?? usual;
+    super(`${reason ? `${code} / ${reason}` : code}: ${asSentence(text)} ${advice}`, options);
     this.advice = advice;
   }
 }
@@ -159,7 +163,7 @@ export class SessionLostError extends TransportError {
   constructor(code: string, text: string) {
     super(code, text);
     const advice = "Connect again: what the session held is lost with its server.";
-    this.message = `${code}: the server of this session is gone: ${text}. ${advice}`;
+    this.message = `${code}: the server of this session is gone: ${asSentence(text)} ${advice}`;
   }
 }
 
@@ -190,6 +194,11 @@ function sentence(status: number, op: string, explanation: Explanation): string 
     text += ` ${field} is ${value}, allowed: ${limit} (${constraint}).`;
   }
   return violation === undefined ? text : text + explainViolation(violation);
+}
+
+/** Returns a text with a full stop at its end. */
+function asSentence(text: string): string {
+  return /[.!?]$/.test(text) ? text : `${text}.`;
 }
 
 function optionalNumber(text: string | undefined): number | undefined {

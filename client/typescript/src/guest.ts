@@ -56,7 +56,7 @@ interface Pipeline {
 
 /** State that a session shares with its ztensors: ids, the open list, what to free. */
 export class Guest {
-  readonly name: string;
+  readonly #name: string;
   readonly maxInlineBytes: number;
   readonly #queueBytes: number;
   readonly #living = new Map<bigint, WeakRef<CallTensor>>();
@@ -77,9 +77,14 @@ export class Guest {
     session: SessionMessage,
     readonly listeners: Listeners,
   ) {
-    this.name = session.name;
+    this.#name = session.name;
     this.maxInlineBytes = Number(session.limits?.maxInlineBytes ?? 0n);
     this.#queueBytes = Number(session.limits?.maxMessageBytes ?? 0n) / 2;
+  }
+
+  /** The session's name: its only key, and therefore on the prototype, where no inspection shows it. */
+  get name(): string {
+    return this.#name;
   }
 
   /** Returns an id that no tensor of the session has had. */

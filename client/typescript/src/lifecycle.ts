@@ -8,6 +8,7 @@
  */
 
 import { allochelperZtensor } from "./allocation.js";
+import { requireZtensors } from "./call.js";
 import type { TensorDesc } from "./gen/nnpa/zdnn/v1/tensor_pb.js";
 import type { Session } from "./session.js";
 import type { CallOptions } from "./transport.js";
@@ -75,5 +76,6 @@ export function initQuantizedZtensorWithMalloc(
  * Source: zDNN API Reference 1.2.0, zdnn_is_quantized_ztensor.
  */
 export function isQuantizedZtensor(ztensor: Ztensor): boolean {
+  requireZtensors({ ztensor });
   return ztensor.recScale !== 0;
 }

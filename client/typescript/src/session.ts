@@ -3,7 +3,7 @@
 /** Sessions: a guest on an emulated machine. */
 
 import process from "node:process";
-import { debuglog } from "node:util";
+import { debuglog, inspect } from "node:util";
 
 import type { MessageInitShape } from "@bufbuild/protobuf";
 
@@ -143,13 +143,28 @@ export class Session {
     return this.#message.serverVersion;
   }
 
-  /** Asks the server for the session as it is now: options, tensorCount, storedBytes, ... */
+  /** Returns address, machine and version, and never the session's name, which is a key. */
+  toString(): string {
+    const state = this.#closed === undefined ? "open" : "closed";
+    const machine = this.machine?.name.replace("machines/", "") ?? "";
+    return `Session(${state} at ${this.target}, ${machine || "custom"}, zDNN ${this.library})`;
+  }
+
+  /** Shows the same in a REPL and in console.log. */
+  [inspect.custom](): string {
+    return this.toString();
+  }
+
+  /**
+   * Asks the server for the session as it is now: options, tensorCount, storedBytes, ... Its name is
+   * not shown when it is printed.
+   */
   async status(options?: CallOptions): Promise<SessionMessage> {
     const request = { name: this.name };
     this.#message = await this.#transport.unary(
       AcceleratorService.method.getSession, request, options,
     );
-    return this.#message;
+    return Object.defineProperty(this.#message, "name", { enumerable: false });
   }
 
   /** Lists the tensors that the server holds for the session, by ascending id. */

@@ -4,7 +4,14 @@
 
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 
-import type { Call, CallTensor, OperationInit, Pointers, Ref } from "./call.js";
+import {
+  type Call,
+  type CallTensor,
+  type OperationInit,
+  type Pointers,
+  type Ref,
+  requireZtensors,
+} from "./call.js";
 import { arrayOf, bytesOf, dims, elementBytes, type UserArray, type UserData } from "./elements.js";
 import { NnpaError } from "./errors.js";
 import {
@@ -132,6 +139,7 @@ export async function transformOrigtensor(
   options?: CallOptions,
   pointers: Pointers = {},
 ): Promise<UserData> {
+  requireZtensors({ ztensor });
   const { guest } = ztensor;
   if (ztensor.pending) {
     await guest.flush();

@@ -22,17 +22,19 @@ import {
   type CallOptions as GrpcOptions,
   type ChannelCredentials,
   Client,
+  type ClientDuplexStream,
   credentials,
   Metadata,
   type ServiceError,
   status,
 } from "@grpc/grpc-js";
 
-import { type Endpoint, traceTicket } from "./config.js";
+import { type Endpoint, isPlain, traceTicket } from "./config.js";
 import { type NnpaError, ProgramCheck, SessionLostError, TransportError } from "./errors.js";
 import { ErrorInfoSchema, RetryInfoSchema } from "./gen/google/rpc/error_details_pb.js";
-import { AcceleratorService } from "./gen/nnpa/zdnn/v1/accelerator_pb.js";
+import { AcceleratorService, type ExecuteResponse } from "./gen/nnpa/zdnn/v1/accelerator_pb.js";
 import { StatusSchema } from "./gen/google/rpc/status_pb.js";
+import { ListStream } from "./list_stream.js";
 
 /** The limits of a call: an AbortSignal, and a timeout in milliseconds. */
 export interface CallOptions {
@@ -130,12 +132,27 @@ function codec<M extends DescMessage>(schema: M): Codec<M> {
 }
 
 const CREATE_SESSION = path(AcceleratorService.method.createSession);
+const DELETE_SESSION = path(AcceleratorService.method.deleteSession);
+const EXECUTE = path(AcceleratorService.method.execute);
 
 function path(method: { name: string; parent: { typeName: string } }): string {
   return `/${method.parent.typeName}/${method.name}`;
 }
 
-/** A connection over gRPC: TCP, TLS or a Unix socket. `timeout` bounds each call, milliseconds. */
+/** Tells whether a server has all its streams taken, or is too old to have any. */
+function hasNoStream(failure: NnpaError): boolean {
+  return failure instanceof TransportError && (
+    failure.metadata.field === "max_conversations" ||
+    (failure.code === "UNIMPLEMENTED" && !failure.reason)
+  );
+}
+
+/**
+ * A connection over gRPC: TCP, TLS or a Unix socket. `timeout` bounds each call, milliseconds.
+ *
+ * Lists of operations go over one stream, which has no timeout for each of them: those with one, those
+ * that find another in flight, and those of a `plain` transport are calls of their own.
+ */
 export class GrpcTransport implements Transport {
   readonly target: string;
   readonly #client: Client;
@@ -144,8 +161,9 @@ export class GrpcTransport implements Transport {
   #closed = false;
   #ticket = "";
   #inSession = false;
+  #lists: ListStream | undefined;
 
-  constructor(endpoint: Endpoint, timeout?: number) {
+  constructor(endpoint: Endpoint, timeout?: number, plain?: boolean) {
     this.target = endpoint.target;
     this.#timeout = timeout;
     if (endpoint.token) {
@@ -157,6 +175,40 @@ export class GrpcTransport implements Transport {
       "grpc.use_local_subchannel_pool": 1,
       "grpc.enable_http_proxy": endpoint.isLoopback ? 0 : 1,
     });
+    if (!isPlain(plain)) {
+      this.#lists = new ListStream(() => this.#beginStream());
+    }
+  }
+
+  #beginStream(): ClientDuplexStream<Buffer, ExecuteResponse> {
+    const { executeStream } = AcceleratorService.method;
+    const { deserialize } = codec(executeStream.output);
+    const same = (bytes: Buffer): Buffer => bytes;
+    const metadata = this.#with(this.#ticket);
+    return this.#client.makeBidiStreamRequest(path(executeStream), same, deserialize, metadata);
+  }
+
+  /** Sends a list over the stream; returns undefined, and nothing has run, where no stream takes it. */
+  async #ask(request: Buffer, options: CallOptions): Promise<ExecuteResponse | undefined> {
+    const lists = this.#lists;
+    const timeout = options.timeout ?? this.#timeout;
+    if (lists === undefined || lists.isBusy || timeout !== undefined) {
+      return undefined;
+    }
+    this.#refuse(options.signal);
+    const stop = onAbort(options.signal, lists);
+    try {
+      return await lists.ask(request);
+    } catch (error) {
+      const failure = this.#error(error as ServiceError, options);
+      if (!hasNoStream(failure)) {
+        throw failure;
+      }
+      this.#lists = undefined;
+      return undefined;
+    } finally {
+      stop();
+    }
   }
 
   get ticket(): string {
@@ -168,11 +220,27 @@ export class GrpcTransport implements Transport {
     request: MessageInitShape<I>,
     options: CallOptions = {},
   ): Promise<MessageShape<O>> {
+    const bytes = codec(method.input).serialize(request);
+    if (path(method) === EXECUTE) {
+      const streamed = await this.#ask(bytes, options);
+      if (streamed !== undefined) {
+        return streamed as unknown as MessageShape<O>;
+      }
+    } else if (path(method) === DELETE_SESSION) {
+      this.#lists?.close();
+    }
+    return this.#call(method, bytes, options);
+  }
+
+  async #call<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodUnary<I, O>,
+    bytes: Buffer,
+    options: CallOptions,
+  ): Promise<MessageShape<O>> {
     const { deserialize } = codec(method.output);
     const creates = path(method) === CREATE_SESSION;
     let ticket = creates ? traceTicket() : this.#ticket;
     const answer = await this.#answer<MessageShape<O>>(options, (grpc, done) => {
-      const bytes = codec(method.input).serialize(request); // here, so that its errors are thrown
       return this.#client
         .makeUnaryRequest(
           path(method), (same: Buffer) => same, deserialize, bytes, this.#with(ticket), grpc, done,
@@ -241,6 +309,7 @@ export class GrpcTransport implements Transport {
 
   close(): void {
     this.#closed = true;
+    this.#lists?.close();
     this.#client.close();
   }
 

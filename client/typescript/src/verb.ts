@@ -2,7 +2,7 @@
 
 /** The shared body of verbs: references to ztensors, creation of outputs, checks of numbers. */
 
-import type { Call, OperationInit, Pointers, Ref } from "./call.js";
+import { type Call, type OperationInit, type Pointers, type Ref, requireZtensors } from "./call.js";
 import type { UserData } from "./elements.js";
 import { NnpaError } from "./errors.js";
 import type { OperationResult } from "./gen/nnpa/zdnn/v1/operation_pb.js";
@@ -14,25 +14,34 @@ import { Ztensor } from "./ztensor.js";
 export interface VerbOptions extends CallOptions, Pointers {}
 
 /**
- * A call of one operation. Its ztensors go by C's parameter names; an output that is left out becomes
- * a new ztensor, whose descriptors the server derives.
+ * A call of one operation. Its ztensors go by C's parameter names; `operands` must exist, one of
+ * `outputs` that is left out becomes a new ztensor, whose descriptors the server derives. A verb
+ * without ztensors is one of `session`.
  */
 export class Verb {
   readonly #tensors: Record<string, Ztensor> = {};
   readonly #creates: Ztensor[] = [];
+  readonly guest: Guest;
 
   constructor(
     readonly name: string,
-    readonly guest: Guest,
-    inputs: Readonly<Record<string, Ztensor>> = {},
-    outputs: Readonly<Record<string, Ztensor | undefined>> = {},
+    operands: Readonly<Record<string, Ztensor>>,
+    outputs: Readonly<Record<string, Ztensor | null | undefined>> = {},
+    session?: { readonly guest: Guest },
   ) {
-    for (const [operand, argument] of Object.entries({ ...inputs, ...outputs })) {
-      const ztensor = argument ?? new Ztensor(guest, undefined, guest.newId());
-      if (ztensor.guest !== guest) {
-        throw new TypeError(`${operand}: of session ${ztensor.guest.name}, not ${guest.name}`);
+    requireZtensors(operands);
+    const first = session ?? Object.values(operands)[0];
+    if (first === undefined) {
+      throw new NnpaError(`zdnn_${name}: neither a ztensor nor a session`);
+    }
+    this.guest = first.guest;
+    for (const [operand, argument] of Object.entries({ ...operands, ...outputs })) {
+      const ztensor = argument ?? new Ztensor(this.guest, undefined, this.guest.newId());
+      requireZtensors({ [operand]: ztensor });
+      if (ztensor.guest !== this.guest) {
+        throw new TypeError(`${operand}: of another session, expected one of the first's`);
       }
-      if (argument === undefined) {
+      if (ztensor !== argument) {
         this.#creates.push(ztensor);
       }
       this.#tensors[operand] = ztensor;

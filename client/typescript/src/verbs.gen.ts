@@ -45,9 +45,7 @@ export async function resetZtensor(
 ): Promise<void> {
   const verb = new Verb(
     "reset_ztensor",
-    ztensor.guest,
     { ztensor },
-    {  },
   );
   await verb.run({ case: "resetZtensor", value: { ztensor: verb.ref("ztensor") } }, options);
 }
@@ -69,12 +67,12 @@ export async function resetZtensor(
  * @param ztensor The ztensor to fill; must have a buffer and not be transformed.
  * @param data The user's arrays, 1, 3 or 4. Left out in WriteTensor, which streams them.
  */
-export function transformZtensor(
+export async function transformZtensor(
   ztensor: Ztensor,
   data: UserData | readonly UserData[],
   options?: VerbOptions,
 ): Promise<Ztensor> {
-  const verb = new Verb("transform_ztensor", ztensor.guest, { ztensor });
+  const verb = new Verb("transform_ztensor", { ztensor });
   return transform(
     ztensor,
     "transform_ztensor",
@@ -94,12 +92,12 @@ export function transformZtensor(
  * @param ztensor The ztensor to fill.
  * @param data One array. Left out in WriteTensor.
  */
-export function transformZtensorWithSaturation(
+export async function transformZtensorWithSaturation(
   ztensor: Ztensor,
   data: UserData,
   options?: VerbOptions,
 ): Promise<Ztensor> {
-  const verb = new Verb("transform_ztensor_with_saturation", ztensor.guest, { ztensor });
+  const verb = new Verb("transform_ztensor_with_saturation", { ztensor });
   return transform(
     ztensor,
     "transform_ztensor_with_saturation",
@@ -128,7 +126,7 @@ export function transformZtensorWithSaturation(
  * @param clipMax Upper clip of an INT8 result, as clip_min.
  * @param data One array. Left out in WriteTensor.
  */
-export function transformQuantizedZtensor(
+export async function transformQuantizedZtensor(
   ztensor: Ztensor,
   saturationControl: boolean,
   clipMin: number,
@@ -136,7 +134,7 @@ export function transformQuantizedZtensor(
   data: UserData,
   options?: VerbOptions,
 ): Promise<Ztensor> {
-  const verb = new Verb("transform_quantized_ztensor", ztensor.guest, { ztensor });
+  const verb = new Verb("transform_quantized_ztensor", { ztensor });
   return transform(
     ztensor,
     "transform_quantized_ztensor",
@@ -159,7 +157,7 @@ export function transformQuantizedZtensor(
  *
  * @param ztensor The ztensor to read; must be transformed.
  */
-export function transformOrigtensor(
+export async function transformOrigtensor(
   ztensor: Ztensor,
   out?: UserArray,
   options?: VerbOptions,
@@ -184,9 +182,7 @@ export async function reshapeZtensor(
 ): Promise<Ztensor> {
   const verb = new Verb(
     "reshape_ztensor",
-    src.guest,
-    { src },
-    { dest },
+    { src, dest },
   );
   await verb.run({ case: "reshapeZtensor", value: { src: verb.ref("src"), dest: verb.ref("dest") } }, options);
   return verb.tensor("dest");
@@ -206,9 +202,7 @@ export async function getrangeZtensor(
 ): Promise<[number, number]> {
   const verb = new Verb(
     "getrange_ztensor",
-    ztensor.guest,
     { ztensor },
-    {  },
   );
   const answer = await verb.ask({ case: "getrangeZtensor", value: { ztensor: verb.ref("ztensor") } }, options);
   return range(answer);
@@ -229,7 +223,6 @@ export async function add(
 ): Promise<Ztensor> {
   const verb = new Verb(
     "add",
-    inputA.guest,
     { input_a: inputA, input_b: inputB },
     { output },
   );
@@ -252,7 +245,6 @@ export async function sub(
 ): Promise<Ztensor> {
   const verb = new Verb(
     "sub",
-    inputA.guest,
     { input_a: inputA, input_b: inputB },
     { output },
   );
@@ -275,7 +267,6 @@ export async function mul(
 ): Promise<Ztensor> {
   const verb = new Verb(
     "mul",
-    inputA.guest,
     { input_a: inputA, input_b: inputB },
     { output },
   );
@@ -299,7 +290,6 @@ export async function div(
 ): Promise<Ztensor> {
   const verb = new Verb(
     "div",
-    inputA.guest,
     { input_a: inputA, input_b: inputB },
     { output },
   );
@@ -322,7 +312,6 @@ export async function min(
 ): Promise<Ztensor> {
   const verb = new Verb(
     "min",
-    inputA.guest,
     { input_a: inputA, input_b: inputB },
     { output },
   );
@@ -345,7 +334,6 @@ export async function max(
 ): Promise<Ztensor> {
   const verb = new Verb(
     "max",
-    inputA.guest,
     { input_a: inputA, input_b: inputB },
     { output },
   );
@@ -367,7 +355,6 @@ export async function log(
 ): Promise<Ztensor> {
   const verb = new Verb(
     "log",
-    input.guest,
     { input },
     { output },
   );
@@ -388,7 +375,6 @@ export async function exp(
 ): Promise<Ztensor> {
   const verb = new Verb(
     "exp",
-    input.guest,
     { input },
     { output },
   );
@@ -411,7 +397,6 @@ export async function sqrt(
 ): Promise<Ztensor> {
   const verb = new Verb(
     "sqrt",
-    input.guest,
     { input },
     { output },
   );
@@ -438,7 +423,6 @@ export async function invsqrt(
 ): Promise<Ztensor> {
   const verb = new Verb(
     "invsqrt",
-    input.guest,
     { input },
     { output },
   );
@@ -463,7 +447,6 @@ export async function relu(
 ): Promise<Ztensor> {
   const verb = new Verb(
     "relu",
-    input.guest,
     { input },
     { output },
   );
@@ -495,7 +478,6 @@ export async function leakyRelu(
 ): Promise<Ztensor> {
   const verb = new Verb(
     "leaky_relu",
-    input.guest,
     { input },
     { output },
   );
@@ -516,7 +498,6 @@ export async function tanh(
 ): Promise<Ztensor> {
   const verb = new Verb(
     "tanh",
-    input.guest,
     { input },
     { output },
   );
@@ -537,7 +518,6 @@ export async function sigmoid(
 ): Promise<Ztensor> {
   const verb = new Verb(
     "sigmoid",
-    input.guest,
     { input },
     { output },
   );
@@ -562,7 +542,6 @@ export async function softmax(
 ): Promise<Ztensor> {
   const verb = new Verb(
     "softmax",
-    input.guest,
     { input },
     { output },
   );
@@ -592,7 +571,6 @@ export async function softmaxMask(
 ): Promise<Ztensor> {
   const verb = new Verb(
     "softmax_mask",
-    input.guest,
     { input },
     { output },
   );
@@ -615,7 +593,6 @@ export async function gelu(
 ): Promise<Ztensor> {
   const verb = new Verb(
     "gelu",
-    input.guest,
     { input },
     { output },
   );
@@ -640,7 +617,6 @@ export async function batchnorm(
 ): Promise<Ztensor> {
   const verb = new Verb(
     "batchnorm",
-    inputA.guest,
     { input_a: inputA, input_b: inputB, input_c: inputC },
     { output },
   );
@@ -665,7 +641,6 @@ export async function norm(
 ): Promise<Ztensor> {
   const verb = new Verb(
     "norm",
-    inputA.guest,
     { input_a: inputA, input_b: inputB },
     { output },
   );
@@ -695,7 +670,6 @@ export async function moments(
 ): Promise<[Ztensor, Ztensor]> {
   const verb = new Verb(
     "moments",
-    input.guest,
     { input },
     { output_a: outputA, output_b: outputB },
   );
@@ -731,7 +705,6 @@ export async function layernorm(
 ): Promise<Ztensor> {
   const verb = new Verb(
     "layernorm",
-    inputA.guest,
     { input_a: inputA, input_b: inputB, input_c: inputC },
     { output },
   );
@@ -754,7 +727,6 @@ export async function meanreduce2d(
 ): Promise<Ztensor> {
   const verb = new Verb(
     "meanreduce2d",
-    input.guest,
     { input },
     { output },
   );
@@ -782,7 +754,6 @@ export async function reduce(
 ): Promise<Ztensor> {
   const verb = new Verb(
     "reduce",
-    input.guest,
     { input },
     { output },
   );
@@ -812,7 +783,6 @@ export async function matmulOp(
 ): Promise<Ztensor> {
   const verb = new Verb(
     "matmul_op",
-    inputA.guest,
     { input_a: inputA, input_b: inputB, input_c: inputC },
     { output },
   );
@@ -845,7 +815,6 @@ export async function matmulBcastOp(
 ): Promise<Ztensor> {
   const verb = new Verb(
     "matmul_bcast_op",
-    inputA.guest,
     { input_a: inputA, input_b: inputB, input_c: inputC },
     { output },
   );
@@ -882,7 +851,6 @@ export async function matmulTransposeOp(
 ): Promise<Ztensor> {
   const verb = new Verb(
     "matmul_transpose_op",
-    inputA.guest,
     { input_a: inputA, input_b: inputB, input_c: inputC },
     { output },
   );
@@ -927,9 +895,7 @@ export async function quantizedMatmulOp(
 ): Promise<Ztensor> {
   const verb = new Verb(
     "quantized_matmul_op",
-    inputA.guest,
-    { input_a: inputA, input_b: inputB, input_c: inputC },
-    { output },
+    { input_a: inputA, input_b: inputB, input_c: inputC, output },
   );
   await verb.run({ case: "quantizedMatmulOp", value: { inputA: verb.ref("input_a"), inputB: verb.ref("input_b"), inputC: verb.ref("input_c"), opType: opType | 0, clipMin: int32("clip_min", clipMin), clipMax: int32("clip_max", clipMax), disableClipping, dequantize, preComputed, output: verb.ref("output") } }, options);
   return verb.tensor("output");
@@ -964,7 +930,6 @@ export async function avgpool2d(
 ): Promise<Ztensor> {
   const verb = new Verb(
     "avgpool2d",
-    input.guest,
     { input },
     { output },
   );
@@ -1001,7 +966,6 @@ export async function maxpool2d(
 ): Promise<Ztensor> {
   const verb = new Verb(
     "maxpool2d",
-    input.guest,
     { input },
     { output },
   );
@@ -1043,7 +1007,6 @@ export async function conv2d(
 ): Promise<Ztensor> {
   const verb = new Verb(
     "conv2d",
-    input.guest,
     { input, kernel, bias },
     { output },
   );
@@ -1092,7 +1055,6 @@ export async function lstm(
 ): Promise<[Ztensor, Ztensor]> {
   const verb = new Verb(
     "lstm",
-    input.guest,
     { input, h0, c0, weights, biases, hidden_weights: hiddenWeights, hidden_biases: hiddenBiases },
     { hn_output: hnOutput, cf_output: cfOutput },
   );
@@ -1137,7 +1099,6 @@ export async function gru(
 ): Promise<Ztensor> {
   const verb = new Verb(
     "gru",
-    input.guest,
     { input, h0, weights, biases, hidden_weights: hiddenWeights, hidden_biases: hiddenBiases },
     { hn_output: hnOutput },
   );
@@ -1158,9 +1119,9 @@ export async function init(
 ): Promise<void> {
   const verb = new Verb(
     "init",
-    session.guest,
     {  },
     {  },
+    session,
   );
   await verb.run({ case: "init", value: {  } }, options);
 }
@@ -1175,9 +1136,9 @@ export async function isNnpaInstalled(
 ): Promise<boolean> {
   const verb = new Verb(
     "is_nnpa_installed",
-    session.guest,
     {  },
     {  },
+    session,
   );
   const answer = await verb.ask({ case: "isNnpaInstalled", value: {  } }, options);
   return boolean(answer);
@@ -1201,9 +1162,9 @@ export async function isNnpaFunctionInstalled(
 ): Promise<boolean> {
   const verb = new Verb(
     "is_nnpa_function_installed",
-    session.guest,
     {  },
     {  },
+    session,
   );
   const answer = await verb.ask({ case: "isNnpaFunctionInstalled", value: { functionCodes: functionCodes.map((code) => code | 0), count: count === undefined ? undefined : int32("count", count) } }, options);
   return boolean(answer);
@@ -1224,9 +1185,9 @@ export async function isNnpaParmblkFmtInstalled(
 ): Promise<boolean> {
   const verb = new Verb(
     "is_nnpa_parmblk_fmt_installed",
-    session.guest,
     {  },
     {  },
+    session,
   );
   const answer = await verb.ask({ case: "isNnpaParmblkFmtInstalled", value: { formatCodes: formatCodes.map((code) => code | 0), count: count === undefined ? undefined : int32("count", count) } }, options);
   return boolean(answer);
@@ -1246,9 +1207,9 @@ export async function isNnpaDatatypeInstalled(
 ): Promise<boolean> {
   const verb = new Verb(
     "is_nnpa_datatype_installed",
-    session.guest,
     {  },
     {  },
+    session,
   );
   const answer = await verb.ask({ case: "isNnpaDatatypeInstalled", value: { typesBitmask: uint32("types_bitmask", typesBitmask) } }, options);
   return boolean(answer);
@@ -1268,9 +1229,9 @@ export async function isNnpaLayoutFmtInstalled(
 ): Promise<boolean> {
   const verb = new Verb(
     "is_nnpa_layout_fmt_installed",
-    session.guest,
     {  },
     {  },
+    session,
   );
   const answer = await verb.ask({ case: "isNnpaLayoutFmtInstalled", value: { layoutBitmask: uint32("layout_bitmask", layoutBitmask) } }, options);
   return boolean(answer);
@@ -1292,9 +1253,9 @@ export async function isNnpaConversionInstalled(
 ): Promise<boolean> {
   const verb = new Verb(
     "is_nnpa_conversion_installed",
-    session.guest,
     {  },
     {  },
+    session,
   );
   const answer = await verb.ask({ case: "isNnpaConversionInstalled", value: { type: type | 0, formatBitmask: uint32("format_bitmask", formatBitmask) } }, options);
   return boolean(answer);
@@ -1310,9 +1271,9 @@ export async function getNnpaMaxDimIdxSize(
 ): Promise<number> {
   const verb = new Verb(
     "get_nnpa_max_dim_idx_size",
-    session.guest,
     {  },
     {  },
+    session,
   );
   const answer = await verb.ask({ case: "getNnpaMaxDimIdxSize", value: {  } }, options);
   return number(answer);
@@ -1330,9 +1291,9 @@ export async function getMaxForDim(
 ): Promise<number> {
   const verb = new Verb(
     "get_max_for_dim",
-    session.guest,
     {  },
     {  },
+    session,
   );
   const answer = await verb.ask({ case: "getMaxForDim", value: { dimension: uint32("dimension", dimension) } }, options);
   return number(answer);
@@ -1348,9 +1309,9 @@ export async function getNnpaMaxTensorSize(
 ): Promise<number> {
   const verb = new Verb(
     "get_nnpa_max_tensor_size",
-    session.guest,
     {  },
     {  },
+    session,
   );
   const answer = await verb.ask({ case: "getNnpaMaxTensorSize", value: {  } }, options);
   return number(answer);
@@ -1368,9 +1329,9 @@ export async function refreshNnpaQueryResult(
 ): Promise<void> {
   const verb = new Verb(
     "refresh_nnpa_query_result",
-    session.guest,
     {  },
     {  },
+    session,
   );
   await verb.run({ case: "refreshNnpaQueryResult", value: {  } }, options);
 }
@@ -1388,9 +1349,9 @@ export async function isVersionRunnable(
 ): Promise<boolean> {
   const verb = new Verb(
     "is_version_runnable",
-    session.guest,
     {  },
     {  },
+    session,
   );
   const answer = await verb.ask({ case: "isVersionRunnable", value: { verNum: uint32("ver_num", verNum) } }, options);
   return boolean(answer);
@@ -1406,9 +1367,9 @@ export async function getMaxRunnableVersion(
 ): Promise<number> {
   const verb = new Verb(
     "get_max_runnable_version",
-    session.guest,
     {  },
     {  },
+    session,
   );
   const answer = await verb.ask({ case: "getMaxRunnableVersion", value: {  } }, options);
   return number(answer);

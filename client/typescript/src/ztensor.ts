@@ -2,10 +2,12 @@
 
 /** Ztensors: zDNN's structure, as a session's programs hold it. */
 
+import { inspect } from "node:util";
+
 import { clone, create } from "@bufbuild/protobuf";
 
 import type { Ref } from "./call.js";
-import { layoutShape, type UserData } from "./elements.js";
+import { describe, layoutShape, type UserData } from "./elements.js";
 import { NnpaError } from "./errors.js";
 import type { Guest } from "./guest.js";
 import {
@@ -126,6 +128,30 @@ export class Ztensor implements TransferTensor {
   /** The quantization offset, FP32. */
   get offset(): number {
     return this.structure.offset;
+  }
+
+  /** Returns layout, sizes, type and state, in one line. */
+  toString(): string {
+    if (this.#structure === undefined) {
+      return `Ztensor(${this.#missing})`;
+    }
+    const { recScale, offset } = this;
+    const text = `${describe(this.preTransformedDesc)} as ${describe(this.transformedDesc)}`;
+    const quantized = recScale ? `, rec_scale ${recScale}, offset ${offset}` : "";
+    return `Ztensor(${text}, ${this.#state()}${quantized})`;
+  }
+
+  /** Shows the same in a REPL and in console.log. */
+  [inspect.custom](): string {
+    return this.toString();
+  }
+
+  /** Returns what the buffer is: "4096 bytes, transformed", "freed" or "no buffer". */
+  #state(): string {
+    if (this.structure.nullBuffer) {
+      return this.bufferSize ? "freed" : "no buffer";
+    }
+    return `${this.bufferSize} bytes, ${this.isTransformed ? "" : "not "}transformed`;
   }
 
   /** Fetches the data as a dense array of the pre-transformed type: zdnn_transform_origtensor. */

@@ -4,7 +4,8 @@
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { promisify } from "node:util";
@@ -64,6 +65,23 @@ test("the README's programs and tests compile, run, and print what they say", as
     "Float32Array(6) [ 1, 2, 3, 4, 4, 4 ] 32768\n",
   ]);
   assert.match(programs[0] ?? "", /console.log.*Float32Array\(4\) \[ 2, 6, 12, 20 \]/);
+});
+
+test("the README's commands run its first program in an empty folder", { timeout: 600_000 }, async () => {
+  const text = await readFile(join(HOME, "README.md"), "utf8");
+  const commands = [...text.matchAll(/^ {4}((?:npm|npx|node) .*)$/gm)].map((found) => found[1] ?? "");
+  const folder = await mkdtemp(join(tmpdir(), "first-"));
+  try {
+    await writeFile(join(folder, "first.ts"), /```ts\n(.*?)```/s.exec(text)?.[1] ?? "");
+    let output = "";
+    for (const command of commands.slice(0, commands.indexOf("node first.js") + 1)) {
+      const line = command.replaceAll("/path/to/nnpa", join(HOME, "../.."));
+      output = (await run("sh", ["-c", line], { cwd: folder })).stdout;
+    }
+    assert.equal(output, "Float32Array(4) [ 2, 6, 12, 20 ]\n");
+  } finally {
+    await rm(folder, { recursive: true });
+  }
 });
 
 void describe("examples", () => {

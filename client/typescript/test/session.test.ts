@@ -74,6 +74,7 @@ void describe("reaching a server", () => {
     await using session = await connect(target, files);
     await roundTrip(session);
     await assert.rejects(connect(target, { tlsCa: ca.cert }), TransportError);
+    await assert.rejects(connect(target), / speaks TLS\. Give tlsCa, or set ZDNN_TLS_CA: /);
     await assert.rejects(connect(target), TransportError);
   });
 

@@ -8,8 +8,10 @@ import dev.nnpa.zdnn.v1.QuantizedTransformTypes;
 import dev.nnpa.zdnn.v1.Refusal;
 import dev.nnpa.zdnn.v1.TensorDesc;
 import dev.nnpa.zdnn.v1.ZdnnStatus;
+import java.util.Arrays;
 import java.util.EnumSet;
 import java.util.Set;
+import java.util.stream.Collectors;
 
 /**
  * Descriptors, sizes and limits: functions that need no server.
@@ -40,14 +42,26 @@ public final class Descriptors {
    */
   public static TensorDesc initPreTransformedDesc(int layout, int type, int... dims) {
     int rank = rank(DataLayouts.forNumber(layout));
-    if (dims.length < rank) {
+    if (rank > 0 && dims.length != rank) {
+      String sizes = Arrays.toString(dims) + ", layout " + DataLayouts.forNumber(layout);
       throw new IllegalArgumentException(
-          "dims: " + dims.length + " given, layout " + layout + " has " + rank);
+          "dims: " + sizes + " has " + rank + ", not " + dims.length);
     }
     int[] all = new int[4];
     System.arraycopy(dims, 0, all, 4 - rank, rank);
     TensorDesc.Builder desc = TensorDesc.newBuilder().setLayoutValue(layout).setTypeValue(type);
     return place(desc, all[0], all[1], all[2], all[3]).build();
+  }
+
+  /** Returns layout, sizes and type: "ZDNN_2D 2x3 FP32". */
+  static String describe(TensorDesc desc) {
+    int[] all = {desc.getDim4(), desc.getDim3(), desc.getDim2(), desc.getDim1()};
+    int rank = rank(desc.getLayout());
+    String sizes =
+        Arrays.stream(all, rank == 0 ? 0 : 4 - rank, 4)
+            .mapToObj(Integer::toUnsignedString)
+            .collect(Collectors.joining("x"));
+    return desc.getLayout() + " " + sizes + " " + desc.getType();
   }
 
   /**

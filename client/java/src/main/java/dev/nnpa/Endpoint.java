@@ -11,15 +11,26 @@ import io.grpc.netty.shaded.io.netty.channel.nio.NioEventLoopGroup;
 import io.grpc.netty.shaded.io.netty.channel.socket.nio.NioDomainSocketChannel;
 import io.grpc.netty.shaded.io.netty.handler.ssl.SslContext;
 import io.grpc.netty.shaded.io.netty.handler.ssl.SslContextBuilder;
+import io.grpc.netty.shaded.io.netty.handler.ssl.util.InsecureTrustManagerFactory;
 import io.grpc.netty.shaded.io.netty.util.concurrent.DefaultThreadFactory;
 import io.grpc.stub.MetadataUtils;
+import java.io.IOException;
+import java.net.InetSocketAddress;
+import java.net.Socket;
 import java.net.UnixDomainSocketAddress;
 import java.nio.file.Path;
+import java.security.GeneralSecurityException;
 import java.time.Duration;
+import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
+import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import java.util.stream.Stream;
+import javax.net.ssl.SSLContext;
 import javax.net.ssl.SSLException;
+import javax.net.ssl.SSLSocket;
 
 /**
  * A server's address, the credentials for it, and timeouts.
@@ -32,6 +43,7 @@ import javax.net.ssl.SSLException;
  * @param connectTimeout bounds the calls that open and close a session
  * @param timeout bounds every other call; null waits as long as it takes. A shorter deadline of
  *     {@link io.grpc.Context#current()} holds as well
+ * @param plain sends each list as a call of its own, not over the session's stream
  */
 public record Endpoint(
     String target,
@@ -40,9 +52,17 @@ public record Endpoint(
     Path tlsKey,
     String token,
     Duration connectTimeout,
-    Duration timeout) {
+    Duration timeout,
+    boolean plain) {
 
   private static final String UNIX = "unix:";
+  private static final Pattern URL = Pattern.compile("(\\w*)://(.*?)/*");
+  // Schemes of targets that gRPC resolves; source: gRPC, naming.md.
+  private static final Set<String> SCHEMES = Set.of("unix", "dns", "ipv4", "ipv6");
+  // Names that a client of any language has a shortcut of.
+  private static final List<String> SHORTCUTS =
+      List.of("stream", "plain-socket", "out-of-band-arrays", "content-cache", "shared-memory");
+  private static final int PROBE_MILLISECONDS = 2000;
   private static final Pattern HOST_PORT = Pattern.compile(".+:[0-9]{1,5}");
   private static final Metadata.Key<String> AUTHORIZATION =
       Metadata.Key.of("authorization", Metadata.ASCII_STRING_MARSHALLER);
@@ -56,6 +76,12 @@ public record Endpoint(
     if (tlsCert != null && tlsCa == null) {
       throw new IllegalArgumentException("tlsCa: not given, tlsCert needs it");
     }
+    Matcher url = URL.matcher(target);
+    if (url.matches() && !SCHEMES.contains(url.group(1))) {
+      String advice = "; give " + url.group(2) + ", and withTls where the server has TLS";
+      throw new IllegalArgumentException(
+          "target: " + target + " is a URL, expected host:port" + advice);
+    }
     boolean path = target.startsWith(UNIX) && target.length() > UNIX.length();
     if (!path && !HOST_PORT.matcher(target).matches()) {
       throw new IllegalArgumentException(
@@ -65,8 +91,9 @@ public record Endpoint(
 
   /**
    * Returns the endpoint of a target with what the environment says: {@code ZDNN_TLS_CA}, {@code
-   * ZDNN_TLS_CERT}, {@code ZDNN_TLS_KEY} (for host:port; Unix sockets need none) and {@code
-   * ZDNN_TOKEN}.
+   * ZDNN_TLS_CERT}, {@code ZDNN_TLS_KEY} (for host:port; Unix sockets need none), {@code
+   * ZDNN_TOKEN}, and {@code ZDNN_PLAIN}: 1, or names of shortcuts, of which this library has
+   * "stream".
    */
   public static Endpoint of(String target) {
     return of(target, System.getenv());
@@ -81,7 +108,19 @@ public record Endpoint(
         tls ? file(environment, "ZDNN_TLS_KEY") : null,
         environment.getOrDefault("ZDNN_TOKEN", ""),
         Duration.ofSeconds(10),
-        null);
+        null,
+        plain(environment.getOrDefault("ZDNN_PLAIN", "")));
+  }
+
+  private static boolean plain(String text) {
+    List<String> names = Stream.of(text.split(",")).map(String::strip).toList();
+    for (String name : names) {
+      if (!List.of("", "0", "1").contains(name) && !SHORTCUTS.contains(name)) {
+        throw new IllegalArgumentException(
+            "ZDNN_PLAIN: " + name + ", expected 1, or some of " + String.join(", ", SHORTCUTS));
+      }
+    }
+    return names.contains("1") || names.contains("stream");
   }
 
   /** Returns the trace that sessions join, which {@code nnpa trace record} sets; or "". */
@@ -103,7 +142,7 @@ public record Endpoint(
 
   /** Returns this endpoint with TLS: files with certificates that may sign the server's, PEM. */
   public Endpoint withTls(Path ca) {
-    return new Endpoint(target, ca, tlsCert, tlsKey, token, connectTimeout, timeout);
+    return new Endpoint(target, ca, tlsCert, tlsKey, token, connectTimeout, timeout, plain);
   }
 
   /**
@@ -111,22 +150,51 @@ public record Endpoint(
    * certificate and key.
    */
   public Endpoint withTls(Path ca, Path cert, Path key) {
-    return new Endpoint(target, ca, cert, key, token, connectTimeout, timeout);
+    return new Endpoint(target, ca, cert, key, token, connectTimeout, timeout, plain);
   }
 
   /** Returns this endpoint with a bearer token. */
   public Endpoint withToken(String bearer) {
-    return new Endpoint(target, tlsCa, tlsCert, tlsKey, bearer, connectTimeout, timeout);
+    return new Endpoint(target, tlsCa, tlsCert, tlsKey, bearer, connectTimeout, timeout, plain);
   }
 
   /** Returns this endpoint with a bound for the calls that open and close a session. */
   public Endpoint withConnectTimeout(Duration bound) {
-    return new Endpoint(target, tlsCa, tlsCert, tlsKey, token, bound, timeout);
+    return new Endpoint(target, tlsCa, tlsCert, tlsKey, token, bound, timeout, plain);
   }
 
   /** Returns this endpoint with a bound for every call that neither opens nor closes a session. */
   public Endpoint withTimeout(Duration bound) {
-    return new Endpoint(target, tlsCa, tlsCert, tlsKey, token, connectTimeout, bound);
+    return new Endpoint(target, tlsCa, tlsCert, tlsKey, token, connectTimeout, bound, plain);
+  }
+
+  /** Returns this endpoint, with each list as a call of its own or over the session's stream. */
+  public Endpoint withPlain(boolean on) {
+    return new Endpoint(target, tlsCa, tlsCert, tlsKey, token, connectTimeout, timeout, on);
+  }
+
+  /** Tells whether plain text is sent to a port that speaks TLS, whoever the server is. */
+  boolean lacksTls() {
+    if (tlsCa != null || target.startsWith(UNIX)) {
+      return false;
+    }
+    int colon = target.lastIndexOf(':');
+    String host = target.substring(0, colon).replaceAll("[\\[\\]]", "");
+    InetSocketAddress address =
+        new InetSocketAddress(host, Integer.parseInt(target.substring(colon + 1)));
+    try (Socket socket = new Socket()) {
+      SSLContext context = SSLContext.getInstance("TLS");
+      context.init(null, InsecureTrustManagerFactory.INSTANCE.getTrustManagers(), null);
+      socket.setSoTimeout(PROBE_MILLISECONDS);
+      socket.connect(address, PROBE_MILLISECONDS);
+      try (Socket encrypted =
+          context.getSocketFactory().createSocket(socket, host, address.getPort(), true)) {
+        ((SSLSocket) encrypted).startHandshake();
+        return true;
+      }
+    } catch (IOException | GeneralSecurityException error) {
+      return false;
+    }
   }
 
   /**

@@ -22,6 +22,7 @@ import dev.nnpa.zdnn.v1.WriteTensorResponse;
 import io.grpc.Context;
 import io.grpc.ManagedChannel;
 import io.grpc.Metadata;
+import io.grpc.Status;
 import io.grpc.StatusRuntimeException;
 import io.grpc.stub.AbstractStub;
 import java.time.Duration;
@@ -33,11 +34,16 @@ import java.util.function.Function;
 
 /** A connection over gRPC: TCP, TLS or a Unix socket. */
 final class GrpcTransport implements Transport {
+  private static final String GIVE_CA =
+      "Give Endpoint.withTls, or set ZDNN_TLS_CA: the file with the certificate that signs the"
+          + " server's.";
+
   private final Endpoint endpoint;
   private final ManagedChannel channel;
   private final AcceleratorServiceBlockingStub stub;
   private volatile String ticket = "";
   private volatile boolean closed;
+  private volatile ListStream lists;
 
   GrpcTransport(Endpoint endpoint) {
     this.endpoint = endpoint;
@@ -63,7 +69,15 @@ final class GrpcTransport implements Transport {
     try {
       return method.apply(within(stub, bound));
     } catch (StatusRuntimeException error) {
-      throw NnpaException.of(error, target());
+      NnpaException failure = NnpaException.of(error, target());
+      boolean unreached = error.getStatus().getCode() == Status.Code.UNAVAILABLE;
+      if (unreached
+          && failure instanceof TransportException lost
+          && lost.reason().isEmpty()
+          && endpoint.lacksTls()) {
+        throw new TransportException("UNAVAILABLE", target() + " speaks TLS", GIVE_CA, error);
+      }
+      throw failure;
     }
   }
 
@@ -101,6 +115,13 @@ final class GrpcTransport implements Transport {
             endpoint.connectTimeout(),
             stub -> Ticket.captured(Ticket.attached(stub, given), headers).createSession(request));
     ticket = Ticket.in(headers.get(), given);
+    if (!endpoint.plain()) {
+      long idle = session.getLimits().getIdleTimeout().getSeconds();
+      lists =
+          new ListStream(
+              Ticket.attached(AcceleratorServiceGrpc.newStub(channel), ticket),
+              Duration.ofMillis(idle * 500)); // A half: what the server ends is far from it.
+    }
     return session;
   }
 
@@ -116,12 +137,36 @@ final class GrpcTransport implements Transport {
 
   @Override
   public void deleteSession(DeleteSessionRequest request) {
+    if (lists != null) {
+      lists.close();
+    }
     inSession(endpoint.connectTimeout(), stub -> stub.deleteSession(request));
   }
 
   @Override
   public ExecuteResponse execute(ExecuteRequest request) {
+    // A stream has no deadline for each list.
+    boolean bounded = endpoint.timeout() != null || Context.current().getDeadline() != null;
+    ListStream stream = lists;
+    if (stream != null && !bounded) {
+      try {
+        return stream.ask(request);
+      } catch (StatusRuntimeException error) {
+        NnpaException failure = ofSession(error);
+        if (!hasNoStream(failure)) {
+          throw failure;
+        }
+        lists = null;
+      }
+    }
     return inSession(endpoint.timeout(), stub -> stub.execute(request));
+  }
+
+  /** Tells whether a server has all its streams taken, or is too old to have any. */
+  private static boolean hasNoStream(NnpaException failure) {
+    return failure instanceof TransportException refused
+        && ("max_conversations".equals(refused.metadata().get("field"))
+            || refused.code().equals("UNIMPLEMENTED") && refused.reason().isEmpty());
   }
 
   @Override

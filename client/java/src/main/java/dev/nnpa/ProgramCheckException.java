@@ -13,18 +13,22 @@ public final class ProgramCheckException extends NnpaException {
   private final HashMap<String, String> metadata;
 
   ProgramCheckException(String details, Map<String, String> metadata, Throwable cause) {
-    super(details + hint(metadata), cause);
+    super(TransportException.asSentence(details) + hint(metadata), cause);
     this.details = details;
     this.metadata = new HashMap<>(metadata);
   }
 
   private static String hint(Map<String, String> metadata) {
     String status = metadata.getOrDefault("precheck_status", "");
-    return status.isEmpty()
-        ? ""
-        : " With precheck the status would have been "
-            + Statuses.name(Integer.parseInt(status))
-            + ".";
+    boolean unallocated =
+        "pipeline_c11".equals(metadata.get("constraint"))
+            && "0 bytes".equals(metadata.get("value"));
+    return (status.isEmpty()
+            ? ""
+            : " With precheck the status would have been "
+                + Statuses.name(Integer.parseInt(status))
+                + ".")
+        + (unallocated ? " The ztensor has no buffer: it was freed, or never allocated." : "");
   }
 
   /**

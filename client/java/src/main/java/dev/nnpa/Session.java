@@ -252,9 +252,11 @@ public final class Session implements AutoCloseable {
     }
   }
 
+  /** Returns address, machine and version, and never the session's name, which is a key. */
   @Override
   public String toString() {
-    String machine = machine().getName().isEmpty() ? "custom" : machine().getName();
+    String name = machine().getName().replace("machines/", "");
+    String machine = name.isEmpty() ? "custom" : name;
     return "Session["
         + (closed ? "closed" : "open")
         + " at "

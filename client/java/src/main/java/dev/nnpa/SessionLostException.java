@@ -11,9 +11,8 @@ public final class SessionLostException extends TransportException {
   SessionLostException(String code, String details, Throwable cause) {
     super(
         code,
-        "the server of this session is gone: "
-            + details
-            + ". Connect again: what the session held is lost with its server.",
+        "the server of this session is gone: " + details,
+        "Connect again: what the session held is lost with its server.",
         cause);
   }
 

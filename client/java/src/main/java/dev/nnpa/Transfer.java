@@ -39,7 +39,7 @@ final class Transfer {
   /** Sends user arrays to a transform; {@code make} puts them, or none, into its operation. */
   static Ztensor transform(
       String op, Ztensor ztensor, Function<List<ByteString>, Operation> make, UserArray... data) {
-    Guest guest = ztensor.guest();
+    Guest guest = Verb.guestOf("ztensor", ztensor);
     DataTypes type = ztensor.preTransformedDesc().getType();
     long total = 0;
     for (UserArray array : data) {
@@ -97,10 +97,11 @@ final class Transfer {
 
   /** Fetches the user's array, at once. */
   static UserArray origtensor(Ztensor ztensor) {
+    Guest guest = Verb.guestOf("ztensor", ztensor);
     DataTypes type = ztensor.preTransformedDesc().getType();
     Sink sink = new Sink(null);
     fetch(ztensor, sink, denseBytes(ztensor));
-    ztensor.guest().flush();
+    guest.flush();
     return UserArray.received(sink.filled(), type);
   }
 
@@ -110,7 +111,7 @@ final class Transfer {
   }
 
   private static void fetch(Ztensor ztensor, Sink sink, BigInteger size) {
-    Guest guest = ztensor.guest();
+    Guest guest = Verb.guestOf("ztensor", ztensor);
     TransformOrigtensor.Builder arm = TransformOrigtensor.newBuilder().setZtensor(ztensor.ref());
     Operation operation = Operation.newBuilder().setTransformOrigtensor(arm).build();
     Map<String, Ztensor> tensors = Map.of("ztensor", ztensor);

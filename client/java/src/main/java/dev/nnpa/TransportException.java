@@ -16,31 +16,39 @@ public sealed class TransportException extends NnpaException permits SessionLost
   private final String details;
   private final String reason;
   private final HashMap<String, String> metadata;
+  private final String advice;
   private Duration retryDelay = Duration.ZERO;
 
   TransportException(
       String code, String details, String reason, Map<String, String> metadata, Throwable cause) {
+    this(code, details, reason, metadata, Advice.of(code, reason), cause);
+  }
+
+  /** Makes one of a call to which the server gave no reason, with advice of its own. */
+  TransportException(String code, String details, String advice, Throwable cause) {
+    this(code, details, "", Map.of(), advice, cause);
+  }
+
+  private TransportException(
+      String code,
+      String details,
+      String reason,
+      Map<String, String> metadata,
+      String advice,
+      Throwable cause) {
     super(
-        code
-            + (reason.isEmpty() ? "" : " / " + reason)
-            + ": "
-            + details
-            + " "
-            + Advice.of(code, reason),
+        code + (reason.isEmpty() ? "" : " / " + reason) + ": " + asSentence(details) + " " + advice,
         cause);
     this.code = code;
     this.details = details;
     this.reason = reason;
     this.metadata = new HashMap<>(metadata);
+    this.advice = advice;
   }
 
-  /** Makes one whose message says all, of a call to which the server gave no reason. */
-  TransportException(String code, String message, Throwable cause) {
-    super(code + ": " + message, cause);
-    this.code = code;
-    this.details = message;
-    this.reason = "";
-    this.metadata = new HashMap<>();
+  /** Returns a text with a full stop at its end. */
+  static String asSentence(String text) {
+    return text.endsWith(".") || text.endsWith("!") || text.endsWith("?") ? text : text + ".";
   }
 
   /** Sets after which time the server asks to try again. */
@@ -71,7 +79,7 @@ public sealed class TransportException extends NnpaException permits SessionLost
 
   /** Returns what to do about it. */
   public String advice() {
-    return Advice.of(code, reason);
+    return advice;
   }
 
   /**

@@ -24,14 +24,19 @@ final class Verb {
     this.guest = guest;
   }
 
-  /** Returns the reference of a ztensor that exists. */
-  TensorRef existing(String operand, Ztensor ztensor) {
+  /** Returns the guest of an operand, by its C name; refuses null. */
+  static Guest guestOf(String operand, Ztensor ztensor) {
     if (ztensor == null) {
       throw new IllegalArgumentException(operand + ": null, expected a ztensor");
     }
-    if (ztensor.guest() != guest) {
+    return ztensor.guest();
+  }
+
+  /** Returns the reference of a ztensor that exists. */
+  TensorRef existing(String operand, Ztensor ztensor) {
+    if (guestOf(operand, ztensor) != guest) {
       throw new IllegalArgumentException(
-          operand + ": of session " + ztensor.guest().name + ", not " + guest.name);
+          operand + ": of another session, expected one of the first's");
     }
     tensors.put(operand, ztensor);
     return ztensor.ref();

@@ -91,7 +91,7 @@ public final class Zdnn {
    * @param ztensor The ztensor.
    */
   public static void resetZtensor(Ztensor ztensor) {
-    Verb verb = new Verb("reset_ztensor", ztensor.guest());
+    Verb verb = new Verb("reset_ztensor", Verb.guestOf("ztensor", ztensor));
     ResetZtensor.Builder arm = ResetZtensor.newBuilder();
     arm.setZtensor(verb.existing("ztensor", ztensor));
     Operation.Builder operation = Operation.newBuilder().setResetZtensor(arm);
@@ -227,7 +227,7 @@ public final class Zdnn {
    * @param dest The destination; must not be transformed. {@code new_id} is FIELD_INVALID.
    */
   public static Ztensor reshapeZtensor(Ztensor src, Ztensor dest) {
-    Verb verb = new Verb("reshape_ztensor", src.guest());
+    Verb verb = new Verb("reshape_ztensor", Verb.guestOf("src", src));
     ReshapeZtensor.Builder arm = ReshapeZtensor.newBuilder();
     arm.setSrc(verb.existing("src", src));
     arm.setDest(verb.existing("dest", dest));
@@ -246,7 +246,7 @@ public final class Zdnn {
    * @param ztensor The ztensor to read; must be transformed.
    */
   public static FloatRange getrangeZtensor(Ztensor ztensor) {
-    Verb verb = new Verb("getrange_ztensor", ztensor.guest());
+    Verb verb = new Verb("getrange_ztensor", Verb.guestOf("ztensor", ztensor));
     GetrangeZtensor.Builder arm = GetrangeZtensor.newBuilder();
     arm.setZtensor(verb.existing("ztensor", ztensor));
     Operation.Builder operation = Operation.newBuilder().setGetrangeZtensor(arm);
@@ -264,7 +264,7 @@ public final class Zdnn {
    */
   public static Ztensor add(
       Ztensor inputA, Ztensor inputB, Ztensor output) {
-    Verb verb = new Verb("add", inputA.guest());
+    Verb verb = new Verb("add", Verb.guestOf("input_a", inputA));
     Add.Builder arm = Add.newBuilder();
     arm.setInputA(verb.existing("input_a", inputA));
     arm.setInputB(verb.existing("input_b", inputB));
@@ -289,7 +289,7 @@ public final class Zdnn {
    */
   public static Ztensor sub(
       Ztensor inputA, Ztensor inputB, Ztensor output) {
-    Verb verb = new Verb("sub", inputA.guest());
+    Verb verb = new Verb("sub", Verb.guestOf("input_a", inputA));
     Sub.Builder arm = Sub.newBuilder();
     arm.setInputA(verb.existing("input_a", inputA));
     arm.setInputB(verb.existing("input_b", inputB));
@@ -314,7 +314,7 @@ public final class Zdnn {
    */
   public static Ztensor mul(
       Ztensor inputA, Ztensor inputB, Ztensor output) {
-    Verb verb = new Verb("mul", inputA.guest());
+    Verb verb = new Verb("mul", Verb.guestOf("input_a", inputA));
     Mul.Builder arm = Mul.newBuilder();
     arm.setInputA(verb.existing("input_a", inputA));
     arm.setInputB(verb.existing("input_b", inputB));
@@ -340,7 +340,7 @@ public final class Zdnn {
    */
   public static Ztensor div(
       Ztensor inputA, Ztensor inputB, Ztensor output) {
-    Verb verb = new Verb("div", inputA.guest());
+    Verb verb = new Verb("div", Verb.guestOf("input_a", inputA));
     Div.Builder arm = Div.newBuilder();
     arm.setInputA(verb.existing("input_a", inputA));
     arm.setInputB(verb.existing("input_b", inputB));
@@ -365,7 +365,7 @@ public final class Zdnn {
    */
   public static Ztensor min(
       Ztensor inputA, Ztensor inputB, Ztensor output) {
-    Verb verb = new Verb("min", inputA.guest());
+    Verb verb = new Verb("min", Verb.guestOf("input_a", inputA));
     Min.Builder arm = Min.newBuilder();
     arm.setInputA(verb.existing("input_a", inputA));
     arm.setInputB(verb.existing("input_b", inputB));
@@ -390,7 +390,7 @@ public final class Zdnn {
    */
   public static Ztensor max(
       Ztensor inputA, Ztensor inputB, Ztensor output) {
-    Verb verb = new Verb("max", inputA.guest());
+    Verb verb = new Verb("max", Verb.guestOf("input_a", inputA));
     Max.Builder arm = Max.newBuilder();
     arm.setInputA(verb.existing("input_a", inputA));
     arm.setInputB(verb.existing("input_b", inputB));
@@ -414,7 +414,7 @@ public final class Zdnn {
    * @param output Result, of the input's shape.
    */
   public static Ztensor log(Ztensor input, Ztensor output) {
-    Verb verb = new Verb("log", input.guest());
+    Verb verb = new Verb("log", Verb.guestOf("input", input));
     Log.Builder arm = Log.newBuilder();
     arm.setInput(verb.existing("input", input));
     arm.setOutput(verb.output("output", output));
@@ -436,7 +436,7 @@ public final class Zdnn {
    * @param output Result, of the input's shape.
    */
   public static Ztensor exp(Ztensor input, Ztensor output) {
-    Verb verb = new Verb("exp", input.guest());
+    Verb verb = new Verb("exp", Verb.guestOf("input", input));
     Exp.Builder arm = Exp.newBuilder();
     arm.setInput(verb.existing("input", input));
     arm.setOutput(verb.output("output", output));
@@ -460,7 +460,7 @@ public final class Zdnn {
    * @param output Result, of the input's shape.
    */
   public static Ztensor sqrt(Ztensor input, Ztensor output) {
-    Verb verb = new Verb("sqrt", input.guest());
+    Verb verb = new Verb("sqrt", Verb.guestOf("input", input));
     Sqrt.Builder arm = Sqrt.newBuilder();
     arm.setInput(verb.existing("input", input));
     arm.setOutput(verb.output("output", output));
@@ -487,7 +487,7 @@ public final class Zdnn {
    * @param output Result, of the input's shape.
    */
   public static Ztensor invsqrt(Ztensor input, float epsilon, Ztensor output) {
-    Verb verb = new Verb("invsqrt", input.guest());
+    Verb verb = new Verb("invsqrt", Verb.guestOf("input", input));
     Invsqrt.Builder arm = Invsqrt.newBuilder();
     arm.setInput(verb.existing("input", input));
     arm.setEpsilon(epsilon);
@@ -514,7 +514,7 @@ public final class Zdnn {
    */
   public static Ztensor relu(
       Ztensor input, Float clippingValue, Ztensor output) {
-    Verb verb = new Verb("relu", input.guest());
+    Verb verb = new Verb("relu", Verb.guestOf("input", input));
     Relu.Builder arm = Relu.newBuilder();
     arm.setInput(verb.existing("input", input));
     if (clippingValue != null) {
@@ -549,7 +549,7 @@ public final class Zdnn {
    */
   public static Ztensor leakyRelu(
       Ztensor input, Float clippingValue, float adjustmentFactor, Ztensor output) {
-    Verb verb = new Verb("leaky_relu", input.guest());
+    Verb verb = new Verb("leaky_relu", Verb.guestOf("input", input));
     LeakyRelu.Builder arm = LeakyRelu.newBuilder();
     arm.setInput(verb.existing("input", input));
     if (clippingValue != null) {
@@ -576,7 +576,7 @@ public final class Zdnn {
    * @param output Result, of the input's shape.
    */
   public static Ztensor tanh(Ztensor input, Ztensor output) {
-    Verb verb = new Verb("tanh", input.guest());
+    Verb verb = new Verb("tanh", Verb.guestOf("input", input));
     Tanh.Builder arm = Tanh.newBuilder();
     arm.setInput(verb.existing("input", input));
     arm.setOutput(verb.output("output", output));
@@ -598,7 +598,7 @@ public final class Zdnn {
    * @param output Result, of the input's shape.
    */
   public static Ztensor sigmoid(Ztensor input, Ztensor output) {
-    Verb verb = new Verb("sigmoid", input.guest());
+    Verb verb = new Verb("sigmoid", Verb.guestOf("input", input));
     Sigmoid.Builder arm = Sigmoid.newBuilder();
     arm.setInput(verb.existing("input", input));
     arm.setOutput(verb.output("output", output));
@@ -624,7 +624,7 @@ public final class Zdnn {
    */
   public static Ztensor softmax(
       Ztensor input, SoftmaxAct actFunc, Ztensor output) {
-    Verb verb = new Verb("softmax", input.guest());
+    Verb verb = new Verb("softmax", Verb.guestOf("input", input));
     Softmax.Builder arm = Softmax.newBuilder();
     arm.setInput(verb.existing("input", input));
     arm.setActFunc(actFunc);
@@ -635,7 +635,7 @@ public final class Zdnn {
 
   /** As above, where actFunc may be any number. */
   public static Ztensor softmax(Ztensor input, int actFunc, Ztensor output) {
-    Verb verb = new Verb("softmax", input.guest());
+    Verb verb = new Verb("softmax", Verb.guestOf("input", input));
     Softmax.Builder arm = Softmax.newBuilder();
     arm.setInput(verb.existing("input", input));
     arm.setActFuncValue(actFunc);
@@ -666,7 +666,7 @@ public final class Zdnn {
    */
   public static Ztensor softmaxMask(
       Ztensor input, SoftmaxAct actFunc, int softmaxMask, Ztensor output) {
-    Verb verb = new Verb("softmax_mask", input.guest());
+    Verb verb = new Verb("softmax_mask", Verb.guestOf("input", input));
     SoftmaxMask.Builder arm = SoftmaxMask.newBuilder();
     arm.setInput(verb.existing("input", input));
     arm.setActFunc(actFunc);
@@ -679,7 +679,7 @@ public final class Zdnn {
   /** As above, where actFunc may be any number. */
   public static Ztensor softmaxMask(
       Ztensor input, int actFunc, int softmaxMask, Ztensor output) {
-    Verb verb = new Verb("softmax_mask", input.guest());
+    Verb verb = new Verb("softmax_mask", Verb.guestOf("input", input));
     SoftmaxMask.Builder arm = SoftmaxMask.newBuilder();
     arm.setInput(verb.existing("input", input));
     arm.setActFuncValue(actFunc);
@@ -706,7 +706,7 @@ public final class Zdnn {
    * @param output Result, of the input's shape.
    */
   public static Ztensor gelu(Ztensor input, Ztensor output) {
-    Verb verb = new Verb("gelu", input.guest());
+    Verb verb = new Verb("gelu", Verb.guestOf("input", input));
     Gelu.Builder arm = Gelu.newBuilder();
     arm.setInput(verb.existing("input", input));
     arm.setOutput(verb.output("output", output));
@@ -731,7 +731,7 @@ public final class Zdnn {
    */
   public static Ztensor batchnorm(
       Ztensor inputA, Ztensor inputB, Ztensor inputC, Ztensor output) {
-    Verb verb = new Verb("batchnorm", inputA.guest());
+    Verb verb = new Verb("batchnorm", Verb.guestOf("input_a", inputA));
     Batchnorm.Builder arm = Batchnorm.newBuilder();
     arm.setInputA(verb.existing("input_a", inputA));
     arm.setInputB(verb.existing("input_b", inputB));
@@ -760,7 +760,7 @@ public final class Zdnn {
    */
   public static Ztensor norm(
       Ztensor inputA, Ztensor inputB, Ztensor output) {
-    Verb verb = new Verb("norm", inputA.guest());
+    Verb verb = new Verb("norm", Verb.guestOf("input_a", inputA));
     Norm.Builder arm = Norm.newBuilder();
     arm.setInputA(verb.existing("input_a", inputA));
     arm.setInputB(verb.existing("input_b", inputB));
@@ -799,7 +799,7 @@ public final class Zdnn {
    */
   public static MomentsOutputs moments(
       Ztensor input, MomentsBessel besselCorrectionType, Ztensor outputA, Ztensor outputB) {
-    Verb verb = new Verb("moments", input.guest());
+    Verb verb = new Verb("moments", Verb.guestOf("input", input));
     Moments.Builder arm = Moments.newBuilder();
     arm.setInput(verb.existing("input", input));
     arm.setBesselCorrectionType(besselCorrectionType);
@@ -813,7 +813,7 @@ public final class Zdnn {
   /** As above, where besselCorrectionType may be any number. */
   public static MomentsOutputs moments(
       Ztensor input, int besselCorrectionType, Ztensor outputA, Ztensor outputB) {
-    Verb verb = new Verb("moments", input.guest());
+    Verb verb = new Verb("moments", Verb.guestOf("input", input));
     Moments.Builder arm = Moments.newBuilder();
     arm.setInput(verb.existing("input", input));
     arm.setBesselCorrectionTypeValue(besselCorrectionType);
@@ -851,7 +851,7 @@ public final class Zdnn {
   public static Ztensor layernorm(
       Ztensor inputA, Ztensor inputB, Ztensor inputC, float betaValue, float gammaValue,
       float epsilonValue, Ztensor output) {
-    Verb verb = new Verb("layernorm", inputA.guest());
+    Verb verb = new Verb("layernorm", Verb.guestOf("input_a", inputA));
     Layernorm.Builder arm = Layernorm.newBuilder();
     arm.setInputA(verb.existing("input_a", inputA));
     arm.setInputB(verb.existing("input_b", inputB));
@@ -882,7 +882,7 @@ public final class Zdnn {
    * @param output Result (n, 1, 1, c); dim3 and dim2 are replaced.
    */
   public static Ztensor meanreduce2d(Ztensor input, Ztensor output) {
-    Verb verb = new Verb("meanreduce2d", input.guest());
+    Verb verb = new Verb("meanreduce2d", Verb.guestOf("input", input));
     Meanreduce2d.Builder arm = Meanreduce2d.newBuilder();
     arm.setInput(verb.existing("input", input));
     arm.setOutput(verb.output("output", output));
@@ -911,7 +911,7 @@ public final class Zdnn {
    */
   public static Ztensor reduce(
       Ztensor input, ReduceOps opType, Ztensor output) {
-    Verb verb = new Verb("reduce", input.guest());
+    Verb verb = new Verb("reduce", Verb.guestOf("input", input));
     Reduce.Builder arm = Reduce.newBuilder();
     arm.setInput(verb.existing("input", input));
     arm.setOpType(opType);
@@ -922,7 +922,7 @@ public final class Zdnn {
 
   /** As above, where opType may be any number. */
   public static Ztensor reduce(Ztensor input, int opType, Ztensor output) {
-    Verb verb = new Verb("reduce", input.guest());
+    Verb verb = new Verb("reduce", Verb.guestOf("input", input));
     Reduce.Builder arm = Reduce.newBuilder();
     arm.setInput(verb.existing("input", input));
     arm.setOpTypeValue(opType);
@@ -952,7 +952,7 @@ public final class Zdnn {
    */
   public static Ztensor matmulOp(
       Ztensor inputA, Ztensor inputB, Ztensor inputC, MatmulOps opType, Ztensor output) {
-    Verb verb = new Verb("matmul_op", inputA.guest());
+    Verb verb = new Verb("matmul_op", Verb.guestOf("input_a", inputA));
     MatmulOp.Builder arm = MatmulOp.newBuilder();
     arm.setInputA(verb.existing("input_a", inputA));
     arm.setInputB(verb.existing("input_b", inputB));
@@ -966,7 +966,7 @@ public final class Zdnn {
   /** As above, where opType may be any number. */
   public static Ztensor matmulOp(
       Ztensor inputA, Ztensor inputB, Ztensor inputC, int opType, Ztensor output) {
-    Verb verb = new Verb("matmul_op", inputA.guest());
+    Verb verb = new Verb("matmul_op", Verb.guestOf("input_a", inputA));
     MatmulOp.Builder arm = MatmulOp.newBuilder();
     arm.setInputA(verb.existing("input_a", inputA));
     arm.setInputB(verb.existing("input_b", inputB));
@@ -1002,7 +1002,7 @@ public final class Zdnn {
    */
   public static Ztensor matmulBcastOp(
       Ztensor inputA, Ztensor inputB, Ztensor inputC, MatmulBcastOps opType, Ztensor output) {
-    Verb verb = new Verb("matmul_bcast_op", inputA.guest());
+    Verb verb = new Verb("matmul_bcast_op", Verb.guestOf("input_a", inputA));
     MatmulBcastOp.Builder arm = MatmulBcastOp.newBuilder();
     arm.setInputA(verb.existing("input_a", inputA));
     arm.setInputB(verb.existing("input_b", inputB));
@@ -1016,7 +1016,7 @@ public final class Zdnn {
   /** As above, where opType may be any number. */
   public static Ztensor matmulBcastOp(
       Ztensor inputA, Ztensor inputB, Ztensor inputC, int opType, Ztensor output) {
-    Verb verb = new Verb("matmul_bcast_op", inputA.guest());
+    Verb verb = new Verb("matmul_bcast_op", Verb.guestOf("input_a", inputA));
     MatmulBcastOp.Builder arm = MatmulBcastOp.newBuilder();
     arm.setInputA(verb.existing("input_a", inputA));
     arm.setInputB(verb.existing("input_b", inputB));
@@ -1055,7 +1055,7 @@ public final class Zdnn {
   public static Ztensor matmulTransposeOp(
       Ztensor inputA, Ztensor inputB, Ztensor inputC, boolean transposeA, boolean transposeB,
       MatmulOps opType, Ztensor output) {
-    Verb verb = new Verb("matmul_transpose_op", inputA.guest());
+    Verb verb = new Verb("matmul_transpose_op", Verb.guestOf("input_a", inputA));
     MatmulTransposeOp.Builder arm = MatmulTransposeOp.newBuilder();
     arm.setInputA(verb.existing("input_a", inputA));
     arm.setInputB(verb.existing("input_b", inputB));
@@ -1072,7 +1072,7 @@ public final class Zdnn {
   public static Ztensor matmulTransposeOp(
       Ztensor inputA, Ztensor inputB, Ztensor inputC, boolean transposeA, boolean transposeB,
       int opType, Ztensor output) {
-    Verb verb = new Verb("matmul_transpose_op", inputA.guest());
+    Verb verb = new Verb("matmul_transpose_op", Verb.guestOf("input_a", inputA));
     MatmulTransposeOp.Builder arm = MatmulTransposeOp.newBuilder();
     arm.setInputA(verb.existing("input_a", inputA));
     arm.setInputB(verb.existing("input_b", inputB));
@@ -1121,7 +1121,7 @@ public final class Zdnn {
       Ztensor inputA, Ztensor inputB, Ztensor inputC, MatmulOps opType, int clipMin,
       int clipMax, boolean disableClipping, boolean dequantize, boolean preComputed,
       Ztensor output) {
-    Verb verb = new Verb("quantized_matmul_op", inputA.guest());
+    Verb verb = new Verb("quantized_matmul_op", Verb.guestOf("input_a", inputA));
     QuantizedMatmulOp.Builder arm = QuantizedMatmulOp.newBuilder();
     arm.setInputA(verb.existing("input_a", inputA));
     arm.setInputB(verb.existing("input_b", inputB));
@@ -1141,7 +1141,7 @@ public final class Zdnn {
   public static Ztensor quantizedMatmulOp(
       Ztensor inputA, Ztensor inputB, Ztensor inputC, int opType, int clipMin, int clipMax,
       boolean disableClipping, boolean dequantize, boolean preComputed, Ztensor output) {
-    Verb verb = new Verb("quantized_matmul_op", inputA.guest());
+    Verb verb = new Verb("quantized_matmul_op", Verb.guestOf("input_a", inputA));
     QuantizedMatmulOp.Builder arm = QuantizedMatmulOp.newBuilder();
     arm.setInputA(verb.existing("input_a", inputA));
     arm.setInputB(verb.existing("input_b", inputB));
@@ -1179,7 +1179,7 @@ public final class Zdnn {
   public static Ztensor avgpool2d(
       Ztensor input, PoolPadding paddingType, int kernelHeight, int kernelWidth,
       int strideHeight, int strideWidth, Ztensor output) {
-    Verb verb = new Verb("avgpool2d", input.guest());
+    Verb verb = new Verb("avgpool2d", Verb.guestOf("input", input));
     Avgpool2d.Builder arm = Avgpool2d.newBuilder();
     arm.setInput(verb.existing("input", input));
     arm.setPaddingType(paddingType);
@@ -1196,7 +1196,7 @@ public final class Zdnn {
   public static Ztensor avgpool2d(
       Ztensor input, int paddingType, int kernelHeight, int kernelWidth, int strideHeight,
       int strideWidth, Ztensor output) {
-    Verb verb = new Verb("avgpool2d", input.guest());
+    Verb verb = new Verb("avgpool2d", Verb.guestOf("input", input));
     Avgpool2d.Builder arm = Avgpool2d.newBuilder();
     arm.setInput(verb.existing("input", input));
     arm.setPaddingTypeValue(paddingType);
@@ -1239,7 +1239,7 @@ public final class Zdnn {
   public static Ztensor maxpool2d(
       Ztensor input, PoolPadding paddingType, int kernelHeight, int kernelWidth,
       int strideHeight, int strideWidth, Ztensor output) {
-    Verb verb = new Verb("maxpool2d", input.guest());
+    Verb verb = new Verb("maxpool2d", Verb.guestOf("input", input));
     Maxpool2d.Builder arm = Maxpool2d.newBuilder();
     arm.setInput(verb.existing("input", input));
     arm.setPaddingType(paddingType);
@@ -1256,7 +1256,7 @@ public final class Zdnn {
   public static Ztensor maxpool2d(
       Ztensor input, int paddingType, int kernelHeight, int kernelWidth, int strideHeight,
       int strideWidth, Ztensor output) {
-    Verb verb = new Verb("maxpool2d", input.guest());
+    Verb verb = new Verb("maxpool2d", Verb.guestOf("input", input));
     Maxpool2d.Builder arm = Maxpool2d.newBuilder();
     arm.setInput(verb.existing("input", input));
     arm.setPaddingTypeValue(paddingType);
@@ -1302,7 +1302,7 @@ public final class Zdnn {
   public static Ztensor conv2d(
       Ztensor input, Ztensor kernel, Ztensor bias, PoolPadding paddingType, int strideHeight,
       int strideWidth, Conv2dAct actFunc, Float clippingValue, Ztensor output) {
-    Verb verb = new Verb("conv2d", input.guest());
+    Verb verb = new Verb("conv2d", Verb.guestOf("input", input));
     Conv2d.Builder arm = Conv2d.newBuilder();
     arm.setInput(verb.existing("input", input));
     arm.setKernel(verb.existing("kernel", kernel));
@@ -1323,7 +1323,7 @@ public final class Zdnn {
   public static Ztensor conv2d(
       Ztensor input, Ztensor kernel, Ztensor bias, int paddingType, int strideHeight,
       int strideWidth, int actFunc, Float clippingValue, Ztensor output) {
-    Verb verb = new Verb("conv2d", input.guest());
+    Verb verb = new Verb("conv2d", Verb.guestOf("input", input));
     Conv2d.Builder arm = Conv2d.newBuilder();
     arm.setInput(verb.existing("input", input));
     arm.setKernel(verb.existing("kernel", kernel));
@@ -1390,7 +1390,7 @@ public final class Zdnn {
       Ztensor input, Ztensor h0, Ztensor c0, Ztensor weights, Ztensor biases,
       Ztensor hiddenWeights, Ztensor hiddenBiases, LstmGruDirection direction, Ztensor hnOutput,
       Ztensor cfOutput, boolean allTimesteps) {
-    Verb verb = new Verb("lstm", input.guest());
+    Verb verb = new Verb("lstm", Verb.guestOf("input", input));
     Lstm.Builder arm = Lstm.newBuilder();
     arm.setInput(verb.existing("input", input));
     arm.setH0(verb.existing("h0", h0));
@@ -1413,7 +1413,7 @@ public final class Zdnn {
       Ztensor input, Ztensor h0, Ztensor c0, Ztensor weights, Ztensor biases,
       Ztensor hiddenWeights, Ztensor hiddenBiases, int direction, Ztensor hnOutput,
       Ztensor cfOutput, boolean allTimesteps) {
-    Verb verb = new Verb("lstm", input.guest());
+    Verb verb = new Verb("lstm", Verb.guestOf("input", input));
     Lstm.Builder arm = Lstm.newBuilder();
     arm.setInput(verb.existing("input", input));
     arm.setH0(verb.existing("h0", h0));
@@ -1470,7 +1470,7 @@ public final class Zdnn {
   public static Ztensor gru(
       Ztensor input, Ztensor h0, Ztensor weights, Ztensor biases, Ztensor hiddenWeights,
       Ztensor hiddenBiases, LstmGruDirection direction, Ztensor hnOutput, boolean allTimesteps) {
-    Verb verb = new Verb("gru", input.guest());
+    Verb verb = new Verb("gru", Verb.guestOf("input", input));
     Gru.Builder arm = Gru.newBuilder();
     arm.setInput(verb.existing("input", input));
     arm.setH0(verb.existing("h0", h0));
@@ -1489,7 +1489,7 @@ public final class Zdnn {
   public static Ztensor gru(
       Ztensor input, Ztensor h0, Ztensor weights, Ztensor biases, Ztensor hiddenWeights,
       Ztensor hiddenBiases, int direction, Ztensor hnOutput, boolean allTimesteps) {
-    Verb verb = new Verb("gru", input.guest());
+    Verb verb = new Verb("gru", Verb.guestOf("input", input));
     Gru.Builder arm = Gru.newBuilder();
     arm.setInput(verb.existing("input", input));
     arm.setH0(verb.existing("h0", h0));

@@ -167,25 +167,27 @@ public final class Ztensor {
     Transfer.writeSticks(this, sticks);
   }
 
+  /** Returns layout, sizes, type and state, in one line. */
   @Override
   public String toString() {
-    return structure == null
-        ? "Ztensor[" + (missing.isEmpty() ? "pending" : missing) + "]"
-        : "Ztensor["
-            + describe(structure.getPreTransformedDesc())
-            + " as "
-            + describe(structure.getTransformedDesc())
-            + "]";
+    if (structure == null) {
+      return "Ztensor[" + (missing.isEmpty() ? "pending" : missing) + "]";
+    }
+    float scale = structure.getRecScale();
+    return String.format(
+        "Ztensor[%s as %s, %s%s]",
+        Descriptors.describe(structure.getPreTransformedDesc()),
+        Descriptors.describe(structure.getTransformedDesc()),
+        state(),
+        scale == 0 ? "" : ", rec_scale " + scale + ", offset " + structure.getOffset());
   }
 
-  private static String describe(TensorDesc desc) {
-    return String.format(
-        "%s %sx%sx%sx%s %s",
-        desc.getLayout(),
-        Integer.toUnsignedString(desc.getDim4()),
-        Integer.toUnsignedString(desc.getDim3()),
-        Integer.toUnsignedString(desc.getDim2()),
-        Integer.toUnsignedString(desc.getDim1()),
-        desc.getType());
+  /** Returns what the buffer is: "4096 bytes, transformed", "freed" or "no buffer". */
+  private String state() {
+    if (structure.getNullBuffer()) {
+      return structure.getBufferSize() == 0 ? "no buffer" : "freed";
+    }
+    String data = structure.getIsTransformed() ? "transformed" : "not transformed";
+    return Long.toUnsignedString(structure.getBufferSize()) + " bytes, " + data;
   }
 }

@@ -81,7 +81,7 @@ public final class Ztensors {
    * <p>Source: zDNN API Reference 1.2.0, zdnn_allochelper_ztensor.
    */
   public static Ztensor allochelperZtensor(Ztensor ztensor) {
-    Guest guest = ztensor.guest();
+    Guest guest = Verb.guestOf("ztensor", ztensor);
     Map<String, Ztensor> tensors = Map.of("ztensor", ztensor);
     if (ztensor.id() != 0) {
       guest.submit(new Call("allochelper_ztensor", allocation(ztensor), tensors));
@@ -130,9 +130,9 @@ public final class Ztensors {
    * <p>Source: zDNN API Reference 1.2.0, zdnn_free_ztensor_buffer.
    */
   public static void freeZtensorBuffer(Ztensor ztensor) {
+    Guest guest = Verb.guestOf("ztensor", ztensor);
     FreeZtensorBuffer.Builder arm = FreeZtensorBuffer.newBuilder().setZtensor(ztensor.ref());
     Operation operation = Operation.newBuilder().setFreeZtensorBuffer(arm).build();
-    Guest guest = ztensor.guest();
     guest.submit(
         new Call(
             "free_ztensor_buffer",

@@ -134,6 +134,8 @@ final class ReachTest {
         TransportException error =
             assertThrows(TransportException.class, () -> Session.connect(stranger, new Options()));
         assertEquals("UNAVAILABLE", error.code());
+        String says = server.tcp() + " speaks TLS. Give Endpoint.withTls, or set ZDNN_TLS_CA";
+        assertEquals(stranger == plain, error.getMessage().contains(says), error.getMessage());
       }
     }
     Endpoint broken = Endpoint.of("host:1", Map.of()).withTls(Path.of(files.key()));

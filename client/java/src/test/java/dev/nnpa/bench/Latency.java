@@ -3,6 +3,7 @@ package dev.nnpa.bench;
 
 import com.google.gson.JsonObject;
 import dev.nnpa.Endpoint;
+import dev.nnpa.Options;
 import dev.nnpa.Pipeline;
 import dev.nnpa.Session;
 import dev.nnpa.Zdnn;
@@ -22,7 +23,10 @@ import java.io.InputStream;
 import java.io.UncheckedIOException;
 import java.util.Arrays;
 
-/** What this library adds to a call, over a bare echo of as many bytes: Latency SERVER ECHO. */
+/**
+ * What this library adds to a call, over its session's stream and as a unary call, beside a bare echo
+ * of as many bytes: Latency SERVER ECHO.
+ */
 public final class Latency {
   private static final int LISTED = 100;
   private static final int REPETITIONS = 400;
@@ -70,21 +74,24 @@ public final class Latency {
     return new byte[request.build().getSerializedSize()];
   }
 
-  /** Writes the median microseconds of a work and of an echo, in turns, into {@code medians}. */
-  private static void measure(JsonObject medians, String name, Runnable work, Runnable echo) {
-    Runnable[] both = {work, echo};
-    double[][] times = new double[2][REPETITIONS];
+  /**
+   * Writes the median microseconds of a work over the stream, as a call, and of an echo, in turns,
+   * into {@code medians}.
+   */
+  private static void measure(JsonObject medians, String name, Runnable... works) {
+    double[][] times = new double[works.length][REPETITIONS];
     for (int repetition = -WARM_UP; repetition < REPETITIONS; repetition++) {
-      for (int which = 0; which < 2; which++) {
+      for (int which = 0; which < works.length; which++) {
         long began = System.nanoTime();
-        both[which].run();
+        works[which].run();
         if (repetition >= 0) {
           times[which][repetition] = (System.nanoTime() - began) / 1e3;
         }
       }
     }
     medians.addProperty(name + "_us", median(times[0]));
-    medians.addProperty(name + "_echo_us", median(times[1]));
+    medians.addProperty(name + "_unary_us", median(times[1]));
+    medians.addProperty(name + "_echo_us", median(times[2]));
   }
 
   private static double median(double... values) {
@@ -92,28 +99,45 @@ public final class Latency {
     return (values[(values.length - 1) / 2] + values[values.length / 2]) / 2;
   }
 
-  private static void list(Session session, Ztensor a, Ztensor b, Ztensor out) {
-    try (Pipeline pipeline = session.pipeline()) {
-      for (int place = 0; place < LISTED; place++) {
-        Zdnn.add(a, b, out);
+  /** Returns what adds two ztensors into a third. */
+  private static Runnable adding(Session session) {
+    float[] zeros = new float[ROWS * COLUMNS];
+    Ztensor a = session.ztensor(zeros, ROWS, COLUMNS);
+    Ztensor b = session.ztensor(zeros, ROWS, COLUMNS);
+    Ztensor out = session.ztensor(zeros, ROWS, COLUMNS);
+    return () -> Zdnn.add(a, b, out);
+  }
+
+  /** Returns what does work a hundred times in one list. */
+  private static Runnable listing(Session session, Runnable work) {
+    return () -> {
+      try (Pipeline pipeline = session.pipeline()) {
+        for (int place = 0; place < LISTED; place++) {
+          work.run();
+        }
+        pipeline.run();
       }
-      pipeline.run();
-    }
+    };
   }
 
   /** Prints the medians as one line of JSON. */
   public static void main(String[] arguments) {
+    Endpoint endpoint = Endpoint.of(arguments[0]);
     ManagedChannel channel = Endpoint.of(arguments[1]).channel();
     JsonObject medians = new JsonObject();
-    try (Session session = Session.connect(arguments[0])) {
-      float[] zeros = new float[ROWS * COLUMNS];
-      Ztensor a = session.ztensor(zeros, ROWS, COLUMNS);
-      Ztensor b = session.ztensor(zeros, ROWS, COLUMNS);
-      Ztensor out = session.ztensor(zeros, ROWS, COLUMNS);
+    try (Session session = Session.connect(endpoint, new Options());
+        Session unary = Session.connect(endpoint.withPlain(true), new Options())) {
+      Runnable add = adding(session);
+      Runnable addUnary = adding(unary);
       byte[] single = payload(session, 1);
       byte[] many = payload(session, LISTED);
-      measure(medians, "add", () -> Zdnn.add(a, b, out), () -> echo(channel, single));
-      measure(medians, "pipeline", () -> list(session, a, b, out), () -> echo(channel, many));
+      measure(medians, "add", add, addUnary, () -> echo(channel, single));
+      measure(
+          medians,
+          "pipeline",
+          listing(session, add),
+          listing(unary, addUnary),
+          () -> echo(channel, many));
     } finally {
       channel.shutdownNow();
     }

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+package dev.nnpa;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import dev.nnpa.zdnn.v1.DataLayouts;
+import dev.nnpa.zdnn.v1.DataTypes;
+import dev.nnpa.zdnn.v1.MatmulOps;
+import java.util.Arrays;
+import java.util.Map;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.function.Executable;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** Mistakes are answered in the words of who made them, and nothing prints a session's name. */
+final class MessageTest {
+  private static Session connect(String machine) {
+    return Session.connect(LocalServer.shared().unix(), new Options().machine(machine));
+  }
+
+  private static void refuses(String says, Executable call) {
+    assertEquals(says, assertThrows(IllegalArgumentException.class, call).getMessage());
+  }
+
+  /** An operand that is null is refused by its C name, before the wire. */
+  @Test
+  void nullOperands() {
+    try (Session session = connect("telum2")) {
+      Ztensor a = session.ztensor(new float[1], 1);
+      refuses("input_a: null, expected a ztensor", () -> Zdnn.add(null, a));
+      refuses("input_b: null, expected a ztensor", () -> Zdnn.add(a, null));
+      refuses(
+          "input_c: null, expected a ztensor",
+          () -> Zdnn.matmulOp(a, a, null, MatmulOps.MATMUL_OP_ADDITION));
+      refuses("dest: null, expected a ztensor", () -> Zdnn.reshapeZtensor(a, null));
+      String says = "ztensor: null, expected a ztensor";
+      refuses(says, () -> Zdnn.transformZtensor(null, UserArray.of(new float[1])));
+      refuses(says, () -> Zdnn.transformOrigtensor(null));
+      refuses(says, () -> Zdnn.transformOrigtensor(null, UserArray.of(new float[1])));
+      refuses(says, () -> Ztensors.freeZtensorBuffer(null));
+      refuses(says, () -> Ztensors.allochelperZtensor(null));
+    }
+  }
+
+  /** A freed operand is a program check that says freed, and no ZDNN_OK. */
+  @Test
+  void freedOperands() {
+    try (Session session = connect("telum2")) {
+      Ztensor a = session.ztensor(new float[1], 1);
+      Ztensor freed = session.ztensor(new float[1], 1);
+      Ztensors.freeZtensorBuffer(freed);
+      String message =
+          assertThrows(ProgramCheckException.class, () -> Zdnn.add(a, freed)).getMessage();
+      assertTrue(
+          message.endsWith(" The ztensor has no buffer: it was freed, or never allocated."),
+          message);
+      assertFalse(message.contains("ZDNN_OK"), message);
+    }
+  }
+
+  /** A wrong count of sizes names the layout. */
+  @Test
+  void countsOfSizes() {
+    for (int[] sizes : new int[][] {{1, 2}, {1, 2, 3, 4, 5}}) {
+      refuses(
+          "dims: " + Arrays.toString(sizes) + ", layout ZDNN_NHWC has 4, not " + sizes.length,
+          () ->
+              Descriptors.initPreTransformedDesc(DataLayouts.ZDNN_NHWC, DataTypes.FP32, sizes));
+    }
+  }
+
+  /** A URL is no target, and the error shows what to write. */
+  @ParameterizedTest
+  @ValueSource(strings = {"http", "https", "grpc"})
+  void urls(String scheme) {
+    String target = scheme + "://localhost:50051";
+    refuses(
+        "target: "
+            + target
+            + "/ is a URL, expected host:port; give localhost:50051, and withTls where the server"
+            + " has TLS",
+        () -> Endpoint.of(target + "/", Map.of()));
+  }
+
+  /** Text and advice are two sentences. */
+  @Test
+  void textAndAdvice() {
+    TransportException error = assertThrows(TransportException.class, () -> connect("z18"));
+    assertTrue(error.getMessage().endsWith(". " + error.advice()), error.getMessage());
+    assertFalse(error.getMessage().contains(".."), error.getMessage());
+  }
+
+  /** A session prints where it is and what it runs on; nothing prints its name, which is a key. */
+  @Test
+  void sessionsPrintNoName() {
+    try (Session session = connect("z16");
+        Session second = connect("z16")) {
+      assertEquals(
+          "Session[open at " + session.target() + ", telum1, zDNN 1.2.0]", session.toString());
+      Ztensor a = session.ztensor(new float[1], 1);
+      Ztensor theirs = second.ztensor(new float[1], 1);
+      refuses(
+          "input_b: of another session, expected one of the first's", () -> Zdnn.add(a, theirs));
+      assertFalse((session + " " + a).contains(session.name()));
+    }
+  }
+
+  /** A ztensor prints layout, sizes, type and what its buffer is. */
+  @Test
+  void ztensorsPrint() {
+    try (Session session = connect("telum2")) {
+      Ztensor a = session.ztensor(new float[6], 2, 3);
+      String tensor = "Ztensor[ZDNN_2D 2x3 FP32 as ZDNN_NHWC 1x1x2x3 ZDNN_DLFLOAT16, ";
+      assertEquals(tensor + "4096 bytes, transformed]", a.toString());
+      Zdnn.resetZtensor(a);
+      assertEquals(tensor + "4096 bytes, not transformed]", a.toString());
+      Ztensors.freeZtensorBuffer(a);
+      assertEquals(tensor + "freed]", a.toString());
+      Ztensor empty =
+          Ztensors.initQuantizedZtensor(
+              session, a.preTransformedDesc(), a.transformedDesc(), 2, 3);
+      assertEquals(tensor + "no buffer, rec_scale 0.5, offset 3.0]", empty.toString());
+    }
+  }
+}

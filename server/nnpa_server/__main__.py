@@ -7,7 +7,6 @@ before the kernels are.
 
 import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -277,12 +276,12 @@ def _start(
     if compile_kernels:
         from nnpa_server.tuning.warmup import compile_all
 
-        compile_all()
-        if (place := kernel_folder()) is not None:
+        place = kernel_folder()
+        compile_all(place)
+        if place is not None:
             mark_complete(place)
         return 0
-    has_compiler = find_spec("numba") is not None
-    if functions is not None and has_compiler and (place := kernel_folder()) is not None:
+    if functions is not None and (place := kernel_folder()) is not None:
         from nnpa_server.tuning.warmup import compile_first
 
         for done, steps in compile_first(place, functions, prepare_compiler):

@@ -30,7 +30,7 @@ from nnpa_server.accelerator import (
     conversation_of,
 )
 from nnpa_server.accelerator.describe import SERVER_VERSION
-from nnpa_server.config import Config, is_local
+from nnpa_server.config import Config, is_local, kernel_folder
 from nnpa_server.errors import CallRefused
 from nnpa_server.instruction import InstructionService
 from nnpa_server.logs import flush
@@ -370,7 +370,8 @@ def serve(config: Config) -> int:
         server = Server(config)
         if "warm-up" in config.shortcuts:
             services = server.models.get, server.mli.get
-            warmup.start(ended, server.interceptor.last_busy, services)
+            place = kernel_folder() if "compiled-kernels" in config.shortcuts else None
+            warmup.start(ended, server.interceptor.last_busy, services, place)
         addresses = server.start()
     except (CannotListen, NotConfined, StateInvalid, TelemetryMissing, TokensInvalid) as error:
         print(f"nnpa-server: {error}", file=sys.stderr)

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -316,9 +317,11 @@ def kernel_cache() -> str:
 
 
 def kernel_folder() -> Path | None:
-    """Return where compiled kernels are kept, None where they are not."""
+    """Return where kernels that are compiled will be kept, None where none are."""
     place = os.environ.get("NUMBA_CACHE_DIR")
-    return Path(place) if place and os.access(place, os.W_OK) else None
+    if find_spec("numba") is None or not place or not os.access(place, os.W_OK):
+        return None
+    return Path(place)
 
 
 def prepare_compiler() -> None:

@@ -336,6 +336,24 @@ def test_large_operands_are_for_the_compiled_kernel() -> None:
     assert lines_of(LARGE) == ["False", "True"]
 
 
+UNCACHED = """
+import sys, threading
+import numpy as np
+from nnpa_emulator.kernels import elementwise, jit
+
+jit.compile_in(threading.Thread(), jit.UNCACHED)
+for pages in (2000, 3000):
+    codes = np.zeros(2048 * pages, np.uint16)
+    elementwise.binary(0, codes, codes, codes, (pages, 1, 1, 32, 64), False)
+    print("numba" in sys.modules)
+"""
+
+
+def test_kernels_that_lack_in_the_cache_let_references_do_more() -> None:
+    """Operands up to 32 MiB together take a reference where the kernel is to be compiled first."""
+    assert lines_of(UNCACHED) == ["False", "True"]
+
+
 MANY = """
 import sys, threading
 import numpy as np

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ten example programs of the zDNN API Reference 1.2.0 in C, bit for bit those in Python."""
 
+import re
 import runpy
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -57,15 +59,17 @@ def test_static_library(prefix: Prefix, server: str, tmp_path: Path) -> None:
     assert len(toolchain.run([str(program)], ZDNN_SERVER=server).splitlines()) == 30
 
 
-def test_pkg_config(prefix: Prefix, server: str, tmp_path: Path) -> None:
-    """What pkg-config says is what a program needs."""
+BUILDING = re.compile(r"^    (gcc program\.c \$\(pkg-config .*)$", re.MULTILINE)
+
+
+def test_a_program_starts_as_documented(prefix: Prefix, server: str, tmp_path: Path) -> None:
+    """In an empty folder the README's line builds a program that finds the library by itself."""
     toolchain.require("pkg-config")
-    where = str(prefix.path / "lib/pkgconfig")
-    flags = toolchain.run(["pkg-config", "--cflags", "--libs", "zdnn"], PKG_CONFIG_PATH=where)
-    program, source = tmp_path / "add", C / "add.c"
-    toolchain.run(["gcc", "-std=gnu11", str(source), "-o", str(program), *flags.split()])
-    found = str(prefix.path / "lib")
-    printed = toolchain.run([str(program)], ZDNN_SERVER=server, LD_LIBRARY_PATH=found)
+    shutil.copy(C / "add.c", tmp_path / "program.c")
+    (line,) = BUILDING.findall((LIBRARY / "README.md").read_text())
+    paths = {"PKG_CONFIG_PATH": str(prefix.path / "lib/pkgconfig"), "LD_LIBRARY_PATH": ""}
+    toolchain.run(["sh", "-c", f"cd {tmp_path} && {line}"], **paths)
+    printed = toolchain.run([str(tmp_path / "program")], ZDNN_SERVER=server, **paths)
     assert printed.splitlines()[-1] == "out element 3071 254.000000"
 
 

@@ -112,31 +112,39 @@ def _closed_port() -> int:
 
 
 def test_no_server(compile_program: Compile) -> None:
-    """Without a server the answer comes quickly, and one line per call says why."""
+    """Without a server answers come quickly, and one line of the process says why."""
     program, start = compile_program("once"), time.monotonic()
     address = f"127.0.0.1:{_closed_port()}"
     process = subprocess.run(
-        [program, "1"],
+        [program, "2"],
         env={**os.environ, "ZDNN_SERVER": address, "ZDNN_LOGLEVEL": "off"},
-        input="\n",
+        input="\n\n",
         capture_output=True,
         text=True,
         timeout=60,
     )
     assert time.monotonic() - start < QUICK_SECONDS
-    assert process.stdout == "0 000c0002\n"
-    lines = process.stderr.splitlines()
-    assert [line.split(":")[1].strip() for line in lines] == ["zdnn_is_nnpa_installed", "zdnn_exp"]
-    assert all(address in line for line in lines)
+    assert process.stdout == "0 000c0002\n" * 2
+    (line,) = process.stderr.splitlines()
+    assert line.startswith(f"nnpa: zdnn_is_nnpa_installed: no server at {address}: ")
+
+
+@pytest.mark.parametrize("address", ["localhost", "localhost:", "127.0.0.1:65536", "::1/path"])
+def test_address_without_a_port(compile_program: Compile, address: str) -> None:
+    """An address that is no host:port is no server, and the line says what it must be."""
+    answer = _run([compile_program("clash")], ZDNN_SERVER=address, ZDNN_LOGLEVEL="off")
+    text = f"no server at {address}: ZDNN_SERVER must be host:port or unix:/path"
+    assert answer.stderr == f"nnpa: zdnn_init_ztensor_with_malloc: {text}\n"
 
 
 def test_required_server(compile_program: Compile) -> None:
-    """With ZDNN_REQUIRE_SERVER=1 a missing server ends the process."""
+    """With ZDNN_REQUIRE_SERVER=1 a missing server ends the process, and the line says why."""
     address = f"127.0.0.1:{_closed_port()}"
     program = compile_program("clash")
     answer = _run([program], ZDNN_SERVER=address, ZDNN_REQUIRE_SERVER="1")
     assert answer.returncode == -signal.SIGABRT
-    assert address in answer.stderr
+    assert f"no server at {address}: " in answer.stderr
+    assert answer.stderr.endswith("; ZDNN_REQUIRE_SERVER=1: aborting\n")
 
 
 def test_server_that_goes_and_comes_back(compile_program: Compile, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from nnpa_client.errors import TransportError
 STOP_SECONDS = 10.0
 _READY = "nnpa-server listening on "
 _COMPILING = re.compile(r"nnpa-server compiling (\d+) of (\d+)")
+_UNCOMPILED = "kernels are being compiled"  # in its log, before that line
 _REASON = "nnpa-server: "  # in front of the line that says why it did not start
 _ANOTHER_SERVER = "Or use a server that runs already: connect('host:port')."
 
@@ -23,7 +24,8 @@ class PrivateServer:
     """`nnpa-server` as a child. It ends when `stop` is called, and with this object or process.
 
     `listen` and `flags` are the command's; without `listen` it gets a Unix socket. `target` is its
-    address, `log` the file of its log, which goes with it. `progress` is told the steps of
+    address, `log` the file of its log, which goes with it. `is_uncompiled` says that its cache
+    lacks kernels: NumPy computes until they are compiled. `progress` is told the steps of
     --compile-first that are done, and their number.
     """
 
@@ -48,6 +50,7 @@ class PrivateServer:
         self._end = weakref.finalize(self, _end, self._process, directory, os.getpid())
         self.pid = self._process.pid
         self.target = self._ready_target(progress)
+        self.is_uncompiled = _UNCOMPILED in self.log.read_text(errors="replace")
 
     def _ready_target(self, progress: Callable[[int, int], None] | None) -> str:
         """Wait for the ready line and return the address in it."""

@@ -4,12 +4,13 @@
 Numba is imported at the first call of a kernel, which takes as long as the whole start of a server.
 Until then a `Kernel` stands in the modules of this package; afterwards they name the compiled
 function itself, so that a call has no indirection. A process that compiles in a thread says so by
-`compile_in`: until that thread has called a kernel, small operands are computed by its reference.
+`compile_in`: until that thread has called a kernel, its reference computes, within limits.
 Without Numba, or after `use_reference`, references compute everything: same bits, slower.
 """
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import update_wrapper
 from importlib import import_module
 from inspect import ismodule
@@ -28,12 +29,23 @@ class Njit(Protocol):
         ...
 
 
-MAX_REFERENCE_BYTES: Final = 1 << 20
-"""Bytes of operands up to which a reference stands in: compiled kernels work with less memory."""
+@dataclass(frozen=True, slots=True)
+class ReferenceLimits:
+    """Up to where a reference stands in for a kernel: bytes of operands.
 
-MAX_REFERENCE_WORK: Final = 1 << 26
-"""Bytes of operands, of all calls of a kernel, for which its reference stands in: they take about
-as long as Numba's import, which a process that makes more calls rather waits for, once."""
+    `call` is of one call: compiled kernels work with less memory. `work` is of all calls of the
+    kernel: a process that makes more rather waits for the compiled one, once.
+    """
+
+    call: int
+    work: int
+
+
+CACHED: Final = ReferenceLimits(call=1 << 20, work=1 << 26)
+"""Where kernels are in the cache: the work takes about as long as Numba's import."""
+
+UNCACHED: Final = ReferenceLimits(call=1 << 25, work=1 << 33)
+"""Where they are to be compiled: call and work take about as long as that."""
 
 MIN_CALL_WORK: Final = 1 << 16
 """Bytes that a call counts at least, for what it costs by itself."""
@@ -50,6 +62,7 @@ _adjustments: list[Adjustment] = []
 _waiting: set[AnyKernel] = set()
 _njit: Njit | None = None
 _compiler: threading.Thread | None = None
+_limits = CACHED
 _plain = False
 
 
@@ -68,7 +81,7 @@ class Kernel(Generic[P, R]):
     ) -> None:
         self._make = make
         self.reference, self.shared = reference, shared
-        self._work_left = MAX_REFERENCE_WORK
+        self._work = 0
         self._compiled: Callable[P, R] | None = None
         _waiting.add(self)
 
@@ -93,13 +106,13 @@ class Kernel(Generic[P, R]):
         return result
 
     def _is_for_reference(self, arguments: tuple[object, ...]) -> bool:
-        """Tell whether the operands are small and another thread compiles."""
+        """Tell whether the operands are within the limits and another thread compiles."""
         if _compiler in (None, threading.current_thread()):
             return False
         size = sum(getattr(argument, "nbytes", 0) for argument in arguments)
-        if size > MAX_REFERENCE_BYTES or self._work_left <= 0:
+        if size > _limits.call or self._work >= _limits.work:
             return False
-        self._work_left -= max(size, MIN_CALL_WORK)
+        self._work += max(size, MIN_CALL_WORK)
         return True
 
 
@@ -154,15 +167,15 @@ def when_loaded(adjust: Adjustment) -> None:
             adjust()
 
 
-def compile_in(thread: threading.Thread | None) -> None:
+def compile_in(thread: threading.Thread | None, limits: ReferenceLimits = CACHED) -> None:
     """Say which thread compiles kernels, so that others need not wait; None says it is done.
 
-    A kernel that the thread has called is compiled for all. With None that is true for those that
-    it left out too: their next call compiles them.
+    Others compute by references within `limits`. A kernel that the thread has called is compiled
+    for all. With None that is true for those that it left out too: their next call compiles them.
     """
-    global _compiler
+    global _compiler, _limits
     with _lock:
-        _compiler = thread
+        _compiler, _limits = thread, limits
         if _njit is not None and thread is None and not _plain:
             _put(*_waiting)
 

@@ -8,6 +8,7 @@ is of this user alone.
 What is to be changed in Numba itself is left to the emulator, which imports it when it must.
 """
 
+import fcntl
 import hashlib
 import importlib
 import importlib.util
@@ -80,7 +81,7 @@ def _complete_mark(place: Path, key: str) -> Path:
 def key_by_sources() -> str:
     """Have Numba know kernels by a digest of all their sources, not by paths; return the digest.
 
-    Call it before a kernel is loaded.
+    Processes that compile side by side save one after the other. Call it before a kernel is loaded.
     """
     key = sources_digest()
     locator = "UserProvidedCacheLocator"
@@ -93,7 +94,30 @@ def key_by_sources() -> str:
 
     _replace("numba.core.caching", locator, get_source_stamp=stamp)
     _replace("numba.core.caching", locator, get_suitable_cache_subpath=staticmethod(folder))
+    _lock_saves()
     return key
+
+
+def _lock_saves() -> None:
+    """Have processes save kernels one after the other.
+
+    Numba reads an index, adds a kernel and writes it again: two at a time would lose one, or give
+    two kernels one file.
+    """
+    from nnpa_emulator.kernels.jit import when_loaded  # imports the emulator
+
+    def adjust() -> None:
+        files: Any = importlib.import_module("numba.core.caching").IndexDataCacheFile
+        save = files.save
+
+        def locked(file: Any, key: object, kernel: object) -> None:
+            with (Path(file._cache_path) / "lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                save(file, key, kernel)
+
+        files.save = locked
+
+    when_loaded(adjust)
 
 
 def sources_digest() -> str:

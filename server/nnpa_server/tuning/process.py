@@ -8,8 +8,6 @@ import sys
 from contextlib import suppress
 from functools import lru_cache
 
-from threadpoolctl import threadpool_limits
-
 # Numbers of <malloc.h>: M_TRIM_THRESHOLD -1, M_TOP_PAD -2, M_MMAP_THRESHOLD -3, M_MMAP_MAX -4,
 # M_ARENA_MAX -8; glibc takes no threshold of mmap above 32 MiB.
 _MALLOC = ((-1, 256 << 20), (-2, 16 << 20), (-3, 32 << 20), (-4, 0), (-8, 1))
@@ -57,6 +55,8 @@ def raise_descriptor_limit() -> int:
 
 def pin_blas() -> None:
     """Run each matrix product on the thread that calls it: same call, same bits."""
+    from threadpoolctl import threadpool_limits  # of the extra server: a sentence says so
+
     threadpool_limits(limits=1, user_api="blas")
 
 

@@ -2,8 +2,10 @@
 """Have every kernel compiled, or loaded from the cache, before a client needs it.
 
 Each operation of the emulator runs once on small tensors, in a thread of its own; health checks are
-answered meanwhile. The thread is the one that compiles: what has an early form never waits for it,
-a client that needs another kernel first waits for that alone, for calls go first.
+answered meanwhile. The thread is the one that compiles: what a reference computes never waits for
+it, a client that needs another kernel first waits for that alone, for calls go first. A step whose
+kernels are compiled leaves a file in the cache that says so; where some lack, references compute
+more.
 """
 
 import gc
@@ -23,7 +25,7 @@ from nnpa_emulator import FUNCTIONS, DataFormats, DataLayouts, DataTypes, Guest,
 from nnpa_emulator import run as run_function
 from nnpa_emulator.chains import Link, prepare_chain
 from nnpa_emulator.kernels import host_operators
-from nnpa_emulator.kernels.jit import compile_in
+from nnpa_emulator.kernels.jit import CACHED, UNCACHED, compile_in
 from nnpa_emulator.layer_normalization import Normalization, prepare_layer_normalization
 from nnpa_emulator.machine import DEFAULT_MACHINE, MACHINES
 from nnpa_emulator.pipeline import Function, allocate_sticks
@@ -59,7 +61,10 @@ _LIKELY = frozenset(("add", "relu", "matmul_op"))
 _FIRST_TRANSFORMS = 2
 _FIRST = _FIRST_TRANSFORMS + len(_LIKELY)  # steps before those for other services
 _QUIET, _QUIET_TIMEOUT = 0.25, 10.0  # seconds without a call before a step, and of waiting for it
+_UNCACHED_TIMEOUT = 30.0  # of waiting where steps compile, and references compute more meanwhile
 _MAX_COMPILERS = 8  # processes: each imports Numba, and there are about 50 steps
+NOT_COMPILED = "kernels are being compiled, once for this machine"
+"""How the line of the log begins that a server with kernels to compile writes."""
 _PLAIN_TYPES = (DataTypes.FP32, DataTypes.FP16, DataTypes.BFLOAT)
 
 
@@ -67,35 +72,45 @@ def start(
     stopped: threading.Event,
     last_busy: Callable[[], float],
     services: Sequence[Callable[[], object]] = (),
+    place: Path | None = None,
 ) -> threading.Thread:
     """Warm up in the background until done or `stopped`; `services` construct what is lazy.
 
+    `place` is the cache of kernels, None where it cannot be written.
     `last_busy` tells when a call last ran, in seconds of the monotonic clock. The start of a server
     counts as one: the first calls are likely to come next.
     """
-    began = time.monotonic()
+    began, marks = time.monotonic(), {} if place is None else kernel_marks(place)
+    is_cached = all(mark.exists() for mark in marks.values())
+    give_up = began + (_QUIET_TIMEOUT if is_cached else _UNCACHED_TIMEOUT)
+    if not is_cached:
+        _log.info("%s, in the background; NumPy computes until then, slower", NOT_COMPILED)
 
     def work() -> None:
         try:
-            _warm_up(stopped, lambda: max(began, last_busy()), services)
+            let_pass = partial(_let_calls_pass, stopped, lambda: max(began, last_busy()), give_up)
+            _warm_up(stopped, let_pass, services, marks)
         finally:
             compile_in(None)
             gc.freeze()  # Numba and what it made stay: the cycle collector need not look at them
 
     thread = threading.Thread(target=work, name="warmup", daemon=True)
-    compile_in(thread)
+    compile_in(thread, CACHED if is_cached else UNCACHED)
     thread.start()
     return thread
 
 
-def compile_all() -> None:
-    """Compile every kernel, or load it from the cache, at once.
+def compile_all(place: Path | None) -> None:
+    """Compile every kernel, or load it from the cache in `place`, at once.
 
     One after the other: what an image holds is the same each time it is built.
     """
     units = list(_units(Guest(MACHINES[DEFAULT_MACHINE])))
+    marks = {} if place is None else kernel_marks(place)
     for done, (name, warm) in enumerate(units):
         warm()
+        if marks:
+            marks[name].touch()
         _log.info("%d of %d steps: %s is ready", done + 1, len(units), name)
 
 
@@ -104,13 +119,13 @@ def compile_first(
 ) -> Iterator[tuple[int, int]]:
     """Compile what a cache in `place` lacks of some functions; yield steps done, and their number.
 
-    A step whose kernels were compiled before leaves a file that says so, and is not taken again.
+    A step that has left its file is not taken again.
     """
-    names = [name.replace(" ", "-") for name, _warm in _units(Guest(MACHINES[DEFAULT_MACHINE]))]
+    paths = kernel_marks(place)
     marks = {
-        number: place / f"{name}.compiled"
-        for number, name in enumerate(names)
-        if not functions or name in functions
+        number: paths[name]
+        for number, (name, _warm) in enumerate(_units(Guest(MACHINES[DEFAULT_MACHINE])))
+        if not functions or name.replace(" ", "-") in functions
     }
     lacking = [number for number, mark in marks.items() if not mark.exists()]
     if lacking:
@@ -118,6 +133,12 @@ def compile_first(
     for done, number in _compile(lacking, prepare):
         marks[number].touch()
         yield done, len(lacking)
+
+
+def kernel_marks(place: Path) -> dict[str, Path]:
+    """Return the files that say of which steps the kernels are in a cache, by the steps' names."""
+    names = [name for name, _warm in _units(Guest(MACHINES[DEFAULT_MACHINE]))]
+    return {name: place / f"{name.replace(' ', '-')}.compiled" for name in names}
 
 
 def _compile(steps: Collection[int], prepare: Callable[[], None]) -> Iterator[tuple[int, int]]:
@@ -148,19 +169,22 @@ def load_kernels(seconds: float) -> None:
 
 def _warm_up(
     stopped: threading.Event,
-    last_busy: Callable[[], float],
+    let_calls_pass: Callable[[], None],
     services: Sequence[Callable[[], object]],
+    marks: Mapping[str, Path],
 ) -> None:
     guest = Guest(MACHINES[DEFAULT_MACHINE])
     began = logged = time.monotonic()
     units = [*_units(guest)]
     units[_FIRST:_FIRST] = [("services", construct) for construct in services]
     for done, (name, warm) in enumerate(units):
-        _let_calls_pass(stopped, last_busy, began + _QUIET_TIMEOUT)
+        let_calls_pass()
         if stopped.is_set():
             return
         try:
             warm()
+            if name in marks:
+                marks[name].touch()
         except Exception:
             _log.warning("%s: not warm", name, exc_info=True)
         if time.monotonic() - logged > 1:

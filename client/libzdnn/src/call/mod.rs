@@ -159,11 +159,13 @@ pub unsafe fn status_of(
 pub fn failed(name: &str, failure: &Failure) -> Status {
     match failure {
         Failure::Unreachable(why) => {
-            let server = environment::settings().endpoint.target;
-            diagnostics::explain(name, &format!("no server at {server}: {why}"));
-            if environment::settings().require_server {
+            let settings = environment::settings();
+            let text = format!("no server at {}: {why}", settings.endpoint.target);
+            if settings.require_server {
+                diagnostics::explain(name, &format!("{text}; ZDNN_REQUIRE_SERVER=1: aborting"));
                 std::process::abort();
             }
+            diagnostics::explain_once(name, text);
             status::UNAVAILABLE_FUNCTION
         }
         Failure::Lost(why) => {

@@ -2,9 +2,11 @@
 //! Log lines and diagnoses, printed on C's streams.
 
 use std::ffi::c_char;
+use std::sync::{Mutex, PoisonError};
 
 use crate::abi::status::{self, Status};
 use crate::process::environment;
+use crate::process::fork::PerProcess;
 use crate::wire::{self, DiagnosticKind, DiagnosticStream, LogLevel};
 
 unsafe extern "C" {
@@ -24,6 +26,19 @@ pub fn print(to_stderr: bool, text: &str) {
 /// Prints on stderr why a call failed, whatever the log level.
 pub fn explain(name: &str, why: &str) {
     print(true, &format!("nnpa: {name}: {why}"));
+}
+
+/// The reason that `explain_once` printed last.
+static EXPLAINED: PerProcess<Mutex<String>> = PerProcess::new();
+
+/// Prints on stderr why calls fail, unless the process's last line of this kind says the same.
+pub fn explain_once(name: &str, why: String) {
+    let last = EXPLAINED.get_or_build(Mutex::default).lock();
+    let mut last = last.unwrap_or_else(PoisonError::into_inner);
+    if *last != why {
+        explain(name, &why);
+        *last = why;
+    }
 }
 
 /// Logs and diagnoses the status of a local function, and returns it.

@@ -73,7 +73,18 @@ fn unreachable(error: &dyn Error) -> Failure {
     Failure::Unreachable(causes(error))
 }
 
+/// Refuses an address of which no connection can come.
+fn check(target: &str) -> Result<(), Failure> {
+    let port = target.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
+    if target.starts_with("unix:") || matches!(port, Some(Ok(_))) {
+        return Ok(());
+    }
+    let expected = "ZDNN_SERVER must be host:port or unix:/path";
+    Err(Failure::Unreachable(expected.to_owned()))
+}
+
 fn configured(endpoint: &Endpoint) -> Result<transport::Endpoint, Failure> {
+    check(&endpoint.target)?;
     let is_unix = endpoint.target.starts_with("unix:");
     let config = if is_unix { None } else { tls(endpoint)? };
     let scheme = if config.is_some() { "https" } else { "http" };

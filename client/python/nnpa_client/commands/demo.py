@@ -34,8 +34,6 @@ PROMISED = {"cnn": 0.97, "lstm": 0.95}
 TOLERATED_LOSS = 0.01
 # Reported times are the median of this many rounds; for single operations, the minimum.
 ROUNDS = 5
-# What its networks compute with, for the server to compile first.
-_FUNCTIONS = "transform-FP32,conv2d,maxpool2d,relu,reshape,matmul_op,softmax,lstm,add,chains"
 _REPEATS = 3
 _SLOWEST = 3
 
@@ -112,11 +110,16 @@ class ModelReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Results of the demo on one machine."""
+    """Results of the demo on one machine.
+
+    `by_numpy` says that the server was a private one whose kernels are not compiled yet: NumPy
+    computed the same bits, and times are its.
+    """
 
     machine: str
     display_name: str
     as_promised: bool
+    by_numpy: bool
     networks: tuple[NetworkReport, ...]
     model: ModelReport
 
@@ -131,28 +134,26 @@ class _Inference:
     round_trip_ms: float
 
 
-def run(
-    target: str | None = None,
-    credentials: Credentials | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> list[Report]:
-    """Run the demo on both Telums of a server; None starts a private one.
-
-    Where that has to compile kernels, which it does once for each user, `progress` is told the
-    steps done and their number.
-    """
+def run(target: str | None = None, credentials: Credentials | None = None) -> list[Report]:
+    """Run the demo on both Telums of a server; None starts a private one."""
     if target is not None:
-        return _run(target, credentials or {})
-    server = PrivateServer(
-        flags=("--shared-memory", f"--compile-first={_FUNCTIONS}"), progress=progress
-    )
+        return _run(target, credentials or {}, by_numpy=False)
+    server = PrivateServer(flags=("--shared-memory",))
     try:
-        return _run(server.target, credentials or {})
+        return _run(server.target, credentials or {}, server.is_uncompiled)
     finally:
         server.stop()
 
 
-def _run(target: str, shown: Credentials) -> list[Report]:
+def compile_kernels(progress: Callable[[int, int], None]) -> None:
+    """Compile what later private servers use; `progress` is told the steps done and their number.
+
+    Steps that are done stay, wherever it is interrupted.
+    """
+    PrivateServer(flags=("--compile-first",), progress=progress).stop()
+
+
+def _run(target: str, shown: Credentials, by_numpy: bool) -> list[Report]:
     digits = held_out()
     reports: list[Report] = []
     with connect(target, **shown) as first, ModelClient(first.target, **shown) as models:
@@ -162,7 +163,7 @@ def _run(target: str, shown: Credentials) -> list[Report]:
                 name = session.machine.display_name
             model = _hosted(models, machine, digits)
             promised = model.as_promised and all(network.as_promised for network in networks)
-            reports.append(Report(machine, name, promised, networks, model))
+            reports.append(Report(machine, name, promised, by_numpy, networks, model))
     return reports
 
 

@@ -82,3 +82,31 @@ def test_sweep_a_python_program(tmp_path: Path) -> None:
         verdicts = {one.site.operation: one.verdict for one in found.trials}
         assert verdicts["add"] == wanted
         assert verdicts["transform_ztensor"] == "handled"
+
+
+@pytest.mark.heavy
+def test_sweep_by_several_jobs(tmp_path: Path) -> None:
+    """Several runs at a time have the verdicts, and the report, of one after the other."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM + "print('done at', session.transport.target)\n")
+    statuses = ("--status", "ZDNN_EXCEEDS_MDIS", "--status", "ZDNN_ELEMENT_RANGE_VIOLATION")
+    command = ("--json", "--timeout", "60", "--", sys.executable, str(program))
+    reports = []
+    for jobs in ("1", "3"):
+        answer = _nnpa("sweep", "--jobs", jobs, *statuses, *command)
+        report = json.loads(answer.stdout)
+        for run in report["runs"]:
+            assert run.pop("seconds") > 0
+        reports.append((answer.returncode, report))
+    assert reports[0] == reports[1]
+    assert reports[0][1]["steady_output"]
+    verdicts = {(run["operation"], run["verdict"]) for run in reports[0][1]["runs"]}
+    assert ("add", "ignored") in verdicts
+    assert ("transform_ztensor", "handled") in verdicts
+
+
+def test_sweep_takes_a_number_of_jobs() -> None:
+    """What is no number of jobs is usage, with the limits."""
+    answer = CliRunner().invoke(main, ["faults", "sweep", "--jobs", "1025", "--", "true"])
+    assert answer.exit_code == 2
+    assert "'1025', expected auto or 1 to 1024" in answer.output

@@ -584,6 +584,30 @@ def test_command_replays_and_compares(files: Path) -> None:
     assert (told["equal"], told["differences"]) == (True, [])
 
 
+def test_command_replays_several(files: Path, tmp_path: Path) -> None:
+    """Any number of jobs gives the same report of several traces, in the order of the files."""
+    several = [tmp_path / name for name in ("one", "two", "three")]
+    for file in several:
+        file.write_bytes((files / "run").read_bytes())
+    alone, at_once = (nnpa("replay", *several, "--jobs", jobs) for jobs in (1, 3))
+    assert alone.exit_code == 0, alone.output
+    assert alone.output == at_once.output
+    assert [line for line in alone.output.splitlines() if line.endswith(":")] == [
+        f"{file}:" for file in several
+    ]
+    alone, at_once = (
+        nnpa("replay", *several, "--machine", "z15", "--json", "--jobs", jobs) for jobs in (1, 3)
+    )
+    assert (alone.exit_code, at_once.exit_code) == (1, 1)
+    assert alone.output == at_once.output
+    assert [(document["file"], document["equal"]) for document in json.loads(alone.output)] == [
+        (str(file), False) for file in several
+    ]
+    kept = nnpa("replay", *several, "-o", tmp_path / "again")
+    assert kept.exit_code == 2
+    assert "--output: one file for 3 traces" in kept.output
+
+
 def test_command_lints(files: Path) -> None:
     """Exit code 1 for a budget that is exceeded, 0 for one that is kept."""
     assert nnpa("lint", files / "run", "--max-operations", 4).exit_code == 0

@@ -190,6 +190,21 @@ def test_nnpa_conformance_run(
     assert {one["function"] for one in json.loads(compared.output)} == set(SEVERAL)
 
 
+def test_nnpa_conformance_run_by_several_jobs(
+    prefix: Prefix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each file on a server of its own gives the bytes of all files on one."""
+    monkeypatch.setattr(conformance, "prefix", lambda: prefix.path)
+    paths = [str(VECTORS / f"{file}.jsonl") for file in SEVERAL]
+    outputs = [tmp_path / jobs for jobs in ("1", "3")]
+    for output in outputs:
+        words = ["conformance", "run", "--jobs", output.name, "--out", str(output), *paths]
+        assert CliRunner().invoke(main, words).exit_code == 0
+    alone, at_once = (output.read_bytes() for output in outputs)
+    assert alone == at_once
+    assert len({json.loads(line)["file"] for line in alone.splitlines()}) == len(SEVERAL)
+
+
 @pytest.mark.heavy
 @pytest.mark.parametrize("file", SEVERAL)
 def test_under_sanitizers(testee: str, sanitized: str, server: str, file: str) -> None:

@@ -8,8 +8,10 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Unpack
 
@@ -21,6 +23,8 @@ from rich.console import Console
 from rich.table import Table
 
 from nnpa_client._server import PrivateServer
+from nnpa_client._workers import spread
+from nnpa_client.commands.cores import cores, jobs_option
 from nnpa_client.commands.reaching import Reaching, credentials, reaching_options
 from nnpa_client.config import credentials_environment, environment_with
 from nnpa_client.libzdnn import prefix
@@ -303,25 +307,44 @@ def _print(reports: Sequence[Report]) -> None:
 @click.option("--target", help="A server, host:port or unix:/path; else a private one.")
 @reaching_options
 @click.option("--out", type=click.File("wb", atomic=True), default="-", help="Where answers go.")
+@jobs_option("Files that run at a time, each on a server of its own. Default: one for each core.")
 def run_vectors(
-    files: tuple[str, ...], target: str | None, out: BinaryIO, **reaching: Unpack[Reaching]
+    files: tuple[str, ...],
+    target: str | None,
+    out: BinaryIO,
+    jobs: int | None,
+    **reaching: Unpack[Reaching],
 ) -> None:
     """Run FILES, JSON lines of vectors, on the emulated machines, and write the answers.
 
-    Needs the wheel nnpa-libzdnn, which carries zdnn-testee.
+    Answers are in the order of FILES, the same for any --jobs; with --target all run on that
+    server. Needs the wheel nnpa-libzdnn, which carries zdnn-testee.
     """
     where = prefix()
     if where is None:
         raise click.ClickException("libzdnn is not installed: pip install 'nnpa[libzdnn]'")
-    server = PrivateServer() if target is None else None
-    try:
-        address = target or (server.target if server else "")
-        command = [str(where / "bin/zdnn-testee"), "--server", address, *files]
-        shown = environment_with(credentials_environment(credentials(reaching)))
+    shown = environment_with(credentials_environment(credentials(reaching)))
+
+    def answers(address: str, share: Sequence[str]) -> bytes:
+        command = [str(where / "bin/zdnn-testee"), "--server", address, *share]
         completed = subprocess.run(command, capture_output=True, env=shown, check=False)
+        if completed.returncode:
+            raise click.ClickException(completed.stderr.decode(errors="replace")[-2000:])
+        return completed.stdout
+
+    at_once = min(cores(jobs), len(files))
+    shares = [files] if at_once == 1 else [(file,) for file in files]
+    out.write(b"".join(spread(at_once, partial(_address, target), answers, shares)))
+
+
+@contextmanager
+def _address(target: str | None) -> Generator[str]:
+    """Have the address of a server, a private one where none is given."""
+    if target is not None:
+        yield target
+        return
+    server = PrivateServer()
+    try:
+        yield server.target
     finally:
-        if server is not None:
-            server.stop()
-    if completed.returncode:
-        raise click.ClickException(completed.stderr.decode(errors="replace")[-2000:])
-    out.write(completed.stdout)
+        server.stop()

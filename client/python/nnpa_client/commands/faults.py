@@ -14,6 +14,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from nnpa_client.commands.cores import cores, jobs_option
 from nnpa_client.commands.exit_codes import EXIT_CODES, NOT_AS_PROMISED, reported
 from nnpa_client.config import environment_with
 from nnpa_client.connection import connect
@@ -98,17 +99,24 @@ def _status(_context: click.Context, _option: click.Parameter, names: Sequence[s
 @click.option("--timeout", type=click.FloatRange(0, min_open=True), default=10.0,
               show_default=True, help="Seconds after which a run has hung.")  # fmt: skip
 @click.option("--machine", default="", help="Machine that the program runs on, such as telum1.")
+@jobs_option("Runs at a time, each at a server of its own; auto: one for each core.", "1")
 @click.option("--json", "as_json", is_flag=True, help="Print every run as JSON.")
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 def run_sweep(
-    statuses: list[int], timeout: float, machine: str, as_json: bool, program: Sequence[str]
+    statuses: list[int],
+    timeout: float,
+    machine: str,
+    jobs: int | None,
+    as_json: bool,
+    program: Sequence[str],
 ) -> None:
     """Run a program once for each of its calls and each status: nnpa faults sweep -- ./program.
 
     Each time one call does its work and answers the status nevertheless. "handled": the program
     ends, prints or goes on in another way than without faults; "ignored": in the same way, which
     is right for warnings; "crashed": a signal ended it; "hung": it did not end in time. The
-    program gets no input, and a private server by ZDNN_SERVER.
+    program gets no input, and a private server by ZDNN_SERVER. With --jobs the verdicts are the
+    same, unless its runs disturb one another: by a file that each writes, or by a busy machine.
     """
     try:
         with click.progressbar(length=1, file=sys.stderr, label="runs") as bar:
@@ -117,7 +125,9 @@ def run_sweep(
                 bar.length = total
                 bar.update(done - bar.pos)
 
-            swept = sweep(program, statuses, timeout, machine, progress=show_progress)
+            swept = sweep(
+                program, statuses, timeout, machine, progress=show_progress, jobs=cores(jobs)
+            )
     except Unusable as error:
         raise click.UsageError(str(error)) from error
     except OSError as error:

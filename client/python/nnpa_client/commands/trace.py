@@ -4,13 +4,19 @@
 import dataclasses
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Unpack
 
 import click
 from rich.console import Console
+from rich.text import Text
 
+from nnpa_client._transport import Transport
+from nnpa_client._workers import spread
+from nnpa_client.commands.cores import cores, jobs_option
 from nnpa_client.commands.exit_codes import EXIT_CODES, NOT_AS_PROMISED, reported
 from nnpa_client.commands.reaching import Reaching, credentials, reaching_options
 from nnpa_client.config import default_target
@@ -122,34 +128,54 @@ def show(file: Path, everything: bool, as_json: bool) -> None:
 
 
 @trace.command(epilog=EXIT_CODES)
-@click.argument("file", type=_TRACE)
+@click.argument("files", nargs=-1, required=True, type=_TRACE)
 @_target
 @reaching_options
 @click.option("--machine", help="Machine in the place of the trace's, such as telum1.")
 @click.option("--library", help="Version of zDNN in the place of the trace's.")
 @click.option("--output", "-o", type=_OUTPUT, help="Keep the trace of the replay in this file.")
+@jobs_option("Traces that run at a time, each on a server of its own. Default: one for each core.")
 @_ulp
 @_json
 def replay(
-    file: Path,
+    files: tuple[Path, ...],
     target: str | None,
     machine: str | None,
     library: str | None,
     output: Path | None,
+    jobs: int | None,
     ulp: int,
     as_json: bool,
     **reaching: Unpack[Reaching],
 ) -> None:
-    """Run a trace again and compare; exit code 1 if anything differs."""
-    recorded = _read(file)
-    transport, server = reported(lambda: open_transport(_reach(target, reaching)))
+    """Run traces again and compare; exit code 1 if anything differs.
+
+    With --target all run on that server. The report is the same for any --jobs: a comparison for
+    each of FILES, in their order.
+    """
+    if output is not None and len(files) > 1:
+        raise click.UsageError(f"--output: one file for {len(files)} traces")
+
+    def play_file(transport: Transport, file: Path) -> Compared:
+        recorded = read(file)
+        comparison, replayed = play(recorded, transport, output, machine, library, ulp)
+        return Compared(file, _headings(recorded, replayed), comparison)
+
+    def play_all() -> list[Compared]:
+        start = partial(_connection, _reach(target, reaching))
+        return list(spread(min(cores(jobs), len(files)), start, play_file, files))
+
+    _print_compared(reported(play_all), as_json)
+
+
+@contextmanager
+def _connection(reach: Reach) -> Generator[Transport]:
+    """Have a connection, with a private server where nothing is to be reached."""
+    transport, server = open_transport(reach)
     try:
-        comparison, replayed = reported(
-            lambda: play(recorded, transport, output, machine, library, ulp)
-        )
+        yield transport
     finally:
         close_connection(transport, server)
-    _print_comparison(recorded, replayed, comparison, as_json)
 
 
 @trace.command(epilog=EXIT_CODES)
@@ -160,7 +186,8 @@ def replay(
 def diff(left: Path, right: Path, ulp: int, as_json: bool) -> None:
     """Compare two traces; exit code 1 if they differ."""
     ours, theirs = _read(left), _read(right)
-    _print_comparison(ours, theirs, compare(ours, theirs, ulp), as_json)
+    compared = Compared(left, _headings(ours, theirs), compare(ours, theirs, ulp))
+    _print_compared([compared], as_json)
 
 
 @trace.command("lint", epilog=EXIT_CODES)
@@ -194,16 +221,43 @@ def lint_command(
         sys.exit(NOT_AS_PROMISED)
 
 
-def _print_comparison(left: Trace, right: Trace, comparison: Comparison, as_json: bool) -> None:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Compared:
+    """How the trace of a file differs from another trace; `sides` say of what both are."""
+
+    file: Path
+    sides: Sequence[tuple[str, Text]]
+    comparison: Comparison
+
+
+def _headings(left: Trace, right: Trace) -> list[tuple[str, Text]]:
+    """Return what two traces are of, by side."""
+    sides = (("left", left), ("right", right))
+    return [(f"{side}:", line) for side, recorded in sides for line in headings(recorded)]
+
+
+def _print_compared(comparisons: Sequence[Compared], as_json: bool) -> None:
+    """Print one comparison as `diff` does, several with the names of their files."""
+    several = len(comparisons) > 1
     if as_json:
-        click.echo(
-            json.dumps(dataclasses.asdict(comparison) | {"equal": comparison.is_equal}, indent=2)
-        )
+        documents = [
+            ({"file": str(compared.file)} if several else {})
+            | dataclasses.asdict(compared.comparison)
+            | {"equal": compared.comparison.is_equal}
+            for compared in comparisons
+        ]
+        click.echo(json.dumps(documents if several else documents[0], indent=2))
     else:
-        console = _console()
-        for side, recorded in (("left", left), ("right", right)):
-            for line in headings(recorded):
-                console.print(f"{side}:", line)
-        console.print(render_comparison(comparison))
-    if not comparison.is_equal:
+        for compared in comparisons:
+            if several:
+                click.echo(f"{compared.file}:")
+            _render(compared.sides, compared.comparison)
+    if not all(compared.comparison.is_equal for compared in comparisons):
         sys.exit(NOT_AS_PROMISED)
+
+
+def _render(sides: Sequence[tuple[str, Text]], comparison: Comparison) -> None:
+    console = _console()
+    for side, heading in sides:
+        console.print(side, heading)
+    console.print(render_comparison(comparison))

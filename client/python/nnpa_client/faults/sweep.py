@@ -6,12 +6,16 @@ status nevertheless: a program that ignores the status behaves exactly as in the
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import Literal, TypeAlias
 
 from nnpa.zdnn.v1.fault_pb2 import FaultRule
 
+from nnpa_client._workers import spread
 from nnpa_client.faults.program import Ended, FaultServer, Marked, run
 from nnpa_client.faults.rules import status_text
 from nnpa_client.status import Status, is_warning
@@ -82,6 +86,14 @@ class _Clean:
     steady: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Bench:
+    """A server of its own, and how the program behaves at it: its output may have the address."""
+
+    run: Callable[..., Ended]
+    clean: _Clean
+
+
 def sweep(
     command: Sequence[str],
     statuses: Sequence[int] = STATUSES,
@@ -89,40 +101,43 @@ def sweep(
     machine: str = "",
     first_timeout: float = 60.0,
     progress: Callable[[int, int], None] | None = None,
+    jobs: int = 1,
 ) -> Sweep:
-    """Run a program once for each of its calls and each status.
+    """Run a program once for each of its calls and each status, `jobs` runs at a time.
 
-    A run ends after `timeout` seconds, the first one after `first_timeout` if that is more: the
-    server may compile kernels. `progress` is called with the runs done and their total. Raises
-    `Unusable` for a program that, without faults, fails, hangs, makes no call, or makes different
-    calls in each run.
+    A run ends after `timeout` seconds, the first one at a server after `first_timeout` if that is
+    more: the server may compile kernels. `progress` is called with the runs done and their total.
+    Raises `Unusable` for a program that, without faults, fails, hangs, makes no call, or makes
+    different calls in each run.
     """
-    variables = {**_QUIET, **({"ZDNN_MACHINE": machine} if machine else {})}
-    server = FaultServer(idle=2 * max(timeout, first_timeout))
-    try:
-
-        def once(*rules: FaultRule, seconds: float = timeout) -> Ended:
-            return run(server, command, [_NOTE, *rules], seconds, variables)
-
-        clean = _clean(once(seconds=max(timeout, first_timeout)), once(), timeout)
-        sites = _sites(clean.ended.marked)
+    start = partial(_bench, command, timeout, machine, max(timeout, first_timeout))
+    with start() as first:
+        sites = _sites(first.clean.ended.marked)
         pairs = [(site, status) for site in sites for status in statuses]
-        trials = tuple(_trials(once, clean, pairs, progress))
+        benches = chain([nullcontext(first)], iter(start, None))
+        trials: list[Trial] = []
+        for trial in spread(min(jobs, max(1, len(pairs))), partial(next, benches), _try, pairs):
+            trials.append(trial)
+            if progress is not None:
+                progress(len(trials), len(pairs))
+    return Sweep(tuple(sites), tuple(trials), first.clean.steady)
+
+
+@contextmanager
+def _bench(
+    command: Sequence[str], timeout: float, machine: str, first_timeout: float
+) -> Generator[_Bench]:
+    """Have a server at which the program has run without faults."""
+    variables = {**_QUIET, **({"ZDNN_MACHINE": machine} if machine else {})}
+    server = FaultServer(idle=2 * first_timeout)
+
+    def once(*rules: FaultRule, seconds: float = timeout) -> Ended:
+        return run(server, command, [_NOTE, *rules], seconds, variables)
+
+    try:
+        yield _Bench(once, _clean(once(seconds=first_timeout), once(), timeout))
     finally:
         server.stop()
-    return Sweep(tuple(sites), trials, clean.steady)
-
-
-def _trials(
-    once: Callable[..., Ended],
-    clean: _Clean,
-    pairs: Sequence[tuple[Site, int]],
-    progress: Callable[[int, int], None] | None,
-) -> Iterator[Trial]:
-    for done, (site, status) in enumerate(pairs, 1):
-        yield _try(once, clean, site, status)
-        if progress is not None:
-            progress(done, len(pairs))
 
 
 def _clean(first: Ended, second: Ended, timeout: float) -> _Clean:
@@ -165,8 +180,9 @@ def _sites(marked: Sequence[Marked]) -> list[Site]:
     return [Site(call, operations[call]) for call in sorted(operations)]
 
 
-def _try(once: Callable[..., Ended], clean: _Clean, site: Site, status: int) -> Trial:
-    ended = once(FaultRule(call=site.call, status=status_text(status), output_written=True))
+def _try(bench: _Bench, pair: tuple[Site, int]) -> Trial:
+    (site, status), clean = pair, bench.clean
+    ended = bench.run(FaultRule(call=site.call, status=status_text(status), output_written=True))
     verdict = classify(clean.ended, ended, clean.steady)
     return Trial(site, status, verdict, ended.code, ended.seconds)
 

@@ -260,7 +260,7 @@ def test_top_names_a_port_of_grpc(server: ServerProcess) -> None:
 
 
 CREDENTIALS = {"--token", "--tls-ca", "--tls-cert", "--tls-key"}
-NEEDLESS = {
+NEEDLESS: dict[tuple[str, ...], set[str]] = {
     ("top",): {"--token"},  # metrics ask for none
     ("run",): CREDENTIALS - {"--token"},  # a Unix socket has no TLS
 }

@@ -79,8 +79,11 @@ def test_mutual_tls(tmp_path: Path) -> None:
     with serving(tmp_path, *TWO, *tls, *ANY_PORT, *more, listeners=2) as server:
         own = {"tls_cert": tmp_path / "client.crt", "tls_key": tmp_path / "client.key"}
         _on_both(server.address, tls_ca=ca, **own)
-        strange = {"tls_cert": tmp_path / "stranger.crt", "tls_key": tmp_path / "stranger.key"}
-        for credentials in ({}, strange):
+        strange: dict[str, Any] = {
+            "tls_cert": tmp_path / "stranger.crt",
+            "tls_key": tmp_path / "stranger.key",
+        }
+        for credentials in (dict[str, Any](), strange):
             with pytest.raises(TransportError):
                 connect(server.address, tls_ca=ca, **credentials)
         key, certificate = ((tmp_path / f"client.{end}").read_bytes() for end in ("key", "crt"))

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files for tools of the repository: attributes, hooks, hosted CI."""
 
+import json
+import re
 import subprocess
 import tomllib
 from pathlib import Path
@@ -52,3 +54,28 @@ def test_hooks_are_checks_of_poe() -> None:
     for entry in hooks:
         program = entry.replace(" --force-exclude", "")
         assert any(command.startswith(program) for command in commands), entry
+
+
+def test_versions_agree() -> None:
+    """What is released together has one version: packages of all languages, and extras' pins."""
+
+    def version(name: str, *keys: str) -> str:
+        value = tomllib.loads((ROOT / name).read_text(encoding="utf-8"))
+        for key in keys:
+            value = value[key]
+        return str(value)
+
+    ours = version("pyproject.toml", "project", "version")
+    pins = re.findall(r"nnpa-\w+==([\d.]+)", (ROOT / "pyproject.toml").read_text("utf-8"))
+    typescript = json.loads((ROOT / "client/typescript/package.json").read_text("utf-8"))
+    java = re.search(r"<version>(.*?)</version>", (ROOT / "client/java/pom.xml").read_text("utf-8"))
+    assert java is not None
+    assert [
+        version("client/libzdnn/wheel/pyproject.toml", "project", "version"),
+        version("client/trap/wheel/pyproject.toml", "project", "version"),
+        version("client/libzdnn/Cargo.toml", "package", "version"),
+        typescript["version"],
+        java[1],
+        *pins,
+    ] == [ours] * 7
+    assert f"\n## {ours} " in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")

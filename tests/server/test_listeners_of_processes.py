@@ -77,15 +77,15 @@ def test_mutual_tls(tmp_path: Path) -> None:
     more = ("--inference-listen", "127.0.0.1:0")
     ca = tmp_path / "ca.crt"
     with serving(tmp_path, *TWO, *tls, *ANY_PORT, *more, listeners=2) as server:
-        own = {"tls_cert": tmp_path / "client.crt", "tls_key": tmp_path / "client.key"}
+        own, strange = (
+            {"tls_cert": tmp_path / f"{name}.crt", "tls_key": tmp_path / f"{name}.key"}
+            for name in ("client", "stranger")
+        )
         _on_both(server.address, tls_ca=ca, **own)
-        strange: dict[str, Any] = {
-            "tls_cert": tmp_path / "stranger.crt",
-            "tls_key": tmp_path / "stranger.key",
-        }
-        for credentials in (dict[str, Any](), strange):
+        refused: dict[str, Any]
+        for refused in ({}, strange):
             with pytest.raises(TransportError):
-                connect(server.address, tls_ca=ca, **credentials)
+                connect(server.address, tls_ca=ca, **refused)
         key, certificate = ((tmp_path / f"client.{end}").read_bytes() for end in ("key", "crt"))
         for pair, is_served in (((key, certificate), True), ((None, None), False)):
             offered = grpc.ssl_channel_credentials(ca.read_bytes(), *pair)

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from nnpa_emulator import dlfloat
 from nnpa_emulator.kernels import chains as chains  # called by networks alone, as the next one
+from nnpa_emulator.kernels import comparison as comparison
 from nnpa_emulator.kernels import convert, elementwise, layers, products, tables
 from nnpa_emulator.kernels import host_operators as host_operators
 from nnpa_emulator.kernels import layer_normalization as layer_normalization
@@ -712,9 +713,48 @@ def hard_swish(random: Random) -> Case:
     return (source, source.copy()), (1,)
 
 
+def compared(random: Random) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Lines of numbers, most of them a little apart, and now and then some that are special."""
+    line = singles(random, int(random.integers(1, 400)))
+    apart = np.exp2(random.uniform(-14, 0)) * random.standard_normal(line.size)
+    with np.errstate(all="ignore"):
+        got = (line + line * apart * (random.random(line.size) < 0.8)).astype(np.float32)
+    at = random.integers(0, line.size, 1 + line.size // 50)
+    got[at] = singles(random, at.size)
+    return got, line
+
+
+def tally(random: Random) -> Case:
+    """Arguments of `comparison.tally`."""
+    return (*compared(random), np.empty(8), np.empty(9, np.int64)), (2, 3)
+
+
+def row_errors(random: Random) -> Case:
+    """Arguments of `comparison.row_errors`; a row of zeros beside zeros has none."""
+    got, line = compared(random)
+    rows = int(random.integers(1, 1 + got.size))
+    size = rows * (got.size // rows)
+    got, line = got[:size], line[:size]
+    if flag(random):
+        got[: size // rows] = line[: size // rows] = 0
+    return (got, line, np.empty(rows)), (2,)
+
+
+def classes(random: Random) -> Case:
+    """Arguments of `comparison.classes`: equal ones, NaN, and rows without a number."""
+    rows, size = (int(random.integers(1, most)) for most in (30, 70))
+    values = random.integers(-9, 9, (rows, size)).astype(np.float32)
+    values[random.random((rows, size)) < random.choice([0, 0.05, 0.5])] = np.nan
+    values[0] = random.choice(np.array([np.nan, -np.inf, np.inf], np.float32), size)
+    return (values.reshape(-1), np.empty(rows, np.int64)), (1,)
+
+
 CASES: dict[str, Callable[[Random], Case]] = {
     "activation.softmax": softmax,
     "chains.chain": chain,
+    "comparison.classes": classes,
+    "comparison.row_errors": row_errors,
+    "comparison.tally": tally,
     "convert.encode_fp64": encode_fp64,
     "convolution.store_fp64": store_fp64,
     "convolution.weights": weights,

@@ -7,12 +7,13 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 from nnpa_emulator import Guest, find_machine
+from nnpa_emulator.reference.comparison import ulps
 from nnpa_network.importing.onnx_import import ImportOptions, import_onnx
 from nnpa_network.program import ModelRefused
 from nnpa_network.reporting.accuracy import as_json, measure, node_rows
 from nnpa_network.reporting.accuracy_page import as_html
 from nnpa_network.reporting.accuracy_text import as_text
-from nnpa_network.reporting.metrics import ULP_LABELS, Agreement, Tally, ulps
+from nnpa_network.reporting.metrics import ULP_LABELS, Agreement, Tally
 from nnpa_network.reporting.probe import probe
 
 from tests.network import real_models

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import jinja2
+from nnpa_emulator.reference.comparison import NOT_NUMERIC
 
 from nnpa_network.reporting import placement_picture
 from nnpa_network.reporting.accuracy import NodeRow, Report, node_rows, title_of, verdict
 from nnpa_network.reporting.accuracy_text import side_by_side
-from nnpa_network.reporting.measurements import NOT_NUMERIC, Run
+from nnpa_network.reporting.measurements import Run
 from nnpa_network.reporting.metrics import (
     HIGHEST,
     LEAST_NORMAL,

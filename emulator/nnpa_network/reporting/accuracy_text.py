@@ -5,8 +5,10 @@ import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
+from nnpa_emulator.reference.comparison import NOT_NUMERIC
+
 from nnpa_network.reporting.accuracy import Report, drop_of, node_rows, title_of, verdict
-from nnpa_network.reporting.measurements import NOT_NUMERIC, Output, Run, WorstRow
+from nnpa_network.reporting.measurements import Output, Run, WorstRow
 from nnpa_network.reporting.metrics import ULP_LABELS
 
 _MAX_ROWS = 10

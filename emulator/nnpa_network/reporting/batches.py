@@ -7,12 +7,11 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
+from nnpa_emulator.kernels import comparison
+from nnpa_emulator.reference import comparison as reference_comparison
 
 from nnpa_network.program import Array, ModelRefused, Port
-from nnpa_network.reporting.measurements import NOT_NUMERIC
-from nnpa_network.reporting.metrics import BLOCK, decisions
-
-Classes = npt.NDArray[np.int64]
+from nnpa_network.reporting.metrics import BLOCK, Classes, Decided, are_singles
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +100,7 @@ def as_numbers(array: Array) -> Array:
 
 
 def find_answers(
-    expected: Mapping[str, Array], labels: Array | None, batch: Batch
+    expected: Mapping[str, Decided], labels: Array | None, batch: Batch
 ) -> tuple[str, Classes | None]:
     """Return the output that is the answer, "" without any, and the labels as classes of it.
 
@@ -115,25 +114,18 @@ def find_answers(
         count = labels.shape[0] if labels.ndim else 0
         raise ModelRefused(f"labels: {count} for {batch.rows} rows")
     per_row = labels.size // batch.rows
-    for name, array in expected.items():
-        if decisions(array).size == per_row * batch.rows:
+    for name, output in expected.items():
+        if output.classes.size == per_row * batch.rows:
             return name, labels.astype(np.int64).reshape(batch.rows, -1)
-    sizes = ", ".join(f"{name} {decisions(a).size // batch.rows}" for name, a in expected.items())
+    sizes = ", ".join(f"{name} {o.classes.size // batch.rows}" for name, o in expected.items())
     raise ModelRefused(f"labels: {per_row} for each row; answers for each row: {sizes}")
 
 
 def row_errors(got: Array, expected: Array) -> npt.NDArray[np.float64]:
     """Return the relative error of each row; one that is no number is the largest there is."""
-    rows = got.shape[0]
-    a, b = got.reshape(rows, -1), expected.reshape(rows, -1)
-    size = max(1, BLOCK // max(a.shape[1], 1))
-    blocks = (slice(start, start + size) for start in range(0, rows, size))
-    return np.concatenate([_errors_of(a[part], b[part]) for part in blocks])
-
-
-def _errors_of(got: Array, expected: Array) -> npt.NDArray[np.float64]:
-    a, b = got.astype(np.float64), expected.astype(np.float64)
-    with np.errstate(all="ignore"):
-        error, norm = np.sqrt(((a - b) ** 2).sum(1)), np.sqrt((b**2).sum(1))
-        relative = np.where(error == 0, 0.0, error / norm)
-    return np.where(np.isfinite(relative), relative, NOT_NUMERIC)
+    errors, size = np.empty(got.shape[0]), max(1, BLOCK * got.shape[0] // max(got.size, 1))
+    form = comparison if are_singles(got, expected) else reference_comparison
+    for start in range(0, errors.size, size):
+        part = slice(start, start + size)
+        form.row_errors(got[part].reshape(-1), expected[part].reshape(-1), errors[part])
+    return errors

@@ -5,12 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 from nnpa_emulator import FUNCTIONS
 
 from nnpa_network.importing.onnx_import import OnnxModel
 from nnpa_network.lowering.placement import title
 from nnpa_network.program import Array, ModelRefused, Program
-from nnpa_network.reporting.batches import Batch, Classes, as_numbers, is_numeric, row_errors
+from nnpa_network.reporting.batches import Batch, as_numbers, is_numeric, row_errors
 from nnpa_network.reporting.interpreter import Interpreter
 from nnpa_network.reporting.measurements import (
     MAX_WORST,
@@ -21,7 +22,7 @@ from nnpa_network.reporting.measurements import (
     Violation,
     WorstRow,
 )
-from nnpa_network.reporting.metrics import decisions
+from nnpa_network.reporting.metrics import Classes, Decided, Doubles, classes_of, decisions
 from nnpa_network.reporting.node_runs import NodeRuns
 from nnpa_network.running.executor import Executor
 from nnpa_network.running.results import Result, StepFailed
@@ -29,6 +30,10 @@ from nnpa_network.running.results import Result, StepFailed
 _MAX_ELEMENTS = 8
 _MAX_TURNS = 4  # rows of a batch whose turning is looked at
 _MAX_ANSWERS = 4  # of a row that are listed
+
+
+Truths = npt.NDArray[np.bool_]
+Shapes = list[tuple[int, ...]]
 
 
 @dataclass(slots=True)
@@ -42,6 +47,7 @@ class MachineRuns:
     model: OnnxModel
     numbers: str
     whole: bool
+    _facts: tuple[Shapes, list[NodeFacts]] | None = field(default=None, repr=False)
     _node_runs: tuple[Executor, NodeRuns] | None = field(default=None, repr=False)
 
     def start(self) -> Run:
@@ -52,7 +58,9 @@ class MachineRuns:
         """Return what runs inputs; raise `ModelRefused` for shapes that the model does not take."""
         return self.model.executor({name: np.shape(array) for name, array in feeds.items()})
 
-    def run_rows(self, run: Run, batch: Batch, expected: Mapping[str, Array]) -> dict[str, Array]:
+    def run_rows(
+        self, run: Run, batch: Batch, expected: Mapping[str, Decided]
+    ) -> dict[str, Decided]:
         """Run a batch, compare its outputs, and return them."""
         results: list[Mapping[str, Array]] = []
         for number, feeds in enumerate(batch.runs()):
@@ -63,11 +71,18 @@ class MachineRuns:
                 raise ModelRefused(failed.reason, failed.node) from failed
             _note(run, result, executor.program, batch.first + number)
             results.append(result.outputs)
-        run.nodes = node_facts(self.executor(batch.row(0)).program)
-        outputs = batch.outputs(results)
+        run.nodes = self._nodes_of_row(batch)
+        outputs = {name: Decided(array) for name, array in batch.outputs(results).items()}
         run.rows += batch.rows
         _compare(run, outputs, expected)
         return outputs
+
+    def _nodes_of_row(self, batch: Batch) -> list[NodeFacts]:
+        """Return where the nodes of a run over one row go, which its shapes decide."""
+        shapes = [array.shape[1:] for array in batch.arrays.values()]
+        if self._facts is None or self._facts[0] != shapes:
+            self._facts = shapes, node_facts(self.executor(batch.row(0)).program)
+        return self._facts[1]
 
     def run_nodes(
         self, run: Run, feeds: Mapping[str, Array], references: Mapping[str, Array], row: int
@@ -85,7 +100,8 @@ class MachineRuns:
             _note(run, result, program, row)
             run.nodes, run.rows = node_facts(program), run.rows + 1
             numeric = {n: as_numbers(a) for n, a in result.outputs.items() if is_numeric(a)}
-            _compare(run, numeric, {n: as_numbers(a) for n, a in references.items()})
+            expected = {n: Decided(as_numbers(a)) for n, a in references.items() if n in numeric}
+            _compare(run, {name: Decided(array) for name, array in numeric.items()}, expected)
 
     def find_turns(
         self, run: Run, batch: Batch, primary: str, references: "Mapping[int, Mapping[str, Array]]"
@@ -112,31 +128,40 @@ class MachineRuns:
 
 
 def judge_rows(
-    run: Run, first: int, got: Array, expected: Array, classes: Classes | None
+    run: Run, first: int, got: Decided, expected: Decided, classes: Classes | None
 ) -> list[int]:
     """Count the answers of rows and list the worst; return the first rows whose answer turned."""
-    rows = got.shape[0]
-    answers, right = (decisions(array).reshape(rows, -1) for array in (got, expected))
+    rows = got.array.shape[0]
+    answers, right = (each.classes.reshape(rows, -1) for each in (got, expected))
     changed = (answers != right).any(1)
-    run.changed += int(changed.sum())
+    run.changed += int(np.count_nonzero(changed))
     if classes is not None:
-        run.labels.add_decisions(got, classes.reshape(-1))
-    errors, places = row_errors(got, expected), np.arange(answers.shape[1])
-    for index in map(int, np.lexsort((np.arange(rows), -errors, ~changed))[:MAX_WORST]):
-        at = places[:_MAX_ANSWERS]
-        if changed[index] and answers.shape[1] > 1:
-            at = np.flatnonzero(answers[index] != right[index])[:_MAX_ANSWERS]
-        run.worst.append(
-            WorstRow(
-                first + index,
-                bool(changed[index]),
-                float(errors[index]),
-                right[index][at].tolist(),
-                answers[index][at].tolist(),
-                [] if classes is None else classes[index].reshape(-1)[at].tolist(),
-            )
-        )
+        run.labels.add_decisions(got.array, classes.reshape(-1))
+    errors = row_errors(got.array, expected.array)
+    run.worst += _worst_rows(first, changed, errors, right, answers, classes)
     return [first + int(index) for index in np.flatnonzero(changed)[:_MAX_TURNS]]
+
+
+def _worst_rows(
+    first: int, changed: Truths, errors: Doubles, right: Classes, answers: Classes,
+    classes: Classes | None,
+) -> list[WorstRow]:  # fmt: skip
+    """Return the worst rows, with their first answers, or the first that turned."""
+    worst = np.lexsort((-errors, ~changed))[:MAX_WORST]  # of equal ones the first row
+    columns = [right, answers] if classes is None else [right, answers, classes]
+    listed = [column[worst, :_MAX_ANSWERS].tolist() for column in columns]
+    if classes is None:
+        listed.append([[] for _ in worst])
+    facts = (worst.tolist(), changed[worst].tolist(), errors[worst].tolist(), *listed)
+    rows = [WorstRow(first + index, *row) for index, *row in zip(*facts, strict=True)]
+    if answers.shape[1] > 1:
+        for row in rows:
+            index = row.row - first
+            at = np.flatnonzero(answers[index] != right[index])[:_MAX_ANSWERS]
+            if at.size:
+                row.fp32, row.answer = right[index, at].tolist(), answers[index, at].tolist()
+                row.label = [] if classes is None else classes[index, at].tolist()
+    return rows
 
 
 def node_facts(program: Program) -> list[NodeFacts]:
@@ -157,15 +182,20 @@ def node_facts(program: Program) -> list[NodeFacts]:
     ]
 
 
-def _compare(run: Run, got: Mapping[str, Array], expected: Mapping[str, Array]) -> None:
-    for name, array in got.items():
+def _compare(run: Run, got: Mapping[str, Decided], expected: Mapping[str, Decided]) -> None:
+    for name, hosted in got.items():
         output, reference = run.outputs.setdefault(name, Output()), expected.get(name)
+        array = hosted.array
+        if reference is not None and reference.array.shape == array.shape:
+            bad = output.tally.bad
+            output.tally.add(array, reference.array)
+            if array.size:
+                classes = classes_of(array)
+                output.agreement.add_classes(hosted.classes, reference.classes, classes)
+            if output.tally.bad == bad:
+                continue  # every element is a number
         if array.dtype.kind == "f":
             output.nans += int(np.count_nonzero(np.isnan(array)))
-        if reference is not None and reference.shape == array.shape:
-            output.tally.add(array, reference)
-            if array.size:
-                output.agreement.add(array, reference)
 
 
 def _note(run: Run, result: Result, program: Program, row: int) -> None:

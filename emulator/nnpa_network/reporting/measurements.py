@@ -10,8 +10,6 @@ from nnpa_network.reporting.records import NotRecord, decode, encode
 
 MAX_WORST = 20
 """Rows that a report lists as the worst."""
-NOT_NUMERIC = float.fromhex("0x1.fffffffffffffp+1023")
-"""The error of a row with an element that is no number: the largest of float64."""
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ from nnpa_network.reporting.int8 import with_int8_products
 from nnpa_network.reporting.interpreter import Interpreter
 from nnpa_network.reporting.machine_runs import MachineRuns, judge_rows
 from nnpa_network.reporting.measurements import Measurements
-from nnpa_network.reporting.metrics import Agreement, Exponents
+from nnpa_network.reporting.metrics import Agreement, Decided, Exponents
 from nnpa_network.running import host
 from nnpa_network.running.arrays import check_feed
 
@@ -106,10 +106,11 @@ class Measurer:
         batch = make_batch(first, arrays, self._model.inputs, size, part=part)
         self._require_fit(batch)
         measured = self._nothing(batch)
-        expected = batch.outputs(self._fp32(batch))
+        arrays = batch.outputs(self._fp32(batch))
+        expected = {name: Decided(array) for name, array in arrays.items()}
         primary, classes = find_answers(expected, labels, batch)
         if classes is not None:
-            measured.labels.add_decisions(expected[primary], classes.reshape(-1))
+            measured.labels.add_decisions(expected[primary].array, classes.reshape(-1))
         for run, machine in zip(measured.runs, self._hosted, strict=True):
             if machine.whole:
                 outputs = machine.run_rows(run, batch, expected)

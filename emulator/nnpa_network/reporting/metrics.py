@@ -4,41 +4,33 @@
 A block of elements gives one float64 per sum; sums of blocks and batches are added as fractions,
 which is exact. So the same batches give the same figures in any order, however they were spread.
 
-Sources: X-CUBE-AI 7.0, validation metrics (ACC, RMSE, MAE, L2R, MEAN, STD, NSE, COS, CM); ulps are
-those of DLFLOAT16: 9 fraction bits, least exponent -31 (zDNN API Reference 1.2.0, data types).
+Source: X-CUBE-AI 7.0, validation metrics (ACC, RMSE, MAE, L2R, MEAN, STD, NSE, COS, CM).
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+from nnpa_emulator.kernels import comparison
+from nnpa_emulator.reference import comparison as reference_comparison
 
 from nnpa_network.program import Array
 
-ULP_EDGES = (0.5, 1, 2, 4, 8, 16, 64)
-"""Upper edges of the ulp histogram; below one half, both round to the same number."""
 ULP_LABELS = ("0", "<=1", "<=2", "<=4", "<=8", "<=16", "<=64", "more", "NaN")
-_FRACTION_BITS, _MIN_EXPONENT = 9, -31
-_EXPONENT = 0x7FF << 52  # of float64's bits: what is left is the power of two below
 MAX_CLASSES = 64
 """Most classes of which a confusion matrix is kept."""
 _HALF = 0.5
-_MAX_MAGNITUDE = 1e140  # squares of numbers up to it, and sums of them, are float64
 _TOP = 5
-BLOCK = 8192
-"""Elements that are summed at once: 64 KiB of float64 stay in a core's cache."""
+BLOCK = 32768
+"""Elements that give one float64 per sum."""
+_SUMS = "absolute", "error", "square", "a", "b", "ab", "wanted"
 
 Doubles = npt.NDArray[np.float64]
-
-
-def ulps(got: Doubles, reference: Doubles) -> Doubles:
-    """Return the distance in units of the last place of `reference` in DLFLOAT16."""
-    powers = (np.ascontiguousarray(reference).view(np.int64) & _EXPONENT).view(np.float64)
-    unit = np.maximum(powers, 2.0**_MIN_EXPONENT) * 2.0**-_FRACTION_BITS
-    return np.asarray(np.abs(got - reference) / unit, np.float64)
+Classes = npt.NDArray[np.int64]
 
 
 @dataclass(slots=True)
@@ -59,31 +51,20 @@ class Tally:
         a, b = np.asarray(got).reshape(-1), np.asarray(reference).reshape(-1)
         for start in range(0, a.size, BLOCK):
             part = slice(start, start + BLOCK)
-            self._add_block(a[part].astype(np.float64), b[part].astype(np.float64))
-        self.histogram[-1] = self.bad
+            self._add_block(a[part], b[part])
 
-    def _add_block(self, a: Doubles, b: Doubles) -> None:
-        """Count elements that a core's cache holds."""
-        size = a.size
-        numbers = (np.abs(a) <= _MAX_MAGNITUDE) & (np.abs(b) <= _MAX_MAGNITUDE)
-        if not numbers.all():
-            a, b = a[numbers], b[numbers]
-        self.count += size
-        self.bad += size - a.size
-        error = a - b
-        absolute = np.abs(error)
-        if error.size:
-            self.largest = max(self.largest, float(absolute.max()))
-        for name, values in (
-            ("absolute", absolute), ("error", error), ("square", error * error), ("a", a * a),
-            ("b", b * b), ("ab", a * b), ("wanted", b),
-        ):  # fmt: skip
-            self.sums[name] = self.sums.get(name, Fraction()) + Fraction(float(values.sum()))
-        distance, below = ulps(a, b), 0
-        for place, edge in enumerate((*ULP_EDGES, math.inf)):
-            within = int(np.count_nonzero(distance <= edge))
-            self.histogram[place] += within - below
-            below = within
+    def _add_block(self, a: Array, b: Array) -> None:
+        sums, counts = np.empty(len(_SUMS) + 1), np.empty(len(ULP_LABELS), np.int64)
+        form = comparison if are_singles(a, b) else reference_comparison
+        form.tally(a, b, sums, counts)
+        *values, largest = sums.tolist()
+        for name, value in zip(_SUMS, values, strict=True):
+            mine = self.sums.get(name)
+            self.sums[name] = Fraction(value) if mine is None else mine + Fraction(value)
+        pairs = zip(self.histogram, counts.tolist(), strict=True)
+        self.histogram = [mine + more for mine, more in pairs]
+        self.count, self.bad = self.count + a.size, self.histogram[-1]
+        self.largest = max(self.largest, largest)
 
     def merge(self, other: "Tally") -> None:
         """Add what another tally counted, exactly."""
@@ -154,6 +135,11 @@ class Tally:
         )
 
 
+def are_singles(*arrays: Array) -> bool:
+    """Tell whether arrays are what compiled comparisons take: FP32."""
+    return all(array.dtype == np.float32 for array in arrays)
+
+
 def relative_error(tallies: Mapping[str, Tally]) -> float:
     """Return the norm of the error of several values by the norm of their references."""
     square = sum((tally.sums.get("square", Fraction()) for tally in tallies.values()), Fraction())
@@ -182,30 +168,35 @@ class Agreement:
 
     def add(self, got: Array, reference: Array) -> None:
         """Count the decisions of two arrays: see `decisions`."""
-        self.add_decisions(got, decisions(reference).reshape(-1), with_top=False)
+        self.add_classes(decisions(got), decisions(reference), classes_of(got))
 
-    def add_decisions(
-        self, got: Array, expected: npt.NDArray[np.int64], *, with_top: bool = True
-    ) -> None:
-        """Count the decisions of an array beside classes."""
-        answers = decisions(got).reshape(-1)
-        self.same += int((answers == expected).sum())
-        self.count += answers.size
+    def add_decisions(self, got: Array, expected: Classes) -> None:
+        """Count the decisions of an array beside classes, also those among the five largest."""
         classes = classes_of(got)
-        if with_top and classes > _TOP:
+        self.add_classes(decisions(got), expected, classes)
+        if classes > _TOP:
             self.top = max(self.top, 0) + _among_top(got, expected)
-        self._confuse(answers, expected, classes)
 
-    def _confuse(
-        self, answers: npt.NDArray[np.int64], expected: npt.NDArray[np.int64], classes: int
-    ) -> None:
+    def add_classes(self, answers: Classes, expected: Classes, classes: int) -> None:
+        """Count answers beside those that were expected, of so many classes, 0 for any number."""
+        answers, expected = answers.reshape(-1), expected.reshape(-1)
+        self.same += int(np.count_nonzero(answers == expected))
+        self.count += answers.size
         both = np.concatenate([answers, expected])
         if not both.size or both.min() < 0:
             return
         size = max(classes, int(both.max()) + 1)
         if size <= MAX_CLASSES:
-            counts = np.bincount(expected * size + answers, minlength=size * size)
-            self.merge(Agreement(confusion=counts.reshape(size, size).tolist()))
+            self._confuse(answers, expected, size)
+
+    def _confuse(self, answers: Classes, expected: Classes, size: int) -> None:
+        """Count which expected class became which: most pairs of many classes do not occur."""
+        if len(self.confusion) < size:
+            self.confusion = _square(self.confusion, size)
+        counts = np.bincount(expected * size + answers)
+        places = np.flatnonzero(counts)
+        for place, count in zip(places.tolist(), counts[places].tolist(), strict=True):
+            self.confusion[place // size][place % size] += count
 
     def merge(self, other: "Agreement") -> None:
         """Add what another counted."""
@@ -235,11 +226,11 @@ class Agreement:
 
 def _square(rows: list[list[int]], size: int) -> list[list[int]]:
     """Return a square of a size that has these rows first, and zeros."""
-    wide = [[*row, *[0] * (size - len(row))] for row in rows]
-    return [*wide, *([0] * size for _ in range(size - len(wide)))]
+    wide = [row + [0] * (size - len(row)) for row in rows]
+    return wide + [[0] * size for _ in range(size - len(wide))]
 
 
-def _among_top(got: Array, expected: npt.NDArray[np.int64]) -> int:
+def _among_top(got: Array, expected: Classes) -> int:
     """Count expected classes among the five largest; of equal ones the first is larger."""
     values = np.nan_to_num(np.asarray(got).astype(np.float64), nan=-np.inf)
     vectors = values.reshape(-1, values.shape[-1])
@@ -258,7 +249,7 @@ def classes_of(array: Array) -> int:
     return max(array.shape[-1], 2) if array.ndim > 1 else 2
 
 
-def decisions(array: Array) -> npt.NDArray[np.int64]:
+def decisions(array: Array) -> Classes:
     """Return classes: integers and truths are some; of floats the largest of the last axis.
 
     A last axis of 1, or one axis only, is a class where it is above one half. NaN counts as least.
@@ -268,9 +259,23 @@ def decisions(array: Array) -> npt.NDArray[np.int64]:
     values = np.asarray(array)
     if values.ndim < 2 or values.shape[-1] == 1:
         return np.asarray(values > _HALF, np.int64)
-    if np.isnan(values).any():
-        values = np.where(np.isnan(values), -np.inf, values)
-    return np.asarray(values.argmax(-1), np.int64)
+    classes = np.zeros(values.shape[:-1], np.int64)
+    if values.size:
+        form = comparison if are_singles(values) else reference_comparison
+        form.classes(values.reshape(-1), classes.reshape(-1))
+    return classes
+
+
+class Decided:
+    """An array, and what it decides for, which is computed once."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+
+    @cached_property
+    def classes(self) -> Classes:
+        """Classes: see `decisions`."""
+        return decisions(self.array)
 
 
 LOWEST, HIGHEST = -45, 40

@@ -24,7 +24,7 @@ import numpy as np
 from nnpa_emulator import FUNCTIONS, DataFormats, DataLayouts, DataTypes, Guest, TensorDesc, Ztensor
 from nnpa_emulator import run as run_function
 from nnpa_emulator.chains import Link, prepare_chain
-from nnpa_emulator.kernels import host_operators
+from nnpa_emulator.kernels import comparison, host_operators
 from nnpa_emulator.kernels.jit import CACHED, UNCACHED, compile_in
 from nnpa_emulator.layer_normalization import Normalization, prepare_layer_normalization
 from nnpa_emulator.machine import DEFAULT_MACHINE, MACHINES
@@ -224,6 +224,7 @@ def _units(guest: Guest) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "chains", partial(_warm_chain, guest)
     yield "layer normalization", partial(_warm_layer_normalization, guest)
     yield "host operators", _warm_host_operators
+    yield "comparison", _warm_comparison
     yield from transforms[_FIRST_TRANSFORMS:]
 
 
@@ -263,6 +264,14 @@ def _warm_host_operators() -> None:
     )
     host_operators.hard_sigmoid(source, out, scalar, scalar)
     host_operators.hard_swish(source, out)
+
+
+def _warm_comparison() -> None:
+    """Compare arrays of one element, as reports on accuracy do."""
+    source, sums, counts = np.ones(1, np.float32), np.empty(8), np.empty(9, np.int64)
+    comparison.tally(source, source, sums, counts)
+    comparison.row_errors(source, source, sums[:1])
+    comparison.classes(source, counts[:1])
 
 
 def _warm_reshape(guest: Guest) -> None:

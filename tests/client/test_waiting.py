@@ -73,12 +73,12 @@ def test_nobody_starves(tmp_path: Path, count: int) -> None:
     At one server, and at four behind a proxy, which have as many places together.
     """
     with ExitStack() as opened:
+        places = ("--max-sessions", str(PLACES // count))
         if count == 1:
-            flags = ("--listen", f"unix:{tmp_path}/nnpa.sock", "--max-sessions", str(PLACES))
-            address = opened.enter_context(serving(tmp_path, *flags)).address
+            server = serving(tmp_path, "--listen", f"unix:{tmp_path}/nnpa.sock", *places)
+            address = opened.enter_context(server).address
         else:
-            flags = ("--max-sessions", str(PLACES // count))
-            address = opened.enter_context(fleet(tmp_path, count, flags)).address
+            address = opened.enter_context(fleet(tmp_path, count, places)).address
 
         def work(_client: int) -> float:
             began = time.monotonic()

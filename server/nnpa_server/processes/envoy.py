@@ -134,7 +134,8 @@ def manager(name: str, persistence: bool = True, elsewhere: Sequence[str] = ()) 
 def _routes(name: str, elsewhere: Sequence[str]) -> Sequence[Json]:
     """Return the routes: what could not connect tries another server, a new session for more.
 
-    A call with a ticket does not: to try again, Envoy would leave the server of the session.
+    What a server that ends had begun to create ends with it. A call with a ticket does not try
+    again: Envoy would leave the server of the session.
     """
     another = _typed(
         "envoy.retry_host_predicates.previous_hosts",
@@ -155,7 +156,7 @@ def _routes(name: str, elsewhere: Sequence[str]) -> Sequence[Json]:
         "match": {"prefix": "/", "headers": [{"name": TICKET, "present_match": True}]},
         "route": {"cluster": name, "timeout": "0s"},
     }
-    return of_session, route(create, *elsewhere), route({"prefix": "/"})
+    return of_session, route(create, "reset", *elsewhere), route({"prefix": "/"})
 
 
 def _listener(listener: Listener, max_connections: int, tls: Tls | None) -> Json:

@@ -82,10 +82,9 @@ def test_mutual_tls(tmp_path: Path) -> None:
             for name in ("client", "stranger")
         )
         _on_both(server.address, tls_ca=ca, **own)
-        refused: dict[str, Any]
-        for refused in ({}, strange):
+        for credentials in ({}, strange):
             with pytest.raises(TransportError):
-                connect(server.address, tls_ca=ca, **refused)
+                _on_both(server.address, tls_ca=ca, **credentials)
         key, certificate = ((tmp_path / f"client.{end}").read_bytes() for end in ("key", "crt"))
         for pair, is_served in (((key, certificate), True), ((None, None), False)):
             offered = grpc.ssl_channel_credentials(ca.read_bytes(), *pair)

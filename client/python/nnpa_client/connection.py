@@ -77,14 +77,14 @@ class ConnectOptions:
     plain: bool | Sequence[str] | None = None
     wait: float | None = None
 
-    def over(self, defaults: "ConnectOptions") -> "ConnectOptions":
+    def over(self, others: "ConnectOptions") -> "ConnectOptions":
         """Return others with those of these options that are not the defaults."""
         chosen = {
             option.name: value
             for option in fields(self)
             if (value := getattr(self, option.name)) != option.default
         }
-        return replace(defaults, **chosen)
+        return replace(others, **chosen)
 
     @property
     def reach(self) -> Reach:

@@ -43,12 +43,12 @@ class Preprocessing:
         """Return what a report says of it."""
         return {part.name: _text(getattr(self, part.name)) for part in fields(self)}
 
-    def over(self, defaults: "Preprocessing") -> "Preprocessing":
+    def over(self, other: "Preprocessing") -> "Preprocessing":
         """Return this, and what it leaves open by another."""
         chosen = {
             part.name: getattr(self, part.name)
             if getattr(self, part.name) is not None
-            else getattr(defaults, part.name)
+            else getattr(other, part.name)
             for part in fields(self)
         }
         return Preprocessing(**chosen)

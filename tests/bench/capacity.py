@@ -7,7 +7,7 @@ machine does counts little. Clients are not counted. Bytes are resident memory t
 
 import atexit
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import chain
 from typing import TypeAlias
@@ -31,6 +31,14 @@ _MIB = 1 << 20
 _SESSIONS = 50
 Rows: TypeAlias = Iterator[tuple[str, float]]
 _ROWS = 4  # images of a batch
+_SESSION, _CALL, _LIST = (
+    "session, made and deleted",
+    "call of one add, 32x64",
+    "call of 100 adds, 32x64",
+)
+_INFERENCES = ("inference, MLP of 11 nodes", "inference, ResNet-18")
+_IMAGE = "image of a dataset, ResNet-18, both Telums and FP32"
+_USE = 0.7  # of a core: what a fleet is planned for
 # Kernels are loaded by the first calls, not beside those that are measured.
 _FLAGS = ("--listen", "127.0.0.1:0", "--max-sessions", "200", "--plain=warm-up")
 _OPTIONS = (("grpc.max_receive_message_length", 64 * _MIB),)
@@ -68,9 +76,9 @@ def _sessions(address: str, pid: int) -> Rows:
     client.run(*load(3, large))
     one, many = client.request(add), client.request(*[add] * 100)
     array = client.request(load(3, large)[-1])
-    yield "session, made and deleted", _each(pid, session, _SMALL)
-    yield "call of one add, 32x64", _each(pid, partial(stub.Execute, one), _SMALL)
-    yield "call of 100 adds, 32x64", _each(pid, partial(stub.Execute, many), _SMALL)
+    yield _SESSION, _each(pid, session, _SMALL)
+    yield _CALL, _each(pid, partial(stub.Execute, one), _SMALL)
+    yield _LIST, _each(pid, partial(stub.Execute, many), _SMALL)
     yield "call with an array of 1 MiB", _each(pid, partial(stub.Execute, array), _SMALL)
 
 
@@ -81,9 +89,9 @@ def _models(address: str, pid: int) -> Rows:
     caller.load("mlp", perceptron())
     small = request("mlp", x=rng.standard_normal((1, 64)).astype(np.float32))
     image = request("resnet18", image=rng.standard_normal((1, 3, 224, 224)).astype(np.float32))
-    yield "inference, MLP of 11 nodes", _each(pid, partial(caller.stub.ModelInfer, small), _SMALL)
+    yield _INFERENCES[0], _each(pid, partial(caller.stub.ModelInfer, small), _SMALL)
     caller.load("resnet18", resnet18())
-    yield "inference, ResNet-18", _each(pid, partial(caller.stub.ModelInfer, image), _LARGE)
+    yield _INFERENCES[1], _each(pid, partial(caller.stub.ModelInfer, image), _LARGE)
 
 
 def _dataset() -> Rows:
@@ -96,7 +104,7 @@ def _dataset() -> Rows:
     for number in range(_LARGE):
         measurer.measure((64 + number) * _ROWS, {"image": images})
     seconds = (time.process_time() - before) / _LARGE / _ROWS
-    yield "image of a dataset, ResNet-18, both Telums and FP32", seconds
+    yield _IMAGE, seconds
 
 
 def _memory(address: str, pid: int) -> dict[str, int]:
@@ -123,8 +131,23 @@ def _memory(address: str, pid: int) -> dict[str, int]:
     }
 
 
+def _needs(seconds: Mapping[str, float]) -> Iterator[str]:
+    """Yield what the three loads of server/SCALING.md take, of the seconds of each work."""
+    each = 10_000 / 3600
+    for text, calls in (("one by one", 100 * seconds[_CALL]), ("in one list", seconds[_LIST])):
+        session = seconds[_SESSION] + calls
+        yield (
+            f"10,000 sessions an hour, 100 calls {text}: {session * 1e3:.3g} ms of a core each, "
+            f"{each * session:.2g} cores"
+        )
+    for name in _INFERENCES:
+        cores = 1000 * seconds[name]
+        yield f"1,000 a second, {name}: {cores:.3g} cores, {cores / _USE:.3g} at {_USE:.0%} use"
+    yield f"50,000 times {_IMAGE}: {50_000 * seconds[_IMAGE] / 3600:.3g} hours of a core"
+
+
 def main() -> None:
-    """Print the bytes, and how often a core does each piece of work in a second."""
+    """Print bytes, how often a core does each piece of work in a second, and what loads take."""
     process, address = start("nnpa_server", *_FLAGS)
     atexit.register(process.terminate)
     header = look_at_machine()
@@ -132,9 +155,12 @@ def main() -> None:
     for name, size in _memory(address, process.pid).items():
         print(f"{name:52} {size / 1024:10.4g} KiB", flush=True)
     pid = process.pid
+    measured: dict[str, float] = {}
     for name, seconds in chain(_sessions(address, pid), _models(address, pid), _dataset()):
+        measured[name] = seconds
         rate = f"{seconds * 1e3:10.3g} ms of a core {1 / seconds:8.4g} a second"
         print(f"{name:52} {rate}", flush=True)
+    print(*_needs(measured), sep="\n")
 
 
 if __name__ == "__main__":

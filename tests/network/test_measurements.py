@@ -10,10 +10,11 @@ from nnpa_network.program import Array, ModelRefused
 from nnpa_network.reporting.accuracy import Report, as_json, node_rows, verdict
 from nnpa_network.reporting.accuracy_page import as_html
 from nnpa_network.reporting.accuracy_text import as_text
+from nnpa_network.reporting.batches import row_errors
 from nnpa_network.reporting.int8 import with_int8_products
 from nnpa_network.reporting.measurements import Measurements, from_bytes
 from nnpa_network.reporting.measuring import Measurer, Settings
-from nnpa_network.reporting.metrics import Agreement, Exponents, Tally
+from nnpa_network.reporting.metrics import Agreement, Exponents, Tally, decisions
 from onnx import ModelProto, helper
 
 from tests.network.small_models import WEIGHT, dense, model
@@ -71,6 +72,22 @@ def test_sums_are_exact_where_floats_are_not() -> None:
         tally.merge(part)
     assert tally.mean * tally.numbers == 64
     assert float(np.sum([1e16, *[1.0] * 64, -1e16])) != 64
+
+
+def test_figures_of_fp32_are_those_of_float64() -> None:
+    """What is compiled for FP32 counts as NumPy counts the same numbers in float64, to the bit."""
+    expected = RNG.standard_normal((600, 64)).astype(np.float32)
+    got = expected * RNG.normal(1, 0.01, expected.shape).astype(np.float32)
+    got[7, 3], got[8], expected[9, 1], expected[10] = np.nan, 0, np.inf, 0
+    singles, doubles = (got, expected), (got.astype(np.float64), expected.astype(np.float64))
+    tallies = Tally(), Tally()
+    tallies[0].add(*singles)
+    tallies[1].add(*doubles)
+    assert tallies[0] == tallies[1]
+    assert tallies[0].bad == 2
+    for array, wide in zip(singles, doubles, strict=True):
+        assert np.array_equal(decisions(array), decisions(wide))
+    assert row_errors(*singles).tobytes() == row_errors(*doubles).tobytes()
 
 
 def test_labels_give_accuracy_top_5_and_confusion() -> None:

@@ -74,21 +74,21 @@ def _count_ulps(
     got: Singles, expected: Singles, start: np.uintp, count: np.uintp, counts: Counts
 ) -> None:
     """Count up to 64 elements that are within each edge, and those that are no numbers."""
-    half = one = two = four = eight = sixteen = most = bad = np.int32(0)
+    by_half = by_1 = by_2 = by_4 = by_8 = by_16 = by_64 = bad = np.int32(0)
     for i in range(count):
         value, beside = got[start + i], expected[start + i]
         a, b = _number(value, beside), _number(beside, value)
         power = np.float64(as_float(as_bits(np.float32(b)) & _EXPONENT))
         distance, unit = abs(a - b), (power if power > LEAST else LEAST) * ULP
-        half += np.int32(distance <= 0.5 * unit)
-        one += np.int32(distance <= unit)
-        two += np.int32(distance <= 2.0 * unit)
-        four += np.int32(distance <= 4.0 * unit)
-        eight += np.int32(distance <= 8.0 * unit)
-        sixteen += np.int32(distance <= 16.0 * unit)
-        most += np.int32(distance <= 64.0 * unit)
+        by_half += np.int32(distance <= 0.5 * unit)
+        by_1 += np.int32(distance <= unit)
+        by_2 += np.int32(distance <= 2.0 * unit)
+        by_4 += np.int32(distance <= 4.0 * unit)
+        by_8 += np.int32(distance <= 8.0 * unit)
+        by_16 += np.int32(distance <= 16.0 * unit)
+        by_64 += np.int32(distance <= 64.0 * unit)
         bad += np.int32(not (abs(value) <= _MOST) & (abs(beside) <= _MOST))
-    for place, within in enumerate((half, one, two, four, eight, sixteen, most, 0, bad)):
+    for place, within in enumerate((by_half, by_1, by_2, by_4, by_8, by_16, by_64, 0, bad)):
         counts[place] += within
 
 

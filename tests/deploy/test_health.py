@@ -5,7 +5,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def check(address: str) -> tuple[int, str]:
 
 
 @contextmanager
-def answering(*parts: bytes) -> Iterator[str]:
+def answering(*parts: bytes) -> Generator[str]:
     """Yield the address of a socket that takes a connection and sends some bytes."""
 
     def serve() -> None:

@@ -12,9 +12,10 @@ from nnpa_network.reporting.accuracy_page import as_html
 from nnpa_network.reporting.accuracy_text import as_text
 from nnpa_network.reporting.batches import row_errors
 from nnpa_network.reporting.int8 import with_int8_products
-from nnpa_network.reporting.measurements import Measurements, from_bytes
+from nnpa_network.reporting.machine_runs import judge_rows
+from nnpa_network.reporting.measurements import MAX_WORST, Measurements, Run, from_bytes
 from nnpa_network.reporting.measuring import Measurer, Settings
-from nnpa_network.reporting.metrics import Agreement, Exponents, Tally, decisions
+from nnpa_network.reporting.metrics import Agreement, Decided, Exponents, Tally, decisions
 from onnx import ModelProto, helper
 
 from tests.network.small_models import WEIGHT, dense, model
@@ -250,3 +251,19 @@ def test_measurements_of_strangers() -> None:
     other = measured(chain(), Settings(BATCH, 1), X[:BATCH], None)[0]
     with pytest.raises(ModelRefused, match="another model"):
         part.merge(other)
+
+
+@pytest.mark.parametrize("turned", [0, 5, 60])
+def test_the_worst_rows_are_the_first_of_all_sorted(turned: int) -> None:
+    """Of a large batch the worst are turned rows, then large errors; of equal ones the first."""
+    rng, run = np.random.default_rng(turned), Run("telum2", False, "dlfloat16", [])
+    expected = np.tile(np.array([1, 2, 4], np.float32), (500, 1))
+    hosted = expected + (rng.integers(0, 9, (500, 1)) / 16).astype(
+        np.float32
+    )  # many errors are equal
+    hosted[rng.choice(500, turned, replace=False), 0] = 8
+    judge_rows(run, 1000, Decided(hosted), Decided(expected), None)
+    errors, changed = row_errors(hosted, expected), hosted.argmax(1) != 2
+    rows = sorted(range(500), key=lambda row: (not changed[row], -errors[row], row))
+    assert [worst.row for worst in run.worst] == [1000 + row for row in rows[:MAX_WORST]]
+    assert run.changed == turned

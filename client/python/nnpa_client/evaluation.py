@@ -29,7 +29,7 @@ from nnpa_client.session import Session
 
 _MIB = 1 << 20
 _BATCH_BYTES, _SPACE_BYTES = 8 * _MIB, 512 * _MIB
-_MAX_BATCH, _MIN_ROW = 256, 1
+_MAX_BATCH, _MIN_ROW = 4096, 1
 MAX_MESSAGE = 60 * _MIB  # less than a server's limit, which is 64 MiB unless it says otherwise
 _CPU = Path("/proc/cpuinfo")
 

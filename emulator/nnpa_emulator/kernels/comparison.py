@@ -93,33 +93,31 @@ def _count_ulps(
 
 
 @kernel
-def _fold(lanes: Doubles, start: int) -> float:
-    """Add the upper half of lanes to the lower one until one is left."""
-    at = np.uintp(start)
-    for i in range(np.uintp(32)):  # written out, so that each is a few vectors
-        lanes[at + i] += lanes[at + i + np.uintp(32)]
-    for i in range(np.uintp(16)):
-        lanes[at + i] += lanes[at + i + np.uintp(16)]
-    for i in range(np.uintp(8)):
-        lanes[at + i] += lanes[at + i + np.uintp(8)]
-    for i in range(np.uintp(4)):
-        lanes[at + i] += lanes[at + i + np.uintp(4)]
-    for i in range(np.uintp(2)):
-        lanes[at + i] += lanes[at + i + np.uintp(2)]
-    return float(lanes[at] + lanes[at + np.uintp(1)])
+def _fold(lanes: Doubles, start: int, count: int = LANES) -> float:
+    """Add the upper half of so many lanes, a power of two, to the lower one until one is left."""
+    at, half = np.uintp(start), np.uintp(count // 2)
+    while half:
+        for i in range(half):
+            lanes[at + i] += lanes[at + i + half]
+        half //= np.uintp(2)
+    return float(lanes[at])
 
 
 @implements(reference.row_errors)
 def row_errors(got: Singles, expected: Singles, errors: Doubles) -> None:
-    """Add squares of each row in lanes."""
+    """Add squares of each row in lanes; those that a row does not reach would add zeros."""
     size, lanes = got.size // max(errors.size, 1), np.empty(2 * LANES)
+    reached = 1
+    while reached < min(size, LANES):
+        reached *= 2
     for row in range(errors.size):
-        for i in range(np.uintp(2 * LANES)):
-            lanes[i] = 0
+        for i in range(np.uintp(reached)):
+            lanes[i] = lanes[LANES + i] = 0
         for start in range(row * size, (row + 1) * size, LANES):
             count = min(LANES, (row + 1) * size - start)
             _add_squares(got, expected, np.uintp(start), np.uintp(count), lanes)
-        error, norm = math.sqrt(_fold(lanes, 0)), math.sqrt(_fold(lanes, LANES))
+        error = math.sqrt(_fold(lanes, 0, reached))
+        norm = math.sqrt(_fold(lanes, LANES, reached))
         relative = error / norm if error != 0 else 0.0
         errors[row] = relative if relative <= NOT_NUMERIC else NOT_NUMERIC
 
@@ -153,16 +151,16 @@ def classes(values: Singles, places: Counts) -> None:
 @kernel
 def _largest(values: Singles, first: np.uintp, size: np.uintp, lanes: Singles) -> np.float32:
     """Return the largest of a row; NaN is least, as minus infinity."""
-    lanes[:] = _NEVER
-    whole = size // np.uintp(_CLASS_LANES)
-    for step in range(whole):
-        start = first + step * np.uintp(_CLASS_LANES)
+    largest, whole = _NEVER, size // np.uintp(_CLASS_LANES)
+    if whole:
+        lanes[:] = _NEVER
+        for step in range(whole):
+            start = first + step * np.uintp(_CLASS_LANES)
+            for i in range(np.uintp(_CLASS_LANES)):
+                value, most = values[start + i], lanes[i]
+                lanes[i] = value if value > most else most
         for i in range(np.uintp(_CLASS_LANES)):
-            value, most = values[start + i], lanes[i]
-            lanes[i] = value if value > most else most
-    largest = _NEVER
-    for i in range(np.uintp(_CLASS_LANES)):
-        largest = lanes[i] if lanes[i] > largest else largest
+            largest = lanes[i] if lanes[i] > largest else largest
     for i in range(whole * np.uintp(_CLASS_LANES), size):
         value = values[first + i]
         largest = value if value > largest else largest

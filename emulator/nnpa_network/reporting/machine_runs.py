@@ -147,7 +147,12 @@ def _worst_rows(
     classes: Classes | None,
 ) -> list[WorstRow]:  # fmt: skip
     """Return the worst rows, with their first answers, or the first that turned."""
-    worst = np.lexsort((-errors, ~changed))[:MAX_WORST]  # of equal ones the first row
+    candidates = np.arange(errors.size)
+    if errors.size > 4 * MAX_WORST:  # sorting all of a batch takes longer than all else here
+        least = np.partition(errors, -MAX_WORST)[-MAX_WORST]
+        candidates = np.flatnonzero(changed | (errors >= least))
+    order = np.lexsort((-errors[candidates], ~changed[candidates]))  # of equal ones the first row
+    worst = candidates[order[:MAX_WORST]]
     columns = [right, answers] if classes is None else [right, answers, classes]
     listed = [column[worst, :_MAX_ANSWERS].tolist() for column in columns]
     if classes is None:

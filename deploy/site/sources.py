@@ -43,8 +43,8 @@ def with_folders(page: str, text: str) -> str:
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    """Return the Markdown files of the repository, and the files that they link to."""
-    del files  # MkDocs reads a folder; the pages are all over the repository
+    """Return the Markdown files of the repository, the files that they link to, and the theme's."""
+    theme = [file for file in files if file.src_dir != config.docs_dir]
     names = tracked()
     pages = [name for name in names if name.endswith(".md")]
     texts = {page: with_folders(page, (TOP / page).read_text(encoding="utf-8")) for page in pages}
@@ -56,4 +56,4 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     copies = sorted(linked & set(names) - set(pages))
     made = [File.generated(config, page, content=text) for page, text in texts.items()]
     made += [File.generated(config, name, abs_src_path=str(TOP / name)) for name in copies]
-    return Files(made)
+    return Files([*theme, *made])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nnpa network validate` on all cores: what is asked, who measures, and the report."""
+"""`nnpa network validate` on all cores, or on a cluster: what is asked, and the report of it."""
 
 import json
 import os
@@ -21,6 +21,7 @@ from nnpa_network.program import ModelRefused
 from nnpa_network.reporting.accuracy import Report, Unmeasured
 from nnpa_network.reporting.measuring import Settings
 
+from nnpa_jobs.cluster import RayCluster
 from nnpa_jobs.evaluation import Evaluation, Measured, ports
 from nnpa_jobs.gathering import Gathering
 from nnpa_jobs.local import LocalPool
@@ -36,7 +37,8 @@ class Request:
     """What `nnpa network validate` asks for: its options, resolved.
 
     `images` is JSON that says how images become an input; `jobs` None is one worker for each core,
-    `parts` how many unions of batches there are, None one for each batch.
+    `ray` the address of a cluster that has the workers, None is this machine; `parts` is how many
+    unions of batches there are, None one for each batch.
     """
 
     model: str
@@ -59,6 +61,7 @@ class Request:
     worst: str | None
     about: dict[str, str]
     jobs: int | None
+    ray: str | None
     parts: int | None
 
     def source(self) -> Source:
@@ -97,15 +100,19 @@ def validate(request: Request, progress: Progress) -> Report:
     del network
     evaluation = Evaluation(model, source, options, Settings(size, request.node_rows, request.int8))
     unions = partition(dataset.rows, size, request.parts)
-    with LocalPool(
-        evaluation, min(request.jobs or len(os.sched_getaffinity(0)), len(unions))
-    ) as pool:
-        gathering = _gather(Survival(pool, size, unions), dataset.rows, progress)
+    with _engine(request, evaluation, len(unions)) as engine:
+        gathering = _gather(Survival(engine, size, unions), dataset.rows, progress)
     report = gathering.report({**request.about, **dataset.about}, request.max_drop)
     if request.worst is not None:
         rows = {worst.row for run in report.machines for worst in run.worst}
         save_rows(Path(request.worst), dataset, sorted(rows))
     return report
+
+
+def _engine(request: Request, evaluation: Evaluation, unions: int) -> LocalPool | RayCluster:
+    if request.ray is not None:
+        return RayCluster(request.ray, request.jobs, evaluation)
+    return LocalPool(evaluation, min(request.jobs or len(os.sched_getaffinity(0)), unions))
 
 
 def _network(model: bytes, request: Request, options: ImportOptions) -> Network:

@@ -12,5 +12,6 @@ def evaluation(model: Path, data: Path, **changes: object) -> dict[str, Any]:
         "offload_integer": False, "placement": "compiler", "shapes": {}, "data": str(data),
         "labels": None, "samples": None, "seed": 0, "images": "{}", "batch": None,
         "node_rows": 16, "int8": True, "max_drop": None, "html": False, "worst": None,
-        "about": {"model": model.name}, "jobs": 1, "parts": None, **changes,
+        "about": {"model": model.name}, "jobs": 1, "ray": None,
+        "parts": None, **changes,
     }  # fmt: skip

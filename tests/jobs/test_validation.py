@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from nnpa_client._jobs import Evaluated, evaluate_rows
 from nnpa_client.cli import main
 from onnx import helper
 
+from tests.jobs.pipes import readers
 from tests.jobs.requests import evaluation
 from tests.network.small_models import dense, dense_reference, model
 
@@ -92,25 +92,16 @@ class Trap:
             with self._path.open("wb"):  # waits for a reader
                 if self._over:
                     return
-                for worker in workers():
-                    if self._path in set(_open_files(worker.pid)):
-                        worker.kill()
-                        worker.wait()
-                        self.deaths += 1
+                for worker in readers(self._path, workers()):
+                    worker.kill()
+                    worker.wait()
+                    self.deaths += 1
 
     def close(self) -> None:
         """Set nobody on fire any more."""
         self._over = True
         with self._path.open("rb"):
             self._thread.join()
-
-
-def _open_files(pid: int) -> Iterator[Path]:
-    for link in Path(f"/proc/{pid}/fd").iterdir():
-        try:
-            yield link.readlink()
-        except OSError:  # closed since
-            continue
 
 
 def test_a_row_that_kills_every_worker_is_named(tmp_path: Path) -> None:

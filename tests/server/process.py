@@ -20,9 +20,9 @@ PATIENCE = 60.0
 NO_ENV: Mapping[str, str] = {}
 
 
-def wait_until(holds: Callable[[], bool]) -> None:
+def wait_until(holds: Callable[[], bool], seconds: float = PATIENCE) -> None:
     """Wait until something holds; fail if it does not come."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, "it did not come"
         time.sleep(0.01)

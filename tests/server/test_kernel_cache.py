@@ -35,6 +35,10 @@ def test_the_environment_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     environment = {"NUMBA_CACHE_DIR": str(wanted), "XDG_CACHE_HOME": str(home)}
     assert choose(environment) == ""
     assert environment["NUMBA_CACHE_DIR"] == str(wanted)
+    monkeypatch.chdir(tmp_path)
+    environment = {"NUMBA_CACHE_DIR": wanted.name}
+    assert choose(environment) == ""
+    assert environment["NUMBA_CACHE_DIR"] == str(wanted)
     environment = {"XDG_CACHE_HOME": str(home)}
     assert choose(environment) == ""
     assert environment["NUMBA_CACHE_DIR"] == str(home / f"nnpa/kernels-{sources_digest()}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job on all cores of this machine: `python -m nnpa_jobs` as a child process."""
+"""A job on all cores, or on a cluster: `python -m nnpa_jobs` as a child process."""
 
 import json
 import subprocess
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO, Any
 
+from nnpa_client.config import environment_with
 from nnpa_client.errors import TransportError
 
 Progress = Callable[[int, int], None]
@@ -57,6 +58,7 @@ def _lines(job: Mapping[str, Any], log: IO[bytes]) -> Iterator[dict[str, Any]]:
         stderr=log,
         text=True,
         start_new_session=True,
+        env=environment_with({"RAY_USAGE_STATS_ENABLED": "0"}),
     )
     assert child.stdin is not None
     assert child.stdout is not None

@@ -48,7 +48,7 @@ def choose(environment: Environment) -> str:
         home = environment.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
         place = _own_folder(Path(home) / "nnpa", key)
     elif _is_writable(Path(named)):
-        place = Path(named)
+        place = Path(named).absolute()  # Numba may look after a change of directory
     elif _holds_kernels(Path(named)):
         only_read()
         if not _complete_mark(Path(named), key).exists():

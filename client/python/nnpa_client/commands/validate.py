@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from nnpa_client._jobs import evaluate_rows
+from nnpa_client.commands.cores import jobs_option
 from nnpa_client.commands.exit_codes import NOT_AS_PROMISED, reported
 from nnpa_client.commands.hosting import (
     EPILOG,
@@ -30,7 +31,6 @@ from nnpa_client.datasets.images import parse_preprocessing
 from nnpa_client.datasets.opening import Source
 from nnpa_client.evaluation import Accuracy, Measuring, evaluate, facts, save_rows
 
-_MAX_JOBS = 1024
 _QUIET_SECONDS = 10.0  # between lines of progress where there is no terminal
 
 
@@ -45,6 +45,7 @@ class Measured(TypedDict):
     node_rows: int
     int8: bool
     jobs: int | None
+    ray: str | None
     html: Path | None
     worst: Path | None
     as_json: bool
@@ -70,16 +71,6 @@ def _share(_context: click.Context, parameter: click.Parameter, text: str | None
         message = f"{text!r}, expected a share such as 0.5% or 0.005"
         raise click.BadParameter(message, param=parameter)
     return share
-
-
-def _jobs(_context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
-    """Return a number of processes; None is one for each core."""
-    if text is None or text == "auto":
-        return None
-    if not text.isdecimal() or not 0 < int(text) <= _MAX_JOBS:
-        message = f"{text!r}, expected auto or 1 to {_MAX_JOBS}"
-        raise click.BadParameter(message, param=parameter)
-    return int(text)
 
 
 def _measured(command: Command) -> Command:
@@ -118,11 +109,14 @@ def _measured(command: Command) -> Command:
             show_default=True,
             help="Measure products by constant matrices in INT8 as well, as a what-if.",
         ),
+        jobs_option(
+            "Processes that measure, or tasks with --ray, where no --target does. "
+            "Default: one for each core."
+        ),
         click.option(
-            "--jobs",
-            callback=_jobs,
-            metavar="N|auto",
-            help="Processes that measure, where no --target does. Default: one for each core.",
+            "--ray",
+            metavar="ADDRESS",
+            help="Measure on a Ray cluster: host:port, from elsewhere ray://host:port; extra ray.",
         ),
         click.option("--html", type=NEW_FILE, help="Write one self-contained page with plots."),
         click.option("--worst", type=NEW_FILE, help="Write the worst rows to this .npz."),
@@ -210,8 +204,9 @@ def _measure(model: Path, options: _Options) -> Accuracy:
     about = {"model": model.name, **facts(here=target is None or target.startswith("unix:"))}
     if target is None:
         return _measure_here(model, source, choice, about, options)
-    if options["jobs"] is not None:
-        raise ValueError("--jobs: the server at --target measures by itself: give one of both")
+    if options["jobs"] is not None or options["ray"] is not None:
+        name = "--jobs" if options["ray"] is None else "--ray"
+        raise ValueError(f"{name}: the server at --target measures by itself: give one of both")
     with loaded(model, options) as net, _progress() as told:
         dataset = source.open(net.inputs, net.outputs)
         result = evaluate(net, dataset, choice, about, told)
@@ -223,7 +218,7 @@ def _measure(model: Path, options: _Options) -> Accuracy:
 def _measure_here(
     model: Path, source: Source, choice: Measuring, about: Mapping[str, str], options: _Options
 ) -> Accuracy:
-    """Measure on the cores of this machine."""
+    """Measure on the cores of this machine, or of a cluster."""
     compiled, worst = options_of(options), options["worst"]
     job = {
         "model": str(model),
@@ -246,6 +241,7 @@ def _measure_here(
         "worst": None if worst is None else str(worst),
         "about": about,
         "jobs": options["jobs"],
+        "ray": options["ray"],
         "parts": None,
     }
     with _progress() as told:

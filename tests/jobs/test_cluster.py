@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nnpa network validate --ray`: on a real cluster on loopback the report is that of one process.
+
+Needs Ray (`pip install 'nnpa[ray]'`), which .ci/run and .ci/full install.
+"""
+
+import json
+import socket
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Generator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from nnpa_client._jobs import Evaluated, evaluate_rows
+from nnpa_client.cli import main
+from onnx import helper
+
+from tests.deploy.fleet import free_port
+from tests.jobs.nodes import Cluster, Node, cluster
+from tests.jobs.pipes import Action, Gate, readers
+from tests.jobs.requests import evaluation
+from tests.network.small_models import model
+from tests.server.process import PATIENCE, wait_until
+
+pytestmark = pytest.mark.heavy
+HAS_RAY = find_spec("ray") is not None
+needs_ray = pytest.mark.skipif(not HAS_RAY, reason="there is no Ray here: pip install 'nnpa[ray]'")
+IMAGES, BATCH, SIZE = 60, 4, (6, 4)
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """An evaluation of a small model over a folder of images."""
+    pillow = pytest.importorskip("PIL.Image", reason="Pillow comes with the extra `data`")
+    folder = tmp_path_factory.mktemp("cluster")
+    shape: list[int | str] = ["N", 3, *reversed(SIZE)]
+    ends = [("x", np.float32, shape)], [("y", np.float32, shape)]
+    sigmoid = model([helper.make_node("Sigmoid", ["x"], ["y"], "act")], *ends)
+    (folder / "sigmoid.onnx").write_bytes(sigmoid.SerializeToString())
+    (folder / "images").mkdir()
+    for number in range(IMAGES):
+        picture = pillow.new("RGB", SIZE, (number, 2 * number, 3 * number))
+        picture.save(folder / "images" / f"{number:02}.png")
+    images = json.dumps({"layout": "NCHW", "scale": 1 / 255})
+    more = {"images": images, "batch": BATCH, "html": True}
+    return evaluation(folder / "sigmoid.onnx", folder / "images", **more)
+
+
+@pytest.fixture(scope="module")
+def expected(job: dict[str, Any]) -> Evaluated:
+    """Return what one process of this machine measures."""
+    return evaluate_rows(job, ignore)
+
+
+@pytest.fixture
+def ray_cluster() -> Generator[Cluster]:
+    """A cluster without nodes."""
+    with cluster(free_port(), free_port()) as made:
+        yield made
+
+
+def ignore(_done: int, _rows: int) -> None:
+    """Take no notice of progress."""
+
+
+def gated(job: dict[str, Any], act: Action, progress: Callable[[int, int], None] = ignore) -> Any:
+    """Evaluate while an image is a pipe, whose first reader waits until `act` has ended."""
+    gate = Gate(image_of(job), [act])
+    try:
+        return evaluate_rows(job, progress)
+    finally:
+        gate.close()
+        assert gate.acted == 1
+
+
+def image_of(job: dict[str, Any]) -> Path:
+    """Return an image of the first batch, not the first, whose size all who open data look at."""
+    return Path(job["data"]) / "01.png"
+
+
+@needs_ray
+def test_a_report_is_that_of_one_process_after_a_worker_was_killed(
+    job: dict[str, Any], expected: Evaluated, ray_cluster: Cluster
+) -> None:
+    """A worker with a batch in its hands is killed by SIGKILL, and no byte is another."""
+    head = ray_cluster.start(2)
+    killed: list[int] = []
+
+    def kill() -> None:
+        (worker,) = readers(image_of(job), head.processes())
+        worker.kill()
+        worker.wait()
+        killed.append(worker.pid)
+
+    assert gated(job | {"ray": ray_cluster.address, "jobs": None}, kill) == expected
+    assert killed
+
+
+@needs_ray
+def test_reports_are_equal_for_any_workers_and_partition(
+    job: dict[str, Any], expected: Evaluated, ray_cluster: Cluster
+) -> None:
+    """One, two and three workers, 7 parts, and a driver that is no node give the same bytes."""
+    ray_cluster.start(3)
+    for address, jobs, parts in (
+        (ray_cluster.address, 1, None),
+        (ray_cluster.address, 2, 7),
+        (ray_cluster.client, 3, None),
+    ):
+        changes = {"ray": address, "jobs": jobs, "parts": parts}
+        assert evaluate_rows(job | changes, ignore) == expected
+
+
+@needs_ray
+def test_a_node_may_be_lost(
+    job: dict[str, Any], expected: Evaluated, ray_cluster: Cluster, tmp_path: Path
+) -> None:
+    """A node is killed with a batch in its hands: the other does it, and the bytes agree.
+
+    Nodes without compiled kernels use those that are sent, and keep none of their own.
+    """
+    ray_cluster.start(0)
+    nodes = [ray_cluster.start(1, environment={"XDG_CACHE_HOME": str(tmp_path)}) for _ in range(2)]
+    killed = list[Node]()
+
+    def kill() -> None:
+        (node,) = (node for node in nodes if readers(image_of(job), node.processes()))
+        node.kill()
+        killed.append(node)
+
+    assert gated(job | {"ray": ray_cluster.address, "jobs": None}, kill) == expected
+    assert len(killed) == 1
+    assert not list(tmp_path.rglob("*.nbi"))
+
+
+@needs_ray
+def test_workers_that_differ_are_named(
+    job: dict[str, Any], expected: Evaluated, ray_cluster: Cluster, tmp_path: Path
+) -> None:
+    """A node with another version of a library is told in the report; figures are the same."""
+    package = tmp_path / "onnxruntime-0.0.1.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: onnxruntime\nVersion: 0.0.1\n")
+    ray_cluster.start(1)
+    ray_cluster.start(1, environment={"PYTHONPATH": str(tmp_path)})
+    all_but_one_batch = [False]
+
+    def progress(done: int, rows: int) -> None:
+        all_but_one_batch[0] = done >= rows - BATCH
+
+    def wait() -> None:
+        wait_until(lambda: all_but_one_batch[0], 4 * PATIENCE)
+
+    evaluated: Evaluated = gated(job | {"ray": ray_cluster.address, "jobs": None}, wait, progress)
+    report, single = json.loads(evaluated.json), json.loads(expected.json)
+    first, second = sorted(kind["versions"] for kind in report.pop("workers"))
+    (alone,) = single.pop("workers")
+    assert {first, second} > {alone["versions"]}
+    assert "onnxruntime 0.0.1 " in first + second
+    assert report["runs"] == single["runs"]
+    assert evaluated.text.count("workers differ") == 2
+    assert f"({socket.gethostname()})" in evaluated.text
+
+
+@needs_ray
+def test_a_node_without_the_package_is_told(
+    job: dict[str, Any], ray_cluster: Cluster, tmp_path: Path
+) -> None:
+    """Workers that cannot import nnpa are named, with what to install; exit code 2."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path)], check=True)
+    python = tmp_path / "bin/python"
+    packages = sysconfig.get_path("purelib", vars={"base": str(tmp_path)})
+    # Its own .pth files are not read there, so that what is installed as editable is not seen.
+    (Path(packages) / "outside.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    lacks = "import importlib.util as u, sys; sys.exit(u.find_spec('nnpa_jobs') is not None)"
+    assert subprocess.run([python, "-c", lacks], check=False).returncode == 0
+    ray_cluster.start(0)
+    ray_cluster.start(1, python=str(python))
+    answer = run(job, ray_cluster.address)
+    assert answer.exit_code == 2, answer.output
+    assert "a node of the cluster lacks nnpa_jobs: pip install 'nnpa[ray]'" in answer.output
+
+
+@needs_ray
+def test_a_wrong_address_is_told_in_time(job: dict[str, Any]) -> None:
+    """No listener, a listener that says nothing, and words that are no address; exit code 2."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        for address, message in (
+            ("10.0.0.1", "'10.0.0.1': expected host:port or ray://host:port"),
+            (f"127.0.0.1:{free_port()}", "no Ray cluster can be used there: [Errno 111]"),
+            (f"127.0.0.1:{port}", "what listens there is no head node of Ray"),
+            (f"ray://127.0.0.1:{port}", "no Ray cluster can be used there: ray client connection"),
+            ("127.0.0.1:99999", "no Ray cluster can be used there: "),
+        ):
+            answer = run(job, address)
+            assert answer.exit_code == 2, answer.output
+            assert f"--ray {address}" in answer.output.replace("'", "")
+            assert message in answer.output
+
+
+@pytest.mark.skipif(HAS_RAY, reason="Ray is installed here")
+def test_without_ray_its_extra_is_named(job: dict[str, Any]) -> None:
+    """Where Ray is not installed the command says how to get it; exit code 2."""
+    answer = run(job, "127.0.0.1:6379")
+    assert answer.exit_code == 2
+    assert "--ray needs Ray: pip install 'nnpa[ray]'" in answer.output
+
+
+def test_one_who_measures_is_given(job: dict[str, Any]) -> None:
+    """`--ray` beside `--target` is refused: the server there measures by itself."""
+    answer = run(job, "127.0.0.1:6379", "--target", "unix:/x")
+    assert answer.exit_code == 2
+    assert "--ray: the server at --target measures by itself" in answer.output
+
+
+def run(job: dict[str, Any], address: str, *options: str) -> Result:
+    """Run the command on a cluster."""
+    words = [job["model"], "--data", job["data"], "--layout", "NCHW", "--scale", "1"]
+    return CliRunner().invoke(main, ["network", "validate", *words, "--ray", address, *options])

@@ -54,6 +54,6 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
         for match in _LINK.finditer(_CODE.sub("", text))
     }
     copies = sorted(linked & set(names) - set(pages))
-    made = [File.generated(config, page, content=text) for page, text in texts.items()]
-    made += [File.generated(config, name, abs_src_path=str(TOP / name)) for name in copies]
-    return Files([*theme, *made])
+    generated = [File.generated(config, page, content=text) for page, text in texts.items()]
+    generated += [File.generated(config, name, abs_src_path=str(TOP / name)) for name in copies]
+    return Files([*theme, *generated])

@@ -98,6 +98,6 @@ def cluster(port: int, client_port: int) -> Generator[Cluster]:
     with ExitStack() as stack:
         # Paths of Ray's sockets have at most 107 bytes: pytest's own folders are too deep.
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ray-")))
-        made = Cluster(folder, port, client_port)
-        stack.callback(made.end)
-        yield made
+        ray_cluster = Cluster(folder, port, client_port)
+        stack.callback(ray_cluster.end)
+        yield ray_cluster

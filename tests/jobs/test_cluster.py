@@ -61,8 +61,8 @@ def expected(job: dict[str, Any]) -> Evaluated:
 @pytest.fixture
 def ray_cluster() -> Generator[Cluster]:
     """A cluster without nodes."""
-    with cluster(free_port(), free_port()) as made:
-        yield made
+    with cluster(free_port(), free_port()) as empty:
+        yield empty
 
 
 def ignore(_done: int, _rows: int) -> None:

@@ -109,9 +109,9 @@ def test_the_example_runs(tmp_path: Path) -> None:
         pillow.new("RGB", (6, 4), (number, 2, 3)).save(tmp_path / f"images/{number:02}.png")
     blocks = re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
     (example,) = (block for block in blocks if "import ray\n" in block)
-    with cluster(free_port(), free_port()) as made:
-        made.start(4)  # two actors, and what reads for them
-        code = example.replace("127.0.0.1:6379", made.address)
+    with cluster(free_port(), free_port()) as ray_cluster:
+        ray_cluster.start(4)  # two actors, and what reads for them
+        code = example.replace("127.0.0.1:6379", ray_cluster.address)
         ended = subprocess.run(
             [sys.executable, "-c", code],
             cwd=tmp_path,

@@ -12,6 +12,8 @@ import nnpa_emulator
 import pytest
 from nnpa_server.tuning.kernel_cache import choose, mark_complete, sources_digest
 
+from tests.server.process import PATIENCE
+
 llvmlite = pytest.importorskip("llvmlite.binding", reason="no Numba here: no kernels to cache")
 
 COMPILE = """
@@ -215,3 +217,18 @@ def test_kernels_are_compiled_first_and_once(tmp_path: Path) -> None:
             server.terminate()
     steps = [f"nnpa-server compiling {done} of 2" for done in range(3)]
     assert firsts == [steps, []]
+
+
+@pytest.mark.shortcut
+def test_a_process_that_chooses_twice_saves_kernels(tmp_path: Path) -> None:
+    """Choosing the cache again, as a second server in a process does, leaves saves as they are."""
+    code = """
+import numpy as np
+from nnpa_server.config import kernel_cache
+kernel_cache(), kernel_cache()
+from nnpa_emulator.kernels import comparison
+comparison.classes(np.zeros(8, np.float32), np.zeros(2, np.int64))
+"""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code], env=environment, timeout=PATIENCE, check=True)
+    assert list(tmp_path.rglob("*.nbi"))

@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable, MutableMapping
 from contextlib import suppress
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -98,8 +99,9 @@ def key_by_sources() -> str:
     return key
 
 
+@cache
 def _lock_saves() -> None:
-    """Have processes save kernels one after the other.
+    """Have processes save kernels one after the other, from the first call on: locks do not nest.
 
     Numba reads an index, adds a kernel and writes it again: two at a time would lose one, or give
     two kernels one file.

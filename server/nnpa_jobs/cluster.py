@@ -29,6 +29,7 @@ from nnpa_jobs.survival import Death
 
 _ADDRESS = re.compile(r"(?P<client>ray://)?(?P<host>[^\s/:]+|\[[\da-fA-F:]+\]):(?P<port>\d{1,5})")
 _CONNECT_SECONDS, _ANSWER_SECONDS, _LOOK_SECONDS = 10.0, 60.0, 30.0
+_MAX_PORT = 65535
 _NEEDS_RAY = "pip install 'nnpa[ray]'"
 _SAME_PATHS = "every node reads the data, under the same path"
 
@@ -128,8 +129,9 @@ def runtime_environment() -> Mapping[str, Any]:
 def _connected(address: str) -> Any:
     """Return Ray, connected to a cluster."""
     parts = _ADDRESS.fullmatch(address)
-    if parts is None:
-        raise ClusterError(f"--ray {address!r}: expected host:port or ray://host:port")
+    if parts is None or not 0 < int(parts["port"]) <= _MAX_PORT:
+        expected = f"host:port or ray://host:port, a port of 1 to {_MAX_PORT}"
+        raise ClusterError(f"--ray {address!r}: expected {expected}")
     try:
         ray: Any = import_module("ray")
     except ModuleNotFoundError as error:
@@ -140,14 +142,14 @@ def _connected(address: str) -> Any:
             _require_cluster(address)
         environment = runtime_environment()
         ray.init(address, log_to_driver=False, logging_level="ERROR", runtime_env=environment)
-    except (OSError, OverflowError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         text = f"no Ray cluster can be used there: {_first_line(error)}"
         raise ClusterError(f"--ray {address}: {text}") from error
     return ray
 
 
 def _require_listener(host: str, port: int) -> None:
-    """Raise OSError, OverflowError where nobody listens."""
+    """Raise OSError where nobody listens."""
     socket.create_connection((host, port), _CONNECT_SECONDS).close()
 
 

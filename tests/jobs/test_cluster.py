@@ -197,7 +197,7 @@ def test_a_wrong_address_is_told_in_time(job: dict[str, Any]) -> None:
             (f"127.0.0.1:{free_port()}", "no Ray cluster can be used there: [Errno 111]"),
             (f"127.0.0.1:{port}", "what listens there is no head node of Ray"),
             (f"ray://127.0.0.1:{port}", "no Ray cluster can be used there: ray client connection"),
-            ("127.0.0.1:99999", "no Ray cluster can be used there: "),
+            ("127.0.0.1:99999", "expected host:port or ray://host:port, a port of 1 to 65535"),
         ):
             answer = run(job, address)
             assert answer.exit_code == 2, answer.output

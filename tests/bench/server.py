@@ -51,7 +51,10 @@ def start(module: str, *arguments: str) -> tuple[subprocess.Popen[bytes], str]:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
         )  # fmt: skip
     assert process.stdout is not None
-    return process, process.stdout.readline().decode().split()[-1]
+    ready = process.stdout.readline().decode().split()
+    if not ready:
+        raise SystemExit(f"{module} ended: {(directory() / 'log').read_text().splitlines()[-1:]}")
+    return process, ready[-1]
 
 
 def start_warm(*flags: str) -> str:

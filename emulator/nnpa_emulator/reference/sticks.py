@@ -16,6 +16,7 @@ Cell = TypeVar("Cell", np.uint8, np.uint16, np.uint32)
 
 MAGNITUDE32, SIGN32 = np.uint32(0x7FFFFFFF), np.uint32(0x80000000)
 INFINITY32 = np.uint32(0x7F800000)
+BLOCK = 1 << 16  # elements that are rounded at a time: what lies between takes six times theirs
 
 
 def stickify_fp32(
@@ -25,11 +26,17 @@ def stickify_fp32(
 
     Returns the largest magnitude, and the smallest less one modulo 2^32: zeros do not underflow.
     """
-    magnitudes = words & MAGNITUDE32
-    clamped = np.where(magnitudes >= INFINITY32, magnitudes, np.minimum(magnitudes, limit))
-    codes = dlfloat.from_fp32((clamped | words & SIGN32).view(np.float32))
+    codes = np.empty(words.size, np.uint16)
+    largest, smallest = np.uint32(0), np.uint32(0xFFFFFFFF)
+    for first in range(0, words.size, BLOCK):
+        part = words[first : first + BLOCK]
+        magnitudes = part & MAGNITUDE32
+        clamped = np.where(magnitudes >= INFINITY32, magnitudes, np.minimum(magnitudes, limit))
+        codes[first : first + BLOCK] = dlfloat.from_fp32((clamped | part & SIGN32).view(np.float32))
+        largest = max(largest, magnitudes.max())
+        smallest = min(smallest, (magnitudes - np.uint32(1)).min())
     fill(sticks, codes.reshape(dims), pages, fresh)
-    return np.uint32(magnitudes.max()), np.uint32((magnitudes - np.uint32(1)).min())
+    return np.uint32(largest), np.uint32(smallest)
 
 
 def stickify_nchw(

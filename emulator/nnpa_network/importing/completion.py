@@ -12,7 +12,7 @@ from onnx import helper, version_converter
 from nnpa_network.containment import all_nodes
 from nnpa_network.program import ModelRefused
 from nnpa_network.running import host
-from nnpa_network.running.runtime_types import output_types
+from nnpa_network.running.runtime_types import MAX_CONSTANT_BYTES, output_types
 
 _FREE_WEIGHTS = 4  # the IR version from which weights need not be inputs
 _CHECKED_AS = "com.microsoft"  # a domain that the checker leaves alone
@@ -116,6 +116,22 @@ def shown_to_checker(proto: onnx.ModelProto) -> Generator[None]:
             node.domain = ""
         if added:
             del proto.opset_import[-1]
+
+
+def make_weights_inputs(graph: onnx.GraphProto) -> None:
+    """Turn initializers of which only types and shapes matter into inputs.
+
+    ONNX's checker, its shape inference and ONNX Runtime hold copies of what is an initializer.
+    """
+    inputs = {info.name for info in graph.input}
+    small = [tensor for tensor in graph.initializer if tensor.ByteSize() <= MAX_CONSTANT_BYTES]
+    for tensor in graph.initializer:
+        if tensor.ByteSize() > MAX_CONSTANT_BYTES and tensor.name not in inputs:
+            info = helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            graph.input.append(info)
+    kept = [onnx.TensorProto.FromString(tensor.SerializeToString()) for tensor in small]
+    del graph.initializer[:]
+    graph.initializer.extend(kept)
 
 
 def complete_outputs(proto: onnx.ModelProto) -> None:

@@ -23,6 +23,7 @@ from nnpa_network.importing.completion import (
     complete_outputs,
     converted,
     import_domains,
+    make_weights_inputs,
     shown_to_checker,
     sort_nodes,
 )
@@ -192,19 +193,18 @@ def import_onnx(model: bytes, guest: Guest, options: ImportOptions | None = None
     import_domains(proto)
     proto = converted(proto, OLDEST_OPSET)
     opsets = _opsets(proto)
+    initializers = {tensor.name: _array(tensor) for tensor in proto.graph.initializer}
+    make_weights_inputs(proto.graph)
     proto = _inferred(proto)  # first: outputs without a shape are common, and no error
     complete_outputs(proto)
     _check(proto)
     proto = _inlined(proto)
     graph = proto.graph
-    initializers = {tensor.name: _array(tensor) for tensor in graph.initializer}
     inputs = tuple(
         _input(info, index)
         for index, info in enumerate(info for info in graph.input if info.name not in initializers)
     )
     outputs = tuple(_output(info) for info in graph.output)
-    for tensor in graph.initializer:
-        tensor.ClearField("raw_data")  # the arrays are held once
     name = graph.name or "network"
     return OnnxModel(name, inputs, outputs, options, guest, proto, initializers, opsets)
 

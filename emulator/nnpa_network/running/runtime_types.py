@@ -2,7 +2,7 @@
 """Element types and shapes of values as ONNX Runtime tells them.
 
 They are for what ONNX's own shape inference does not know: operators of ONNX Runtime's domains, and
-those of ai.onnx.ml. Weights are left out, so that a session takes next to no memory.
+those of ai.onnx.ml.
 Source: ONNX Runtime, Python API, NodeArg.
 """
 
@@ -85,18 +85,8 @@ def node_types(
 
 def output_types(model: onnx.ModelProto) -> Mapping[str, tuple[DType | None, Dims | None]]:
     """Return the types of a model's outputs by name, names for free dims; raise `HostError`."""
-    light = onnx.ModelProto()
-    light.CopyFrom(model)
-    del light.graph.initializer[:]
-    inputs = {info.name for info in light.graph.input}
-    for tensor in model.graph.initializer:
-        if tensor.ByteSize() <= MAX_CONSTANT_BYTES:
-            light.graph.initializer.append(tensor)
-        elif tensor.name not in inputs:
-            info = helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
-            light.graph.input.append(info)
     types: dict[str, tuple[DType | None, Dims | None]] = {}
-    for argument in host.load(light).get_outputs():
+    for argument in host.load(model).get_outputs():
         dims = tuple(dim if isinstance(dim, int | str) else "" for dim in argument.shape)
         types[argument.name] = _dtype(argument.type), dims or None
     return types

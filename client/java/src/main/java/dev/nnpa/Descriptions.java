@@ -41,7 +41,8 @@ public final class Descriptions {
   /** Returns how many nodes of a network are where, with the operators on the host. */
   public static String of(NetworkReport report) {
     List<Node> host = on(report, "host");
-    String operators = host.stream().map(Node::getOpType).distinct().collect(Collectors.joining(", "));
+    String operators =
+        host.stream().map(Node::getOpType).distinct().collect(Collectors.joining(", "));
     return String.format(
         "NetworkReport[%s on %s: %d nodes on the accelerator, %d on the host%s, %d folded]",
         report.getModelName(),

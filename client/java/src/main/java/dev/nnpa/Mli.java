@@ -22,9 +22,9 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * embARC MLI's fixed-point kernels, bit for bit: a build of the library on a session, one method per
- * function of its documentation without {@code mli_}. Tensors come in C's order; an output that is
- * null is made. A status that is an error is an {@link MliException}.
+ * embARC MLI's fixed-point kernels, bit for bit: a build of the library on a session, one method
+ * per function of its documentation without {@code mli_}. Tensors come in C's order; an output that
+ * is null is made. A status that is an error is an {@link MliException}.
  */
 public final class Mli {
   private static final System.Logger LOG = System.getLogger("dev.nnpa.mli");
@@ -48,8 +48,8 @@ public final class Mli {
   }
 
   /**
-   * Kernels that leave in one request, as a {@link Pipeline}: outputs are filled when it has run, and
-   * may be inputs at once.
+   * Kernels that leave in one request, as a {@link Pipeline}: outputs are filled when it has run,
+   * and may be inputs at once.
    */
   public final class Batch implements AutoCloseable {
     private final List<Call> calls = new ArrayList<>();
@@ -81,8 +81,8 @@ public final class Mli {
   }
 
   /**
-   * mli_krn_fully_connected_fx8: returns out = weights * in + bias. The fractional bits of out are an
-   * input: it is a tensor of {@link MliTensor#empty(int, ElType, int)}.
+   * mli_krn_fully_connected_fx8: returns out = weights * in + bias. The fractional bits of out are
+   * an input: it is a tensor of {@link MliTensor#empty(int, ElType, int)}.
    */
   public MliTensor krnFullyConnectedFx8(
       MliTensor in, MliTensor weights, MliTensor bias, MliTensor out) {

@@ -16,7 +16,8 @@ import java.util.stream.IntStream;
  * An {@code mli_tensor}: typed elements in memory of its own; a kernel fills the fields of its
  * outputs.
  *
- * <p>Source: embARC MLI documentation, "mli_tensor Structure", "Element Parameters", "Data Formats".
+ * <p>Source: embARC MLI documentation, "mli_tensor Structure", "Element Parameters", "Data
+ * Formats".
  */
 public final class MliTensor {
   private final ByteBuffer memory;

@@ -147,9 +147,9 @@ public final class Network implements AutoCloseable {
   }
 
   /**
-   * Runs once over an array for each input, by name, and returns the outputs by name. The first range
-   * violation is a warning of the session. Throws IllegalArgumentException for a wrong name, type or
-   * shape, before the wire.
+   * Runs once over an array for each input, by name, and returns the outputs by name. The first
+   * range violation is a warning of the session. Throws IllegalArgumentException for a wrong name,
+   * type or shape, before the wire.
    */
   public Map<String, NetworkArray> run(Map<String, NetworkArray> inputs) {
     Inference inference = infer(inputs);
@@ -187,8 +187,9 @@ public final class Network implements AutoCloseable {
     TreeSet<String> unknown = new TreeSet<>(inputs.keySet());
     unknown.removeAll(expected);
     if (!unknown.isEmpty()) {
+      String names = String.join(", ", expected);
       throw new IllegalArgumentException(
-          "inputs: got " + String.join(", ", unknown) + ", expected " + String.join(", ", expected));
+          "inputs: got " + String.join(", ", unknown) + ", expected " + names);
     }
     return inputs().stream().map(port -> encoded(port, inputs.get(port.getName()))).toList();
   }

@@ -50,8 +50,8 @@ public final class NetworkArray {
   }
 
   /**
-   * Returns an array of elements, one of the types above, and a shape; without one it is that of the
-   * input, one free dim filled.
+   * Returns an array of elements, one of the types above, and a shape; without one it is that of
+   * the input, one free dim filled.
    */
   public static NetworkArray of(Object data, long... shape) {
     if (data == null || !ARRAYS.containsValue(data.getClass())) {

@@ -235,16 +235,16 @@ public final class Session implements AutoCloseable {
   }
 
   /**
-   * Hosts an ONNX model, given by the bytes of its file, and returns it, ready to run. Throws {@link
-   * NetworkException} for a refusal of the client API, {@link TransportException} for a model that
-   * cannot be hosted.
+   * Hosts an ONNX model, given by the bytes of its file, and returns it, ready to run. Throws
+   * {@link NetworkException} for a refusal of the client API, {@link TransportException} for a
+   * model that cannot be hosted.
    */
   public Network load(byte[] model, LoadOptions options) {
     ByteString bytes = UnsafeByteOperations.unsafeWrap(model);
     return Network.load(guest, options.header().setOnnxBytes(bytes.size()), bytes);
   }
 
-  /** Hosts the model that the server offers by this name; see {@link #load(byte[], LoadOptions)}. */
+  /** Hosts a model that the server offers by name; see {@link #load(byte[], LoadOptions)}. */
   public Network loadPublished(String name, LoadOptions options) {
     return Network.load(guest, options.header().setPublished(name), ByteString.EMPTY);
   }

@@ -71,8 +71,8 @@ public interface Transport extends AutoCloseable {
   ListTensorsResponse listTensors(ListTensorsRequest request);
 
   /**
-   * Calls a method of another service of the server by a stub, for hosted networks and embARC MLI; a
-   * transport without a connection throws {@link UnsupportedOperationException}.
+   * Calls a method of another service of the server by a stub, for hosted networks and embARC MLI;
+   * a transport without a connection throws {@link UnsupportedOperationException}.
    */
   default <S extends AbstractStub<S>, T> T call(Function<Channel, S> stub, Function<S, T> method) {
     throw new UnsupportedOperationException("transport: has no other services");

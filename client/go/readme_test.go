@@ -15,6 +15,7 @@ import (
 var (
 	programs = regexp.MustCompile("(?s)```go\n(package main\n.*?)```")
 	suites   = regexp.MustCompile("(?s)```go\n(package \\w+_test\n.*?)```")
+	prints   = regexp.MustCompile(`(?m)fmt\.Println\(.*\) +// (.*)$`)
 	commands = regexp.MustCompile(`(?m)^    go ((?:mod|run) .*)$`)
 )
 
@@ -41,13 +42,32 @@ func TestReadme(t *testing.T) {
 	if len(matches) == 0 {
 		t.Fatal("README.md has no program")
 	}
+	model, err := os.ReadFile("examples/network/testdata/double.onnx")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, match := range matches {
-		file := filepath.Join(t.TempDir(), "main.go")
+		folder := t.TempDir()
+		file := filepath.Join(folder, "main.go")
 		if err := os.WriteFile(file, match[1], 0o600); err != nil {
 			t.Fatal(err)
 		}
 		run(t, match[1], "vet", file)
-		run(t, match[1], "run", file)
+		run(t, match[1], "build", "-o", filepath.Join(folder, "program"), file)
+		if err := os.WriteFile(filepath.Join(folder, "model.onnx"), model, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		program := exec.Command("./program")
+		program.Dir = folder
+		output, err := program.CombinedOutput()
+		if err != nil {
+			t.Errorf("%v\n%s\n%s", err, output, match[1])
+		}
+		for _, print := range prints.FindAllSubmatch(match[1], -1) {
+			if !bytes.Contains(output, append(print[1], '\n')) {
+				t.Errorf("%s\nexpected %s", output, print[1])
+			}
+		}
 	}
 	suite := suites.FindSubmatch(text)
 	if suite == nil {

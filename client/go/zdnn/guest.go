@@ -283,6 +283,11 @@ func (s *Session) raiseForStatus(c *call, result *zdnnv1.OperationResult, index 
 		Status: code, Name: statusName(code), Message: GetStatusMessage(code), Op: c.name,
 		Violation: result.RangeViolation, Result: result,
 	}
+	return s.emit(warning)
+}
+
+// emit hands a warning to Options.Warn, whose error it returns, or to the logger.
+func (s *Session) emit(warning *ZdnnWarning) error {
 	if s.warn == nil {
 		s.logger.Warn(warning.Error())
 		return nil

@@ -106,3 +106,22 @@ func TestZtensorPrints(t *testing.T) {
 	z = s.InitQuantizedZtensor(z.PreTransformedDesc(), z.TransformedDesc(), 2, 3)
 	expect("no buffer, rec_scale 0.5, offset 3")
 }
+
+// Status, machines and descriptors print what they are in one line, and no name.
+func TestMessagesPrint(t *testing.T) {
+	ctx, s := open(t, zdnn.Options{Machine: "z16"})
+	z := must(zdnn.NewZtensor(ctx, s, zdnn.ZDNN_2D, make([]float32, 6), 2, 3))(t)
+	status := must(s.Status(ctx))(t)
+	for _, printed := range []string{fmt.Sprint(status), fmt.Sprintf("%+v", s.Message()), fmt.Sprintf("%#v", status)} {
+		if printed != "Session(of telum1, zDNN 1.2.0: 1 tensors, 4096 bytes)" {
+			t.Error(printed)
+		}
+	}
+	machine := fmt.Sprint(s.Machine())
+	if !strings.HasPrefix(machine, "Machine(telum1, z16") || !strings.HasSuffix(machine, " functions)") {
+		t.Error(machine)
+	}
+	if got := zdnn.Describe(z.PreTransformedDesc()); got != "TensorDesc(ZDNN_2D 2x3 FP32)" {
+		t.Error(got)
+	}
+}

@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 	"weak"
@@ -132,16 +131,16 @@ func (s *Session) String() string {
 	if place != "" {
 		state += " at " + place
 	}
-	machine := strings.TrimPrefix(s.message.GetMachine().GetName(), "machines/")
-	if machine == "" {
-		machine = "custom"
-	}
+	machine := machineName(s.message.GetMachine())
 	return fmt.Sprintf("Session(%s, %s, zDNN %s)", state, machine, s.message.GetLibraryVersion())
 }
 
 // Message returns the session as the server last described it: machine, limits, options. It is not to be
 // changed.
-func (s *Session) Message() *zdnnv1.Session { return s.message }
+func (s *Session) Message() Status { return Status{s.message} }
+
+// Machine returns the machine that the session runs on, with what NNPA-QAF says of it.
+func (s *Session) Machine() Machine { return Machine{s.message.GetMachine()} }
 
 // TicketHeader is the metadata by which a proxy leads the calls of a session to its server.
 const TicketHeader = "nnpa-session-ticket"
@@ -180,13 +179,13 @@ func (s *Session) NewID() uint64 {
 }
 
 // Status asks the server for the session as it is now: options, tensor_count, stored_bytes, ...
-func (s *Session) Status(ctx context.Context) (*zdnnv1.Session, error) {
+func (s *Session) Status(ctx context.Context) (Status, error) {
 	message, err := s.client.GetSession(s.WithTicket(ctx), &zdnnv1.GetSessionRequest{Name: s.message.Name})
 	if err != nil {
-		return nil, s.explain(ctx, err)
+		return Status{}, s.explain(ctx, err)
 	}
 	s.message = message
-	return message, nil
+	return Status{message}, nil
 }
 
 // Update changes options: the fields of the message that are named, for example "precheck". What a

@@ -1,69 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 
-/**
- * Runs two embARC MLI kernels in one call: node mli.js [target].
- *
- * The generated messages are the API; the session's connection carries them.
- */
+/** Runs a layer of embARC MLI and its tanh in one request: node mli.js [target]. */
 
 import process from "node:process";
 
-import type { MessageInitShape } from "@bufbuild/protobuf";
-import { connect, type Session } from "nnpa";
-import { ElType, type KernelSchema, MliService, MliStatus, type TensorSchema } from "nnpa/mli/v1";
+import { connect, mli, type Session } from "nnpa";
 
-/** Fractional bits of what goes in, of the weights, and of the layer's sums. */
-const [IN_BITS, WEIGHT_BITS, SUM_BITS] = [14, 7, 12];
+const { MLI_EL_FX_8, MLI_EL_FX_16 } = mli.ElType;
+const WEIGHTS = [0.5, -0.5, 0.25, 1, 0, -0.25];
+const BIAS = [0.125, -0.125];
 
-type Inline = MessageInitShape<typeof TensorSchema>;
-
-/** Returns a tensor with memory of its own. */
-function fixed(array: Int16Array | Int8Array, shape: number[], fracBits: number): Inline {
-  return {
-    memory: { case: "data", value: new Uint8Array(array.buffer) },
-    shape,
-    elType: array instanceof Int8Array ? ElType.MLI_EL_FX_8 : ElType.MLI_EL_FX_16,
-    elParams: { case: "fx", value: { fracBits } },
-  };
-}
-
-/** Returns room for two elements of 16 bits, which a kernel fills. */
-function room(elParams: Inline["elParams"] = { case: undefined }): Inline {
-  return { memory: { case: "zeroBytes", value: 4 }, elParams };
-}
-
-function inline(value: Inline): { tensor: { case: "inline"; value: Inline } } {
-  return { tensor: { case: "inline", value } };
-}
-
-/** Returns the kernels of tanh(weights * in + bias), 16-bit data with 8-bit weights. */
-function kernels(data: Int16Array): MessageInitShape<typeof KernelSchema>[] {
-  const layer = {
-    in: inline(fixed(data, [3], IN_BITS)),
-    weights: inline(fixed(Int8Array.of(64, -64, 32, 127, 0, -32), [2, 3], WEIGHT_BITS)),
-    bias: inline(fixed(Int8Array.of(16, -16), [2], WEIGHT_BITS)),
-    out: inline(room({ case: "fx", value: { fracBits: SUM_BITS } })),
-  };
-  const sums = { tensor: { case: "outputOf" as const, value: { kernelIndex: 0, field: "out" } } };
-  return [
-    { kernel: { case: "krnFullyConnectedFx8w16d", value: layer } },
-    { kernel: { case: "krnTanhFx16", value: { in: sums, out: inline(room()) } } },
-  ];
-}
-
-/** Runs a layer of two neurons over three values, and returns its outputs. */
-export async function layer(session: Session, values: readonly number[]): Promise<number[]> {
-  const data = Int16Array.from(values, (value) => Math.round(value * 2 ** IN_BITS));
-  const request = { kernels: kernels(data) };
-  const { results } = await session.transport.unary(MliService.method.runKernel, request);
-  const last = results.at(-1);
-  const out = last?.outputs[0]?.tensor;
-  if (last?.mliStatus !== MliStatus.OK || out?.memory.case !== "data" || out.elParams.case !== "fx") {
-    throw new Error(last?.refusal?.text ?? "no answer");
-  }
-  const scale = 2 ** -out.elParams.value.fracBits;
-  const elements = new Int16Array(out.memory.value.slice().buffer, 0, 2);
-  return Array.from(elements, (element) => element * scale);
+/** Runs a layer of two neurons over three values, 16-bit data with 8-bit weights. */
+export async function layer(session: Session, values: readonly number[]): Promise<Float64Array> {
+  const x = mli.quantise(values, { elType: MLI_EL_FX_16, fracBits: 14 });
+  const weights = mli.quantise(WEIGHTS, { elType: MLI_EL_FX_8, fracBits: 6, shape: [2, 3] });
+  const bias = mli.quantise(BIAS, { elType: MLI_EL_FX_8, fracBits: 6 });
+  const out = await mli.batch(session, async (batch) => {
+    const sums = await mli.krnFullyConnectedFx8w16d(batch, x, weights, bias, { fracBits: 12 });
+    return mli.krnTanhFx16(batch, sums);
+  });
+  return mli.dequantise(out);
 }
 
 if (process.argv[1] === import.meta.filename) {

@@ -5,6 +5,7 @@
 import { connect as connectTls } from "node:tls";
 
 import { type Credentials, type Endpoint, endpoint } from "./config.js";
+import { shownMachine } from "./display.js";
 import { TransportError } from "./errors.js";
 import { AcceleratorService, type Machine } from "./gen/nnpa/zdnn/v1/accelerator_pb.js";
 import type { SessionOptions } from "./options.js";
@@ -111,7 +112,7 @@ export function listMachines(target?: string, options: ReachOptions = {}): Promi
       const request = { pageSize: PAGE_SIZE, pageToken };
       const { listMachines: method } = AcceleratorService.method;
       const page = await transport.unary(method, request, calls);
-      machines.push(...page.machines);
+      machines.push(...page.machines.map(shownMachine));
       pageToken = page.nextPageToken;
     } while (pageToken);
     transport.close();

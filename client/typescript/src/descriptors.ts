@@ -21,6 +21,7 @@ import {
   USAGE_HIDDEN_WEIGHTS,
   USAGE_WEIGHTS,
 } from "./macros.js";
+import { shownDesc } from "./display.js";
 import { dims, type Dims, rank } from "./elements.js";
 import { ZdnnError } from "./errors.js";
 import { RefusalSchema, ZdnnStatus } from "./gen/nnpa/zdnn/v1/status_pb.js";
@@ -132,7 +133,7 @@ export function initPreTransformedDesc(
   }
   const desc = create(TensorDescSchema, { layout: layout | 0, type: type | 0 });
   setDims(desc, all as unknown as Dims);
-  return desc;
+  return shownDesc(desc);
 }
 
 /**
@@ -165,7 +166,7 @@ export function generateTransformedDesc(
   }
   const integers = type === DataTypes.INT32;
   tfrmdDesc.type = integers ? DataTypes.ZDNN_BINARY_INT32 : DataTypes.ZDNN_DLFLOAT16;
-  return tfrmdDesc;
+  return shownDesc(tfrmdDesc);
 }
 
 /**
@@ -199,7 +200,7 @@ export function generateQuantizedTransformedDesc(
   tfrmdDesc.layout = DataLayouts.ZDNN_NHWC;
   [tfrmdDesc.format, tfrmdDesc.type] = chosen;
   setDims(tfrmdDesc, mapping(...dims(preTfrmdDesc)));
-  return tfrmdDesc;
+  return shownDesc(tfrmdDesc);
 }
 
 /**
@@ -239,7 +240,7 @@ export function generateTransformedDescConcatenated(
   tfrmdDesc.format = DataFormats.ZDNN_FORMAT_4DFEATURE;
   tfrmdDesc.type = DataTypes.ZDNN_DLFLOAT16;
   setDims(tfrmdDesc, [stack, 1, rows, times(lstm ? 4 : 3, padded(dim1))]);
-  return tfrmdDesc;
+  return shownDesc(tfrmdDesc);
 }
 
 /** Returns dim4 and dim2 of a concatenated tensor, after the checks of usage and layout. */

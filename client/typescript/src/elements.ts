@@ -122,6 +122,8 @@ export function swapped(bytes: Uint8Array, width: number): Uint8Array<ArrayBuffe
     copy.swap16();
   } else if (width === 4) {
     copy.swap32();
+  } else if (width === 8) {
+    copy.swap64();
   }
   return new Uint8Array(copy.buffer, copy.byteOffset, copy.byteLength);
 }

@@ -6,11 +6,17 @@
  *     NnpaError           everything that this package throws on purpose
  *       ZdnnError         the accelerator or the library answered with an error status
  *       ProgramCheck      the machine would have ended the program
+ *       NetworkError      the client API of a hosted network refuses
+ *       MliError          a kernel of embARC MLI answered with an error status
  *       TransportError    the call did not reach the accelerator, or its answer got lost
  *     ZdnnWarning         emitted, not thrown: a warning status; outputs are valid
  */
 
+import type { DescEnum } from "@bufbuild/protobuf";
+
 import { ADVICE, CODE_ADVICE } from "./advice.gen.js";
+import { type KernelResult, MliStatusSchema, type Refusal as MliRefusal } from "./gen/nnpa/mli/v1/mli_pb.js";
+import { type AiError, AiErrorCodeSchema, AiErrorTypeSchema } from "./gen/nnpa/network/v1/network_pb.js";
 import type { OperationResult, RangeViolation } from "./gen/nnpa/zdnn/v1/operation_pb.js";
 import type { Refusal } from "./gen/nnpa/zdnn/v1/status_pb.js";
 import { getStatusMessage, statusName } from "./status.js";
@@ -124,6 +130,55 @@ export class ProgramCheck extends NnpaError {
     this.constraint = metadata.constraint ?? "";
     this.precheckStatus = status;
     this.operationIndex = optionalNumber(metadata.operation_index);
+  }
+}
+
+/** The client API of a hosted network refuses; `error` has type and code as ST numbers them. */
+export class NetworkError extends NnpaError {
+  override name = "NetworkError";
+
+  constructor(readonly error: AiError) {
+    const { type, code, text } = error;
+    const names = `${enumName(AiErrorTypeSchema, type)} / ${enumName(AiErrorCodeSchema, code)}`;
+    super(`${names} (0x${hex(type)}, 0x${hex(code)}): ${text}`);
+  }
+}
+
+/** Returns the name that the contract has of a number, or the number. */
+export function enumName(schema: DescEnum, number: number): string {
+  return schema.values.find((value) => value.number === number)?.name ?? String(number);
+}
+
+function hex(number: number): string {
+  return number.toString(16).toUpperCase().padStart(2, "0");
+}
+
+/**
+ * A status of embARC MLI that is not MLI_STATUS_OK; nothing was written.
+ *
+ * `status` is the number, `statusName` the library's name of it, `kernel` the function without `mli_`,
+ * `refusal` has field, value, limit and constraint. `kernelIndex` is the call's place in a batch,
+ * 0-based: calls before it have written their outputs, calls after it have not run.
+ */
+export class MliError extends NnpaError {
+  override name = "MliError";
+  readonly status: number;
+  readonly statusName: string;
+  readonly refusal: MliRefusal | undefined;
+
+  constructor(
+    readonly kernel: string,
+    result: KernelResult,
+    readonly kernelIndex?: number,
+  ) {
+    const { mliStatus, refusal } = result;
+    const statusName = enumName(MliStatusSchema, mliStatus);
+    const text = refusal?.text ?? "";
+    const place = kernelIndex === undefined ? "" : `kernel ${kernelIndex}, `;
+    super(`${place}mli_${kernel}: ${text === "" ? statusName : text}`);
+    this.status = mliStatus;
+    this.statusName = statusName;
+    this.refusal = refusal;
   }
 }
 

@@ -7,6 +7,8 @@ export { connect, type ConnectOptions, listMachines, type ReachOptions } from ".
 export type { Credentials } from "./config.js";
 export type { UserArray, UserData } from "./elements.js";
 export {
+  MliError,
+  NetworkError,
   NnpaError,
   ProgramCheck,
   SessionLostError,
@@ -15,6 +17,15 @@ export {
   ZdnnWarning,
 } from "./errors.js";
 export { FpFlags } from "./gen/nnpa/zdnn/v1/operation_pb.js";
+export * as mli from "./mli.js";
+export type {
+  Inference,
+  LoadOptions,
+  Model,
+  Network,
+  NetworkInput,
+} from "./network.js";
+export type { NetworkArray, NetworkData, Port } from "./network_arrays.js";
 export type { ChangeableOptions, MachineSpec, SessionOptions } from "./options.js";
 export { Session, type SessionListeners, type ZtensorOptions } from "./session.js";
 export { type CallOptions, GrpcTransport, type Transport } from "./transport.js";

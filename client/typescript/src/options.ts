@@ -89,7 +89,8 @@ async function named(
   return { model: answer.model };
 }
 
-function word(
+/** Returns the number of an option's word; throws TypeError for words that it does not have. */
+export function word(
   option: string,
   chosen: string | undefined,
   numbers: Readonly<Record<string, string | number>>,

@@ -11,6 +11,7 @@ import { allochelperZtensor } from "./allocation.js";
 import type { OperationInit } from "./call.js";
 import { trace } from "./config.js";
 import { generateTransformedDesc, initPreTransformedDesc } from "./descriptors.js";
+import { machineName, shownSession } from "./display.js";
 import { typeOf, type UserArray } from "./elements.js";
 import { TransportError, type ZdnnWarning } from "./errors.js";
 import {
@@ -22,6 +23,7 @@ import {
 import type { Diagnostic, OperationResult } from "./gen/nnpa/zdnn/v1/operation_pb.js";
 import { DataLayouts, type ZtensorInfo, type ZtensorSchema } from "./gen/nnpa/zdnn/v1/tensor_pb.js";
 import { Guest } from "./guest.js";
+import { load, type LoadOptions, type Model, type Network } from "./network.js";
 import { type ChangeableOptions, type SessionOptions, sessionOptions } from "./options.js";
 import type { PrivateServer } from "./private_server.js";
 import { putZtensor, transform } from "./transfer.js";
@@ -78,7 +80,7 @@ export class Session {
     server?: PrivateServer,
   ) {
     this.#transport = transport;
-    this.#message = message;
+    this.#message = shownSession(message);
     this.#closing = closing;
     this.#server = server;
     this.guest = new Guest(transport, message, {
@@ -146,8 +148,7 @@ export class Session {
   /** Returns address, machine and version, and never the session's name, which is a key. */
   toString(): string {
     const state = this.#closed === undefined ? "open" : "closed";
-    const machine = this.machine?.name.replace("machines/", "") ?? "";
-    return `Session(${state} at ${this.target}, ${machine || "custom"}, zDNN ${this.library})`;
+    return `Session(${state} at ${this.target}, ${machineName(this.machine)}, zDNN ${this.library})`;
   }
 
   /** Shows the same in a REPL and in console.log. */
@@ -156,15 +157,15 @@ export class Session {
   }
 
   /**
-   * Asks the server for the session as it is now: options, tensorCount, storedBytes, ... Its name is
-   * not shown when it is printed.
+   * Asks the server for the session as it is now: options, tensorCount, storedBytes, ... It prints what
+   * it holds in one line, and not its name.
    */
   async status(options?: CallOptions): Promise<SessionMessage> {
     const request = { name: this.name };
-    this.#message = await this.#transport.unary(
-      AcceleratorService.method.getSession, request, options,
+    this.#message = shownSession(
+      await this.#transport.unary(AcceleratorService.method.getSession, request, options),
     );
-    return Object.defineProperty(this.#message, "name", { enumerable: false });
+    return this.#message;
   }
 
   /** Lists the tensors that the server holds for the session, by ascending id. */
@@ -183,8 +184,10 @@ export class Session {
     const { session, fields } = await sessionOptions(this.#transport, changed, options);
     if (fields.length) {
       const request = { session: { ...session, name: this.name }, updateMask: { paths: fields } };
-      this.#message = await this.guest.exclusive(() =>
-        this.#transport.unary(AcceleratorService.method.updateSession, request, options),
+      this.#message = shownSession(
+        await this.guest.exclusive(() =>
+          this.#transport.unary(AcceleratorService.method.updateSession, request, options),
+        ),
       );
     }
   }
@@ -294,6 +297,18 @@ export class Session {
   ): Promise<OperationResult[]> {
     await this.guest.flush();
     return this.guest.exclusive(() => this.guest.execute(operations, options));
+  }
+
+  /**
+   * Hosts an ONNX model and returns it, ready to run.
+   *
+   *     await using net = await session.load("model.onnx");
+   *     const { y } = await net.run({ x: Float32Array.of(1, 2, 3, 4) });
+   *
+   * Throws NetworkError for a refusal of the client API, TransportError for a model that cannot be hosted.
+   */
+  load(model: Model, options?: LoadOptions): Promise<Network> {
+    return load(this.guest, model, options);
   }
 
   /** Returns an id that no tensor of the session has had. */

@@ -7,6 +7,7 @@ import { inspect } from "node:util";
 import { clone, create } from "@bufbuild/protobuf";
 
 import type { Ref } from "./call.js";
+import { shownDesc } from "./display.js";
 import { describe, layoutShape, type UserData } from "./elements.js";
 import { NnpaError } from "./errors.js";
 import type { Guest } from "./guest.js";
@@ -97,12 +98,12 @@ export class Ztensor implements TransferTensor {
 
   /** The user's view of the tensor. */
   get preTransformedDesc(): TensorDesc {
-    return this.structure.preTransformedDesc ?? create(TensorDescSchema);
+    return shownDesc(this.structure.preTransformedDesc ?? create(TensorDescSchema));
   }
 
   /** The accelerator's view of the tensor. */
   get transformedDesc(): TensorDesc {
-    return this.structure.transformedDesc ?? create(TensorDescSchema);
+    return shownDesc(this.structure.transformedDesc ?? create(TensorDescSchema));
   }
 
   /** The dims of the user's array, outermost first. */

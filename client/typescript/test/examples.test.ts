@@ -4,22 +4,22 @@
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { copyFile, mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { promisify } from "node:util";
 
-import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
-import { connect, type Session, TransportError } from "nnpa";
+import { connect, type Session } from "nnpa";
 import typescript from "typescript";
 
 import { layer } from "../examples/mli.js";
-import { host, infer } from "../examples/network.js";
 
 const run = promisify(execFile);
 const HOME = join(import.meta.dirname, "../..");
 const FOLDER = join(HOME, "dist/readme");
+/** A model that adds its 2x3 input to itself. */
+const MODEL = join(HOME, "../go/examples/network/testdata/double.onnx");
 // Without what this runner tells its children, a suite reports as if it were run by hand.
 const OWN_TESTS = { ...process.env, NODE_TEST_CONTEXT: undefined };
 
@@ -28,6 +28,7 @@ let session: Session;
 before(async () => {
   session = await connect();
   await mkdir(FOLDER, { recursive: true });
+  await copyFile(MODEL, join(FOLDER, "model.onnx"));
 });
 after(async () => {
   await session.close();
@@ -53,7 +54,7 @@ test("the README's programs and tests compile, run, and print what they say", as
   assert.deepEqual(compile(files), []);
   const outputs: string[] = [];
   for (const file of files) {
-    outputs.push((await run("node", [file.replace(/ts$/, "js")], { env: OWN_TESTS })).stdout);
+    outputs.push((await run("node", [file.replace(/ts$/, "js")], { cwd: FOLDER, env: OWN_TESTS })).stdout);
   }
   const suite = programs.findIndex((program) => program.includes("node:test"));
   const report = outputs.splice(suite, 1)[0] ?? "";
@@ -63,7 +64,12 @@ test("the README's programs and tests compile, run, and print what they say", as
   assert.deepEqual(outputs, [
     "Float32Array(4) [ 2, 6, 12, 20 ]\n",
     "Float32Array(6) [ 1, 2, 3, 4, 4, 4 ] 32768\n",
+    ...outputs.slice(2),
   ]);
+  const comments = programs.slice(-2).map((program) => program.match(/(?<=\/\/ ).*/g));
+  for (const [index, output] of outputs.slice(2).entries()) {
+    assert.deepEqual(output.trim().split("\n"), comments[index]);
+  }
   assert.match(programs[0] ?? "", /console.log.*Float32Array\(4\) \[ 2, 6, 12, 20 \]/);
 });
 
@@ -98,54 +104,20 @@ void describe("examples", () => {
     const x = [0.5, -0.25, 1];
     const sums = [
       0.5 * 0.5 + -0.5 * -0.25 + 0.25 * 1 + 0.125,
-      (127 / 128) * 0.5 + 0 * -0.25 + -0.25 * 1 - 0.125,
+      1 * 0.5 + 0 * -0.25 + -0.25 * 1 - 0.125,
     ];
     for (const [index, value] of (await layer(session, x)).entries()) {
       assert.ok(Math.abs(value - Math.tanh(sums[index] ?? NaN)) < 0.002, `${value}`);
     }
   });
 
-  test("hosted networks: a model of one Relu keeps what is positive", async (context) => {
-    let network: string;
-    try {
-      network = await host(session, reluModel([1, 4]));
-    } catch (error) {
-      if (error instanceof TransportError && error.code === "UNIMPLEMENTED") {
-        context.skip("the nnpa-server of the PATH does not offer nnpa.network.v1");
-        return;
-      }
-      throw error;
-    }
-    const data = Float32Array.of(-1, 2, -3, 4);
-    const output = await infer(session, network, { name: "x", shape: [1, 4], data });
-    assert.deepEqual(output, Float32Array.of(0, 2, 0, 4));
+  test("hosted networks: the example shows network and report, and runs the model", async () => {
+    const script = join(HOME, "dist/examples/network.js");
+    const { stdout } = await run("node", [script, MODEL, session.target]);
+    const [net, report, ...outputs] = stdout.split("\n");
+    assert.equal(net, "Network(network_1 on telum2: x float32[2, 3] -> y float32[2, 3])");
+    const places = "1 nodes on the accelerator, 0 on the host, 0 folded";
+    assert.equal(report, `NetworkReport(network_1 on telum2: ${places})`);
+    assert.match(outputs.join(" "), /y: \{ data: Float32Array\(6\) \[[ 0,]*\]/);
   });
 });
-
-/**
- * Returns an ONNX file of one Relu from x to y, FP32. Field numbers are those of onnx.proto3:
- * ModelProto, GraphProto, NodeProto, ValueInfoProto, TypeProto, TensorShapeProto.
- */
-function reluModel(shape: readonly number[]): Uint8Array {
-  const nested = (number: number, fill: (writer: BinaryWriter) => void) => (writer: BinaryWriter) => {
-    writer.tag(number, WireType.LengthDelimited).fork();
-    fill(writer);
-    writer.join();
-  };
-  const text = (number: number, value: string) => (writer: BinaryWriter) => {
-    writer.tag(number, WireType.LengthDelimited).string(value);
-  };
-  const integer = (number: number, value: number) => (writer: BinaryWriter) => {
-    writer.tag(number, WireType.Varint).int64(value);
-  };
-  const all = (...parts: ((writer: BinaryWriter) => void)[]) => (writer: BinaryWriter) => {
-    parts.forEach((part) => { part(writer); });
-  };
-  const sizes = nested(2, all(...shape.map((size) => nested(1, integer(1, size)))));
-  const value = (name: string) => all(text(1, name), nested(2, nested(1, all(integer(1, 1), sizes))));
-  const node = nested(1, all(text(1, "x"), text(2, "y"), text(3, "relu"), text(4, "Relu")));
-  const graph = all(node, text(2, "g"), nested(11, value("x")), nested(12, value("y")));
-  const writer = new BinaryWriter();
-  all(integer(1, 8), nested(7, graph), nested(8, integer(2, 17)))(writer);
-  return writer.finish();
-}

@@ -6,7 +6,7 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { inspect } from "node:util";
 
-import { connect, type ProgramCheck, type Session, type TransportError, zdnn, type Ztensor } from "nnpa";
+import { connect, listMachines, type ProgramCheck, type Session, type TransportError, zdnn, type Ztensor } from "nnpa";
 
 let session: Session;
 let a: Ztensor;
@@ -75,6 +75,7 @@ test("text and advice are two sentences", async () => {
 
 test("a session shows where it is and what it runs on, and nothing shows its name", async () => {
   assert.equal(inspect(session), `Session(open at ${session.target}, telum1, zDNN 1.2.0)`);
+  assert.match(inspect(await session.status()), /^Session\(of telum1, zDNN 1\.2\.0: \d+ tensors, \d+ bytes\)$/);
   await using second = await connect(session.target);
   const theirs = await second.ztensor(new Float32Array(6), [2, 3]);
   const mixed = await zdnn.add(a, theirs).catch((error: unknown) => error);
@@ -100,4 +101,20 @@ test("a ztensor shows layout, sizes, type and what its buffer is", async () => {
   assert.match(inspect(zdnn.initZtensor(session, pre, tfrmd)), /, no buffer\)$/);
   const quantized = zdnn.initQuantizedZtensor(session, pre, tfrmd, 2, 3);
   assert.match(inspect(quantized), /, no buffer, rec_scale 0.5, offset 3\)$/);
+});
+
+test("machines and descriptors show what they are, in one line", async () => {
+  const machines = await listMachines(session.target);
+  const telum1 = machines.find(({ name }) => name === "machines/telum1");
+  assert.match(inspect(telum1), /^Machine\(telum1, z16.*: .+, \d+ functions\)$/);
+  assert.equal(inspect(session.machine), inspect(telum1));
+  await using custom = await connect(session.target, { machine: { maxDim1: 64 } });
+  assert.match(inspect(custom.machine), /^Machine\(custom: /);
+  const pre = zdnn.initPreTransformedDesc(zdnn.ZDNN_2D, zdnn.FP32, 2, 3);
+  assert.equal(inspect(pre), "TensorDesc(ZDNN_2D 2x3 FP32)");
+  pre.dim1 = 4;
+  assert.equal(inspect(pre), "TensorDesc(ZDNN_2D 2x4 FP32)");
+  const tfrmd = "TensorDesc(ZDNN_NHWC 1x1x2x3 ZDNN_DLFLOAT16)";
+  assert.equal(inspect(a.transformedDesc), tfrmd);
+  assert.equal(inspect(zdnn.generateTransformedDesc(a.preTransformedDesc)), tfrmd);
 });

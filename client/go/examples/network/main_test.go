@@ -35,7 +35,10 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if printed.String() != "y [2 3] [2 2 2 2 2 2]\n" {
+	expected := "Network(network_1 on telum2: x float32[2 3] -> y float32[2 3])\n" +
+		"NetworkReport(network_1 on telum2: 1 nodes on the accelerator, 0 on the host, 0 folded)\n" +
+		"y [2 3] [2 2 2 2 2 2]\n"
+	if printed.String() != expected {
 		t.Error(printed.String())
 	}
 	if err := run(ctx, s.Target(), "main.go", &printed); err == nil || !strings.Contains(err.Error(), "MODEL_INVALID") {

@@ -19,6 +19,7 @@ import dev.nnpa.zdnn.v1.ReadTensorResponse;
 import dev.nnpa.zdnn.v1.UpdateSessionRequest;
 import dev.nnpa.zdnn.v1.WriteTensorRequest;
 import dev.nnpa.zdnn.v1.WriteTensorResponse;
+import io.grpc.Channel;
 import io.grpc.Context;
 import io.grpc.ManagedChannel;
 import io.grpc.Metadata;
@@ -176,11 +177,20 @@ final class GrpcTransport implements Transport {
 
   @Override
   public WriteTensorResponse writeTensor(Iterator<WriteTensorRequest> parts) {
-    Upload upload = new Upload(parts);
-    Ticket.attached(within(AcceleratorServiceGrpc.newStub(channel), endpoint.timeout()), ticket)
-        .writeTensor(upload);
+    Upload<WriteTensorRequest, WriteTensorResponse> upload = new Upload<>(parts);
+    return call(
+        AcceleratorServiceGrpc::newStub,
+        stub -> {
+          stub.writeTensor(upload);
+          return upload.answer();
+        });
+  }
+
+  @Override
+  public <S extends AbstractStub<S>, T> T call(Function<Channel, S> stub, Function<S, T> method) {
     try {
-      return upload.answer();
+      S timed = within(stub.apply(channel), endpoint.timeout());
+      return method.apply(Ticket.attached(timed, ticket));
     } catch (StatusRuntimeException error) {
       throw ofSession(error);
     }

@@ -83,6 +83,11 @@ final class Guest {
     this.listener = listener;
   }
 
+  /** Reports a warning to the listener. */
+  void warn(ZdnnWarning warning) {
+    listener.accept(warning);
+  }
+
   /** Returns an id that no tensor of the session has had. */
   synchronized long newId() {
     return ++lastId;
@@ -266,7 +271,7 @@ final class Guest {
   void throwForStatus(Call call, OperationResult result, int index) {
     int status = result.getZdnnStatus();
     if (Statuses.isWarning(status)) {
-      listener.accept(new ZdnnWarning(status, call.name(), result.getRangeViolation()));
+      warn(new ZdnnWarning(status, call.name(), result.getRangeViolation()));
     } else if (status != 0) {
       throw new ZdnnException(call.name(), result, index);
     }

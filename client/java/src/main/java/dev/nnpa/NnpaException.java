@@ -20,6 +20,8 @@ import java.util.Set;
  * NnpaException
  *   ZdnnException           the accelerator or the library answered with a status that is an error
  *   ProgramCheckException   the machine would have ended the program
+ *   NetworkException        the client API of a hosted network refuses
+ *   MliException            a kernel of embARC MLI answered with a status that is an error
  *   TransportException      the call did not reach the accelerator, or its answer got lost
  *     SessionLostException  the server of the session is gone
  * </pre>
@@ -27,7 +29,11 @@ import java.util.Set;
  * <p>A warning is no exception: {@link ZdnnWarning}.
  */
 public abstract sealed class NnpaException extends RuntimeException
-    permits ZdnnException, ProgramCheckException, TransportException {
+    permits ZdnnException,
+        ProgramCheckException,
+        NetworkException,
+        MliException,
+        TransportException {
   private static final long serialVersionUID = 1L;
 
   /** The codes without a reason of the server's that say that the server is gone. */

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package dev.nnpa;
 
+import com.google.protobuf.ByteString;
+import com.google.protobuf.UnsafeByteOperations;
 import dev.nnpa.zdnn.v1.CreateSessionRequest;
 import dev.nnpa.zdnn.v1.DataLayouts;
 import dev.nnpa.zdnn.v1.DataTypes;
@@ -16,7 +18,10 @@ import dev.nnpa.zdnn.v1.TensorDesc;
 import dev.nnpa.zdnn.v1.UpdateSessionRequest;
 import dev.nnpa.zdnn.v1.ZtensorInfo;
 import io.grpc.stub.AbstractStub;
+import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.function.Consumer;
@@ -149,10 +154,13 @@ public final class Session implements AutoCloseable {
     return message.getLimits();
   }
 
-  /** Asks the server for the session as it is now: options, tensor_count, stored_bytes, ... */
+  /**
+   * Asks the server for the session as it is now: options, tensor_count, stored_bytes, ..., but not
+   * its name, which is a key. {@link Descriptions} says it in one line.
+   */
   public dev.nnpa.zdnn.v1.Session status() {
     message = transport.getSession(GetSessionRequest.newBuilder().setName(name()).build());
-    return message;
+    return message.toBuilder().clearName().build();
   }
 
   /** Lists the tensors that the server holds for the session, by ascending id. */
@@ -216,6 +224,31 @@ public final class Session implements AutoCloseable {
     return Transfer.put(guest, structure, sticks);
   }
 
+  /** Hosts the ONNX model of a file; see {@link #load(byte[], LoadOptions)}. */
+  public Network load(Path model) throws IOException {
+    return load(model, new LoadOptions());
+  }
+
+  /** Hosts the ONNX model of a file; see {@link #load(byte[], LoadOptions)}. */
+  public Network load(Path model, LoadOptions options) throws IOException {
+    return load(Files.readAllBytes(model), options);
+  }
+
+  /**
+   * Hosts an ONNX model, given by the bytes of its file, and returns it, ready to run. Throws
+   * {@link NetworkException} for a refusal of the client API, {@link TransportException} for a
+   * model that cannot be hosted.
+   */
+  public Network load(byte[] model, LoadOptions options) {
+    ByteString bytes = UnsafeByteOperations.unsafeWrap(model);
+    return Network.load(guest, options.header().setOnnxBytes(bytes.size()), bytes);
+  }
+
+  /** Hosts a model that the server offers by name; see {@link #load(byte[], LoadOptions)}. */
+  public Network loadPublished(String name, LoadOptions options) {
+    return Network.load(guest, options.header().setPublished(name), ByteString.EMPTY);
+  }
+
   /** Opens a list of calls that leave together. */
   public Pipeline pipeline() {
     return new Pipeline(guest);
@@ -255,8 +288,7 @@ public final class Session implements AutoCloseable {
   /** Returns address, machine and version, and never the session's name, which is a key. */
   @Override
   public String toString() {
-    String name = machine().getName().replace("machines/", "");
-    String machine = name.isEmpty() ? "custom" : name;
+    String machine = Descriptions.name(machine());
     return "Session["
         + (closed ? "closed" : "open")
         + " at "

@@ -17,8 +17,11 @@ import dev.nnpa.zdnn.v1.ReadTensorResponse;
 import dev.nnpa.zdnn.v1.UpdateSessionRequest;
 import dev.nnpa.zdnn.v1.WriteTensorRequest;
 import dev.nnpa.zdnn.v1.WriteTensorResponse;
+import io.grpc.Channel;
+import io.grpc.stub.AbstractStub;
 import java.util.Iterator;
 import java.util.function.Consumer;
+import java.util.function.Function;
 
 /**
  * The one seam between this library and a server: the methods of {@code
@@ -66,6 +69,14 @@ public interface Transport extends AutoCloseable {
 
   /** Lists one page of a session's tensors. */
   ListTensorsResponse listTensors(ListTensorsRequest request);
+
+  /**
+   * Calls a method of another service of the server by a stub, for hosted networks and embARC MLI;
+   * a transport without a connection throws {@link UnsupportedOperationException}.
+   */
+  default <S extends AbstractStub<S>, T> T call(Function<Channel, S> stub, Function<S, T> method) {
+    throw new UnsupportedOperationException("transport: has no other services");
+  }
 
   /** Gives up the connection. */
   @Override

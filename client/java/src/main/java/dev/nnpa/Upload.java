@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package dev.nnpa;
 
-import dev.nnpa.zdnn.v1.WriteTensorRequest;
-import dev.nnpa.zdnn.v1.WriteTensorResponse;
 import io.grpc.Status;
 import io.grpc.stub.ClientCallStreamObserver;
 import io.grpc.stub.ClientResponseObserver;
@@ -10,19 +8,22 @@ import java.util.Iterator;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 
-/** One WriteTensor under way: sends as fast as the server takes, and keeps the answer. */
-final class Upload implements ClientResponseObserver<WriteTensorRequest, WriteTensorResponse> {
-  private final Iterator<WriteTensorRequest> parts;
-  private final CompletableFuture<WriteTensorResponse> answer = new CompletableFuture<>();
-  private ClientCallStreamObserver<WriteTensorRequest> call;
+/**
+ * A call of a stream of requests under way: sends as fast as the server takes, and keeps the
+ * answer.
+ */
+final class Upload<Q, A> implements ClientResponseObserver<Q, A> {
+  private final Iterator<Q> parts;
+  private final CompletableFuture<A> answer = new CompletableFuture<>();
+  private ClientCallStreamObserver<Q> call;
   private boolean complete;
 
-  Upload(Iterator<WriteTensorRequest> parts) {
+  Upload(Iterator<Q> parts) {
     this.parts = parts;
   }
 
   @Override
-  public void beforeStart(ClientCallStreamObserver<WriteTensorRequest> started) {
+  public void beforeStart(ClientCallStreamObserver<Q> started) {
     call = started;
     call.setOnReadyHandler(this::send);
   }
@@ -39,7 +40,7 @@ final class Upload implements ClientResponseObserver<WriteTensorRequest, WriteTe
   }
 
   @Override
-  public void onNext(WriteTensorResponse response) {
+  public void onNext(A response) {
     complete = true; // A refusal may come before all chunks have left.
     answer.complete(response);
   }
@@ -56,7 +57,7 @@ final class Upload implements ClientResponseObserver<WriteTensorRequest, WriteTe
   }
 
   /** Waits for the answer; an interrupted thread cancels the call. */
-  WriteTensorResponse answer() {
+  A answer() {
     try {
       return answer.get();
     } catch (ExecutionException error) {

@@ -109,6 +109,21 @@ final class MessageTest {
     }
   }
 
+  /** Status, machines and descriptors are said in one line, and no name is. */
+  @Test
+  void descriptions() {
+    try (Session session = connect("z16")) {
+      Ztensor a = session.ztensor(new float[6], 2, 3);
+      dev.nnpa.zdnn.v1.Session status = session.status();
+      assertEquals(
+          "Session[of telum1, zDNN 1.2.0: 1 tensors, 4096 bytes]", Descriptions.of(status));
+      assertFalse(status.toString().contains(session.name()));
+      String machine = Descriptions.of(session.machine());
+      assertTrue(machine.matches("Machine\\[telum1, z16.*: .+, \\d+ functions]"), machine);
+      assertEquals("TensorDesc[ZDNN_2D 2x3 FP32]", Descriptions.of(a.preTransformedDesc()));
+    }
+  }
+
   /** A ztensor prints layout, sizes, type and what its buffer is. */
   @Test
   void ztensorsPrint() {

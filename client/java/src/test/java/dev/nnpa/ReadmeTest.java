@@ -11,6 +11,7 @@ import java.net.URL;
 import java.net.URLClassLoader;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.regex.Matcher;
@@ -95,8 +96,11 @@ final class ReadmeTest {
     String java = Path.of(System.getProperty("java.home"), "bin", "java").toString();
     String target = LocalServer.shared().unix();
     Path log = folder.resolve("stderr.txt");
+    Path model = Path.of("src/test/resources/double.onnx");
+    Files.copy(model, folder.resolve("model.onnx"), StandardCopyOption.REPLACE_EXISTING);
     Process process =
         new ProcessBuilder(java, "-cp", folder + ":" + classes, name, target)
+            .directory(folder.toFile())
             .redirectError(log.toFile())
             .start();
     List<String> lines = process.inputReader().lines().toList();

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package mli is embARC MLI's fixed-point kernels, bit for bit: a Library on a session, and one method
+// per function of the library's documentation, without mli_. Tensors come in C's order; an output that
+// is nil is created.
+//
+// A status that is an error is an *Error, what does not reach the library a *zdnn.TransportError, and a
+// build that asserts ends the program: a *zdnn.ProgramCheck.
+package mli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	mliv1 "nnpa.dev/nnpa/gen/nnpa/mli/v1"
+	"nnpa.dev/nnpa/zdnn"
+)
+
+// Options are what a build of the library fixes; see the comments of BuildOptions in the wire contract.
+type Options struct {
+	// Build has rounding, debug level, accumulator and conversion; nil is the default of each.
+	Build *mliv1.BuildOptions
+	// Logger gets remarks on calls that succeed, such as an accumulator that overflows. Default:
+	// slog.Default().
+	Logger *slog.Logger
+}
+
+// Library runs kernels over a session's connection. One goroutine at a time may use it.
+type Library struct {
+	session *zdnn.Session
+	client  mliv1.MliServiceClient
+	options Options
+	batches int
+	queue   []call
+}
+
+// New returns a library on a session of zdnn.Connect.
+func New(session *zdnn.Session, options Options) (*Library, error) {
+	if session == nil || session.Conn() == nil {
+		return nil, errors.New("session: has no connection, expected one of zdnn.Connect")
+	}
+	if options.Logger == nil {
+		options.Logger = slog.Default()
+	}
+	client := mliv1.NewMliServiceClient(session.Conn())
+	return &Library{session: session, client: client, options: options}, nil
+}
+
+// Error is a status of the library that is not MLI_STATUS_OK; nothing was written.
+type Error struct {
+	// Kernel is the function without mli_.
+	Kernel string
+	// Status is the number, with the library's name of it.
+	Status mliv1.MliStatus
+	// Refusal has field, value, limit and constraint.
+	Refusal *mliv1.Refusal
+	// KernelIndex is the call's place in a batch, 0-based: those before it have written, those after
+	// it have not run. -1 outside of a batch.
+	KernelIndex int
+}
+
+func (e *Error) Error() string {
+	text := e.Refusal.GetText()
+	if text == "" {
+		text = e.Status.String()
+	}
+	if e.KernelIndex >= 0 {
+		return fmt.Sprintf("kernel %d, mli_%s: %s", e.KernelIndex, e.Kernel, text)
+	}
+	return fmt.Sprintf("mli_%s: %s", e.Kernel, text)
+}
+
+// operand is a tensor of a call, by its field.
+type operand struct {
+	field  string
+	tensor *Tensor
+}
+
+// call is one call of a kernel, by its arm.
+type call struct {
+	kernel   string
+	operands []operand
+	cfg      *RnnCellCfg
+}
+
+// Batch runs the kernels of body in one request when it ends. Outputs are filled then, and may be used
+// as inputs at once. The first error ends the batch: Error.KernelIndex is its place. When body returns an
+// error, nothing runs. Batches may nest; the outer one runs.
+func (l *Library) Batch(ctx context.Context, body func() error) error {
+	l.batches++
+	err := body()
+	l.batches--
+	if l.batches > 0 {
+		return err
+	}
+	queue := l.queue
+	l.queue = nil
+	if err != nil || len(queue) == 0 {
+		return err
+	}
+	return l.send(ctx, queue, true)
+}
+
+// submit runs a call now, or queues it in a batch, and returns its output.
+func (l *Library) submit(ctx context.Context, c call, out *Tensor) (*Tensor, error) {
+	if err := require(c.kernel, c.operands); err != nil {
+		return nil, err
+	}
+	if l.batches > 0 {
+		l.queue = append(l.queue, c)
+		return out, nil
+	}
+	if err := l.send(ctx, []call{c}, false); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (l *Library) send(ctx context.Context, calls []call, isBatch bool) error {
+	request := &mliv1.RunKernelRequest{Options: l.options.Build}
+	places := encoder{}
+	for i, c := range calls {
+		request.Kernels = append(request.Kernels, places.encode(i, c))
+	}
+	answer, err := l.client.RunKernel(l.session.WithTicket(ctx), request)
+	if err != nil {
+		return zdnn.ExplainError(err)
+	}
+	for i, result := range answer.Results {
+		if result.MliStatus != mliv1.MliStatus_MLI_STATUS_OK {
+			refused := &Error{
+				Kernel: calls[i].kernel, Status: result.MliStatus, Refusal: result.Refusal, KernelIndex: -1,
+			}
+			if isBatch {
+				refused.KernelIndex = i
+			}
+			return refused
+		}
+		l.finish(calls[i], result)
+	}
+	return nil
+}
+
+// finish takes what a kernel wrote, and logs remarks on it.
+func (l *Library) finish(c call, result *mliv1.KernelResult) {
+	for _, output := range result.Outputs {
+		for _, o := range c.operands {
+			if o.field == output.Field {
+				copy(o.tensor.memory, output.Tensor.GetData())
+				o.tensor.fields = proto.Clone(output.Tensor).(*mliv1.Tensor)
+				o.tensor.fields.Memory, o.tensor.fields.Capacity = nil, nil
+			}
+		}
+	}
+	remarks := result.Messages
+	if result.AccumulatorOverflow {
+		remarks = append(remarks, "a partial sum left the accumulator, the result is undefined in MLI")
+	}
+	if result.Refusal != nil {
+		remarks = append(remarks, "nothing is written: "+result.Refusal.Text)
+	}
+	for _, remark := range remarks {
+		l.options.Logger.Warn(fmt.Sprintf("mli_%s: %s", c.kernel, remark))
+	}
+}
+
+// encoder holds the first place of each tensor of a request: later uses refer to it.
+type encoder map[*Tensor]*mliv1.Place
+
+// encode returns a call's message; arms and fields are found by their names.
+func (e encoder) encode(index int, c call) *mliv1.Kernel {
+	kernel := &mliv1.Kernel{}
+	arm := kernel.ProtoReflect()
+	message := arm.Mutable(arm.Descriptor().Fields().ByName(protoreflect.Name(c.kernel))).Message()
+	fields := message.Descriptor().Fields()
+	if c.cfg != nil {
+		cfg := &mliv1.RnnCellCfg{Mode: &c.cfg.Mode, Act: &c.cfg.Act}
+		if c.cfg.IrTsr != nil {
+			cfg.IrTsr = e.ref(index, "cfg.ir_tsr", c.cfg.IrTsr)
+		}
+		message.Set(fields.ByName("cfg"), protoreflect.ValueOfMessage(cfg.ProtoReflect()))
+	}
+	for _, o := range c.operands {
+		if field := fields.ByName(protoreflect.Name(o.field)); field != nil {
+			ref := e.ref(index, o.field, o.tensor)
+			message.Set(field, protoreflect.ValueOfMessage(ref.ProtoReflect()))
+		}
+	}
+	return kernel
+}
+
+func (e encoder) ref(index int, field string, t *Tensor) *mliv1.TensorRef {
+	place, placed := e[t]
+	if placed && int(place.GetKernelIndex()) < index {
+		return &mliv1.TensorRef{Tensor: &mliv1.TensorRef_OutputOf{OutputOf: place}}
+	}
+	inline := proto.Clone(t.fields).(*mliv1.Tensor)
+	if placed { // a second field of the same kernel
+		inline.Capacity = proto.Uint32(uint32(len(t.memory)))
+		shared := &mliv1.SharedTensor{Place: &mliv1.Place{Field: place.Field}, Tensor: inline}
+		return &mliv1.TensorRef{Tensor: &mliv1.TensorRef_SameMemoryAs{SameMemoryAs: shared}}
+	}
+	inline.Memory = &mliv1.Tensor_Data{Data: t.memory}
+	e[t] = &mliv1.Place{KernelIndex: proto.Uint32(uint32(index)), Field: field}
+	return &mliv1.TensorRef{Tensor: &mliv1.TensorRef_Inline{Inline: inline}}
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+package dev.nnpa;
+
+import com.google.protobuf.ByteString;
+import dev.nnpa.mli.v1.ElType;
+import dev.nnpa.mli.v1.FxParams;
+import dev.nnpa.mli.v1.SaParams;
+import dev.nnpa.mli.v1.Tensor;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.util.List;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
+
+/**
+ * An {@code mli_tensor}: typed elements in memory of its own; a kernel fills the fields of its
+ * outputs.
+ *
+ * <p>Source: embARC MLI documentation, "mli_tensor Structure", "Element Parameters", "Data
+ * Formats".
+ */
+public final class MliTensor {
+  private final ByteBuffer memory;
+  private Tensor fields;
+
+  private MliTensor(ByteBuffer memory, Tensor fields) {
+    this.memory = memory;
+    this.fields = fields;
+  }
+
+  /** Returns an MLI_EL_FX_8 tensor, value = x / 2^fracBits; without a shape it has one dim. */
+  public static MliTensor fx(byte[] array, int fracBits, int... shape) {
+    Tensor.Builder fields = typed(ElType.MLI_EL_FX_8).setFx(fx(fracBits));
+    return new MliTensor(room(array.length).put(array), shaped(fields, array.length, shape));
+  }
+
+  /** Returns an MLI_EL_FX_16 tensor; otherwise as of bytes. */
+  public static MliTensor fx(short[] array, int fracBits, int... shape) {
+    Tensor.Builder fields = typed(ElType.MLI_EL_FX_16).setFx(fx(fracBits));
+    ByteBuffer memory = room(Short.BYTES * array.length);
+    memory.asShortBuffer().put(array);
+    return new MliTensor(memory, shaped(fields, array.length, shape));
+  }
+
+  /** Returns a signed asymmetric MLI_EL_SA_8 tensor, (x - zero_point) * scale / 2^bits. */
+  public static MliTensor sa(byte[] array, SaParams params, int... shape) {
+    Tensor.Builder fields = typed(ElType.MLI_EL_SA_8).setSa(params);
+    return new MliTensor(room(array.length).put(array), shaped(fields, array.length, shape));
+  }
+
+  /** Returns an MLI_EL_FP_32 tensor. */
+  public static MliTensor fp(float[] array, int... shape) {
+    ByteBuffer memory = room(Float.BYTES * array.length);
+    memory.asFloatBuffer().put(array);
+    return new MliTensor(memory, shaped(typed(ElType.MLI_EL_FP_32), array.length, shape));
+  }
+
+  /** Returns a fixed-point output for a kernel to fill: zeroed memory, its shape unset. */
+  public static MliTensor empty(int count, ElType elType, int fracBits) {
+    return new MliTensor(room(count * width(elType)), typed(elType).setFx(fx(fracBits)).build());
+  }
+
+  /** Returns a signed asymmetric output for a kernel to fill. */
+  public static MliTensor empty(int count, ElType elType, SaParams params) {
+    return new MliTensor(room(count * width(elType)), typed(elType).setSa(params).build());
+  }
+
+  /** Returns an MLI_EL_FP_32 output for a kernel to fill. */
+  public static MliTensor emptyFp(int count) {
+    return new MliTensor(room(Float.BYTES * count), typed(ElType.MLI_EL_FP_32).build());
+  }
+
+  /**
+   * Returns numbers as an MLI_EL_FX_8 or MLI_EL_FX_16 tensor: the nearest elements, ties to even,
+   * saturated.
+   */
+  public static MliTensor quantise(double[] values, ElType elType, int fracBits, int... shape) {
+    if (elType != ElType.MLI_EL_FX_8 && elType != ElType.MLI_EL_FX_16) {
+      throw new IllegalArgumentException(
+          "elType: " + elType + ", expected MLI_EL_FX_8 or MLI_EL_FX_16");
+    }
+    int limit = 1 << (8 * width(elType) - 1);
+    short[] elements = new short[values.length];
+    for (int i = 0; i < values.length; i++) {
+      if (!Double.isFinite(values[i])) {
+        throw new IllegalArgumentException("values: " + values[i] + ", expected finite numbers");
+      }
+      double scaled = Math.rint(values[i] * Math.pow(2, fracBits));
+      elements[i] = (short) Math.max(-limit, Math.min(limit - 1, scaled));
+    }
+    if (elType == ElType.MLI_EL_FX_16) {
+      return fx(elements, fracBits, shape);
+    }
+    byte[] narrow = new byte[elements.length];
+    for (int i = 0; i < narrow.length; i++) {
+      narrow[i] = (byte) elements[i];
+    }
+    return fx(narrow, fracBits, shape);
+  }
+
+  private static Tensor.Builder typed(ElType elType) {
+    return Tensor.newBuilder().setElType(elType);
+  }
+
+  private static FxParams fx(int fracBits) {
+    return FxParams.newBuilder().setFracBits(fracBits).build();
+  }
+
+  private static ByteBuffer room(int bytes) {
+    return ByteBuffer.allocate(bytes).order(ByteOrder.LITTLE_ENDIAN);
+  }
+
+  private static Tensor shaped(Tensor.Builder fields, int count, int... shape) {
+    int[] sizes = shape.length == 0 ? new int[] {count} : shape;
+    int product = IntStream.of(sizes).reduce(1, (a, b) -> a * b);
+    if (product != count) {
+      throw new IllegalArgumentException(
+          "array: " + count + " elements, shape " + text(sizes) + " has " + product);
+    }
+    IntStream.of(sizes).forEach(fields::addShape);
+    return fields.build();
+  }
+
+  private static String text(int... sizes) {
+    return IntStream.of(sizes).mapToObj(String::valueOf).collect(Collectors.joining("x"));
+  }
+
+  private static int width(ElType elType) {
+    return switch (elType) {
+      case MLI_EL_FX_16 -> Short.BYTES;
+      case MLI_EL_SA_32, MLI_EL_FP_32 -> Integer.BYTES;
+      default -> 1;
+    };
+  }
+
+  /** Returns the sizes, outermost first; of an output that no kernel has filled, none. */
+  public List<Integer> shape() {
+    return fields.getShapeList();
+  }
+
+  /** Returns the type of the elements. */
+  public ElType elType() {
+    return fields.getElType();
+  }
+
+  /** Returns the fractional bits of a fixed-point tensor, else 0. */
+  public int fracBits() {
+    return fields.getFx().getFracBits();
+  }
+
+  /** Returns how many elements the shape has. */
+  int count() {
+    return shape().stream().reduce(1, (a, b) -> a * b);
+  }
+
+  /** Returns how many elements of its type the memory holds. */
+  int room() {
+    return memory.capacity() / width(elType());
+  }
+
+  /** Returns a copy of the elements of MLI_EL_FX_8 or MLI_EL_SA_8. */
+  public byte[] bytes() {
+    require(Byte.BYTES);
+    byte[] elements = new byte[count()];
+    memory.get(0, elements);
+    return elements;
+  }
+
+  /** Returns a copy of the elements of MLI_EL_FX_16. */
+  public short[] shorts() {
+    require(Short.BYTES);
+    short[] elements = new short[count()];
+    memory.rewind().order(ByteOrder.LITTLE_ENDIAN).asShortBuffer().get(elements);
+    return elements;
+  }
+
+  private void require(int width) {
+    if (width(elType()) != width) {
+      throw new IllegalStateException("elements: " + elType() + ", of another width");
+    }
+  }
+
+  /** Returns the values that the elements of a fixed-point or FP32 tensor stand for. */
+  public double[] dequantise() {
+    if (fields.hasSa()) {
+      throw new IllegalStateException("tensor: " + this + ", expected fixed point or FP32");
+    }
+    double unit = Math.pow(2, -fracBits());
+    return IntStream.range(0, count()).mapToDouble(i -> element(i) * unit).toArray();
+  }
+
+  private double element(int index) {
+    return switch (elType()) {
+      case MLI_EL_FX_16 -> memory.getShort(Short.BYTES * index);
+      case MLI_EL_FP_32 -> memory.getFloat(Float.BYTES * index);
+      default -> memory.get(index);
+    };
+  }
+
+  /** Returns the tensor as the wire carries it; a second tensor in its memory has only fields. */
+  Tensor message(boolean withMemory) {
+    Tensor.Builder message = fields.toBuilder();
+    return withMemory
+        ? message.setData(ByteString.copyFrom(memory.array())).build()
+        : message.setCapacity(memory.capacity()).build();
+  }
+
+  /** Takes what a kernel wrote: fields, and contents from the first element on. */
+  void update(Tensor answer) {
+    memory.put(0, answer.getData().toByteArray());
+    fields = answer.toBuilder().clearMemory().clearCapacity().build();
+  }
+
+  /** Returns shape, type and parameters, in one line. */
+  @Override
+  public String toString() {
+    String sizes = shape().stream().map(String::valueOf).collect(Collectors.joining("x"));
+    String parameters = fields.hasSa() ? ", asymmetric" : "";
+    if (fields.hasFx()) {
+      parameters = ", " + fracBits() + " frac_bits";
+    }
+    return "MliTensor[" + (sizes.isEmpty() ? "scalar" : sizes) + " " + elType() + parameters + "]";
+  }
+}

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+package dev.nnpa;
+
+import com.google.protobuf.ByteString;
+import dev.nnpa.network.v1.Buffer;
+import dev.nnpa.network.v1.CreateNetworkHeader;
+import dev.nnpa.network.v1.CreateNetworkRequest;
+import dev.nnpa.network.v1.CreateNetworkResponse;
+import dev.nnpa.network.v1.DestroyNetworkRequest;
+import dev.nnpa.network.v1.GetNetworkErrorRequest;
+import dev.nnpa.network.v1.GetNetworkInfoRequest;
+import dev.nnpa.network.v1.GetNetworkInfoResponse;
+import dev.nnpa.network.v1.InferNetworkRequest;
+import dev.nnpa.network.v1.InferNetworkResponse;
+import dev.nnpa.network.v1.InitNetworkRequest;
+import dev.nnpa.network.v1.NamedArray;
+import dev.nnpa.network.v1.NetworkParams;
+import dev.nnpa.network.v1.NetworkReport;
+import dev.nnpa.network.v1.NetworkServiceGrpc;
+import dev.nnpa.network.v1.NetworkServiceGrpc.NetworkServiceBlockingStub;
+import dev.nnpa.network.v1.NodeViolation;
+import dev.nnpa.network.v1.Port;
+import dev.nnpa.zdnn.v1.RangeViolation;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeSet;
+import java.util.function.Function;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
+import java.util.stream.Stream;
+
+/**
+ * A model on the accelerator, ready to run: of {@link Session#load(byte[], LoadOptions)}.
+ *
+ * <p>Closing, or the end of the session, destroys it.
+ */
+public final class Network implements AutoCloseable {
+  private static final int CHUNK_BYTES = 1 << 20;
+
+  private final Guest guest;
+  private final dev.nnpa.network.v1.Network message;
+  private boolean closed;
+
+  private Network(Guest guest, dev.nnpa.network.v1.Network message) {
+    this.guest = guest;
+    this.message = message;
+  }
+
+  /** Creates and initialises a network of a model: ai_name_create, ai_name_init. */
+  static Network load(Guest guest, CreateNetworkHeader.Builder header, ByteString model) {
+    if (header.getCName().isEmpty()) {
+      header.setCName("network_" + guest.newId());
+    }
+    header.setSession(guest.name);
+    CreateNetworkResponse created = create(guest, header, model);
+    if (!created.hasNetwork()) {
+      throw new NetworkException(created.getError());
+    }
+    Network network = new Network(guest, created.getNetwork());
+    try {
+      network.init();
+    } catch (RuntimeException error) {
+      network.close();
+      throw error;
+    }
+    return network;
+  }
+
+  private static CreateNetworkResponse create(
+      Guest guest, CreateNetworkHeader.Builder header, ByteString model) {
+    int chunks = (model.size() + CHUNK_BYTES - 1) / CHUNK_BYTES;
+    Stream<CreateNetworkRequest> parts =
+        IntStream.range(0, chunks)
+            .map(chunk -> chunk * CHUNK_BYTES)
+            .mapToObj(start -> model.substring(start, Math.min(start + CHUNK_BYTES, model.size())))
+            .map(bytes -> CreateNetworkRequest.newBuilder().setChunk(bytes).build());
+    CreateNetworkRequest first = CreateNetworkRequest.newBuilder().setHeader(header).build();
+    Upload<CreateNetworkRequest, CreateNetworkResponse> upload =
+        new Upload<>(Stream.concat(Stream.of(first), parts).iterator());
+    return guest.transport.call(
+        NetworkServiceGrpc::newStub,
+        stub -> {
+          stub.createNetwork(upload);
+          return upload.answer();
+        });
+  }
+
+  private <T> T call(Function<NetworkServiceBlockingStub, T> method) {
+    return guest.transport.call(NetworkServiceGrpc::newBlockingStub, method);
+  }
+
+  /** Binds the model's own weights, and activations of the size that the report asks for. */
+  private void init() {
+    Buffer.Builder activations =
+        Buffer.newBuilder()
+            .setChannels(report().getActivations().getChannels())
+            .setData(ByteString.EMPTY);
+    NetworkParams.Builder params =
+        NetworkParams.newBuilder()
+            .setParams(Buffer.getDefaultInstance())
+            .setActivations(activations);
+    InitNetworkRequest request =
+        InitNetworkRequest.newBuilder()
+            .setSession(guest.name)
+            .setNetwork(message.getName())
+            .setParams(params)
+            .build();
+    if (!call(stub -> stub.initNetwork(request)).getOk()) {
+      throw refusal();
+    }
+  }
+
+  /** Returns the first error of the network, and clears it: ai_name_get_error. */
+  private NetworkException refusal() {
+    GetNetworkErrorRequest request =
+        GetNetworkErrorRequest.newBuilder()
+            .setSession(guest.name)
+            .setNetwork(message.getName())
+            .build();
+    return new NetworkException(call(stub -> stub.getNetworkError(request)).getError());
+  }
+
+  /** Returns the C name. */
+  public String cName() {
+    return message.getCName();
+  }
+
+  /** Returns the machine that the network runs on, for example "telum2". */
+  public String machine() {
+    return message.getMachine();
+  }
+
+  /** Returns 32 hex digits of the hash of the model. */
+  public String modelSignature() {
+    return message.getModelSignature();
+  }
+
+  /** Returns the inputs in the model's order: names, types, shapes, in which -1 is a free dim. */
+  public List<Port> inputs() {
+    return message.getInputsList();
+  }
+
+  /** Returns the outputs in the model's order. */
+  public List<Port> outputs() {
+    return message.getOutputsList();
+  }
+
+  /**
+   * Runs once over an array for each input, by name, and returns the outputs by name. The first
+   * range violation is a warning of the session. Throws IllegalArgumentException for a wrong name,
+   * type or shape, before the wire.
+   */
+  public Map<String, NetworkArray> run(Map<String, NetworkArray> inputs) {
+    Inference inference = infer(inputs);
+    inference.violations().stream()
+        .limit(1)
+        .forEach(violation -> guest.warn(warning(violation)));
+    return inference.outputs();
+  }
+
+  private static ZdnnWarning warning(NodeViolation violation) {
+    String op = violation.getFunction() + " (node " + violation.getNode() + ")";
+    return new ZdnnWarning(violation.getZdnnStatus(), op, RangeViolation.getDefaultInstance());
+  }
+
+  /** Runs once and returns outputs with diagnostics, without warnings. */
+  public Inference infer(Map<String, NetworkArray> inputs) {
+    requireOpen();
+    InferNetworkRequest request =
+        InferNetworkRequest.newBuilder()
+            .setSession(guest.name)
+            .setNetwork(message.getName())
+            .addAllInputs(encoded(inputs))
+            .build();
+    InferNetworkResponse answer = call(stub -> stub.inferNetwork(request));
+    Map<String, NetworkArray> outputs = new LinkedHashMap<>();
+    for (NamedArray output : answer.getOutputsList()) {
+      outputs.put(output.getName(), NetworkArray.decode(output));
+    }
+    return new Inference(
+        outputs, answer.getViolationsList(), answer.getNansMap(), answer.getCallsMap());
+  }
+
+  private List<NamedArray> encoded(Map<String, NetworkArray> inputs) {
+    List<String> expected = inputs().stream().map(Port::getName).toList();
+    TreeSet<String> unknown = new TreeSet<>(inputs.keySet());
+    unknown.removeAll(expected);
+    if (!unknown.isEmpty()) {
+      String names = String.join(", ", expected);
+      throw new IllegalArgumentException(
+          "inputs: got " + String.join(", ", unknown) + ", expected " + names);
+    }
+    return inputs().stream().map(port -> encoded(port, inputs.get(port.getName()))).toList();
+  }
+
+  private static NamedArray encoded(Port port, NetworkArray array) {
+    if (array == null) {
+      throw new IllegalArgumentException(
+          "input " + port.getName() + " is missing, expected " + NetworkArray.describe(port));
+    }
+    return array.encode(port);
+  }
+
+  /**
+   * Returns the network's report: its nodes say where each was placed, and why one is on the host.
+   * {@link Descriptions} says it in one line.
+   */
+  public NetworkReport report() {
+    requireOpen();
+    GetNetworkInfoRequest request =
+        GetNetworkInfoRequest.newBuilder()
+            .setSession(guest.name)
+            .setNetwork(message.getName())
+            .build();
+    GetNetworkInfoResponse answer = call(stub -> stub.getNetworkInfo(request));
+    if (!answer.getOk()) {
+      throw refusal();
+    }
+    return answer.getReport();
+  }
+
+  private void requireOpen() {
+    if (closed) {
+      throw new IllegalStateException(
+          "network " + cName() + ": is closed, session.load loads it again");
+    }
+  }
+
+  /** Destroys the network. May be repeated, and after the end of its session. */
+  @Override
+  public void close() {
+    if (closed) {
+      return;
+    }
+    closed = true;
+    DestroyNetworkRequest request =
+        DestroyNetworkRequest.newBuilder()
+            .setSession(guest.name)
+            .setNetwork(message.getName())
+            .build();
+    try {
+      call(stub -> stub.destroyNetwork(request));
+    } catch (TransportException gone) {
+      System.getLogger("dev.nnpa")
+          .log(System.Logger.Level.DEBUG, "the network was gone already", gone);
+    }
+  }
+
+  /** Returns name, machine, inputs and outputs, in one line. */
+  @Override
+  public String toString() {
+    return "Network["
+        + cName()
+        + " on "
+        + machine()
+        + ": "
+        + described(inputs())
+        + " -> "
+        + described(outputs())
+        + "]";
+  }
+
+  private static String described(List<Port> ports) {
+    return ports.stream().map(NetworkArray::describe).collect(Collectors.joining(", "));
+  }
+}

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/**
+ * Kernel calls as requests, one or several calls in each.
+ *
+ * A request has each tensor once: later uses are `output_of` the first.
+ */
+
+import process from "node:process";
+
+import type { MessageInitShape } from "@bufbuild/protobuf";
+
+import { MliError } from "../errors.js";
+import {
+  Accumulator,
+  type BuildOptionsSchema,
+  Conversion,
+  DebugLevel,
+  type KernelResult,
+  type KernelSchema,
+  MliService,
+  MliStatus,
+  Rounding,
+  type TensorRefSchema,
+} from "../gen/nnpa/mli/v1/mli_pb.js";
+import { word } from "../options.js";
+import type { CallOptions, Transport } from "../transport.js";
+import { Tensor } from "./tensor.js";
+
+/** What a build of the library fixes; see the comments of `BuildOptions` in the wire contract. */
+export interface BuildOptions {
+  /** Default "convergent". */
+  rounding?: "convergent" | "up";
+  /** Default "ret_codes". */
+  debugLevel?: "release" | "ret_codes" | "assert" | "debug" | "full";
+  /** Default "exact". */
+  accumulator?: "exact" | "hardware";
+  /** Default "exact". */
+  conversion?: "exact" | "library_2_0_2" | "library_2_0_ea";
+}
+
+/** Where kernels run: a session runs them at once, a batch when it ends. */
+export type Runner = { readonly transport: Transport } | Batch;
+
+type Kernel = NonNullable<MessageInitShape<typeof KernelSchema>["kernel"]>;
+/** A kernel's arm. */
+export type KernelName = NonNullable<Kernel["case"]>;
+type Ref = MessageInitShape<typeof TensorRefSchema>;
+
+/** One call: the kernel's arm and its tensors by field; numbers of its configuration. */
+export interface Call {
+  readonly kernel: KernelName;
+  readonly tensors: Readonly<Record<string, Tensor | undefined>>;
+  readonly cfg?: { readonly mode: number; readonly act: number };
+}
+
+/** Encodes the calls of one request; remembers the first place of each tensor. */
+class Encoder {
+  readonly #places = new Map<Tensor, { kernelIndex: number; field: string }>();
+
+  encode(kernelIndex: number, { kernel, tensors, cfg }: Call): MessageInitShape<typeof KernelSchema> {
+    const value: Record<string, unknown> = {};
+    const inner: Record<string, unknown> = { ...cfg };
+    for (const [field, tensor] of Object.entries(tensors)) {
+      if (tensor !== undefined) {
+        const [name, within] = field === "cfg.ir_tsr" ? ["irTsr", inner] : [camel(field), value];
+        within[name] = this.#ref(kernelIndex, field, tensor);
+      }
+    }
+    if (cfg !== undefined) {
+      value.cfg = inner;
+    }
+    return { kernel: { case: kernel, value } as Kernel };
+  }
+
+  #ref(kernelIndex: number, field: string, tensor: Tensor): Ref {
+    const place = this.#places.get(tensor);
+    if (place === undefined) {
+      this.#places.set(tensor, { kernelIndex, field });
+      return { tensor: { case: "inline", value: tensor.message() } };
+    }
+    if (place.kernelIndex < kernelIndex) {
+      return { tensor: { case: "outputOf", value: place } };
+    }
+    const shared = { place: { field: place.field }, tensor: tensor.message(false) };
+    return { tensor: { case: "sameMemoryAs", value: shared } };
+  }
+}
+
+function camel(field: string): string {
+  return field.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase());
+}
+
+/** Returns "krn_tanh_fx8" of "krnTanhFx8". */
+function snake(kernel: string): string {
+  return kernel.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+}
+
+function buildOptions(options: BuildOptions): MessageInitShape<typeof BuildOptionsSchema> {
+  return {
+    rounding: word("rounding", options.rounding, Rounding) ?? 0,
+    debugLevel: word("debugLevel", options.debugLevel, DebugLevel) ?? 0,
+    accumulator: word("accumulator", options.accumulator, Accumulator) ?? 0,
+    conversion: word("conversion", options.conversion, Conversion) ?? 0,
+  };
+}
+
+/** Returns what is to be said about a call with status MLI_STATUS_OK. */
+function remarks({ messages, accumulatorOverflow, refusal }: KernelResult): string[] {
+  const overflow = "a partial sum left the accumulator, the result is undefined in MLI";
+  return [
+    ...messages,
+    ...(accumulatorOverflow ? [overflow] : []),
+    ...(refusal === undefined ? [] : [`nothing is written: ${refusal.text}`]),
+  ];
+}
+
+/** Takes the outputs of a call, and warns; throws MliError for a status that is none of success. */
+function finish({ kernel, tensors }: Call, result: KernelResult, index?: number): void {
+  const name = snake(kernel);
+  if (result.mliStatus !== MliStatus.OK) {
+    throw new MliError(name, result, index);
+  }
+  for (const { field, tensor } of result.outputs) {
+    if (tensor !== undefined) {
+      tensors[field]?.update(tensor);
+    }
+  }
+  for (const remark of remarks(result)) {
+    process.emitWarning(`mli_${name}: ${remark}`, "MliWarning");
+  }
+}
+
+async function send(
+  transport: Transport,
+  calls: readonly Call[],
+  options: BuildOptions & CallOptions,
+  isBatch: boolean,
+): Promise<void> {
+  const encoder = new Encoder();
+  const kernels = calls.map((call, index) => encoder.encode(index, call));
+  const request = { kernels, options: buildOptions(options) };
+  const { results } = await transport.unary(MliService.method.runKernel, request, options);
+  for (const [index, result] of results.entries()) {
+    const call = calls[index];
+    if (call !== undefined) {
+      finish(call, result, isBatch ? index : undefined);
+    }
+  }
+}
+
+/** Kernels that run in one request; see `batch`. */
+export class Batch {
+  readonly #calls: Call[] = [];
+
+  /** @internal */
+  add(call: Call): void {
+    this.#calls.push(call);
+  }
+
+  /** Runs what is queued. @internal */
+  async run(transport: Transport, options: BuildOptions & CallOptions): Promise<void> {
+    if (this.#calls.length) {
+      await send(transport, this.#calls, options, true);
+    }
+  }
+}
+
+/**
+ * Queues the kernels of `body`, and runs them in one request when it ends; returns what it returns.
+ *
+ *     const out = await mli.batch(session, async (batch) => {
+ *       const hidden = await mli.krnFullyConnectedFx16(batch, x, weights, bias, { fracBits: 11 });
+ *       return mli.krnTanhFx16(batch, hidden);
+ *     });
+ *
+ * Throws MliError for the first that is refused: its `kernelIndex` is its place.
+ */
+export async function batch<T>(
+  session: { readonly transport: Transport },
+  body: (batch: Batch) => T | Promise<T>,
+  options: BuildOptions & CallOptions = {},
+): Promise<T> {
+  const queued = new Batch();
+  const value = await body(queued);
+  await queued.run(session.transport, options);
+  return value;
+}
+
+/** Runs a call now, or queues it; throws TypeError for an operand that is no tensor. */
+export async function submit(
+  on: Runner,
+  call: Call,
+  options: BuildOptions & CallOptions,
+): Promise<void> {
+  for (const [field, operand] of Object.entries(call.tensors)) {
+    if (!(operand instanceof Tensor)) {
+      const kind = (operand as unknown) instanceof Object ? "an object" : String(operand);
+      throw new TypeError(`${field}: ${kind}, expected an mli.Tensor; mli.tensor(array) makes one`);
+    }
+  }
+  if (!(on instanceof Batch)) {
+    await send(on.transport, [call], options, false);
+    return;
+  }
+  const own = Object.keys(options).filter((name) => !["out", "fracBits"].includes(name));
+  if (own.length) {
+    throw new TypeError(`${own.join(", ")}: of a kernel in a batch, expected of the batch`);
+  }
+  on.add(call);
+}

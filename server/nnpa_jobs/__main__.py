@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m nnpa_jobs`: a child of the client that does a job, and ends with its parent.
 
-Standard input has the job, a line of JSON, and stays open while somebody waits. Standard output has
-lines of JSON: {"done": rows, "rows": rows} on the way, then one of
+Standard input has the job, a line of JSON, {"evaluation": ..} or {"pieces": ..}, and stays open
+while somebody waits. Standard output has lines of JSON: {"done": count, "of": count} on the way,
+then one of
 
-    {"json": .., "text": .., "html": .., "incomplete": ..}    the report
-    {"refused": why}                                          the model cannot be hosted, or run
+    {"json": .., "text": .., "html": .., "incomplete": ..}    the report of an evaluation
+    {"pieces": count, "lost": {number: why}}                  answers to other work are in files
+    {"failed": {"code": .., "message": .., "reason": ..}}     the model cannot be hosted, or run,
+                                                              or what a server said
     {"invalid": why}                                          the job, or its data, is wrong
 """
 
@@ -14,9 +17,12 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from typing import TextIO
 
 from nnpa_server.config import kernel_cache, leave_out_telemetry
+
+Progress = Callable[[int, int], None]
 
 
 def main() -> None:
@@ -33,34 +39,63 @@ def main() -> None:
 
 def _answer(job: str, answers: TextIO) -> dict[str, object]:
     """Return the last line."""
+    from nnpa_client.errors import TransportError
     from nnpa_network.program import ModelRefused
+
+    from nnpa_jobs.validation import NotHosted
+
+    def progress(done: int, of: int) -> None:
+        print(json.dumps({"done": done, "of": of}), file=answers, flush=True)
+
+    try:
+        content = json.loads(job)
+        if "evaluation" in content:
+            return _evaluated(content["evaluation"], progress)
+        return _worked(content["pieces"], progress)
+    except NotHosted as refused:
+        return _refused(f"the model cannot be hosted: {refused}")
+    except ModelRefused as refused:
+        return _refused(str(refused)) if refused.node else {"invalid": str(refused)}
+    except TransportError as error:
+        return _failed(error.code, error.message, error.reason)
+    except ValueError as error:
+        return {"invalid": str(error)}
+
+
+def _evaluated(content: object, progress: Progress) -> dict[str, object]:
+    """Return the report of an evaluation."""
     from nnpa_network.reporting.accuracy import as_json
     from nnpa_network.reporting.accuracy_page import as_html
     from nnpa_network.reporting.accuracy_text import as_text
     from nnpa_network.reporting.records import decode
 
-    from nnpa_jobs.validation import NotHosted, Request, validate
+    from nnpa_jobs.validation import Request, validate
 
-    def progress(done: int, rows: int) -> None:
-        print(json.dumps({"done": done, "rows": rows}), file=answers, flush=True)
-
-    try:
-        request = decode(Request, json.loads(job))
-        report = validate(request, progress)
-    except NotHosted as refused:
-        return {"refused": f"the model cannot be hosted: {refused}"}
-    except ModelRefused as refused:
-        if refused.node:
-            return {"refused": str(refused)}
-        return {"invalid": str(refused)}
-    except ValueError as error:
-        return {"invalid": str(error)}
+    request = decode(Request, content)
+    report = validate(request, progress)
     return {
         "json": as_json(report),
         "text": as_text(report),
         "html": as_html(report) if request.html else "",
         "incomplete": "; ".join(map(str, report.unmeasured)),
     }
+
+
+def _worked(content: object, progress: Progress) -> dict[str, object]:
+    """Return which pieces of work are lost."""
+    from nnpa_network.reporting.records import decode
+
+    from nnpa_jobs.independent import Request, work_on_cluster
+
+    return work_on_cluster(decode(Request, content), progress)
+
+
+def _refused(why: str) -> dict[str, object]:
+    return _failed("INVALID_ARGUMENT", why, "MODEL_INVALID")
+
+
+def _failed(code: str, message: str, reason: str) -> dict[str, object]:
+    return {"failed": {"code": code, "message": message, "reason": reason}}
 
 
 def _take_over_output() -> TextIO:

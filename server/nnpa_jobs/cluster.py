@@ -1,28 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tasks on a Ray cluster, which somebody else has started and which its users trust.
 
-The model travels by value, compiled kernels as Ray's working directory; data are read by the nodes,
-under the same path. A task whose worker or node is lost is one death, as in the local pool.
+What workers begin with travels by value, compiled kernels as Ray's working directory; files are
+those of the nodes, under the same path. A task whose worker or node is lost is one death, as in the
+local pool.
 """
 
+import os
 import re
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import chdir, nullcontext
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 from uuid import uuid4
 
-from nnpa_network.program import ModelRefused
 from nnpa_server.config import kernel_cache, kernel_folder
 
-from nnpa_jobs.evaluation import Evaluation, Evaluator, Measured
 from nnpa_jobs.local import tune
 from nnpa_jobs.rows import Rows
 from nnpa_jobs.survival import Death
@@ -31,35 +30,49 @@ _ADDRESS = re.compile(r"(?P<client>ray://)?(?P<host>[^\s/:]+|\[[\da-fA-F:]+\]):(
 _CONNECT_SECONDS, _ANSWER_SECONDS, _LOOK_SECONDS = 10.0, 60.0, 30.0
 _MAX_PORT = 65535
 _NEEDS_RAY = "pip install 'nnpa[ray]'"
-_SAME_PATHS = "every node reads the data, under the same path"
+Answer = TypeVar("Answer")
+Worker = Callable[[Any], Answer]
+"""What answers to pieces of work, and is kept by a process of a node."""
 
 
 class ClusterError(ValueError):
     """The cluster cannot be used; the text says why."""
 
 
+def node_error(error: object, advice: str) -> ClusterError:
+    """Return the error of a worker that cannot work on its node, which it names."""
+    return ClusterError(f"node {socket.gethostname()}: {error}: {advice}")
+
+
 @dataclass(frozen=True, slots=True)
 class Shipment:
-    """An evaluation in the cluster's store, by a key; relative paths are of `folder`."""
+    """What begins a worker, in the cluster's store, by a key; relative paths are of `folder`."""
 
     key: str
     reference: Any = field(compare=False, repr=False)
     folder: str = field(compare=False)
 
 
-class RayCluster:
-    """Workers of a Ray cluster for an evaluation: `jobs` tasks at a time, None: two for each CPU.
+class RayCluster(Generic[Answer]):
+    """Workers of a Ray cluster, which `begin` makes: `jobs` tasks at a time, else two for each CPU.
 
-    Raise `ClusterError` without Ray, and for an address where no cluster with a CPU answers.
+    A task is what `piece` makes of rows. Raise `ClusterError` without Ray, and for an address where
+    no cluster with a CPU answers.
     """
 
-    def __init__(self, address: str, jobs: int | None, evaluation: Evaluation) -> None:
+    def __init__(
+        self,
+        address: str,
+        jobs: int | None,
+        begin: Callable[[], Worker[Answer]],
+        piece: Callable[[Rows], Any],
+    ) -> None:
         self._address, self._ray = address, _connected(address)
         self._places = jobs or 2 * self._cores()
-        self._task = self._ray.remote(num_cpus=1, max_retries=0)(measure)
+        self._task = self._ray.remote(num_cpus=1, max_retries=0)(work)
         self._running: dict[Any, Rows] = {}
-        cargo = replace(evaluation, model=evaluation.contents())
-        self._shipment = Shipment(uuid4().hex, self._ray.put(cargo), str(Path.cwd()))
+        self._piece = piece
+        self._shipment = Shipment(uuid4().hex, self._ray.put(begin), str(Path.cwd()))
 
     def __enter__(self) -> Self:
         return self
@@ -78,16 +91,16 @@ class RayCluster:
         return self._places
 
     def submit(self, rows: Rows) -> None:
-        """Have a worker measure rows."""
-        self._running[self._task.remote(self._shipment, rows)] = rows
+        """Have a worker work on rows."""
+        self._running[self._task.remote(self._shipment, self._piece(rows))] = rows
 
-    def next(self) -> tuple[Rows, Measured | Death]:
+    def next(self) -> tuple[Rows, Answer | Death]:
         """Wait for an answer; raise what a worker raised, `ClusterError` where no worker can be."""
         errors: Any = import_module("ray.exceptions")
         reference = self._finished()
         rows = self._running.pop(reference)
         try:
-            measured: Measured = self._ray.get(reference)
+            answer: Answer = self._ray.get(reference)
         except errors.RuntimeEnvSetupError as error:
             text = f"a node cannot take over compiled kernels: {_first_line(error)}"
             raise ClusterError(f"--ray {self._address}: {text}") from error
@@ -95,7 +108,7 @@ class RayCluster:
             raise _cause(error) from error
         except errors.RayError as error:
             return rows, Death(type(error).__name__)
-        return rows, measured
+        return rows, answer
 
     def _finished(self) -> Any:
         """Return a task that has ended; raise `ClusterError` when no node with a CPU is left."""
@@ -177,20 +190,16 @@ def _cause(error: Any) -> Exception:
     return cause if isinstance(cause, Exception) else RuntimeError(str(error))
 
 
-def measure(shipment: Shipment, rows: Rows) -> Measured:
-    """Measure rows in a worker; the evaluation of a shipment is kept."""
-    return _evaluator(shipment).measure(rows)
+def work(shipment: Shipment, piece: Any) -> Any:
+    """Do a piece of work in a worker; what a shipment begins is kept."""
+    return _begun(shipment)(piece)
 
 
 @lru_cache(maxsize=1)
-def _evaluator(shipment: Shipment) -> Evaluator:
+def _begun(shipment: Shipment) -> Worker[Any]:
     ray: Any = import_module("ray")
-    evaluation: Evaluation = ray.get(shipment.reference)
+    begin: Callable[[], Worker[Any]] = ray.get(shipment.reference)
     tune()
-    try:
-        with chdir(shipment.folder) if Path(shipment.folder).is_dir() else nullcontext():
-            return Evaluator(evaluation)
-    except ModelRefused:
-        raise
-    except (OSError, ValueError) as error:
-        raise ClusterError(f"node {socket.gethostname()}: {error}: {_SAME_PATHS}") from error
+    if Path(shipment.folder).is_dir():
+        os.chdir(shipment.folder)
+    return begin()

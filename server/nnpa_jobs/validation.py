@@ -4,7 +4,8 @@
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from nnpa_client.datasets.images import parse_preprocessing
@@ -21,11 +22,11 @@ from nnpa_network.program import ModelRefused
 from nnpa_network.reporting.accuracy import Report, Unmeasured
 from nnpa_network.reporting.measuring import Settings
 
-from nnpa_jobs.cluster import RayCluster
-from nnpa_jobs.evaluation import Evaluation, Measured, ports
+from nnpa_jobs.cluster import RayCluster, node_error
+from nnpa_jobs.evaluation import Evaluation, Evaluator, Measured, ports
 from nnpa_jobs.gathering import Gathering
 from nnpa_jobs.local import LocalPool
-from nnpa_jobs.rows import partition
+from nnpa_jobs.rows import Rows, partition
 from nnpa_jobs.survival import Done, Survival
 
 Progress = Callable[[int, int], None]
@@ -109,10 +110,24 @@ def validate(request: Request, progress: Progress) -> Report:
     return report
 
 
-def _engine(request: Request, evaluation: Evaluation, unions: int) -> LocalPool | RayCluster:
+def _engine(
+    request: Request, evaluation: Evaluation, unions: int
+) -> LocalPool | RayCluster[Measured]:
     if request.ray is not None:
-        return RayCluster(request.ray, request.jobs, evaluation)
+        shipped = replace(evaluation, model=evaluation.contents())
+        begin = partial(begin_measuring, shipped)
+        return RayCluster(request.ray, request.jobs, begin, lambda rows: rows)
     return LocalPool(evaluation, min(request.jobs or len(os.sched_getaffinity(0)), unions))
+
+
+def begin_measuring(evaluation: Evaluation) -> Callable[[Rows], Measured]:
+    """Return what measures rows on a node of a cluster; raise `ModelRefused`, `ClusterError`."""
+    try:
+        return Evaluator(evaluation).measure
+    except ModelRefused:
+        raise
+    except (OSError, ValueError) as error:
+        raise node_error(error, "every node reads the data, under the same path") from error
 
 
 def _network(model: bytes, request: Request, options: ImportOptions) -> Network:

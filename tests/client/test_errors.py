@@ -2,6 +2,7 @@
 """What goes wrong says what, where, and what to do."""
 
 import logging
+import pickle
 import subprocess
 import sys
 import warnings
@@ -23,6 +24,7 @@ from nnpa_client import (
     NnpaError,
     ProgramCheck,
     Session,
+    SessionLostError,
     Status,
     TransportError,
     ZdnnError,
@@ -317,3 +319,14 @@ def test_quota_frees_what_was_dropped_first() -> None:
     held.clear()
     del caught
     assert session.ztensor(ONES).is_transformed
+
+
+@pytest.mark.parametrize("kind", [TransportError, SessionLostError])
+def test_transport_errors_reach_another_process(kind: type[TransportError]) -> None:
+    """A pickled error has the type, the words and the fields of the first."""
+    error = kind("UNAVAILABLE", "gone", "SERVER_DRAINING", {"field": "x"}, "Try again.")
+    error.retry_delay = 1.5
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), str(copy)) == (kind, str(error))
+    assert (copy.code, copy.message, copy.reason) == ("UNAVAILABLE", "gone", "SERVER_DRAINING")
+    assert (copy.metadata, copy.advice, copy.retry_delay) == ({"field": "x"}, "Try again.", 1.5)

@@ -4,15 +4,20 @@
 import os
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.server.process import PATIENCE, wait_until
 
+HAS_RAY = find_spec("ray") is not None
+needs_ray = pytest.mark.skipif(not HAS_RAY, reason="there is no Ray here: pip install 'nnpa[ray]'")
 _STARTED = "Ray runtime started"
 _STORE_BYTES = 100_000_000
 
@@ -101,3 +106,15 @@ def cluster(port: int, client_port: int) -> Generator[Cluster]:
         ray_cluster = Cluster(folder, port, client_port)
         stack.callback(ray_cluster.end)
         yield ray_cluster
+
+
+def python_without_nnpa(folder: Path) -> str:
+    """Return a Python that has the packages of this one, Ray too, and not nnpa."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    python = folder / "bin/python"
+    packages = sysconfig.get_path("purelib", vars={"base": str(folder)})
+    # Its own .pth files are not read there, so that what is installed as editable is not seen.
+    (Path(packages) / "outside.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    lacks = "import importlib.util as u, sys; sys.exit(u.find_spec('nnpa_jobs') is not None)"
+    assert subprocess.run([python, "-c", lacks], check=False).returncode == 0
+    return str(python)

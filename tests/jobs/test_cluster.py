@@ -6,11 +6,7 @@ Needs Ray (`pip install 'nnpa[ray]'`), which .ci/run and .ci/full install.
 
 import json
 import socket
-import subprocess
-import sys
-import sysconfig
-from collections.abc import Callable, Generator
-from importlib.util import find_spec
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +18,13 @@ from nnpa_client.cli import main
 from onnx import helper
 
 from tests.deploy.fleet import free_port
-from tests.jobs.nodes import Cluster, Node, cluster
+from tests.jobs.nodes import HAS_RAY, Cluster, Node, needs_ray, python_without_nnpa
 from tests.jobs.pipes import Action, Gate, readers
 from tests.jobs.requests import evaluation
 from tests.network.small_models import model
 from tests.server.process import PATIENCE, wait_until
 
 pytestmark = pytest.mark.heavy
-HAS_RAY = find_spec("ray") is not None
-needs_ray = pytest.mark.skipif(not HAS_RAY, reason="there is no Ray here: pip install 'nnpa[ray]'")
 IMAGES, BATCH, SIZE = 60, 4, (6, 4)
 
 
@@ -56,13 +50,6 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def expected(job: dict[str, Any]) -> Evaluated:
     """Return what one process of this machine measures."""
     return evaluate_rows(job, ignore)
-
-
-@pytest.fixture
-def ray_cluster() -> Generator[Cluster]:
-    """A cluster without nodes."""
-    with cluster(free_port(), free_port()) as empty:
-        yield empty
 
 
 def ignore(_done: int, _rows: int) -> None:
@@ -173,15 +160,8 @@ def test_a_node_without_the_package_is_told(
     job: dict[str, Any], ray_cluster: Cluster, tmp_path: Path
 ) -> None:
     """Workers that cannot import nnpa are named, with what to install; exit code 2."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path)], check=True)
-    python = tmp_path / "bin/python"
-    packages = sysconfig.get_path("purelib", vars={"base": str(tmp_path)})
-    # Its own .pth files are not read there, so that what is installed as editable is not seen.
-    (Path(packages) / "outside.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    lacks = "import importlib.util as u, sys; sys.exit(u.find_spec('nnpa_jobs') is not None)"
-    assert subprocess.run([python, "-c", lacks], check=False).returncode == 0
     ray_cluster.start(0)
-    ray_cluster.start(1, python=str(python))
+    ray_cluster.start(1, python=python_without_nnpa(tmp_path))
     answer = run(job, ray_cluster.address)
     assert answer.exit_code == 2, answer.output
     assert "a node of the cluster lacks nnpa_jobs: pip install 'nnpa[ray]'" in answer.output

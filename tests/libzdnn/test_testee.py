@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from nnpa_client import _testee
 from nnpa_client.cli import main
-from nnpa_client.commands import conformance
 
 from tests.libzdnn import toolchain
 from tests.libzdnn.toolchain import LIBRARY, Prefix
@@ -177,7 +177,7 @@ def test_nnpa_conformance_run(
     prefix: Prefix, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`nnpa conformance run` answers as the program does, and `diff` finds both equal."""
-    monkeypatch.setattr(conformance, "prefix", lambda: prefix.path)
+    monkeypatch.setattr(_testee, "prefix", lambda: prefix.path)
     ours, theirs = tmp_path / "ours.jsonl", tmp_path / "theirs.jsonl"
     paths = [str(VECTORS / f"{file}.jsonl") for file in SEVERAL]
     command = [str(prefix.path / "bin/zdnn-testee"), "--emulated", *paths]
@@ -194,7 +194,7 @@ def test_nnpa_conformance_run_by_several_jobs(
     prefix: Prefix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each file on a server of its own gives the bytes of all files on one."""
-    monkeypatch.setattr(conformance, "prefix", lambda: prefix.path)
+    monkeypatch.setattr(_testee, "prefix", lambda: prefix.path)
     paths = [str(VECTORS / f"{file}.jsonl") for file in SEVERAL]
     outputs = [tmp_path / jobs for jobs in ("1", "3")]
     for output in outputs:

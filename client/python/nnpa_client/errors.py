@@ -163,6 +163,11 @@ class TransportError(NnpaError):
         text = _as_sentence(f"{self._situation}{message}")
         super().__init__(f"{label}: {text} {self.advice}".rstrip())
 
+    def __reduce__(self) -> tuple[type["TransportError"], tuple[object, ...], dict[str, object]]:
+        """Make a copy, which a process may send to another, from what made this."""
+        made_from = (self.code, self.message, self.reason, dict(self.metadata), self.advice)
+        return type(self), made_from, {"retry_delay": self.retry_delay}
+
 
 class SessionLostError(TransportError):
     """The server of the session is gone, or the connection to it broke: `connect` again.

@@ -5,7 +5,6 @@ Answers are JSON lines as `zdnn-testee` writes them; `client/README.md`, "Testee
 """
 
 import json
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -22,12 +21,14 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from nnpa_client._jobs import Cluster
 from nnpa_client._server import PrivateServer
+from nnpa_client._testee import TesteeError, installed_testee, run_vectors, vectors_of
 from nnpa_client._workers import spread
-from nnpa_client.commands.cores import cores, jobs_option
+from nnpa_client.commands.cores import cluster_at, cores, jobs_option, ray_option, tell_lost
+from nnpa_client.commands.exit_codes import NOT_AS_PROMISED, reported
 from nnpa_client.commands.reaching import Reaching, credentials, reaching_options
-from nnpa_client.config import credentials_environment, environment_with
-from nnpa_client.libzdnn import prefix
+from nnpa_client.config import Credentials, credentials_environment, environment_with
 
 Answer = Mapping[str, Any]
 Key = tuple[str, str]
@@ -308,11 +309,13 @@ def _print(reports: Sequence[Report]) -> None:
 @reaching_options
 @click.option("--out", type=click.File("wb", atomic=True), default="-", help="Where answers go.")
 @jobs_option("Files that run at a time, each on a server of its own. Default: one for each core.")
-def run_vectors(
+@ray_option("Run them on a Ray cluster, whose nodes have nnpa-libzdnn too")
+def run_files(
     files: tuple[str, ...],
     target: str | None,
     out: BinaryIO,
     jobs: int | None,
+    ray: str | None,
     **reaching: Unpack[Reaching],
 ) -> None:
     """Run FILES, JSON lines of vectors, on the emulated machines, and write the answers.
@@ -320,21 +323,42 @@ def run_vectors(
     Answers are in the order of FILES, the same for any --jobs; with --target all run on that
     server. Needs the wheel nnpa-libzdnn, which carries zdnn-testee.
     """
-    where = prefix()
-    if where is None:
-        raise click.ClickException("libzdnn is not installed: pip install 'nnpa[libzdnn]'")
-    shown = environment_with(credentials_environment(credentials(reaching)))
+    paths, lost = [Path(file) for file in files], list[str]()
+    if ray is not None:
+        cluster = cluster_at(ray, jobs, target)
+        answers = reported(lambda: list(_cluster_answers(cluster, paths, lost)))
+    else:
+        answers = _answers_here(target, paths, cores(jobs), credentials(reaching))
+    out.write(b"".join(answers))
+    tell_lost(lost)
+    if lost:
+        sys.exit(NOT_AS_PROMISED)
 
-    def answers(address: str, share: Sequence[str]) -> bytes:
-        command = [str(where / "bin/zdnn-testee"), "--server", address, *share]
-        completed = subprocess.run(command, capture_output=True, env=shown, check=False)
-        if completed.returncode:
-            raise click.ClickException(completed.stderr.decode(errors="replace")[-2000:])
-        return completed.stdout
 
-    at_once = min(cores(jobs), len(files))
-    shares = [files] if at_once == 1 else [(file,) for file in files]
-    out.write(b"".join(spread(at_once, partial(_address, target), answers, shares)))
+def _answers_here(
+    target: str | None, files: Sequence[Path], jobs: int, shown: Credentials
+) -> list[bytes]:
+    """Return the answers to each file, by servers of this machine, or the one at a target."""
+    environment = environment_with(credentials_environment(shown))
+
+    def answer(address: str, file: Path) -> bytes:
+        return run_vectors(testee, address, *vectors_of(file), environment)
+
+    try:
+        testee = installed_testee()
+        return list(spread(min(jobs, len(files)), partial(_address, target), answer, files))
+    except TesteeError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _cluster_answers(cluster: Cluster, files: Sequence[Path], lost: list[str]) -> Iterator[bytes]:
+    """Yield the answers to each file, by servers of a cluster's nodes; add what is lost."""
+    work = {"files": [str(file) for file in files]}
+    for file, answer in zip(files, cluster.answers("vectors", work), strict=True):
+        if isinstance(answer, str):
+            lost.append(f"{file}: {answer}")
+        else:
+            yield answer.read_bytes()
 
 
 @contextmanager

@@ -6,7 +6,8 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -14,13 +15,24 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from nnpa_client.commands.cores import cores, jobs_option
+from nnpa_client._jobs import Cluster, Progress
+from nnpa_client.commands.cores import cores, jobs_option, ray_option, tell_lost
 from nnpa_client.commands.exit_codes import EXIT_CODES, NOT_AS_PROMISED, reported
 from nnpa_client.config import environment_with
 from nnpa_client.connection import connect
 from nnpa_client.faults.program import FaultServer, Marked
 from nnpa_client.faults.rules import read_rules, schema
-from nnpa_client.faults.sweep import STATUSES, VERDICTS, Site, Sweep, Trial, Unusable, sweep
+from nnpa_client.faults.sweep import (
+    STATUSES,
+    VERDICTS,
+    Program,
+    Site,
+    Sweep,
+    Trial,
+    Unusable,
+    sweep,
+    sweep_on_cluster,
+)
 from nnpa_client.status import Status, status_name
 
 _RULES = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -99,7 +111,10 @@ def _status(_context: click.Context, _option: click.Parameter, names: Sequence[s
 @click.option("--timeout", type=click.FloatRange(0, min_open=True), default=10.0,
               show_default=True, help="Seconds after which a run has hung.")  # fmt: skip
 @click.option("--machine", default="", help="Machine that the program runs on, such as telum1.")
-@jobs_option("Runs at a time, each at a server of its own; auto: one for each core.", "1")
+@jobs_option("Runs at a time, each at a server of its own; auto: one for each core. Default: 1, as "
+             "runs may share a file of the program.")  # fmt: skip
+@ray_option("Run it on a Ray cluster, two runs for each CPU, whose nodes have the program under "
+            "the same path")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print every run as JSON.")
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 def run_sweep(
@@ -107,6 +122,7 @@ def run_sweep(
     timeout: float,
     machine: str,
     jobs: int | None,
+    ray: str | None,
     as_json: bool,
     program: Sequence[str],
 ) -> None:
@@ -115,29 +131,50 @@ def run_sweep(
     Each time one call does its work and answers the status nevertheless. "handled": the program
     ends, prints or goes on in another way than without faults; "ignored": in the same way, which
     is right for warnings; "crashed": a signal ended it; "hung": it did not end in time. The
-    program gets no input, and a private server by ZDNN_SERVER. With --jobs the verdicts are the
-    same, unless its runs disturb one another: by a file that each writes, or by a busy machine.
+    program gets no input, and a private server by ZDNN_SERVER. With --jobs and --ray the verdicts
+    are the same, unless its runs disturb one another: by a file that each writes, or by a busy
+    machine.
     """
-    try:
-        with click.progressbar(length=1, file=sys.stderr, label="runs") as bar:
-
-            def show_progress(done: int, total: int) -> None:
-                bar.length = total
-                bar.update(done - bar.pos)
-
-            swept = sweep(
-                program, statuses, timeout, machine, progress=show_progress, jobs=cores(jobs)
+    with _progress() as progress:
+        if ray is None:
+            at_once = 1 if jobs is None else cores(jobs)
+            swept = _usable(
+                program, lambda: sweep(program, statuses, timeout, machine, progress, at_once)
             )
-    except Unusable as error:
-        raise click.UsageError(str(error)) from error
-    except OSError as error:
-        raise click.UsageError(f"{program[0]}: {error.strerror}") from error
+        else:
+            swept_program, cluster = Program(list(program), timeout, machine), Cluster(ray, jobs)
+            swept = _usable(
+                program, lambda: sweep_on_cluster(swept_program, statuses, cluster, progress)
+            )
+    tell_lost(swept.lost)
     if as_json:
         click.echo(json.dumps(as_data(program, swept), indent=2))
     else:
         Console().print(matrix(swept))
-    if not all(trial.is_fine for trial in swept.trials):
+    if swept.lost or not all(trial.is_fine for trial in swept.trials):
         sys.exit(NOT_AS_PROMISED)
+
+
+def _usable(program: Sequence[str], run: Callable[[], Sweep]) -> Sweep:
+    """Return a sweep; a program that cannot be swept is usage."""
+    try:
+        return reported(run)
+    except Unusable as error:
+        raise click.UsageError(str(error)) from error
+    except OSError as error:
+        raise click.UsageError(f"{program[0]}: {error.strerror}") from error
+
+
+@contextmanager
+def _progress() -> Generator[Progress]:
+    """Show runs that are done on standard error."""
+    with click.progressbar(length=1, file=sys.stderr, label="runs") as bar:
+
+        def show(done: int, total: int) -> None:
+            bar.length = total
+            bar.update(done - bar.pos)
+
+        yield show
 
 
 def as_data(program: Sequence[str], swept: Sweep) -> dict[str, object]:

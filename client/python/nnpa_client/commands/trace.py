@@ -3,8 +3,9 @@
 
 import dataclasses
 import json
+import shutil
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -14,9 +15,10 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from nnpa_client._jobs import Cluster
 from nnpa_client._transport import Transport
 from nnpa_client._workers import spread
-from nnpa_client.commands.cores import cores, jobs_option
+from nnpa_client.commands.cores import cluster_at, cores, jobs_option, ray_option, tell_lost
 from nnpa_client.commands.exit_codes import EXIT_CODES, NOT_AS_PROMISED, reported
 from nnpa_client.commands.reaching import Reaching, credentials, reaching_options
 from nnpa_client.config import default_target
@@ -135,6 +137,7 @@ def show(file: Path, everything: bool, as_json: bool) -> None:
 @click.option("--library", help="Version of zDNN in the place of the trace's.")
 @click.option("--output", "-o", type=_OUTPUT, help="Keep the trace of the replay in this file.")
 @jobs_option("Traces that run at a time, each on a server of its own. Default: one for each core.")
+@ray_option("Run them on a Ray cluster")
 @_ulp
 @_json
 def replay(
@@ -144,28 +147,64 @@ def replay(
     library: str | None,
     output: Path | None,
     jobs: int | None,
+    ray: str | None,
     ulp: int,
     as_json: bool,
     **reaching: Unpack[Reaching],
 ) -> None:
     """Run traces again and compare; exit code 1 if anything differs.
 
-    With --target all run on that server. The report is the same for any --jobs: a comparison for
-    each of FILES, in their order.
+    With --target all run on that server. The report is the same for any --jobs, and with --ray: a
+    comparison for each of FILES, in their order.
     """
     if output is not None and len(files) > 1:
         raise click.UsageError(f"--output: one file for {len(files)} traces")
 
-    def play_file(transport: Transport, file: Path) -> Compared:
+    replays, lost = Replays(machine, library, output, ulp), list[str]()
+    if ray is not None:
+        cluster = cluster_at(ray, jobs, target)
+        compared = reported(lambda: list(replays.on_cluster(cluster, files, lost)))
+    else:
+        at_once, reach = min(cores(jobs), len(files)), _reach(target, reaching)
+        start = partial(_connection, reach)
+        compared = reported(lambda: list(spread(at_once, start, replays.here, files)))
+    tell_lost(lost)
+    if not _print_compared(compared, as_json, several=len(files) > 1) or lost:
+        sys.exit(NOT_AS_PROMISED)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Replays:
+    """How traces run again: on which machine and library, where their trace is kept, compared."""
+
+    machine: str | None
+    library: str | None
+    output: Path | None
+    ulp: int
+
+    def here(self, transport: Transport, file: Path) -> "Compared":
+        """Run a trace at a server, and compare."""
         recorded = read(file)
-        comparison, replayed = play(recorded, transport, output, machine, library, ulp)
+        chosen = (self.output, self.machine, self.library, self.ulp)
+        comparison, replayed = play(recorded, transport, *chosen)
         return Compared(file, _headings(recorded, replayed), comparison)
 
-    def play_all() -> list[Compared]:
-        start = partial(_connection, _reach(target, reaching))
-        return list(spread(min(cores(jobs), len(files)), start, play_file, files))
-
-    _print_compared(reported(play_all), as_json)
+    def on_cluster(
+        self, cluster: Cluster, files: Sequence[Path], lost: list[str]
+    ) -> "Iterator[Compared]":
+        """Run traces at servers of a cluster's nodes, and compare here; add what is lost."""
+        for file in files:
+            read(file)  # so that what is no trace is told by its own name
+        work = {"files": list(map(str, files)), "machine": self.machine, "library": self.library}
+        for file, answer in zip(files, cluster.answers("replays", work), strict=True):
+            if isinstance(answer, str):
+                lost.append(f"{file}: {answer}")
+                continue
+            if self.output is not None:
+                shutil.copyfile(answer, self.output)
+            recorded, replayed = read(file), read(answer)
+            comparison = compare(recorded, replayed, self.ulp, recorded.start.contents)
+            yield Compared(file, _headings(recorded, replayed), comparison)
 
 
 @contextmanager
@@ -187,7 +226,8 @@ def diff(left: Path, right: Path, ulp: int, as_json: bool) -> None:
     """Compare two traces; exit code 1 if they differ."""
     ours, theirs = _read(left), _read(right)
     compared = Compared(left, _headings(ours, theirs), compare(ours, theirs, ulp))
-    _print_compared([compared], as_json)
+    if not _print_compared([compared], as_json):
+        sys.exit(NOT_AS_PROMISED)
 
 
 @trace.command("lint", epilog=EXIT_CODES)
@@ -236,9 +276,8 @@ def _headings(left: Trace, right: Trace) -> list[tuple[str, Text]]:
     return [(f"{side}:", line) for side, recorded in sides for line in headings(recorded)]
 
 
-def _print_compared(comparisons: Sequence[Compared], as_json: bool) -> None:
-    """Print one comparison as `diff` does, several with the names of their files."""
-    several = len(comparisons) > 1
+def _print_compared(comparisons: Sequence[Compared], as_json: bool, several: bool = False) -> bool:
+    """Print comparisons, several with the names of their files; return whether all are equal."""
     if as_json:
         documents = [
             ({"file": str(compared.file)} if several else {})
@@ -246,14 +285,14 @@ def _print_compared(comparisons: Sequence[Compared], as_json: bool) -> None:
             | {"equal": compared.comparison.is_equal}
             for compared in comparisons
         ]
-        click.echo(json.dumps(documents if several else documents[0], indent=2))
+        for document in [documents] if several else documents:
+            click.echo(json.dumps(document, indent=2))
     else:
         for compared in comparisons:
             if several:
                 click.echo(f"{compared.file}:")
             _render(compared.sides, compared.comparison)
-    if not all(compared.comparison.is_equal for compared in comparisons):
-        sys.exit(NOT_AS_PROMISED)
+    return all(compared.comparison.is_equal for compared in comparisons)
 
 
 def _render(sides: Sequence[tuple[str, Text]], comparison: Comparison) -> None:

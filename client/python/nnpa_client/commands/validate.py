@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from nnpa_client._jobs import evaluate_rows
-from nnpa_client.commands.cores import jobs_option
+from nnpa_client.commands.cores import jobs_option, ray_option
 from nnpa_client.commands.exit_codes import NOT_AS_PROMISED, reported
 from nnpa_client.commands.hosting import (
     EPILOG,
@@ -113,11 +113,7 @@ def _measured(command: Command) -> Command:
             "Processes that measure, or tasks with --ray, where no --target does. "
             "Default: one for each core."
         ),
-        click.option(
-            "--ray",
-            metavar="ADDRESS",
-            help="Measure on a Ray cluster: host:port, from elsewhere ray://host:port; extra ray.",
-        ),
+        ray_option("Measure on a Ray cluster"),
         click.option("--html", type=NEW_FILE, help="Write one self-contained page with plots."),
         click.option("--worst", type=NEW_FILE, help="Write the worst rows to this .npz."),
         click.option("--json", "as_json", is_flag=True, help="Print the report as JSON."),

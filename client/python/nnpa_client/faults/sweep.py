@@ -5,20 +5,22 @@ A clean run counts the calls. In each further run one function does its work and
 status nevertheless: a program that ignores the status behaves exactly as in the clean run.
 """
 
+import json
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from nnpa.zdnn.v1.fault_pb2 import FaultRule
 
+from nnpa_client._jobs import Cluster, Progress
 from nnpa_client._workers import spread
 from nnpa_client.faults.program import Ended, FaultServer, Marked, run
 from nnpa_client.faults.rules import status_text
-from nnpa_client.status import Status, is_warning
+from nnpa_client.status import Status, is_warning, status_name
 
 Verdict: TypeAlias = Literal["handled", "ignored", "crashed", "hung", "missed"]
 VERDICTS: tuple[Verdict, ...] = ("handled", "ignored", "crashed", "hung", "missed")
@@ -65,11 +67,15 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """All runs of a program. `steady` is whether clean runs print the same."""
+    """All runs of a program. `steady` is whether clean runs print the same.
+
+    `lost` says which runs are missing because they ended every worker that had them.
+    """
 
     sites: tuple[Site, ...]
     trials: tuple[Trial, ...]
     steady: bool
+    lost: tuple[str, ...] = ()
 
     def counts(self) -> dict[Verdict, int]:
         """Count the verdicts."""
@@ -78,20 +84,65 @@ class Sweep:
 
 
 @dataclass(frozen=True, slots=True)
-class _Clean:
-    """The behaviour of the program without faults."""
+class Clean:
+    """The behaviour of the program without faults; `calls` are those of each session."""
 
     ended: Ended
     calls: tuple[tuple[str, ...], ...]
     steady: bool
 
+    def sites(self) -> list[Site]:
+        """Return the calls that return a status; of several sessions, the first has precedence."""
+        operations = {
+            fault.call: fault.operation
+            for fault in reversed(self.ended.marked)
+            if fault.effect == "note" and not fault.operation.startswith(_NO_STATUS)
+        }
+        return [Site(call, operations[call]) for call in sorted(operations)]
+
 
 @dataclass(frozen=True, slots=True)
-class _Bench:
+class Bench:
     """A server of its own, and how the program behaves at it: its output may have the address."""
 
     run: Callable[..., Ended]
-    clean: _Clean
+    clean: Clean
+
+    def attempt(self, site: Site, status: int) -> Trial:
+        """Run the program while a call answers a status, and classify what it does."""
+        rule = FaultRule(call=site.call, status=status_text(status), output_written=True)
+        ended = self.run(rule)
+        verdict = classify(self.clean.ended, ended, self.clean.steady)
+        return Trial(site, status, verdict, ended.code, ended.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program that is swept, the machine that it runs on, "" for the usual.
+
+    A run ends after `timeout` seconds, the first one at a server after `first_timeout` if that is
+    more: the server may compile kernels.
+    """
+
+    command: list[str]
+    timeout: float = 10.0
+    machine: str = ""
+    first_timeout: float = 60.0
+
+    @contextmanager
+    def bench(self) -> Generator[Bench]:
+        """Have a server at which the program has run without faults; raise `Unusable`, OSError."""
+        variables = {**_QUIET, **({"ZDNN_MACHINE": self.machine} if self.machine else {})}
+        first_timeout = max(self.timeout, self.first_timeout)
+        server = FaultServer(idle=2 * first_timeout)
+
+        def once(*rules: FaultRule, seconds: float = self.timeout) -> Ended:
+            return run(server, self.command, [_NOTE, *rules], seconds, variables)
+
+        try:
+            yield Bench(once, _clean(once(seconds=first_timeout), once(), self.timeout))
+        finally:
+            server.stop()
 
 
 def sweep(
@@ -99,22 +150,20 @@ def sweep(
     statuses: Sequence[int] = STATUSES,
     timeout: float = 10.0,
     machine: str = "",
-    first_timeout: float = 60.0,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
     jobs: int = 1,
+    first_timeout: float = 60.0,
 ) -> Sweep:
     """Run a program once for each of its calls and each status, `jobs` runs at a time.
 
-    A run ends after `timeout` seconds, the first one at a server after `first_timeout` if that is
-    more: the server may compile kernels. `progress` is called with the runs done and their total.
-    Raises `Unusable` for a program that, without faults, fails, hangs, makes no call, or makes
-    different calls in each run.
+    Timeouts are those of `Program`. Raises `Unusable` for a program that, without faults, fails,
+    hangs, makes no call, or makes different calls in each run.
     """
-    start = partial(_bench, command, timeout, machine, max(timeout, first_timeout))
-    with start() as first:
-        sites = _sites(first.clean.ended.marked)
+    program = Program(list(command), timeout, machine, first_timeout)
+    with program.bench() as first:
+        sites = first.clean.sites()
         pairs = [(site, status) for site in sites for status in statuses]
-        benches = chain([nullcontext(first)], iter(start, None))
+        benches = chain([nullcontext(first)], iter(program.bench, None))
         trials: list[Trial] = []
         for trial in spread(min(jobs, max(1, len(pairs))), partial(next, benches), _try, pairs):
             trials.append(trial)
@@ -123,24 +172,39 @@ def sweep(
     return Sweep(tuple(sites), tuple(trials), first.clean.steady)
 
 
-@contextmanager
-def _bench(
-    command: Sequence[str], timeout: float, machine: str, first_timeout: float
-) -> Generator[_Bench]:
-    """Have a server at which the program has run without faults."""
-    variables = {**_QUIET, **({"ZDNN_MACHINE": machine} if machine else {})}
-    server = FaultServer(idle=2 * first_timeout)
-
-    def once(*rules: FaultRule, seconds: float = timeout) -> Ended:
-        return run(server, command, [_NOTE, *rules], seconds, variables)
-
-    try:
-        yield _Bench(once, _clean(once(seconds=first_timeout), once(), timeout))
-    finally:
-        server.stop()
+def _try(bench: Bench, pair: tuple[Site, int]) -> Trial:
+    return bench.attempt(*pair)
 
 
-def _clean(first: Ended, second: Ended, timeout: float) -> _Clean:
+def sweep_on_cluster(
+    program: Program, statuses: Sequence[int], cluster: Cluster, progress: Progress
+) -> Sweep:
+    """Run a program as `sweep` does, by a cluster whose nodes have it too; raise ValueError also.
+
+    Without faults it runs here, and at the server of each worker.
+    """
+    with program.bench() as first:
+        clean = first.clean
+    sites, trials, lost = clean.sites(), list[Trial](), list[str]()
+    pairs = [(site, status) for site in sites for status in statuses]
+    runs = {
+        "program": asdict(program),
+        "calls": clean.calls,
+        "sites": [asdict(site) for site in sites],
+        "statuses": statuses,
+    }
+    for (site, status), answer in zip(pairs, cluster.answers("runs", runs, progress), strict=True):
+        if isinstance(answer, str):
+            place = f"call {site.call}, {site.operation}, {status_name(status)}"
+            lost.append(f"the run of {place}: {answer}")
+        else:
+            fields: dict[str, Any] = json.loads(answer.read_bytes())
+            fields["site"] = site
+            trials.append(Trial(**fields))
+    return Sweep(tuple(sites), tuple(trials), clean.steady, tuple(lost))
+
+
+def _clean(first: Ended, second: Ended, timeout: float) -> Clean:
     for ended in (first, second):
         if ended.code is None:
             raise Unusable(f"without faults the program does not end within {timeout:g} s")
@@ -153,7 +217,7 @@ def _clean(first: Ended, second: Ended, timeout: float) -> _Clean:
     if calls != _calls(second.marked):
         raise Unusable("without faults the program makes other calls each time")
     steady = _printed(first) == _printed(second)
-    return _Clean(first, calls, steady)
+    return Clean(first, calls, steady)
 
 
 def _printed(ended: Ended) -> tuple[bytes, list[bytes]]:
@@ -168,23 +232,6 @@ def _calls(marked: Sequence[Marked]) -> tuple[tuple[str, ...], ...]:
         if fault.effect == "note":
             calls.setdefault(fault.session, []).append(fault.operation)
     return tuple(tuple(call) for call in calls.values())
-
-
-def _sites(marked: Sequence[Marked]) -> list[Site]:
-    """Return the calls that return a status; of several sessions, the first has precedence."""
-    operations = {
-        fault.call: fault.operation
-        for fault in reversed(marked)
-        if fault.effect == "note" and not fault.operation.startswith(_NO_STATUS)
-    }
-    return [Site(call, operations[call]) for call in sorted(operations)]
-
-
-def _try(bench: _Bench, pair: tuple[Site, int]) -> Trial:
-    (site, status), clean = pair, bench.clean
-    ended = bench.run(FaultRule(call=site.call, status=status_text(status), output_written=True))
-    verdict = classify(clean.ended, ended, clean.steady)
-    return Trial(site, status, verdict, ended.code, ended.seconds)
 
 
 def classify(clean: Ended, ended: Ended, steady: bool) -> Verdict:

@@ -264,22 +264,33 @@ def replay(
     None for a temporary one. Raises TransportError when the connection is lost, or the server
     refuses a session.
     """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace" if output is None else output
+        replayed = play(trace, transport, path, machine, library)
+    return diff(trace, replayed, ulp, trace.start.contents), replayed
+
+
+def play(
+    trace: Trace,
+    transport: Transport,
+    output: TracePath,
+    machine: str | None = None,
+    library: str | None = None,
+) -> Trace:
+    """Replay a trace, and return the new one, whose file is `output`; raise as `replay`."""
     spec = None
     if machine is not None:
         spec = MachineSpec(
             model=transport.unary(GET_MACHINE, GetMachineRequest(name=f"machines/{machine}")).model
         )
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace" if output is None else output
-        recording = Recording(transport, path, trace.start.contents)
-        try:
-            _play(trace, transport, recording.name, spec, library)
-        finally:
-            recording.stop()
-        if recording.problem is not None:
-            raise recording.problem
-        replayed = recording.read()
-    return diff(trace, replayed, ulp, trace.start.contents), replayed
+    recording = Recording(transport, output, trace.start.contents)
+    try:
+        _play(trace, transport, recording.name, spec, library)
+    finally:
+        recording.stop()
+    if recording.problem is not None:
+        raise recording.problem
+    return recording.read()
 
 
 def _play(

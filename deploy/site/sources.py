@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The site's pages: the repository's Markdown files, each at its path, so that links hold.
+"""The site's pages: Markdown, notebooks and the wire contract, each at its path, so links hold.
 
-MkDocs calls `on_files`. A link of a page to a folder leads to the folder's README, one to another
-file of the repository to a copy of that file; strict mode refuses a link that leads nowhere.
+MkDocs calls `on_files`. A link of a page to a folder leads to the folder's README, one to a
+notebook or a .proto to its page, one to another file of the repository to a copy of that file;
+strict mode refuses a link that leads nowhere.
 """
 
 import posixpath
@@ -10,10 +11,13 @@ import re
 import subprocess
 from pathlib import Path
 
+import contract
+import notebook
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 TOP = Path(__file__).resolve().parents[2]
+_PAGES = (".ipynb", ".proto")
 _LINK = re.compile(r"\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 _CODE = re.compile(r"^```.*?^```$|^    [^\n]*$|`[^`\n]*`", re.M | re.S)
 
@@ -25,35 +29,54 @@ def tracked() -> list[str]:
     return [name for name in listed.stdout.splitlines() if (TOP / name).is_file()]
 
 
+def page_of(path: str) -> str:
+    """Return the page that shows a path of the repository: of a folder its README."""
+    if (TOP / path).is_dir():
+        return f"{path.rstrip('/')}/README.md"
+    stem, suffix = posixpath.splitext(path)
+    return f"{stem}.md" if suffix in _PAGES else path
+
+
 def target(page: str, link: str) -> str:
-    """Return the path in the repository that a page's link names; a folder is its README."""
-    path = posixpath.normpath(posixpath.join(posixpath.dirname(page), link))
-    return f"{path}/README.md" if (TOP / path).is_dir() else path
+    """Return the path in the repository that a page's link names."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(page), link))
 
 
-def with_folders(page: str, text: str) -> str:
-    """Return a page's text with each link to a folder leading to the folder's README."""
+def linked(page: str, text: str) -> str:
+    """Return a page's text with each link leading to the page that shows its target."""
 
     def lead(match: re.Match[str]) -> str:
-        link, anchor = match[1], match[2] or ""
-        is_folder = (TOP / posixpath.dirname(page) / link).is_dir()
-        return f"]({link.rstrip('/')}/README.md{anchor})" if is_folder else match[0]
+        named = target(page, match[1])
+        shown = posixpath.relpath(page_of(named), posixpath.dirname(page))
+        return f"]({shown}{match[2] or ''})" if shown != match[1] else match[0]
 
     return _LINK.sub(lead, text)
 
 
+def written(name: str) -> str:
+    """Return a page of the repository as Markdown."""
+    match posixpath.splitext(name)[1]:
+        case ".ipynb":
+            return notebook.executed(TOP / name)
+        case ".proto":
+            return contract.text(posixpath.relpath(name, "protos"))
+    return (TOP / name).read_text(encoding="utf-8")
+
+
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    """Return the Markdown files of the repository, the files that they link to, and the theme's."""
+    """Return the pages of the repository, the files that they link to, and the theme's files."""
     theme = [file for file in files if file.src_dir != config.docs_dir]
     names = tracked()
-    pages = [name for name in names if name.endswith(".md")]
-    texts = {page: with_folders(page, (TOP / page).read_text(encoding="utf-8")) for page in pages}
-    linked = {
+    sources = {page_of(name): name for name in names if name.endswith((".md", *_PAGES))}
+    pages = {page: written(name) for page, name in sources.items()}
+    named = {
         target(page, match[1])
-        for page, text in texts.items()
+        for page, text in pages.items()
         for match in _LINK.finditer(_CODE.sub("", text))
     }
-    copies = sorted(linked & set(names) - set(pages))
-    generated = [File.generated(config, page, content=text) for page, text in texts.items()]
+    copies = sorted(named & set(names) - set(sources.values()))
+    generated = [
+        File.generated(config, page, content=linked(page, text)) for page, text in pages.items()
+    ]
     generated += [File.generated(config, name, abs_src_path=str(TOP / name)) for name in copies]
     return Files([*theme, *generated])

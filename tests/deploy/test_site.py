@@ -1,16 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The site: its tutorials run as they stand, its pages are in its table of contents."""
+"""The site: tutorials and notebooks run as they stand, and its pages hold what they promise."""
 
+import importlib.util
+import json
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
+from google.protobuf.descriptor import Descriptor, FileDescriptor
 
-SITE = Path(__file__).parents[2] / "deploy/site"
+TOP = Path(__file__).parents[2]
+SITE = TOP / "deploy/site"
 TUTORIALS = sorted((SITE / "tutorials").glob("*.md"))
+NOTEBOOKS = sorted((SITE / "notebooks").glob("*.ipynb"))
+SOURCES = sorted(
+    str(path.relative_to(TOP / "protos")) for path in TOP.glob("protos/nnpa/**/*.proto")
+)
 _BLOCK = re.compile(r'^```(python|console)(?: title="(\S+)")?\n(.*?)^```$', re.M | re.S)
 
 
@@ -41,11 +53,116 @@ def test_a_tutorial_runs(path: Path, tmp_path: Path) -> None:
         assert ended.returncode == 0, f"{text}\n{ended.stdout}\n{ended.stderr}"
 
 
+def cells(path: Path) -> list[dict[str, Any]]:
+    """Return the cells of a notebook that hold code."""
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs(path: Path, tmp_path: Path) -> None:
+    """The cells of a notebook run in their order, without an exception or a warning."""
+    pytest.importorskip("matplotlib")
+    text = "\n".join("".join(cell["source"]) for cell in cells(path))
+    environment = {**os.environ, "MPLBACKEND": "Agg", "MPLCONFIGDIR": str(tmp_path)}
+    ended = subprocess.run(
+        program("python", text), cwd=tmp_path, env=environment, capture_output=True, text=True,
+        check=False, timeout=600,
+    )  # fmt: skip
+    assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_stored_without_outputs(path: Path) -> None:
+    """What cells show comes from the build of the site, so that it cannot be stale."""
+    assert cells(path)
+    assert [cell["id"] for cell in cells(path) if cell["outputs"] or cell["execution_count"]] == []
+
+
+def contract() -> ModuleType:
+    """Return the module that writes the pages of the wire contract."""
+    spec = importlib.util.spec_from_file_location("contract", SITE / "contract.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def messages(declared: FileDescriptor | Descriptor) -> Iterator[Descriptor]:
+    """Yield the messages of a file and those inside them, less the entries of maps."""
+    inner = (
+        declared.message_types_by_name
+        if isinstance(declared, FileDescriptor)
+        else declared.nested_types_by_name
+    )
+    for message in inner.values():
+        if not message.GetOptions().map_entry:
+            yield message
+            yield from messages(message)
+
+
+def declared_names(file: FileDescriptor) -> Iterator[str]:
+    """Yield what a page must hold of a file: headings of its declarations, cells of their parts."""
+    for service in file.services_by_name.values():
+        yield f"## {service.name} {{ #{service.full_name} }}"
+        for method in service.methods:
+            yield f"### {method.name} {{ #{method.full_name} }}"
+    enums = list(file.enum_types_by_name.values())
+    for message in messages(file):
+        yield f"{{ #{message.full_name} }}"
+        yield from (f"| `{field.name}` | {field.number} |" for field in message.fields)
+        enums += message.enum_types_by_name.values()
+    for enum in enums:
+        yield f"{{ #{enum.full_name} }}"
+        yield from (f"| `{value.name}` | {value.number} |" for value in enum.values)
+
+
+@pytest.fixture(scope="module")
+def wire_pages() -> dict[str, str]:
+    """The pages of the wire contract by the names of their sources."""
+    writer = contract()
+    return {name: writer.text(name) for name in SOURCES}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_page_of_the_wire_contract_is_complete(name: str, wire_pages: dict[str, str]) -> None:
+    """Each service, method, message, field, enum and value is there, with the source's comments."""
+    page = wire_pages[name]
+    module = name.removesuffix(".proto").replace("/", ".") + "_pb2"
+    file: FileDescriptor = import_module(module).DESCRIPTOR
+    assert [text for text in declared_names(file) if text not in page] == []
+    source = (TOP / "protos" / name).read_text(encoding="utf-8").partition("syntax =")[2]
+    comments = " ".join(re.findall(r"^ *// ?(.*)$", source, re.M))
+    words = set(re.findall(r"[a-z]{4,}", comments))
+    assert words <= set(re.findall(r"[a-z]{4,}", page))
+
+
+def test_links_of_the_wire_contract_lead_to_declarations(wire_pages: dict[str, str]) -> None:
+    """A type of a field or a method is a link to the heading of that type."""
+    anchors = {
+        (name, anchor)
+        for name, page in wire_pages.items()
+        for anchor in re.findall(r"\{ #(\S+) \}", page)
+    }
+    links = {
+        (os.path.normpath(Path(name).parent / file) if file else name, anchor)
+        for name, page in wire_pages.items()
+        for file, anchor in re.findall(r"\]\(([^)#]*)#([^)]+)\)", page)
+    }
+    assert links
+    assert links <= anchors
+
+
 def test_every_page_is_in_the_table_of_contents() -> None:
-    """The table of contents names each page of the site's own once, and files that exist."""
+    """The table of contents names each page of the site's own once, and pages that exist."""
     text = (SITE / "mkdocs.yml").read_text(encoding="utf-8")
     named = re.findall(r"[\w./-]+\.md", text.partition("\nnav:\n")[2])
-    own = {str(page.relative_to(SITE.parents[1])) for page in SITE.rglob("*.md")}
+    own = {str(page.relative_to(TOP)) for page in SITE.rglob("*.md")}
+    shown = [*NOTEBOOKS, *((TOP / "protos" / name) for name in SOURCES)]
+    own |= {str(path.relative_to(TOP).with_suffix(".md")) for path in shown}
     assert own <= set(named)
     assert len(named) == len(set(named))
-    assert [name for name in named if not (SITE.parents[1] / name).is_file()] == []
+    assert [name for name in named if not (TOP / name).is_file() and name not in own] == []

@@ -33,10 +33,10 @@ ArrayLike: TypeAlias = "npt.NDArray[Any] | SupportsArray | SupportsDlpack | Nest
 """What `Session.ztensor` takes."""
 
 
-def as_array(values: ArrayLike) -> npt.NDArray[Any]:
+def as_array(values: ArrayLike, name: str = "array") -> npt.NDArray[Any]:
     """Return values as an array of their own type; numbers in lists are float32.
 
-    Raises TypeError for an object that is neither an array, nor a list, nor convertible.
+    Raises TypeError that names the parameter for what is no array, no list, and not convertible.
     """
     if isinstance(values, np.ndarray):
         return values
@@ -48,4 +48,4 @@ def as_array(values: ArrayLike) -> npt.NDArray[Any]:
         capsule: Any = values
         return np.from_dlpack(capsule)
     kind = type(values).__name__
-    raise TypeError(f"array: {kind}, expected an array, a list, or __array__ or __dlpack__")
+    raise TypeError(f"{name}: {kind}, expected an array, a list, or __array__ or __dlpack__")

@@ -3,6 +3,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -159,3 +160,40 @@ def test_large_nodes_are_not_kept_compiled() -> None:
         value = numpy_helper.from_array(np.ones(size, np.float32))
         node = helper.make_node("Constant", [], ["y"], value=value).SerializeToString()
         assert (host.prepare(node, 17, ()) is host.prepare(node, 17, ())) == same
+
+
+def test_weights_are_held_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the checker, nor shape inference, nor the model that is kept has a large weight."""
+    weights = np.random.default_rng(5).standard_normal((512, 256), np.float32)
+    rows = numpy_helper.from_array(np.array([-1, 256], np.int64), "rows")
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", "m"]) for name in "xy"]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["product"]),
+        helper.make_node("Reshape", ["product", "rows"], ["y"]),
+    ]
+    weight = numpy_helper.from_array(weights, "w")
+    for inputs in (ends[:1], [ends[0], helper.make_tensor_value_info("w", 1, weights.shape)]):
+        graph = helper.make_graph(nodes, "weights", inputs, ends[1:], [weight, rows])
+        data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+        seen: list[int] = []
+        for where, name in ((onnx.checker, "check_model"), (onnx.shape_inference, "infer_shapes")):
+            _note_size(monkeypatch, where, name, seen)
+        model = import_onnx(data.SerializeToString(), Guest(find_machine("telum1")))
+        assert len(seen) == 2
+        assert max(*seen, model.proto.ByteSize()) < 1024
+        assert [port.name for port in model.inputs] == ["x"]
+        assert list(model.initializers) == ["w", "rows"]
+        x = np.ones((3, 512), np.float32)
+        np.testing.assert_allclose(model.run({"x": x}).outputs["y"], x @ weights, 0.05, 1.0)
+        monkeypatch.undo()
+
+
+def _note_size(monkeypatch: pytest.MonkeyPatch, where: object, name: str, seen: list[int]) -> None:
+    """Have a function of ONNX note the bytes of the model that it is given."""
+    original = getattr(where, name)
+
+    def noting(proto: onnx.ModelProto, *words: Any, **options: Any) -> object:
+        seen.append(proto.ByteSize())
+        return original(proto, *words, **options)
+
+    monkeypatch.setattr(where, name, noting)

@@ -6,7 +6,6 @@ travel by value, as answers do.
 """
 
 import json
-import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Protocol
 
 from nnpa_client._server import PrivateServer
 from nnpa_client._testee import TesteeError, installed_testee, run_vectors, vectors_of
+from nnpa_client.config import environment_with
 from nnpa_client.connection import Reach, open_transport
 from nnpa_client.faults.sweep import Program, Site, Unusable
 from nnpa_client.trace import read
@@ -150,7 +150,7 @@ class _Testee:
 
     def __call__(self, piece: tuple[str, bytes]) -> bytes:
         try:
-            return run_vectors(self._program, self._server.target, *piece, os.environ)
+            return run_vectors(self._program, self._server.target, *piece, environment_with({}))
         except (OSError, TesteeError) as error:
             raise node_error(error, f"vectors of {piece[0]}") from error
 

@@ -28,6 +28,7 @@ from tests.server.test_large_operations import SQUARE, make_matrix
 from tests.server.wire import Client, begun, load, op, read_error
 
 DRAIN = 1.0
+BUSY = 1.0  # seconds that a machine that does other things may add
 WATCH = "/grpc.health.v1.Health/Watch"
 Held = Generator[None]
 
@@ -117,7 +118,7 @@ def test_the_end_comes_in_time(tmp_path: Path, state: Callable[[Any], Any]) -> N
     """In every state the process ends with 0, in time."""
     flags = ("--listen", "127.0.0.1:0", "--drain-timeout", f"{DRAIN}s")
     with serving(tmp_path, *flags) as server, connected(server.address) as channel, state(channel):
-        assert seconds_to_end(server) < DRAIN + 1
+        assert seconds_to_end(server) < DRAIN + 1 + BUSY
         assert "Traceback" not in server.log_text()
 
 

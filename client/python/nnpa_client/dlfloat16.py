@@ -330,7 +330,8 @@ def _round_table(saturate: bool) -> Singles:
 def _ulp_table() -> Singles:
     """Return the worth of the last place by code."""
     magnitude = np.arange(1 << 16) & NINF
-    worth = np.exp2((magnitude >> _FRACTION_BITS) - float(finfo.bias + _FRACTION_BITS))
+    places = (magnitude >> _FRACTION_BITS) - float(finfo.bias + _FRACTION_BITS)
+    worth: npt.NDArray[np.float64] = np.exp2(places)
     worth[magnitude == 0] = finfo.smallest_normal
     worth[magnitude == NINF] = np.nan
     return worth.astype(np.float32)

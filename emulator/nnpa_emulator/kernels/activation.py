@@ -11,7 +11,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator.kernels.convert import MAGNITUDE16, Codes, decode, encode_fp64
+from nnpa_emulator.kernels.convert import MAGNITUDE16, Codes, decode, encode_run64
 from nnpa_emulator.kernels.jit import implements, inlined, kernel
 from nnpa_emulator.kernels.order import MIN_KEY, NINF16, from_ordered, ordered
 from nnpa_emulator.kernels.padding import clear_padding
@@ -53,7 +53,7 @@ def _exp(value: float) -> float:
     return series * scale
 
 
-@implements(reference.softmax)
+@implements(reference.softmax, contracted=True)
 def softmax(codes: Codes, out: Codes, dims: Dims, pages: Pages, count: int, log: bool) -> np.uint16:
     """Apply softmax to the first `count` cells of every dim1 vector; return the largest magnitude.
 
@@ -73,9 +73,9 @@ def softmax(codes: Codes, out: Codes, dims: Dims, pages: Pages, count: int, log:
             total = _exponentials(row, count, greatest, lanes, log)
             _finish(row, count, greatest, total, log)
             for first in range(0, count, 64):
-                last = min(first + 64, count)
-                at = cell + first // 64 * step
-                met = encode_fp64(words[first:last], out[at : at + last - first])
+                at = np.uintp(cell + first // 64 * step)
+                cells = np.uintp(min(64, count - first))
+                met = encode_run64(words, np.uintp(first), out, at, cells)
                 largest = np.uint16(max(largest, met))
             for e1 in range(count, d1):
                 out[cell + e1 // 64 * step + e1 % 64] = 0
@@ -99,7 +99,7 @@ def _load(codes: Codes, cell: int, step: int, count: int, row: Doubles) -> float
     return math.nan if largest == NINF16 else np.float64(decode(from_ordered(greatest)))
 
 
-@kernel
+@inlined
 def _exponentials(row: Doubles, count: int, greatest: float, lanes: Doubles, log: bool) -> float:
     """Return the sum of exp(x - greatest); leave the exponentials in `row` unless `log`."""
     lanes[:] = 0.0
@@ -110,10 +110,18 @@ def _exponentials(row: Doubles, count: int, greatest: float, lanes: Doubles, log
             lanes[i] += value
             if not log:
                 row[base + i] = value
-    total = 0.0
-    for lane in lanes:
-        total += lane
-    return total
+    return _total(lanes)
+
+
+@inlined
+def _total(lanes: Doubles) -> float:
+    """Return the sum of the lanes, which it halves until there is one: no sum waits for another."""
+    half = np.uintp(lanes.size // 2)
+    while half:
+        for i in range(half):
+            lanes[i] += lanes[half + i]
+        half >>= np.uintp(1)
+    return float(lanes[0])
 
 
 @kernel

@@ -13,6 +13,7 @@ from nnpa_emulator.kernels.jit import implements, inlined, kernel
 from nnpa_emulator.reference import sums as reference
 
 Words = npt.NDArray[np.uint32]
+Words64 = npt.NDArray[np.uint64]
 Codes = npt.NDArray[np.uint16]
 
 MAGNITUDE32 = np.uint32(0x7FFFFFFF)
@@ -154,17 +155,26 @@ def decode_run(
 
 
 @implements(reference.encode_fp64, shared=True)
-def encode_fp64(words: npt.NDArray[np.uint64], codes: Codes) -> np.uint16:
+def encode_fp64(words: Words64, codes: Codes) -> np.uint16:
     """Round a run of float64 bits to codes in one step; return the largest magnitude.
 
     NaN is 7FFF, overflow and infinity keep their sign.
     """
+    return encode_run64(words, np.uintp(0), codes, np.uintp(0), np.uintp(codes.size))
+
+
+@inlined
+def encode_run64(
+    words: Words64, word: np.uintp, codes: Codes, code: np.uintp, count: np.uintp
+) -> np.uint16:
+    """Round `count` float64 bits from index `word` as `encode_fp64` does."""
     largest = np.uint16(0)
-    for i in range(codes.size):
-        magnitude = np.uint64(words[i] & MAGNITUDE64)
+    for i in range(np.uintp(count)):
+        bits = words[word + i]
+        magnitude = np.uint64(bits & MAGNITUDE64)
         clamped = np.uint64(min(max(magnitude, LINE_LOW64), LINE_HIGH64))
-        code = np.uint64((clamped + HALF_UNIT64) >> DROPPED_BITS64) - LINE_START64
-        largest = np.uint16(max(largest, np.uint16(code)))
-        sign = np.uint64(words[i] >> np.uint64(48)) & np.uint64(0x8000)
-        codes[i] = np.uint16(code | (np.uint64(0) if magnitude > INFINITY64 else sign))
+        place = np.uint64((clamped + HALF_UNIT64) >> DROPPED_BITS64) - LINE_START64
+        largest = np.uint16(max(largest, np.uint16(place)))
+        sign = np.uint64(bits >> np.uint64(48)) & np.uint64(0x8000)
+        codes[code + i] = np.uint16(place | (np.uint64(0) if magnitude > INFINITY64 else sign))
     return largest

@@ -17,8 +17,9 @@ from nnpa_emulator.kernels.convert import (
     decode,
     encode_fp64,
     encode_result,
+    encode_run64,
 )
-from nnpa_emulator.kernels.jit import implements, kernel
+from nnpa_emulator.kernels.jit import implements, inlined, kernel
 from nnpa_emulator.kernels.normalization import LANES, PAGE_CELLS, SUMS, cell_of, moments_of
 from nnpa_emulator.kernels.order import NINF16
 from nnpa_emulator.reference import layer_normalization as reference
@@ -78,8 +79,8 @@ def _normalise(
     for column in range((width + 63) // 64):
         real = min(64, width - 64 * column)
         at, place = start + np.uintp(column) * steps[0], target + np.uintp(column) * steps[1]
-        met = _standardise(codes, at, moved, line[:real], cells[:real])
-        after = _scale(cells[:real], factors, added, 64 * column, out, place)
+        met = _standardise(codes, at, moved, line, cells, np.uintp(real))
+        after = _scale(cells, np.uintp(real), factors, added, np.uintp(64 * column), out, place)
         largest = np.uint16(max(largest, max(met, after)))
     return largest
 
@@ -97,31 +98,33 @@ def _first_cells(dims: Dims, pages: Pages) -> Places:
     return cells
 
 
-@kernel
+@inlined
 def _standardise(
-    codes: Codes, start: np.uintp, moved: tuple[float, float, float], line: Doubles, cells: Codes
-) -> np.uint16:
+    codes: Codes, start: np.uintp, moved: tuple[float, float, float], line: Doubles, cells: Codes,
+    count: np.uintp,
+) -> np.uint16:  # fmt: skip
     """Round (x - mean) * scale + beta of a stick into `cells`; return the largest magnitude."""
     mean, scale, beta = moved
-    for i in range(np.uintp(cells.size)):
+    for i in range(count):
         line[i] = (np.float64(decode(codes[start + i])) - mean) * scale + beta
-    return encode_fp64(line.view(np.uint64), cells)
+    return encode_run64(line.view(np.uint64), np.uintp(0), cells, np.uintp(0), count)
 
 
-@kernel
+@inlined
 def _scale(
-    cells: Codes, factors: Singles, added: Singles, channel: int, out: Codes, at: np.uintp
-) -> np.uint16:
+    cells: Codes, count: np.uintp, factors: Singles, added: Singles, channel: np.uintp, out: Codes,
+    at: np.uintp,
+) -> np.uint16:  # fmt: skip
     """Multiply and add channel by channel, rounded twice; return the largest magnitude."""
-    largest, base, count = np.uint16(0), np.uintp(channel), np.uintp(cells.size)
+    largest = np.uint16(0)
     if factors.size:
         for i in range(count):
-            code = encode_result(np.float32(decode(cells[i]) * factors[base + i]))
+            code = encode_result(np.float32(decode(cells[i]) * factors[channel + i]))
             largest = np.uint16(max(largest, np.uint16(code & MAGNITUDE16)))
             cells[i] = code
     if added.size:
         for i in range(count):
-            code = encode_result(np.float32(decode(cells[i]) + added[base + i]))
+            code = encode_result(np.float32(decode(cells[i]) + added[channel + i]))
             largest = np.uint16(max(largest, np.uint16(code & MAGNITUDE16)))
             cells[i] = code
     for i in range(count):

@@ -24,6 +24,7 @@ from tests.network import real_models, small_models
 from tests.network.backend_cases import Case, cases_by_operator
 from tests.network.confined_runner import ALL, LACKED
 from tests.network.test_host_nodes_in_workers import facts
+from tests.server.forked import Forked
 
 pytestmark = pytest.mark.skipif(not confinement.is_linux(), reason="workers are Linux processes")
 LIMITS = JobLimits(memory=1 << 30, seconds=300, cpu_seconds=300)
@@ -55,10 +56,9 @@ def runner(request: pytest.FixtureRequest) -> Iterator[Owner]:
     """A worker that had so many seconds for kernels: none, or enough for all."""
     program = f"tests.network.confined_runner:start:{request.param}"
     environment = {"ORT_DISABLE_TELEMETRY": "1", **kernel_environment()}
-    worker = WorkerProcess(program, environment)
-    worker.wait_ready(200)
+    worker = Forked(program, environment)
     yield Confined(worker)
-    worker.close()
+    worker.end()
 
 
 def test_every_operation(runner: Owner, request: pytest.FixtureRequest) -> None:

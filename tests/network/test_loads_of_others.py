@@ -17,7 +17,7 @@ from nnpa_server.sandbox import confinement
 
 from tests.network import small_models
 from tests.network.test_host_nodes_in_workers import await_end, endless, runners
-from tests.network.test_sandboxed_models import ROOM, await_none, await_spare, leased, slow
+from tests.network.test_sandboxed_models import ROOM, await_fork_server, await_none, leased, slow
 from tests.server.conftest import CONFIG, Running
 
 pytestmark = pytest.mark.skipif(not confinement.is_linux(), reason="workers are Linux processes")
@@ -45,7 +45,7 @@ def loading(name: str, data: bytes) -> oip.RepositoryModelLoadRequest:
 def begin_slow(server: Running, timeout: float) -> tuple[set[int], Call]:
     """Begin to load a model that takes long; return its worker, and the call."""
     stub, before = GRPCInferenceServiceStub(server.channel), leased(server)
-    await_spare(server)
+    await_fork_server(server)
     request = loading("slow", slow().SerializeToString())
     call = stub.RepositoryModelLoad.future(request, timeout=timeout)
     deadline = time.monotonic() + 20

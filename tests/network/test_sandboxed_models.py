@@ -19,11 +19,13 @@ from nnpa_emulator import Guest, find_machine
 from nnpa_network.importing.onnx_import import ImportOptions
 from nnpa_network.importing.onnx_plan import OnnxPlan
 from nnpa_network.program import ModelRefused
+from nnpa_network.shortcuts import SHORTCUTS
 from nnpa_server.app import Server
 from nnpa_server.config import Limits
 from nnpa_server.network import Pools, make_pools
 from nnpa_server.network.compiling import Compiler
 from nnpa_server.network.remote_plan import RemotePlan
+from nnpa_server.network.worker_executor import WorkerExecutor
 from nnpa_server.network.workers import Workers, make_workers
 from nnpa_server.sandbox import confinement
 from nnpa_server.sandbox.confinement import NotConfined
@@ -253,6 +255,20 @@ def test_a_bomb_is_not_published(server: Running) -> None:
     assert resident() - before < 256 << 20
 
 
+def test_owners_draw_numbers_of_their_own(pools: Pools) -> None:
+    """Nodes without a seed draw other numbers in each worker, though all are forked alike."""
+    model = _parsed("""<ir_version: 8, opset_import: ["" : 17]>
+        noise (float[1, 8] x) => (float[1, 8] y) { r = RandomNormalLike (x) y = Add (r, r) }""")
+    feeds, drawn = {"x": np.zeros((1, 8), np.float32)}, set[bytes]()
+    for _ in range(3):
+        workers = make_workers(pools)
+        here = OnnxPlan(model, Guest(find_machine("telum2"))).executor({})
+        there = WorkerExecutor(here.program, Guest(find_machine("telum2")), SHORTCUTS, workers)
+        drawn.add(there.run(feeds).outputs["y"].tobytes())
+        workers.close()
+    assert len(drawn) == 3
+
+
 def leased(server: Running) -> set[int]:
     """Return the process ids of workers that have owners."""
     assert server.server.pools is not None
@@ -270,20 +286,17 @@ def await_none(pids: set[int]) -> bool:
     return False
 
 
-def await_spare(server: Running) -> None:
-    """Wait until a worker waits for the next model: it is leased at once."""
+def await_fork_server(server: Running) -> None:
+    """Wait until a worker for the next model can be had at once."""
     assert server.server.pools is not None
-    pool, deadline = server.server.pools.compilers, time.monotonic() + 30
-    pool.warm_up()
-    while not pool.spares and time.monotonic() < deadline:
-        time.sleep(0.01)
+    server.server.pools.compilers.warm_up().result(30)
 
 
 def begin_slow(
     server: Running, client: Client, timeout: float
 ) -> tuple[set[int], "grpc.Future[pb.CreateNetworkResponse]"]:
     """Begin to create a network that takes long; return its worker, and the call."""
-    await_spare(server)
+    await_fork_server(server)
     call = client.stub.CreateNetwork.future(client.upload(slow().SerializeToString()),
                                             timeout=timeout)  # fmt: skip
     deadline = time.monotonic() + 20

@@ -2,6 +2,7 @@
 """A program for workers: what code that is not trusted might try, and what one might answer."""
 
 import ctypes
+import errno
 import mmap
 import os
 import pickle
@@ -30,7 +31,21 @@ from nnpa_server.sandbox.frames import (
 
 _FOLDER = tempfile.gettempdir()
 _LIBC = ctypes.CDLL(None, use_errno=True)
-_SOCKET, _ARENA = map(int, sys.argv[2:4]) if sys.argv[0].endswith("sandbox/worker.py") else (-1, -1)
+_MAX_DESCRIPTORS = 16
+
+
+def _descriptor(has_places: bool) -> int:
+    """Return the worker's arena, or its connection, which has no places to seek."""
+    for number in range(3, _MAX_DESCRIPTORS):
+        try:
+            os.lseek(number, 0, os.SEEK_CUR)
+        except OSError as error:
+            if error.errno == errno.ESPIPE and not has_places:
+                return number
+        else:
+            if has_places:
+                return number
+    raise LookupError("the worker has no such descriptor")
 
 
 class _Vector(ctypes.Structure):
@@ -63,15 +78,15 @@ def _loop() -> bytes:
 
 
 def _write(data: bytes) -> bytes:
-    os.write(_SOCKET, data)
+    os.write(_descriptor(has_places=False), data)
     time.sleep(600)
     return b""
 
 
 def _drip() -> bytes:
-    os.write(_SOCKET, _header(Kind.ANSWER, 1 << 20, 0))
+    os.write(_descriptor(has_places=False), _header(Kind.ANSWER, 1 << 20, 0))
     while True:
-        os.write(_SOCKET, b"x")
+        os.write(_descriptor(has_places=False), b"x")
         time.sleep(0.005)
 
 
@@ -81,11 +96,11 @@ def _map_shared() -> None:
 
 def _change_later() -> bytes:
     """Answer an array of ones, and go on writing to it."""
-    view = np.frombuffer(mmap.mmap(_ARENA, 4096), np.uint8)
+    view = np.frombuffer(mmap.mmap(_descriptor(has_places=True), 4096), np.uint8)
     view[:] = 1
     slot = Slot(np.dtype("uint8"), (64,), 0)
     body = encode_body([slot], b"checked")
-    os.write(_SOCKET, encode_header(Frame(Kind.ANSWER, body)) + body)
+    os.write(_descriptor(has_places=False), encode_header(Frame(Kind.ANSWER, body)) + body)
     while True:
         view[:] = 9
 
@@ -122,7 +137,7 @@ ATTEMPTS: dict[str, Callable[[str], object]] = {
     "memory-file": lambda pid: Path(f"/proc/{pid}/mem").read_bytes(),
     "shared-anonymous": lambda _: _map_shared(),
     "memfd": lambda _: os.memfd_create("x"),
-    "truncate": lambda _: os.ftruncate(_ARENA, 1 << 30),
+    "truncate": lambda _: os.ftruncate(_descriptor(has_places=True), 1 << 30),
     "environment": lambda name: os.environ[name],
 }
 ANSWERS: dict[str, Callable[[], bytes]] = {
@@ -200,12 +215,25 @@ def refuse() -> Callable[[Message], Message]:
     raise RuntimeError("this program cannot be loaded")
 
 
+def start_late() -> Callable[[Message], Message]:
+    """Answer as `start` does, in a process whose first fork fails."""
+    fork = os.fork
+
+    def fail() -> int:
+        os.fork = fork
+        raise BlockingIOError("no more processes")
+
+    os.fork = fail
+    return start()
+
+
 def parent(argument: str) -> None:
     """Start a worker that loops, print its pid, and wait: for a test that kills this process."""
-    from nnpa_server.sandbox.process import JobLimits, WorkerProcess
+    from nnpa_server.sandbox.process import JobLimits
 
-    worker = WorkerProcess("tests.server.sandbox_jobs:start", {})
-    worker.wait_ready(30)
+    from tests.server.forked import Forked
+
+    worker = Forked("tests.server.sandbox_jobs:start")
     print(worker.pid, flush=True)
     worker.run(Message(argument.encode()), JobLimits())
 

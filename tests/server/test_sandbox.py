@@ -17,18 +17,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 from nnpa_server.sandbox import confinement
+from nnpa_server.sandbox.failures import Why, WorkerFailed
+from nnpa_server.sandbox.fork_server import ForkServer
 from nnpa_server.sandbox.frames import Array, Message
 from nnpa_server.sandbox.owner import Owner
 from nnpa_server.sandbox.pool import Pool, PoolClosed
-from nnpa_server.sandbox.process import (
-    JobLimits,
-    Why,
-    WorkerFailed,
-    WorkerProcess,
-    allow,
-    go_on,
-)
+from nnpa_server.sandbox.process import JobLimits, WorkerProcess, allow, go_on
 
+from tests.server.forked import Forked
 from tests.server.sandbox_jobs import ATTEMPTS
 
 PROGRAM = "tests.server.sandbox_jobs:start"
@@ -40,25 +36,19 @@ whole = pytest.mark.skipif(bool(confinement.missing()), reason="the kernel lacks
 REFUSED = b"PermissionError"
 
 
-def begin() -> WorkerProcess:
-    """Return a worker that is ready."""
-    worker = WorkerProcess(PROGRAM, {})
-    worker.wait_ready(60)
-    return worker
-
-
 @pytest.fixture(scope="module")
-def shared() -> Iterator[WorkerProcess]:
+def shared() -> Iterator[Forked]:
     """A worker for attempts, which leave it as it was."""
-    worker = begin()
+    worker = Forked(PROGRAM)
     yield worker
-    worker.close()
+    worker.end()
 
 
 @pytest.fixture
-def worker() -> Iterator[WorkerProcess]:
-    """A worker of the test's own."""
-    worker = begin()
+def worker(shared: Forked) -> Iterator[WorkerProcess]:
+    """A worker of the test's own, a sibling of the one that is shared."""
+    worker = WorkerProcess(shared.fork_server)
+    worker.wait_ready(60)
     yield worker
     worker.close()
 
@@ -191,12 +181,12 @@ def test_nothing_of_the_server_is_inherited(monkeypatch: pytest.MonkeyPatch) -> 
     with Path(__file__).open() as opened, socket.socket() as connected:
         os.set_inheritable(opened.fileno(), True)
         os.set_inheritable(connected.fileno(), True)
-        worker = begin()
+        worker = Forked(PROGRAM)
         try:
             assert ask(worker, "attempt environment NNPA_SECRET") == b"KeyError"
             assert len(ask(worker, "descriptors").split()) == 5  # of which three are /dev/null
         finally:
-            worker.close()
+            worker.end()
 
 
 def test_a_memory_bomb_fails_alone(shared: WorkerProcess, worker: WorkerProcess) -> None:
@@ -269,10 +259,10 @@ def test_a_program_that_raises_goes_on(worker: WorkerProcess) -> None:
 
 def test_a_program_that_cannot_be_loaded_says_why() -> None:
     """What the program raises before it is ready reaches the server as text."""
-    worker = WorkerProcess("tests.server.sandbox_jobs:refuse", {})
+    fork_server = ForkServer("tests.server.sandbox_jobs:refuse", {})
     with pytest.raises(WorkerFailed, match="cannot be loaded"):
-        worker.wait_ready(60)
-    assert is_gone(worker.pid)
+        fork_server.wait_ready(60, go_on)
+    assert is_gone(fork_server.pid)
 
 
 def test_the_end_of_the_server_ends_its_workers() -> None:
@@ -306,17 +296,33 @@ def test_a_pool_lends_no_worker_twice() -> None:
     assert is_gone(third.pid)
 
 
-def test_a_spare_that_died_is_not_lent() -> None:
-    """A worker that ended while it waited is replaced."""
+def fork_server_of(pool: Pool) -> int:
+    """Return the process id of a pool's fork server, which it starts if there is none."""
+    return pool.warm_up().result(60).pid
+
+
+def test_a_fork_server_that_died_is_replaced() -> None:
+    """Its workers end with it; the next owner has a worker of another one."""
     pool = Pool(PROGRAM, {})
     try:
-        pool.lease()
-        deadline = time.monotonic() + 30
-        while not pool.spares and time.monotonic() < deadline:
-            time.sleep(0.01)
-        (spare,) = pool.spares
-        os.kill(spare, signal.SIGKILL)
-        assert await_end(spare)
+        worker, died = pool.lease(), fork_server_of(pool)
+        os.kill(died, signal.SIGKILL)
+        assert await_end(worker.pid)
+        with pytest.raises(WorkerFailed) as failed:
+            ask(worker, "echo")
+        assert failed.value.why == Why.ENDED
+        assert ask(pool.lease(), "echo") == b"echo"
+        assert fork_server_of(pool) != died
+    finally:
+        pool.close()
+
+
+def test_a_fork_that_fails_is_told() -> None:
+    """Where no process can be made the owner is told why; the next one is served."""
+    pool = Pool("tests.server.sandbox_jobs:start_late", {})
+    try:
+        with pytest.raises(WorkerFailed, match="no more processes"):
+            pool.lease()
         assert ask(pool.lease(), "echo") == b"echo"
     finally:
         pool.close()
@@ -454,39 +460,15 @@ def give_up_after(seconds: float) -> Callable[[], None]:
 
 
 def test_who_waits_for_a_start_may_leave() -> None:
-    """A client that goes while its worker starts is let go at once; the worker is a spare."""
+    """A client that goes while the fork server starts is let go at once; the start goes on."""
     pool = Pool(PROGRAM, {})
     try:
         with pytest.raises(InterruptedError):
             pool.lease(give_up_after(0.0))
-        assert not pool.spares  # nobody waited until it had started
-        deadline = time.monotonic() + 30
-        while not pool.spares and time.monotonic() < deadline:
-            time.sleep(0.01)
-        spares = pool.spares
-        assert pool.lease().pid in spares
-    finally:
-        pool.close()
-
-
-def test_a_groups_first_worker_starts_before_anothers_second() -> None:
-    """Who orders many workers at a time keeps others waiting for the one that starts, no more."""
-    pool = Pool(PROGRAM, {}, max_leased=16)
-    started: list[str] = []
-
-    def work(group: str) -> None:
-        pid_of(Owner(pool, idle_seconds=60, group=group))
-        started.append(group)
-
-    try:
-        threads = [
-            threading.Thread(target=work, args=(group,)) for group in ["alice"] * 5 + ["bob"]
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert "bob" in started[:3]
+        starting = pool.warm_up()
+        assert not starting.done()  # nobody waited until it had started
+        assert ask(pool.lease(), "echo") == b"echo"
+        assert pool.warm_up() is starting
     finally:
         pool.close()
 
@@ -533,16 +515,25 @@ def test_a_turn_keeps_others_waiting() -> None:
         pool.close()
 
 
-def test_spares_end_when_nobody_wants_them() -> None:
-    """A worker that waits for long goes; the next owner gets a new one."""
-    pool = Pool(PROGRAM, {}, spare_seconds=0.2)
+def test_a_fork_server_ends_when_nobody_wants_it() -> None:
+    """One that has had no worker for long goes; the next owner gets a new one."""
+    pool = Pool(PROGRAM, {}, idle_seconds=0.2)
     try:
-        pool.warm_up()
-        deadline = time.monotonic() + 10
-        while not pool.spares and time.monotonic() < deadline:
-            time.sleep(0.01)
-        (spare,) = pool.spares
-        assert await_end(spare)
-        assert ask(pool.lease(), "echo") == b"echo"
+        pid = fork_server_of(pool)
+        assert await_end(pid)
+        worker = pool.lease()
+        time.sleep(1)
+        assert ask(worker, "echo") == b"echo"
+    finally:
+        pool.close()
+
+
+def test_workers_share_what_is_loaded() -> None:
+    """A worker has little memory of its own before its first job."""
+    pool = Pool(PROGRAM, {})
+    try:
+        rollup = Path(f"/proc/{pool.lease().pid}/smaps_rollup").read_text()
+        sizes = dict(line.split()[:2] for line in rollup.splitlines()[1:])
+        assert int(sizes["Private_Dirty:"]) < int(sizes["Rss:"]) // 2
     finally:
         pool.close()

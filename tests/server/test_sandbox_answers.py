@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nnpa_server.sandbox import confinement
+from nnpa_server.sandbox.failures import Why, WorkerFailed
 from nnpa_server.sandbox.frames import (
     HEADER,
     Malformed,
@@ -22,10 +23,11 @@ from nnpa_server.sandbox.frames import (
     encode_body,
     plan_slots,
 )
-from nnpa_server.sandbox.process import JobLimits, Why, WorkerFailed, WorkerProcess
+from nnpa_server.sandbox.process import JobLimits, WorkerProcess
 
+from tests.server.forked import Forked
 from tests.server.sandbox_jobs import ANSWERS
-from tests.server.test_sandbox import begin, is_gone
+from tests.server.test_sandbox import is_gone
 
 LIMITS = JobLimits(memory=64 << 20, seconds=2, cpu_seconds=20)
 LINUX = pytest.mark.skipif(not confinement.is_linux(), reason="workers are Linux processes")
@@ -41,9 +43,9 @@ BODY = encode_body(
 @pytest.fixture
 def worker() -> Iterator[WorkerProcess]:
     """A worker that is about to be taken over."""
-    worker = begin()
+    worker = Forked("tests.server.sandbox_jobs:start")
     yield worker
-    worker.close()
+    worker.end()
 
 
 def answer(worker: WorkerProcess, name: str) -> Message:

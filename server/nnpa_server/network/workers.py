@@ -19,10 +19,11 @@ from nnpa_server.config import MIB
 from nnpa_server.errors import CallRefused
 from nnpa_server.network.compiling import DONE
 from nnpa_server.network.pools import Pools
+from nnpa_server.sandbox.failures import Why, WorkerFailed
 from nnpa_server.sandbox.frames import Message
 from nnpa_server.sandbox.owner import Owner
 from nnpa_server.sandbox.pool import PoolClosed
-from nnpa_server.sandbox.process import JobLimits, Why, WorkerFailed, allow
+from nnpa_server.sandbox.process import JobLimits, allow
 from nnpa_server.sessions.tokens import caller
 
 BROKEN = "its worker broke on it"

@@ -51,10 +51,15 @@ def die_with(parent: int) -> None:
         raise SystemExit(1)
 
 
-def confine() -> tuple[str, ...]:
-    """Give up files, network, processes and privileges; return the names of what is missing."""
+def require_one_thread() -> None:
+    """Raise `NotConfined` where other threads run, which a fork leaves and confinement misses."""
     if len(list(Path("/proc/self/task").iterdir())) != 1:
         raise NotConfined("a process with several threads cannot be confined")
+
+
+def confine() -> tuple[str, ...]:
+    """Give up files, network, processes and privileges; return the names of what is missing."""
+    require_one_thread()
     with suppress(OSError):  # where memory runs out, a worker goes before its server
         Path("/proc/self/oom_score_adj").write_text("1000")
     for limit in _EMPTY_LIMITS:

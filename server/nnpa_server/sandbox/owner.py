@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
+from nnpa_server.sandbox.failures import WorkerFailed
 from nnpa_server.sandbox.frames import Message
 from nnpa_server.sandbox.pool import Pool
-from nnpa_server.sandbox.process import JobLimits, WorkerFailed, WorkerProcess
+from nnpa_server.sandbox.process import JobLimits, WorkerProcess
 
 IDLE_SECONDS = 5.0
 

@@ -1,25 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers for owners: each serves one and ends with it; only those that saw no job wait warm."""
+"""Workers for owners: each serves one and ends with it."""
 
-import heapq
-import itertools
 import logging
-import math
 import queue
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 from nnpa_server.sandbox import confinement
+from nnpa_server.sandbox.fork_server import ForkServer
 from nnpa_server.sandbox.process import WorkerProcess, go_on
 
 _log = logging.getLogger("nnpa.sandbox")
 _START_SECONDS = 60.0
 _IDLE_PERIOD = 0.25  # seconds between looks for idle workers
-_FIRST, _LAST = 0, 1 << 30  # ranks of orders; those of a group are its numbers
 _LOOK_SECONDS = 0.02  # between looks whether somebody waits for a worker
 
 
@@ -46,12 +45,12 @@ class Holder(Protocol):
 
 
 class Pool:
-    """Starts workers for one program, and keeps `warm` of them ready.
+    """Forks workers for one program, each for one owner.
 
-    All are started by one thread, because the kernel ends a worker with the thread that started
-    it. `whole` refuses workers that are not confined as far as is known how. At most `max_leased`
-    have owners at a time, half of them owners of one group. Those that nobody wanted for
-    `spare_seconds` end.
+    `whole` refuses workers that are not confined as far as is known how. At most `max_leased` have
+    owners at a time, half of them owners of one group. The fork server is started by the pool's
+    own thread, with which the kernel ends it; it ends, too, when no worker was wanted for
+    `idle_seconds`.
     """
 
     def __init__(
@@ -60,20 +59,15 @@ class Pool:
         environment: Mapping[str, str],
         *,
         whole: bool = False,
-        warm: int = 1,
         max_leased: int = 16,
-        spare_seconds: float = 300.0,
+        idle_seconds: float = 300.0,
     ) -> None:
         self._program, self._environment = program, environment
-        self._whole, self._warm, self._spare_seconds = whole, warm, spare_seconds
-        self._max_leased = max_leased
-        self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
-        self._sorted: list[tuple[int, int, _Order]] = []  # the thread's own
-        self._numbers = itertools.count()
+        self._whole, self._max_leased, self._idle_seconds = whole, max_leased, idle_seconds
+        self._orders: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._waiting: list[WorkerProcess] = []
-        self._spare_since = math.inf
-        self._starting: WorkerProcess | None = None
+        self._fork_server: Future[ForkServer] | None = None
+        self._wanted_at = 0.0
         self._places = Counter[str]()  # taken, by group
         self._leased: dict[WorkerProcess, str] = {}
         self._holders: set[Holder] = set()
@@ -95,14 +89,54 @@ class Pool:
             self._end_longest_idle(group)
             time.sleep(_LOOK_SECONDS)
         try:
-            worker = self._take_spare() or self._order(self._places[group], check)
+            worker = self._start(check)
             self._lend(worker, group, holder)
         except BaseException:
             with self._lock:
                 self._places -= Counter((group,))
             raise
-        self.warm_up()
         return worker
+
+    def _start(self, check: Callable[[], None]) -> WorkerProcess:
+        """Fork a worker and wait until it is confined."""
+        starting = self.warm_up()
+        while not starting.done():
+            self.require_open()
+            check()
+            with suppress(TimeoutError):
+                starting.exception(_LOOK_SECONDS)
+        worker = WorkerProcess(starting.result())
+        lacking = worker.wait_ready(_START_SECONDS)
+        if lacking and self._whole:
+            worker.close()
+            raise confinement.NotConfined(f"a worker is without {', '.join(lacking)}")
+        return worker
+
+    def warm_up(self) -> Future[ForkServer]:
+        """Have the fork server started, if none lives; return it, or what will be it."""
+        with self._lock:
+            self.require_open()
+            self._wanted_at = time.monotonic()
+            running = self._fork_server
+            if running is None or _has_ended(running):
+                _close(running)
+                running = self._fork_server = Future()
+                self._orders.put(partial(self._start_fork_server, running))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._keep, name="sandbox", daemon=True)
+                self._thread.start()
+            return running
+
+    def _start_fork_server(self, starting: Future[ForkServer]) -> None:
+        try:
+            server = ForkServer(self._program, self._environment)
+            server.wait_ready(_START_SECONDS, self.require_open)
+        except Exception as error:
+            starting.set_exception(error)
+            if not self._closed:
+                _log.warning("no worker can be started: %s", error)
+        else:
+            starting.set_result(server)
 
     def _lend(self, worker: WorkerProcess, group: str, holder: Holder | None) -> None:
         with self._lock:
@@ -135,30 +169,7 @@ class Pool:
 
     def retire(self, holder: Holder) -> None:
         """Look soon whether an owner's worker is idle; may be called while any object is freed."""
-        self._orders.put(_Order(_FIRST, retired=holder))
-
-    def _take_spare(self) -> WorkerProcess | None:
-        """Return a worker that waited, None where there is none."""
-        with self._lock:
-            self.require_open()
-            if not self._waiting:
-                return None
-            worker = self._waiting.pop()
-            if worker.is_alive:
-                return worker
-        worker.close()
-        return None
-
-    @property
-    def spares(self) -> tuple[int, ...]:
-        """Process ids of workers that wait."""
-        with self._lock:
-            return tuple(worker.pid for worker in self._waiting)
-
-    def warm_up(self) -> None:
-        """Start workers in the background until so many wait."""
-        self._begin()
-        self._orders.put(_Order(_LAST, spare=True))
+        self._orders.put(holder.end_idle)
 
     def give_back(self, worker: WorkerProcess, holder: Holder | None = None) -> None:
         """End a worker: nobody else gets it."""
@@ -173,140 +184,56 @@ class Pool:
         """End all workers; jobs that run in them fail."""
         with self._lock:
             self._closed = True
-            workers = [*self._waiting, *self._leased]
-            if self._starting is not None:
-                workers.append(self._starting)
-            self._waiting.clear()
+            workers = [*self._leased]
             self._leased.clear()
-        self._orders.put(None)
         for worker in workers:
             worker.close()
+        self._orders.put(None)
         if self._thread is not None:
             self._thread.join()
+        self._end_fork_server()
 
     def require_open(self) -> None:
         """Raise `PoolClosed` after `close`."""
         if self._closed:
             raise PoolClosed("the server ends")
 
-    def _begin(self) -> None:
-        """Start the thread that starts workers, once."""
-        with self._lock:
-            self.require_open()
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._fill, name="sandbox", daemon=True)
-                self._thread.start()
-
-    def _order(self, rank: int, check: Callable[[], None]) -> WorkerProcess:
-        """Return a worker that the pool's thread starts; one that nobody waits for is a spare."""
-        self._begin()
-        order = _Order(rank)
-        self._orders.put(order)
-        try:
-            while not order.done.wait(_LOOK_SECONDS):
-                check()
-        except BaseException:
+    def _keep(self) -> None:
+        """Do what is ordered, until the end; meanwhile end what is idle for long."""
+        while True:
             with self._lock:
-                order.spare, worker = True, order.worker
-            if worker is not None:
-                worker.close()
-            raise
-        if order.worker is None:
-            raise order.failure or PoolClosed("the server ends")
-        return order.worker
-
-    def _fill(self) -> None:
-        """Start what is ordered, until the end."""
-        while (order := self._next_order()) is not None:
+                holders, is_idle = list(self._holders), self._fork_server is None
             try:
-                self._serve(order)
-            except Exception as error:
-                order.failure = error
-                if order.spare and not self._closed:
-                    _log.warning("no worker can be kept ready: %s", error)
-            finally:
-                order.done.set()
-        with suppress(queue.Empty):
-            while True:
-                self._sort_in(self._orders.get(block=False))
-        for *_, order in self._sorted:
-            order.done.set()
-
-    def _next_order(self) -> "_Order | None":
-        """Return the next order; meanwhile end workers that are idle, or spare, for long.
-
-        A group's first order comes before another group's second, spares come last.
-        """
-        while not self._closed:
-            with self._lock:
-                holders, is_idle = list(self._holders), not (self._holders or self._waiting)
-            period = None if is_idle else _IDLE_PERIOD
-            try:
-                self._sort_in(self._orders.get(timeout=0.0 if self._sorted else period))
+                order = self._orders.get(timeout=None if is_idle else _IDLE_PERIOD)
             except queue.Empty:
-                if self._sorted:
-                    return heapq.heappop(self._sorted)[-1]
                 for holder in holders:
                     holder.end_idle(time.monotonic())
-                self._end_old_spares()
-        return None
-
-    def _sort_in(self, order: "_Order | None") -> None:
-        if order is not None:
-            heapq.heappush(self._sorted, (order.rank, next(self._numbers), order))
-
-    def _end_old_spares(self) -> None:
-        with self._lock:
-            if time.monotonic() - self._spare_since < self._spare_seconds:
+                self._end_idle_fork_server()
+                continue
+            if order is None:
                 return
-            spares, self._waiting = self._waiting, []
-        for worker in spares:
-            worker.close()
+            order()
 
-    def _serve(self, order: "_Order") -> None:
-        if order.retired is not None:
-            order.retired.end_idle()
-            return
-        if order.spare and len(self.spares) >= self._warm:
-            return
-        worker = None if order.spare else self._take_spare()
-        if worker is None:
-            worker = self._start()
+    def _end_idle_fork_server(self) -> None:
         with self._lock:
-            if not self._closed:
-                if order.spare:
-                    self._waiting.append(worker)
-                    self._spare_since = time.monotonic()
-                else:
-                    order.worker = worker
+            if self._places.total() or time.monotonic() - self._wanted_at < self._idle_seconds:
                 return
-        worker.close()
+        self._end_fork_server()
 
-    def _start(self) -> WorkerProcess:
-        worker = WorkerProcess(self._program, self._environment)
+    def _end_fork_server(self) -> None:
         with self._lock:
-            self._starting = worker
-            is_closed = self._closed
-        try:
-            if is_closed:
-                worker.close()
-            lacking = worker.wait_ready(_START_SECONDS)
-        finally:
-            self._starting = None
-        if lacking and self._whole:
-            worker.close()
-            raise confinement.NotConfined(f"a worker is without {', '.join(lacking)}")
-        return worker
+            ended, self._fork_server = self._fork_server, None
+        _close(ended)
 
 
-class _Order:
-    """A worker to be started, for somebody who waits or to spare; or an owner's to be ended.
+def _close(fork_server: Future[ForkServer] | None) -> None:
+    """End a fork server that was started."""
+    if fork_server is not None and fork_server.done() and fork_server.exception() is None:
+        fork_server.result().close()
 
-    Those of a lower `rank` come first.
-    """
 
-    def __init__(self, rank: int, *, spare: bool = False, retired: Holder | None = None) -> None:
-        self.rank, self.spare, self.retired = rank, spare, retired
-        self.done = threading.Event()
-        self.worker: WorkerProcess | None = None
-        self.failure: Exception | None = None
+def _has_ended(fork_server: Future[ForkServer]) -> bool:
+    """Tell whether a fork server was started and is no more."""
+    if not fork_server.done():
+        return False
+    return fork_server.exception() is not None or not fork_server.result().is_alive

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker as the server sees it: started afresh, limited, asked, and killed.
-
-WorkerFailed   a job that its worker did not answer; `why` says how that came
-"""
+"""A worker as the server sees it: forked afresh, limited, asked, and killed."""
 
 import math
 import mmap
@@ -11,18 +8,17 @@ import resource
 import signal
 import socket
 import struct
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
 from fcntl import F_ADD_SEALS, F_SEAL_SEAL, F_SEAL_SHRINK, fcntl
 from pathlib import Path
 
 import numpy as np
 
+from nnpa_server.sandbox.failures import Why, WorkerFailed
+from nnpa_server.sandbox.fork_server import ForkServer
 from nnpa_server.sandbox.frames import (
     HEADER,
     OUT_OF_MEMORY,
@@ -44,27 +40,9 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _LOOK_SECONDS = 0.02  # between looks at deadline, caller and memory while a job runs
 _LOOK_TIMEVAL = struct.pack("ll", 0, int(_LOOK_SECONDS * 1e6))  # source: socket(7), SO_RCVTIMEO
 _UNCOUNTED_BYTES = 64 << 10  # of a text that comes back
-_SLACK_BYTES = 64 << 20  # code that is touched for the first time is resident, and no job's data
+_SLACK_BYTES = 64 << 20  # of the worker's own, such as its stack
 _HIGHEST = 1 << 62
 _KEPT_BYTES = 16 << 20  # of the arena, for the next job
-
-
-class Why(StrEnum):
-    """How a job failed."""
-
-    MEMORY = "memory"
-    TIME = "time"
-    PROTOCOL = "protocol"
-    ENDED = "ended"
-    RAISED = "raised"
-
-
-class WorkerFailed(Exception):
-    """A job without an answer; the worker has ended, except where its program raised."""
-
-    def __init__(self, why: Why, text: str) -> None:
-        self.why, self.text = why, text
-        super().__init__(f"{why}: {text}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +63,12 @@ def go_on() -> None:
 
 
 class WorkerProcess:
-    """A fresh process that runs one program for one owner; methods may be called by all threads.
+    """A process, forked afresh, for one owner; methods may be called by all threads.
 
-    The kernel ends it with the thread that starts it, so that is one that lives as long as it is
-    to. Jobs take turns.
+    The kernel ends it with its fork server. Jobs take turns.
     """
 
-    def __init__(self, program: str, environment: Mapping[str, str]) -> None:
+    def __init__(self, fork_server: ForkServer) -> None:
         self._lock = threading.RLock()
         self._arena_bytes = 0
         self._arena = os.memfd_create("nnpa-worker", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -100,7 +77,7 @@ class WorkerProcess:
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             self._socket.setsockopt(socket.SOL_SOCKET, option, _LOOK_TIMEVAL)
         try:
-            self._process = _spawn(program, theirs.fileno(), self._arena, environment)
+            self._process = fork_server.fork(theirs.fileno(), self._arena)
         except BaseException:
             os.close(self._arena)
             self._socket.close()
@@ -111,12 +88,12 @@ class WorkerProcess:
         self._reserve: Callable[[int], None] = allow
         self._check: Callable[[], None] = go_on
         self._deadline = self._cpu_deadline = self._next_look = math.inf
-        self._idle = 0, 0  # bytes of data, and resident, before any job
+        self._idle = 0, 0  # bytes of data, and of them in memory, before any job
         self.pid = self._process.pid
         self._cpu_clock = (~self.pid << 3) | 2  # source: clock_getcpuclockid(3)
 
     def wait_ready(self, seconds: float) -> tuple[str, ...]:
-        """Wait until the program is loaded; return what the worker could not give up."""
+        """Wait until the worker is confined; return what it could not give up."""
         with self._lock:
             self._deadline, self._next_look = time.monotonic() + seconds, 0.0
             try:
@@ -124,7 +101,7 @@ class WorkerProcess:
             except BaseException:
                 self.close()
                 raise
-            self._idle = _data_bytes(self.pid), _resident_bytes(self.pid)
+            self._idle = _data_bytes(self.pid), _private_bytes(self.pid)
             return tuple(filter(None, frame.body.decode("ascii", "replace").split("\n")))
 
     def run(
@@ -288,12 +265,12 @@ class WorkerProcess:
         self._check()
         if now >= self._deadline:
             raise WorkerFailed(Why.TIME, "no answer in time")
-        data, resident = self._idle
+        data, private = self._idle
         if not data:
             return
-        most = resident + self._limits.memory + self._arena_bytes + _SLACK_BYTES
-        if _resident_bytes(self.pid) > most:
-            raise WorkerFailed(Why.MEMORY, f"resident beyond {most} bytes")
+        most = private + self._limits.memory + _SLACK_BYTES
+        if _private_bytes(self.pid) > most:
+            raise WorkerFailed(Why.MEMORY, f"in memory beyond {most} bytes")
         try:
             if time.clock_gettime(self._cpu_clock) >= self._cpu_deadline:
                 raise WorkerFailed(Why.TIME, "no CPU time is left")
@@ -304,32 +281,11 @@ class WorkerProcess:
         """Return why the process ended, as far as its exit code tells."""
         try:
             code = self._process.wait(1.0)
-        except subprocess.TimeoutExpired:
+        except TimeoutError:
             return WorkerFailed(Why.PROTOCOL, "the connection ended, and not the process")
         if -code == signal.SIGXCPU:
             return WorkerFailed(Why.TIME, "no CPU time is left")
         return WorkerFailed(Why.ENDED, f"the worker ended with code {code}")
-
-
-_ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OPENBLAS", "OMP", "MKL")}
-
-
-def _spawn(
-    program: str, theirs: int, arena: int, environment: Mapping[str, str]
-) -> "subprocess.Popen[bytes]":
-    """Start the process: a new interpreter, an environment of its own, no descriptors of ours."""
-    folders = [folder for folder in sys.path if folder and Path(folder).is_absolute()]
-    name = "nnpa_server.sandbox.worker"
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", name, program, str(theirs), str(arena), str(os.getpid())],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={"PYTHONPATH": os.pathsep.join(folders), **_ONE_THREAD, **environment},
-        cwd="/",
-        pass_fds=(theirs, arena),
-        start_new_session=True,
-    )
 
 
 def _soft(limit: int) -> tuple[int, int]:
@@ -357,12 +313,13 @@ def _read(arena: int, slot: Slot) -> Array:
     return contents.view(slot.dtype).reshape(slot.shape)
 
 
-def _resident_bytes(pid: int) -> int:
-    """Return the resident bytes of a process, 0 where it has ended."""
+def _private_bytes(pid: int) -> int:
+    """Return the bytes in memory that no file and no arena has, 0 where the process has ended."""
     try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
-    except (OSError, IndexError):
+        _, resident, of_files, *_ = Path(f"/proc/{pid}/statm").read_text().split()
+    except (OSError, ValueError):
         return 0
+    return (int(resident) - int(of_files)) * _PAGE
 
 
 def _data_bytes(pid: int) -> int:

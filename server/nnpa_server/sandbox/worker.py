@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The worker process: confined once its program is loaded, then job after job until its end.
+"""The worker process: forked once its program is loaded, confined, then job after job to its end.
 
-    python -m nnpa_server.sandbox.worker MODULE:FUNCTION[:ARGUMENT] SOCKET ARENA PARENT
+    python -m nnpa_server.sandbox.worker MODULE:FUNCTION[:ARGUMENT] SOCKET PARENT
 
-The function is called once, may import and warm what jobs need, and returns what answers jobs.
+The function is called once, may import and warm what jobs need, and returns what answers jobs. The
+process that called it answers none: it forks workers as its server asks, and reaps them.
 """
 
+import gc
 import importlib
 import mmap
 import os
+import socket
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -17,7 +20,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from nnpa_server.sandbox.confinement import confine, die_with
+from nnpa_server.sandbox.confinement import confine, die_with, require_one_thread
+from nnpa_server.sandbox.fork_server import FORK, MAX_MESSAGE, READY, REAP
 from nnpa_server.sandbox.frames import (
     HEADER,
     OTHER_FAILURE,
@@ -44,8 +48,8 @@ _NICENESS = 5  # what the server does itself goes first, and workers that start
 class Channel:
     """The worker's end of socket and arena."""
 
-    def __init__(self, socket: int, arena: int) -> None:
-        self._socket, self._arena = socket, arena
+    def __init__(self, connection: int, arena: int) -> None:
+        self._socket, self._arena = connection, arena
         self._view: Array = np.empty(0, np.uint8)
 
     def send(self, frame: Frame) -> None:
@@ -125,13 +129,54 @@ def _yield_processors() -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Load, confine, serve; return the exit code."""
-    program, *numbers = arguments
-    socket, arena, parent = map(int, numbers)
-    die_with(parent)
-    channel = Channel(socket, arena)
+    """Load, fork, and in what is forked confine and serve; return the exit code."""
+    program, number, parent = arguments
+    die_with(int(parent))
+    with socket.socket(fileno=int(number)) as server:
+        try:
+            handle = load(program)
+            require_one_thread()
+        except Exception as error:
+            server.send(failure_text(error))
+            return 1
+        gc.collect()
+        gc.freeze()  # a collection that marks what workers share would copy it
+        server.send(READY)
+        connection = _fork_workers(server)
+    return 0 if connection is None else _work(connection, handle)
+
+
+def _fork_workers(server: socket.socket) -> Channel | None:
+    """Fork and reap as the server asks, until it ends; return the channel of a forked process."""
+    parent = os.getpid()
+    while True:
+        message, descriptors, *_ = socket.recv_fds(server, MAX_MESSAGE, 2)
+        if not message:
+            return None
+        if message.startswith(REAP):
+            _, status = os.waitpid(int(message[len(REAP) :]), 0)
+            server.send(b"%d" % os.waitstatus_to_exitcode(status))
+            continue
+        assert message == FORK
+        try:
+            pid = os.fork()
+        except OSError as error:  # no more processes, no memory
+            server.send(failure_text(error))
+            pid = -1
+        if pid == 0:
+            os.setsid()
+            die_with(parent)
+            return Channel(*descriptors)
+        if pid > 0:
+            descriptors.append(os.pidfd_open(pid))
+            socket.send_fds(server, [b"%d" % pid], descriptors[-1:])
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _work(channel: Channel, handle: Handler) -> int:
+    """Answer jobs once this process is confined; return the exit code."""
     try:
-        handle = load(program)
         _yield_processors()
         missing = confine()
     except Exception as error:

@@ -48,6 +48,7 @@ def told(environment: dict[str, str]) -> list[str]:
     return ended.stderr.splitlines()
 
 
+@pytest.mark.shortcut
 def test_connect_says_that_kernels_are_being_compiled(first: dict[str, str]) -> None:
     """`connect()` says in one line that kernels are not compiled yet, and what does it at once."""
     (line,) = told(first)

@@ -121,7 +121,7 @@ class Server:
         self.saved = (
             None if config.state is None else SavedModels(config.state, config.max_state_bytes)
         )
-        self.pools = network.make_pools(config.sandbox, config.shortcuts)
+        self.pools = network.make_pools(config.sandbox, config.shortcuts, config.limits.all_bytes)
         self._offer_models()
         conversations = {
             f"/{SERVICE}/ExecuteStream": conversation_of(self.accelerator),

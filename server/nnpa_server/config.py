@@ -77,6 +77,11 @@ class Limits:
         """Most bytes of one inline tensor, user array or answer: a message holds four of them."""
         return min(MAX_INLINE_BYTES, self.max_message // 4)
 
+    @property
+    def all_bytes(self) -> int:
+        """Most bytes of all sessions; as many may be taken to compile models."""
+        return self.max_sessions * self.max_session_bytes
+
 
 @dataclass(frozen=True, slots=True)
 class Config:

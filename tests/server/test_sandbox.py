@@ -430,6 +430,42 @@ def test_a_group_has_half_of_the_workers() -> None:
         pool.close()
 
 
+def test_workers_together_take_so_many_bytes() -> None:
+    """Who asks for more waits for another's end; a job that is larger than all runs alone."""
+    pool = Pool(PROGRAM, {}, max_bytes=3 * LIMITS.memory)
+    owners = [Owner(pool, idle_seconds=60) for _ in range(4)]
+    try:
+        pids = [pid_of(owner) for owner in owners[:3]]
+        assert [pid_of(owner) for owner in owners[:3]] == pids
+        pid_of(owners[3])
+        assert is_gone(pids[0])  # the one that was idle for longest
+        large = JobLimits(memory=4 * LIMITS.memory, seconds=20, cpu_seconds=20)
+        job = Message(b"pid")
+        alone = int(owners[3].run(job, large, reserve=allow, check=go_on).text)
+        assert all(is_gone(pid) for pid in pids)
+        assert pid_of(owners[3]) == alone
+        begin_silence(owners[3])
+        with pytest.raises(InterruptedError):
+            owners[0].run(job, LIMITS, reserve=allow, check=give_up_after(0.3))
+    finally:
+        pool.close()
+
+
+def test_a_group_has_half_of_the_bytes() -> None:
+    """Owners of one group leave bytes to others, and lose their own idle workers first."""
+    pool = Pool(PROGRAM, {}, max_bytes=3 * LIMITS.memory)
+    owners = [Owner(pool, idle_seconds=60, group="alice") for _ in range(2)]
+    bob = Owner(pool, idle_seconds=60, group="bob")
+    try:
+        theirs = pid_of(bob)
+        first = pid_of(owners[0])
+        assert pid_of(owners[1]) != first
+        assert is_gone(first)
+        assert pid_of(bob) == theirs
+    finally:
+        pool.close()
+
+
 def begin_silence(owner: Owner) -> None:
     """Begin a job that does not end, in a thread of its own."""
 

@@ -2,7 +2,7 @@
 """An ONNX model as a plan: its file, its weights, and an executor per set of input shapes."""
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from threading import Lock
@@ -68,8 +68,12 @@ class OnnxPlan:
 
     def weights(self) -> tuple[Weight, ...]:
         """Return the initializers in graph order, without those of text, which have no bytes."""
+        return tuple(self.each_weight())
+
+    def each_weight(self) -> Iterator[Weight]:
+        """Yield what `weights` returns, one by one: together they are as large as the file."""
         graph = onnx.ModelProto.FromString(self.data).graph
-        return tuple(map(_weight, _numeric(graph)))
+        yield from map(_weight, _numeric(graph))
 
     def with_weights(self, parts: Sequence[bytes]) -> "OnnxPlan":
         """Return the model with other initializers of the same sizes; its signature stays."""

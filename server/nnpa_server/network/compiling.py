@@ -7,7 +7,7 @@ begins with a byte that says whether the model was refused.
 
 import json
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from hashlib import sha256
 from importlib import import_module
@@ -153,7 +153,7 @@ class Compiler:
                 text, arrays = encode(plan.executor(shapes).program)
                 return Message(DONE + text, arrays)
             case "weights":
-                return _located(plan.weights(), plan.data)
+                return _located(plan.each_weight(), plan.data)
             case verb:
                 assert verb == "with_weights"
                 parts = [part.tobytes() for part in message.arrays[1:]]
@@ -161,18 +161,18 @@ class Compiler:
                 return Message(DONE, (changed,))
 
     def _plan(self, job: Job, message: Message) -> OnnxPlan:
-        data = message.arrays[0].tobytes()
+        file = message.arrays[0]
         choice = json.dumps([job["options"], job["guest"]]).encode()
-        key = sha256(choice + sha256(data).digest()).digest()
+        key = sha256(choice + sha256(file.data).digest()).digest()
         if key not in self._plans:
-            options = ImportOptions(**job["options"])
-            self._plans[key] = OnnxPlan(data, make_guest(job["guest"]), options)
+            guest, options = make_guest(job["guest"]), ImportOptions(**job["options"])
+            self._plans[key] = OnnxPlan(file.tobytes(), guest, options)
             while len(self._plans) > _MAX_PLANS:
                 self._plans.popitem(last=False)
         return self._plans[key]
 
 
-def _located(weights: Sequence[Weight], file: bytes) -> Message:
+def _located(weights: Iterable[Weight], file: bytes) -> Message:
     """Return the table of weights, each with its place in the file, and contents of the rest.
 
     Exporters write weights as they are, one behind the other.

@@ -27,9 +27,12 @@ class Pools:
         self.runners.close()
 
 
-def make_pools(sandbox: str, shortcuts: Collection[str] = SHORTCUTS) -> Pools | None:
+def make_pools(
+    sandbox: str, shortcuts: Collection[str] = SHORTCUTS, compile_bytes: int | None = None
+) -> Pools | None:
     """Return what gives workers for models, None where the server does all by itself.
 
+    All that compile take at most `compile_bytes` together, or one of them what it may take.
     Say what the kernel lacks; raise `NotConfined` where `sandbox` requires it.
     """
     if sandbox == "off":
@@ -43,10 +46,8 @@ def make_pools(sandbox: str, shortcuts: Collection[str] = SHORTCUTS) -> Pools | 
     if missing:
         _log.warning("workers are not confined by %s, which the kernel lacks", ", ".join(missing))
     names = ",".join(sorted(shortcuts))
-    programs = "compiling:start", f"running:start:{names}"
     environment = {**_WORKER_ENVIRONMENT, **kernel_environment()}
-    compilers, runners = (
-        Pool(f"nnpa_server.network.{program}", environment, whole=sandbox == "require")
-        for program in programs
-    )
+    whole, room = sandbox == "require", "nnpa_server.network"
+    compilers = Pool(f"{room}.compiling:start", environment, whole=whole, max_bytes=compile_bytes)
+    runners = Pool(f"{room}.running:start:{names}", environment, whole=whole)
     return Pools(compilers, runners)

@@ -26,6 +26,7 @@ class Owner:
         self._pool, self._idle_seconds, self.group = pool, idle_seconds, group
         self._turn, self._lock = threading.RLock(), threading.Lock()
         self._worker: WorkerProcess | None = None
+        self._size = 0  # bytes that its jobs may take
         self._idle_since = math.inf
 
     def run(
@@ -42,7 +43,8 @@ class Owner:
         """
         with self.turn(check):
             try:
-                return self._lease(check).run(job, limits, reserve=reserve, check=check)
+                worker = self._lease(check, self._pool.counted(limits.memory))
+                return worker.run(job, limits, reserve=reserve, check=check)
             except WorkerFailed:
                 self._pool.require_open()
                 raise
@@ -76,15 +78,16 @@ class Owner:
         self._idle_seconds = 0.0
         self.end_idle()
 
-    def _lease(self, check: Callable[[], None]) -> WorkerProcess:
+    def _lease(self, check: Callable[[], None], size: int) -> WorkerProcess:
+        """Return the worker, a new one where there is none or a job takes more than it may."""
         worker = self._worker
-        if worker is not None and not worker.is_alive:
+        if worker is not None and (size > self._size or not worker.is_alive):
             self.close()
             worker = None
         if worker is None:
-            worker = self._pool.lease(check, self)
+            worker = self._pool.lease(check, self, size)
             with self._lock:
-                self._worker = worker
+                self._worker, self._size = worker, size
         return worker
 
     @property

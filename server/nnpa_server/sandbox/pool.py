@@ -3,6 +3,7 @@
 
 import logging
 import queue
+import sys
 import threading
 import time
 from collections import Counter
@@ -48,9 +49,10 @@ class Pool:
     """Forks workers for one program, each for one owner.
 
     `whole` refuses workers that are not confined as far as is known how. At most `max_leased` have
-    owners at a time, half of them owners of one group. The fork server is started by the pool's
-    own thread, with which the kernel ends it; it ends, too, when no worker was wanted for
-    `idle_seconds`.
+    owners at a time, half of them owners of one group. All together take at most `max_bytes` for
+    their jobs, those of one group half, or a single one what it may. The fork server is started by
+    the pool's own thread, with which the kernel ends it; it ends, too, when no worker was wanted
+    for `idle_seconds`.
     """
 
     def __init__(
@@ -60,42 +62,51 @@ class Pool:
         *,
         whole: bool = False,
         max_leased: int = 16,
+        max_bytes: int | None = None,
         idle_seconds: float = 300.0,
     ) -> None:
         self._program, self._environment = program, environment
-        self._whole, self._max_leased, self._idle_seconds = whole, max_leased, idle_seconds
+        self._whole, self._idle_seconds = whole, idle_seconds
+        self._max_leased, self._max_bytes = max_leased, max_bytes
+        self._most_bytes = sys.maxsize if max_bytes is None else max_bytes
         self._orders: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._fork_server: Future[ForkServer] | None = None
         self._wanted_at = 0.0
         self._places = Counter[str]()  # taken, by group
-        self._leased: dict[WorkerProcess, str] = {}
+        self._bytes = Counter[str]()  # that those who have places may take, by group
+        self._leased: dict[WorkerProcess, tuple[str, int]] = {}
         self._holders: set[Holder] = set()
         self._closed = False
         self._thread: threading.Thread | None = None
 
     def lease(
-        self, check: Callable[[], None] = go_on, holder: Holder | None = None
+        self, check: Callable[[], None] = go_on, holder: Holder | None = None, size: int = 0
     ) -> WorkerProcess:
         """Return a worker that saw no job, for one owner, who closes it by `give_back`.
 
-        While all are leased, the one that is idle for longest ends; else it waits, and calls
-        `check`, which may raise. Raise `WorkerFailed`, `PoolClosed`, `NotConfined`.
+        Its jobs will take at most `size` bytes. While there is no place, the one that is idle for
+        longest ends; else it waits, and calls `check`, which may raise. Raise `WorkerFailed`,
+        `PoolClosed`, `NotConfined`.
         """
         group = "" if holder is None else holder.group
-        while not self._take_place(group):
+        while not self._take_place(group, size):
             self.require_open()
             check()
-            self._end_longest_idle(group)
+            self._end_longest_idle(group, size)
             time.sleep(_LOOK_SECONDS)
         try:
             worker = self._start(check)
-            self._lend(worker, group, holder)
+            self._lend(worker, group, size, holder)
         except BaseException:
             with self._lock:
-                self._places -= Counter((group,))
+                self._free_place(group, size)
             raise
         return worker
+
+    def counted(self, size: int) -> int:
+        """Return how many of a job's bytes the pool counts: all, or none if it has no limit."""
+        return 0 if self._max_bytes is None else size
 
     def _start(self, check: Callable[[], None]) -> WorkerProcess:
         """Fork a worker and wait until it is confined."""
@@ -138,31 +149,43 @@ class Pool:
         else:
             starting.set_result(server)
 
-    def _lend(self, worker: WorkerProcess, group: str, holder: Holder | None) -> None:
+    def _lend(self, worker: WorkerProcess, group: str, size: int, holder: Holder | None) -> None:
         with self._lock:
             if not self._closed:
-                self._leased[worker] = group
+                self._leased[worker] = group, size
                 if holder is not None:
                     self._holders.add(holder)
                 return
         worker.close()
         self.require_open()
 
-    def _take_place(self, group: str) -> bool:
+    def _take_place(self, group: str, size: int) -> bool:
         with self._lock:
-            if self._places.total() >= self._max_leased or self._is_full(group):
+            places, taken = self._places.total(), self._bytes.total()
+            if places >= self._max_leased or (places and taken + size > self._most_bytes):
+                return False
+            if self._is_full(group, size):
                 return False
             self._places[group] += 1
+            self._bytes[group] += size
             return True
 
-    def _is_full(self, group: str) -> bool:
-        """Tell whether a group has its share; the caller has the lock."""
-        return bool(group) and self._places[group] >= max(1, self._max_leased // 2)
+    def _free_place(self, group: str, size: int) -> None:
+        """Let somebody else have a place; the caller has the lock."""
+        self._places -= Counter((group,))
+        self._bytes -= Counter({group: size})
 
-    def _end_longest_idle(self, group: str) -> None:
+    def _is_full(self, group: str, size: int) -> bool:
+        """Tell whether a group has its share; the caller has the lock."""
+        places, taken = self._places[group], self._bytes[group]
+        if not group or not places:
+            return False
+        return places >= max(1, self._max_leased // 2) or taken + size > self._most_bytes // 2
+
+    def _end_longest_idle(self, group: str, size: int) -> None:
         """End the worker that is idle for longest: of the group, where that has its share."""
         with self._lock:
-            is_full = self._is_full(group)
+            is_full = self._is_full(group, size)
             holders = [holder for holder in self._holders if not is_full or holder.group == group]
         if holders:
             min(holders, key=lambda holder: holder.idle_since).end_idle()
@@ -177,7 +200,7 @@ class Pool:
             if holder is not None:
                 self._holders.discard(holder)
             if worker in self._leased:
-                self._places -= Counter((self._leased.pop(worker),))
+                self._free_place(*self._leased.pop(worker))
         worker.close()
 
     def close(self) -> None:

@@ -64,41 +64,37 @@ def from_dlpack(x: SupportsDlpack, /, *, copy: bool | None = None) -> Ztensor:
 @entered("transform_ztensor", *_ROUNDED, Difference.DIMS)
 def full(shape: int | Sequence[int], fill_value: float, *, dtype: object = None) -> Ztensor:
     """Return a ztensor of one value, rounded to DLFLOAT16. Raises as `asarray`."""
-    require_float32("full", dtype)
-    return asarray(np.full(shape, fill_value, np.float32))
+    return _filled("full", shape, fill_value, dtype)
 
 
 @entered("transform_ztensor", Difference.DIMS)
 def zeros(shape: int | Sequence[int], *, dtype: object = None) -> Ztensor:
     """Return a ztensor of zeros. Raises as `asarray`."""
-    return full(shape, 0.0, dtype=dtype)
+    return _filled("zeros", shape, 0.0, dtype)
 
 
 @entered("transform_ztensor", Difference.DIMS)
 def ones(shape: int | Sequence[int], *, dtype: object = None) -> Ztensor:
     """Return a ztensor of ones. Raises as `asarray`."""
-    return full(shape, 1.0, dtype=dtype)
+    return _filled("ones", shape, 1.0, dtype)
 
 
 @entered("transform_ztensor", *_ROUNDED)
 def full_like(x: Ztensor, /, fill_value: float, *, dtype: object = None) -> Ztensor:
     """Return a ztensor of one value, of the shape of `x`, in its session. Raises as `asarray`."""
-    require_float32("full_like", dtype)
-    shape = operand("full_like", x).shape
-    values = np.full(shape, fill_value, np.float32)
-    return _lifecycle.from_array(x.guest, values, LAYOUTS[len(shape)])
+    return _filled_like("full_like", x, fill_value, dtype)
 
 
 @entered("transform_ztensor")
 def zeros_like(x: Ztensor, /, *, dtype: object = None) -> Ztensor:
     """Return a ztensor of zeros, of the shape of `x`, in its session."""
-    return full_like(x, 0.0, dtype=dtype)
+    return _filled_like("zeros_like", x, 0.0, dtype)
 
 
 @entered("transform_ztensor")
 def ones_like(x: Ztensor, /, *, dtype: object = None) -> Ztensor:
     """Return a ztensor of ones, of the shape of `x`, in its session."""
-    return full_like(x, 1.0, dtype=dtype)
+    return _filled_like("ones_like", x, 1.0, dtype)
 
 
 @entered("-", Difference.PRECISION, Difference.RANGE)
@@ -106,3 +102,17 @@ def finfo(type: object, /) -> Finfo:  # noqa: A002 - the standard's name
     """Return the facts about the values of ztensors: `nnpa_client.dlfloat16.finfo`."""
     require_float32("finfo", type.dtype if isinstance(type, Ztensor) else type)
     return _facts
+
+
+def _filled(function: str, shape: int | Sequence[int], value: float, dtype: object) -> Ztensor:
+    require_float32(function, dtype)
+    values = np.full(shape, value, np.float32)
+    require_rank(function, values.shape)
+    return asarray(values)
+
+
+def _filled_like(function: str, x: Ztensor, value: float, dtype: object) -> Ztensor:
+    require_float32(function, dtype)
+    shape = operand(function, x).shape
+    values = np.full(shape, value, np.float32)
+    return _lifecycle.from_array(x.guest, values, LAYOUTS[len(shape)])

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from nnpa.zdnn.v1.accelerator_pb2 import MachineSpec
 
-    from nnpa_client import dlfloat16, mli, network, zdnn
+    from nnpa_client import array_api, dlfloat16, mli, network, zdnn
     from nnpa_client.connection import ConnectOptions, connect, list_machines
     from nnpa_client.datasets import Preprocessing
     from nnpa_client.errors import (
@@ -57,6 +57,7 @@ __all__ = [
     "Ztensor",
     "__version__",
     "accuracy",
+    "array_api",
     "connect",
     "dlfloat16",
     "list_machines",

@@ -17,8 +17,11 @@ from nnpa.zdnn.v1.operation_pb2 import (
 )
 from nnpa.zdnn.v1.tensor_pb2 import TensorDesc, TensorRef
 
+from nnpa_client import _transfer
+from nnpa_client._arrays import ArrayLike, as_array
 from nnpa_client._call import Call
 from nnpa_client._guest import Guest
+from nnpa_client.descriptors import generate_transformed_desc
 from nnpa_client.status import Status
 from nnpa_client.ztensor import Ztensor
 
@@ -43,6 +46,15 @@ def init_ztensor(
             structure.rec_scale = float(np.float32(1) / scale if scale != 0 else scale)
         structure.offset = float(offset)
         ztensor.quantization = float(scale), float(offset)
+    return ztensor
+
+
+def from_array(guest: Guest, array: ArrayLike, layout: int | str | None) -> Ztensor:
+    """Return a transformed ztensor with the data of an array; see `Session.ztensor`."""
+    values = as_array(array)
+    pre = _transfer.describe(values, layout)
+    ztensor = init_ztensor(guest, pre, generate_transformed_desc(pre))
+    _transfer.transform_ztensor(ztensor, [values], allocation(ztensor))
     return ztensor
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operators of ztensors: those that zDNN has, on equal shapes; nothing is broadcast."""
+"""The operators of ztensors, minimum and maximum: on equal shapes; nothing is broadcast."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -11,6 +11,8 @@ from nnpa.zdnn.v1.operation_pb2 import (
     Add,
     Div,
     MatmulOp,
+    Max,
+    Min,
     Mul,
     Operation,
     Sub,
@@ -38,6 +40,8 @@ _ELEMENTWISE: Mapping[str, tuple[str, Callable[[Refs], Operation]]] = MappingPro
         "sub": ("-", lambda refs: Operation(sub=Sub(**refs))),
         "mul": ("*", lambda refs: Operation(mul=Mul(**refs))),
         "div": ("/", lambda refs: Operation(div=Div(**refs))),
+        "min": ("minimum", lambda refs: Operation(min=Min(**refs))),
+        "max": ("maximum", lambda refs: Operation(max=Max(**refs))),
     }
 )
 

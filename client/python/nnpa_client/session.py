@@ -14,7 +14,7 @@ from nnpa.zdnn.v1.sanitizer_pb2 import SanitizerReport
 from nnpa.zdnn.v1.tensor_pb2 import TensorDesc
 
 from nnpa_client import _lifecycle, _transfer
-from nnpa_client._arrays import ArrayLike, as_array
+from nnpa_client._arrays import ArrayLike
 from nnpa_client._call import Call, KeepArrays, copy_arrays
 from nnpa_client._display import machine_name, session_facts, table
 from nnpa_client._guest import Guest
@@ -24,7 +24,6 @@ from nnpa_client._server import PrivateServer
 from nnpa_client._transport import Transport
 from nnpa_client._waiting import create_session
 from nnpa_client._wire import c_enum
-from nnpa_client.descriptors import generate_transformed_desc
 from nnpa_client.errors import NnpaError, TransportError
 from nnpa_client.options import (
     AccumulateOption,
@@ -219,11 +218,7 @@ class Session:
         arrays first. `layout` is one of ZDNN_* or its name, "NHWC"; without it, 1 to 4 dims are
         ZDNN_1D, ZDNN_2D, ZDNN_3D, ZDNN_NHWC.
         """
-        values = as_array(array)
-        pre = _transfer.describe(values, layout)
-        ztensor = self.init_ztensor(pre, generate_transformed_desc(pre))
-        _transfer.transform_ztensor(ztensor, [values], _lifecycle.allocation(ztensor))
-        return ztensor
+        return _lifecycle.from_array(self._guest, array, layout)
 
     def init_ztensor(self, pre_tfrmd_desc: TensorDesc, tfrmd_desc: TensorDesc) -> Ztensor:
         """Return a ztensor without a buffer: zdnn_init_ztensor."""

@@ -5,6 +5,8 @@ import html
 import warnings
 import weakref
 from collections.abc import Callable
+from importlib import import_module
+from types import ModuleType
 from typing import Any, NoReturn, Self
 
 import numpy as np
@@ -216,6 +218,14 @@ class Ztensor:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return _CPU
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> ModuleType:
+        """Return `nnpa_client.array_api`: what zDNN has of the array API standard."""
+        namespace = import_module("nnpa_client.array_api")  # which needs this class
+        version = namespace.__array_api_version__
+        if api_version not in (None, version):
+            raise ValueError(f"api_version: {api_version!r}, expected {version!r}")
+        return namespace
 
     def __add__(self, other: Self) -> Self:
         return _operators.elementwise("add", self, other)

@@ -3,9 +3,9 @@
 
     python hosted_accuracy.py TARGET MODEL.onnx
 
-The data are 20 rows for an input whose first dim is free: element i is (i * 7 modulo 23, less 11) / 32;
-the label of row k is k modulo 10. The answer is one line of JSON: the figures, the report less what
-only the caller knows, and the findings of a probe.
+The data are 20 rows for an input whose first dim is free: element i is (i * 7 modulo 23, less 11)
+/ 32; the label of row k is k modulo 10. The answer is one line of JSON: the figures, the report
+less what only the caller knows, and the findings of a probe.
 """
 
 import json

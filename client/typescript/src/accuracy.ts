@@ -112,13 +112,13 @@ export class Rows {
       return [rows, arrayOf(rows, value)] as const;
     });
     this.#labels = BigInt64Array.from(labels, BigInt);
-    const counts = this.#arrays.map(([, { shape }]) => shape[0] ?? 0);
-    this.count = counts[0] ?? 0;
-    const wrong = counts.findIndex((count) => count !== this.count);
-    if (wrong >= 0) {
-      const [name, first] = [this.#arrays[wrong]?.[0].name, this.#arrays[0]?.[0].name];
-      const text = `got ${counts[wrong]} rows, expected ${this.count}, as of ${first}`;
-      throw new TypeError(`input ${name}: ${text}`);
+    const [first] = this.#arrays;
+    this.count = first?.[1].shape[0] ?? 0;
+    for (const [{ name }, { shape }] of this.#arrays) {
+      if (shape[0] !== this.count) {
+        const text = `got ${String(shape[0])} rows, expected ${this.count}`;
+        throw new TypeError(`input ${name}: ${text}, as of ${first?.[0].name ?? ""}`);
+      }
     }
     if (!this.count) {
       throw new TypeError("rows: got none, expected at least 1");
@@ -135,9 +135,10 @@ export class Rows {
     if (!this.#labels.length) {
       return { rows };
     }
-    const shape = [this.count, this.#labels.length / this.count];
-    const labels = { name: "", dtype: "int64", shape };
-    return { rows, labels: encoded(labels, part({ data: this.#labels, shape }, first, last)) };
+    const each = this.#labels.length / this.count;
+    const port = { name: "labels", dtype: "int64", shape: [-1, each] };
+    const array = { data: this.#labels, shape: [this.count, each] };
+    return { rows, labels: encoded(port, part(array, first, last)) };
   }
 
   /** Returns a power of two by the bytes of a row, and by what a run of it takes for sticks. */

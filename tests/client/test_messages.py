@@ -213,7 +213,7 @@ def test_check_fails_for_what_is_no_function() -> None:
     runner = CliRunner()
     failed = runner.invoke(main, ["check", "nosuch", "add"])
     assert failed.exit_code == 1
-    assert "no function of zDNN 1.2.0: nosuch" in failed.stderr
+    assert "no function of zDNN 1.2.0: zdnn_nosuch" in failed.stderr
     assert runner.invoke(main, ["check", "zdnn_add"]).exit_code == 0
 
 

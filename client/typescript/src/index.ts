@@ -25,6 +25,7 @@ export type {
   Network,
   NetworkInput,
 } from "./network.js";
+export type { Accuracy, AccuracyOptions, AccuracyRun, ProbeRun } from "./accuracy.js";
 export type { NetworkArray, NetworkData, Port } from "./network_arrays.js";
 export type { ChangeableOptions, MachineSpec, SessionOptions } from "./options.js";
 export { Session, type SessionListeners, type ZtensorOptions } from "./session.js";

@@ -3,21 +3,16 @@
 /** Hosted networks: loaded, run over arrays by name, refused in the words of who made a mistake. */
 
 import assert from "node:assert/strict";
-import { execFile } from "node:child_process";
 import { readFile } from "node:fs/promises";
-import { dirname, join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { pathToFileURL } from "node:url";
-import { inspect, promisify } from "node:util";
+import { inspect } from "node:util";
 
 import { connect, type NetworkInput, type Session, type ZdnnWarning } from "nnpa";
 
-const ROOT = join(import.meta.dirname, "../../../..");
-const DIGITS = join(ROOT, "client/python/nnpa_client/networks/digits_cnn.onnx");
-const DOUBLE = join(ROOT, "client/go/examples/network/testdata/double.onnx");
-const SCRIPT = join(ROOT, "tests/conformance/hosted_outputs.py");
+import { DIGITS, DOUBLE, printedByPython } from "./python.js";
+
 const X = Float32Array.of(1, 2, 3, 4, 5, 6);
-const run = promisify(execFile);
 
 let session: Session;
 const warnings: ZdnnWarning[] = [];
@@ -35,14 +30,6 @@ function words(data: unknown): string[] {
   );
 }
 
-/** Returns what the Python client gets; its interpreter is beside nnpa-server. */
-async function ofPython(model: string, machine: string): Promise<object> {
-  const { stdout: server } = await run("sh", ["-c", "command -v nnpa-server"]);
-  const python = join(dirname(server.trim()), "python");
-  const { stdout } = await run(python, [SCRIPT, session.target, model, machine]);
-  return JSON.parse(stdout) as object;
-}
-
 for (const machine of ["telum1", "telum2"]) {
   test(`outputs on ${machine} are those of the Python client, bit for bit`, async () => {
     await using own = await connect(session.target, { machine });
@@ -50,7 +37,8 @@ for (const machine of ["telum1", "telum2"]) {
     const image = Float32Array.from({ length: 128 }, (_, i) => (((i * 7) % 23) - 11) / 32);
     const { logits } = await net.run({ image });
     const got = { logits: { shape: logits?.shape, words: words(logits?.data) } };
-    assert.deepEqual(got, await ofPython(DIGITS, machine));
+    const { target } = session;
+    assert.deepEqual(got, await printedByPython("hosted_outputs.py", target, DIGITS, machine));
   });
 }
 

@@ -136,7 +136,7 @@ def check(sources: tuple[str, ...], machines: tuple[str, ...], library: str, as_
     else:
         _print(judged, hosts, library)
     answers = [verdict.answer for row in judged for verdict in row.verdicts.values()]
-    unknown = [row.name for row in judged if not row.since]
+    unknown = [_PREFIX + row.name for row in judged if not row.since]
     if unknown:
         click.echo(f"Error: no function of zDNN 1.2.0: {', '.join(unknown)}", err=True)
     if unknown or (machines and Answer.NO in answers):
@@ -167,7 +167,8 @@ def _document(judged: Sequence[Row], hosts: Sequence[Host], library: str) -> dic
 
 def _print(judged: Sequence[Row], hosts: Sequence[Host], library: str) -> None:
     console = Console()
-    title = f"{len(judged)} functions with zDNN {library}"
+    count = f"{len(judged)} function{'s' * (len(judged) != 1)}"
+    title = f"{count} with zDNN {library}"
     table = Table(box=box.SIMPLE, title=title, title_justify="left", show_footer=True)
     table.add_column("function", footer="all together")
     table.add_column("since")

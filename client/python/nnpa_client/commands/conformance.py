@@ -38,7 +38,7 @@ _BUCKETS = ((0, "0"), (1, "1"), (2, "2"), (4, "3-4"), (16, "5-16"))
 _BEYOND = ">16"
 _STEP_KEYS = ("value", "range", "fp_flags", "result", "failed")
 _TENSOR_KEYS = ("is_transformed", "buffer_size", "rec_scale", "offset")
-_COLUMNS = 132  # what the table takes
+_COLUMNS = 148  # what the table takes
 _NINF = 0x7FFF  # of either sign; source: zDNN API Reference 1.2.0, "Data types", DLFLOAT16
 _INFINITE32 = 0x7F800000  # IEEE 754, binary32
 

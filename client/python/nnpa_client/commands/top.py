@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from http.client import BadStatusLine, HTTPException
 from pathlib import Path
+from urllib.error import URLError
 from urllib.request import urlopen
 
 import click
@@ -193,7 +194,8 @@ def fetch(url: str, context: ssl.SSLContext | None) -> Scrape:
             raise Unreachable(f"{url}: that is a port of gRPC. {_WHERE}") from error
         raise Unreachable(f"{url}: no HTTP there. {_WHERE}") from error
     except (OSError, HTTPException, ValueError) as error:
-        raise Unreachable(f"{url}: no metrics there: {error}") from error
+        why = error.reason if isinstance(error, URLError) else error
+        raise Unreachable(f"{url}: no metrics there: {why}") from error
 
 
 @click.command(epilog=EXIT_CODES)

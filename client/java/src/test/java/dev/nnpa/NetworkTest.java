@@ -15,6 +15,7 @@ import dev.nnpa.network.v1.NetworkReport;
 import dev.nnpa.network.v1.Overflow;
 import java.io.IOException;
 import java.io.InputStream;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
@@ -32,7 +33,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 /** Hosted networks: loaded, run over arrays by name, mistakes refused before the wire. */
 final class NetworkTest {
   private static final Path ROOT = Path.of("../..");
-  private static final Path DIGITS =
+  static final Path DIGITS =
       ROOT.resolve("client/python/nnpa_client/networks/digits_cnn.onnx");
   private static final float[] X = {1, 2, 3, 4, 5, -6};
   private static final float[] DOUBLED = {2, 4, 6, 8, 10, -12};
@@ -42,7 +43,7 @@ final class NetworkTest {
   }
 
   /** Returns a model that adds its 2x3 input to itself. */
-  private static byte[] model() throws IOException {
+  static byte[] model() throws IOException {
     try (InputStream model = NetworkTest.class.getResourceAsStream("/double.onnx")) {
       return model.readAllBytes();
     }
@@ -60,17 +61,22 @@ final class NetworkTest {
         .resolveSibling("python");
   }
 
+  /** Returns what a script prints that takes the shared server, the digits' model, and more. */
+  static JsonObject printedByPython(String script, String... more) throws Exception {
+    List<String> command = new ArrayList<>();
+    command.add(python().toString());
+    command.add(ROOT.resolve("tests/conformance").resolve(script).toString());
+    command.addAll(List.of(LocalServer.shared().unix(), DIGITS.toString()));
+    command.addAll(List.of(more));
+    Process process =
+        new ProcessBuilder(command).redirectError(ProcessBuilder.Redirect.INHERIT).start();
+    String printed = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+    return JsonParser.parseString(printed).getAsJsonObject();
+  }
+
   /** Returns the words of the one output that the Python client gets. */
   private static List<String> wordsOfPython(String machine) throws Exception {
-    String script = ROOT.resolve("tests/conformance/hosted_outputs.py").toString();
-    String target = LocalServer.shared().unix();
-    Process process =
-        new ProcessBuilder(python().toString(), script, target, DIGITS.toString(), machine)
-            .redirectError(ProcessBuilder.Redirect.INHERIT)
-            .start();
-    JsonObject outputs =
-        JsonParser.parseString(new String(process.getInputStream().readAllBytes()))
-            .getAsJsonObject();
+    JsonObject outputs = printedByPython("hosted_outputs.py", machine);
     JsonArray words = outputs.getAsJsonObject("logits").getAsJsonArray("words");
     List<String> texts = new ArrayList<>();
     words.forEach(word -> texts.add(word.getAsString()));
@@ -156,7 +162,7 @@ final class NetworkTest {
     }
   }
 
-  private static void refuses(String says, Executable call) {
+  static void refuses(String says, Executable call) {
     assertEquals(says, assertThrows(RuntimeException.class, call).getMessage());
   }
 

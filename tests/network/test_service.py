@@ -346,13 +346,36 @@ def test_nodes_end_with_out_of_range(client: Client) -> None:
     assert client.error(handle) == (0x14, 0x20)
 
 
-def exported(client: Client, handle: str) -> bytes:
+def exported(client: Client, handle: str, **options: bool) -> bytes:
     """Read a network as a program."""
-    request = pb.ExportProgramRequest(session=client.session, network=handle)
+    request = pb.ExportProgramRequest(session=client.session, network=handle, **options)
     header, *chunks = client.stub.ExportProgram(request)
     data = b"".join(chunk.chunk for chunk in chunks)
     assert header.total_bytes == len(data)
     return data
+
+
+def test_program_without_contents(client: Client) -> None:
+    """It says what runs on which shapes, by default those of the network, and cannot be loaded."""
+    options = pb.CreateOptions(shapes=[pb.InputShape(name="x", shape=[40, 4])])
+    handle = client.ready(dense(), options=options)
+    whole, bare = (
+        program_pb2.Program.FromString(exported(client, handle, without_contents=without))
+        for without in (False, True)
+    )
+    assert list(bare.inputs[0].shape) == [40, 4]
+    assert any(constant.ztensor.sticks for constant in whole.constants.values())
+    for constant in whole.constants.values():
+        if constant.HasField("ztensor"):
+            constant.ztensor.ClearField("sticks")
+        else:
+            constant.array.ClearField("data")
+    assert bare == whole
+    data = bare.SerializeToString()
+    header = client.header(program_bytes=len(data), c_name="bare")
+    chunk = pb.CreateNetworkRequest(chunk=data)
+    with refused(grpc.StatusCode.INVALID_ARGUMENT, "FIELD_INVALID"):
+        client.stub.CreateNetwork(iter([header, chunk]))
 
 
 @pytest.mark.parametrize("make", [dense, two_ends, image, quantised])

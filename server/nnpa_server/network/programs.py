@@ -266,8 +266,8 @@ def _require_kinds(step: Step, path: str, tensors: set[int], arrays: set[int]) -
         raise invalid(path, f"ids {sorted(used - arrays)[:8]}", "arrays of the program")
 
 
-def encode_program(program: Program) -> pb.Program:
-    """Return a program's message."""
+def encode_program(program: Program, contents: bool = True) -> pb.Program:
+    """Return a program's message, by choice without the contents of its constants."""
     return pb.Program(
         name=program.name,
         machine=program.machine,
@@ -281,7 +281,8 @@ def encode_program(program: Program) -> pb.Program:
         },
         tensors={number: _encode_tensor(info) for number, info in program.tensors.items()},
         constants={
-            number: _encode_constant(constant) for number, constant in program.constants.items()
+            number: _encode_constant(constant, contents)
+            for number, constant in program.constants.items()
         },
         steps=map(_encode_step, program.steps),
         nodes=map(encode_node, program.nodes),
@@ -306,13 +307,15 @@ def _encode_tensor(info: TensorInfo) -> tensor_pb2.Ztensor:
     )
 
 
-def _encode_constant(constant: Array | Ztensor) -> pb.Constant:
+def _encode_constant(constant: Array | Ztensor, contents: bool) -> pb.Constant:
     if isinstance(constant, Ztensor):
         message = describe_ztensor(constant)
-        message.sticks = constant.sticks.tobytes()
+        if contents:
+            message.sticks = constant.sticks.tobytes()
         return pb.Constant(ztensor=message)
-    data = little_endian(constant)
-    array = pb.ConstantArray(dtype=constant.dtype.name, shape=constant.shape, data=data)
+    array = pb.ConstantArray(dtype=constant.dtype.name, shape=constant.shape)
+    if contents:
+        array.data = little_endian(constant)
     return pb.Constant(array=array)
 
 

@@ -306,10 +306,12 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
             shapes = read_shapes(request.shapes, "shapes")
             with hosted.memory.running(context):
                 try:
-                    program = network.plan.executor(shapes).program
+                    executor = network.plan.executor(shapes) if shapes else network.executor
+                    program = executor.program
                 except ModelRefused as refused:
                     raise refused_model(refused) from refused
-                data = encode_program(program).SerializeToString(deterministic=True)
+                message = encode_program(program, contents=not request.without_contents)
+                data = message.SerializeToString(deterministic=True)
             with session.staged(len(data)):
                 yield pb.ExportProgramResponse(total_bytes=len(data))
                 for start in range(0, len(data), _EXPORT_CHUNK):

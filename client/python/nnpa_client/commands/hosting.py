@@ -91,7 +91,16 @@ def loaded(model: Path, hosting: Hosting, c_name: str = "network") -> Generator[
         connect(hosting["target"], hosting["machine"], **credentials(hosting)) as session,
         session.load(model, c_name=c_name, options=options_of(hosting)) as net,
     ):
+        _require_inputs(hosting["shapes"], net)
         yield net
+
+
+def _require_inputs(shapes: tuple[str, ...], net: Network) -> None:
+    """Refuse shapes of what is no input, which would be ignored."""
+    names = [port.name for port in net.inputs]
+    for name, _ in map(_shape, shapes):
+        if name not in names:
+            raise ValueError(f"--shape: {name!r} is no input, expected one of {', '.join(names)}")
 
 
 def options_of(hosting: Hosting) -> Options:

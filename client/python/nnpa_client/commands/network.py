@@ -12,6 +12,7 @@ from typing import Any, Unpack
 import click
 import numpy as np
 from nnpa.network.v1 import network_pb2 as pb
+from nnpa.network.v1.program_pb2 import Program
 from rich import box
 from rich.table import Table
 
@@ -27,6 +28,7 @@ from nnpa_client.commands.hosting import (
     table_console,
 )
 from nnpa_client.commands.validate import validate
+from nnpa_client.machine_time import network_times
 from nnpa_client.network import analysis
 from nnpa_client.network.hosted import Inference, Network, ProbeRun
 
@@ -48,16 +50,18 @@ def analyze(model: Path, as_json: bool, **hosting: Unpack[Hosting]) -> None:
     """Report sizes, multiply-accumulates, layers, and what runs where.
 
     The form is that of X-CUBE-AI's analyze. ROM are the weights; RAM is what the accelerator's
-    sticks take at the peak of a run; "why not" tells what keeps a node on the host.
+    sticks take at the peak of a run; "why not" tells what keeps a node on the host. Times on the
+    machine are estimates from public figures, with a grade: `nnpa estimate` explains them.
     """
 
-    def ask() -> tuple[pb.NetworkReport, Network]:
+    def ask() -> tuple[pb.NetworkReport, Network, Program]:
         with loaded(model, hosting) as net:
-            return net.report(), net
+            return net.report(), net, Program.FromString(net.export_program(contents=False))
 
-    report, net = reported(ask)
+    report, net, program = reported(ask)
+    times = network_times(program)
     if as_json:
-        click.echo(json.dumps(analysis.as_json(report, version("nnpa")), indent=2))
+        click.echo(json.dumps(analysis.as_json(report, version("nnpa"), times), indent=2))
         return
     directions = (("in", net.inputs), ("out", net.outputs))
     types = {
@@ -65,11 +69,11 @@ def analyze(model: Path, as_json: bool, **hosting: Unpack[Hosting]) -> None:
         for direction, ports in directions
         for port in ports
     }
-    for line in analysis.header(report, model.name, types):
+    for line in analysis.header(report, model.name, types, times):
         click.echo(line)
     console = table_console()
     console.print(analysis.reasons(report))
-    console.print(analysis.layers(report))
+    console.print(analysis.layers(report, times))
     console.print(analysis.histogram(report))
 
 

@@ -14,6 +14,7 @@ from nnpa.network.v1.program_pb2 import PLACEMENT_ALL, PLACEMENT_COMPILER, Node
 from rich import box
 from rich.table import Table
 
+from nnpa_client.machine_time import Interval, NetworkTimes
 from nnpa_client.network.buffers import from_wire
 from nnpa_client.network.formats import Format, fmt_get
 
@@ -23,8 +24,13 @@ _PLACEMENTS = {PLACEMENT_COMPILER: "compiler", PLACEMENT_ALL: "all"}
 _HEAVY = ("Conv", "ConvTranspose", "MatMul", "Gemm", "LSTM", "GRU", "RNN")
 
 
-def header(report: pb.NetworkReport, model: str, shape: Mapping[str, str]) -> Iterator[str]:
-    """Yield the lines before the tables; `shape` has further lines, by heading."""
+def header(
+    report: pb.NetworkReport, model: str, shape: Mapping[str, str], times: NetworkTimes | None
+) -> Iterator[str]:
+    """Yield the lines before the tables; `shape` has further lines, by heading.
+
+    `times` are estimates of the machine's time, None for a machine that has none.
+    """
     yield from (
         f"model file         : {model}",
         "type               : onnx",
@@ -40,6 +46,12 @@ def header(report: pb.NetworkReport, model: str, shape: Mapping[str, str]) -> It
             yield f"{f'{kind} {index}/{len(buffers)}':<19}: {_describe(message)}"
     yield from (f"{name:<19}: {text}" for name, text in shape.items())
     yield from _sizes(report)
+    if times is not None:
+        yield f"time on the machine: {_graded(times.total)}, by public figures (nnpa estimate)"
+
+
+def _graded(interval: Interval) -> str:
+    return f"{interval}, grade {interval.grade}"
 
 
 def _describe(message: pb.Buffer) -> str:
@@ -118,16 +130,18 @@ def reasons(report: pb.NetworkReport) -> Table:
     return table
 
 
-def layers(report: pb.NetworkReport) -> Table:
-    """Return the table of layers: id, layer, shape, params, macc, device, functions or reason.
+def layers(report: pb.NetworkReport, times: NetworkTimes | None) -> Table:
+    """Return the table of layers: id, layer, shape, params, macc, device, time, functions or why.
 
-    What was folded at import has no row.
+    What was folded at import has no row. The time is an estimate of the machine's, with its grade.
     """
     table = Table(box=box.SIMPLE, title="Layers", title_justify="left")
     table.add_column("id", justify="right")
     for heading in ("layer (type)", "oshape", "param/size", "macc", "connected to", "device"):
         table.add_column(heading, justify="right" if heading == "macc" else "left")
+    table.add_column("time on the machine")
     table.add_column("zDNN functions, or why not")
+    by_node = {} if times is None else times.by_node
     producers = {name: node for node in report.nodes for name in node.outputs}
     for node in report.nodes:
         if node.device == "folded":
@@ -141,6 +155,7 @@ def layers(report: pb.NetworkReport) -> Table:
             f"{node.macc:,}" if node.macc else "",
             ", ".join(dict.fromkeys(source.name or source.op_type for source in sources)),
             _DEVICES.get(node.device, node.device),
+            _graded(by_node[node.index]) if node.index in by_node else "",
             _functions_or_reason(node),
         )
     return table
@@ -168,10 +183,16 @@ def histogram(report: pb.NetworkReport) -> Table:
     return table
 
 
-def as_json(report: pb.NetworkReport, cli_version: str) -> dict[str, object]:
-    """Return the report as JSON: keys of X-CUBE-AI's report, layers by the contract's names."""
+def as_json(
+    report: pb.NetworkReport, cli_version: str, times: NetworkTimes | None
+) -> dict[str, object]:
+    """Return the report as JSON: keys of X-CUBE-AI's report, layers by the contract's names.
+
+    Estimates of the machine's time stand under `estimated_machine_ns`, with a `grade`.
+    """
     inputs, outputs = io_bytes(report)
     tool, api = report.tool_version, report.tool_api_version
+    by_node = {} if times is None else times.by_node
     return {
         "cli_version": cli_version,
         "tools_version": f"{tool.major}.{tool.minor}.{tool.micro}",
@@ -186,5 +207,11 @@ def as_json(report: pb.NetworkReport, cli_version: str) -> dict[str, object]:
         "placement": placement(report),
         "placed": headline(report),
         "machine": report.machine,
-        "layers": [MessageToDict(node, preserving_proto_field_name=True) for node in report.nodes],
+        "layers": [_layer_data(node, by_node.get(node.index)) for node in report.nodes],
+        **({} if times is None else times.total.as_data()),
     }
+
+
+def _layer_data(node: Node, interval: Interval | None) -> dict[str, object]:
+    layer: dict[str, object] = MessageToDict(node, preserving_proto_field_name=True)
+    return layer if interval is None else layer | interval.as_data()

@@ -146,12 +146,19 @@ class Network:
             raise NetworkError(calls.get_error(self.handle))
         return report.message
 
-    def export_program(self, shapes: Mapping[str, Sequence[int]] | None = None) -> bytes:
-        """Return the compiled network as a serialised nnpa.network.v1.Program."""
+    def export_program(
+        self, shapes: Mapping[str, Sequence[int]] | None = None, contents: bool = True
+    ) -> bytes:
+        """Return the compiled network as a serialised nnpa.network.v1.Program.
+
+        `shapes` are those of inputs with free dims, by default those that it was loaded for.
+        Without `contents` constants have no elements: small, and only good to be looked at.
+        """
         request = pb.ExportProgramRequest(
             session=self.handle.session.name,
             network=self.handle.name,
             shapes=calls.input_shapes(shapes),
+            without_contents=not contents,
         )
         parts = self._transport.receive_stream(EXPORT_PROGRAM, request)
         return b"".join(part.chunk for part in parts)

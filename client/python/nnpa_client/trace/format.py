@@ -16,7 +16,9 @@ from nnpa.zdnn.v1.trace_pb2 import TraceRecord
 
 TracePath: TypeAlias = str | PathLike[str]
 
-MAGIC = b"NNPATRC1"
+_FAMILY = b"NNPATRC"  # every version's magic number begins so
+_VERSION = 1
+MAGIC = _FAMILY + b"%d" % _VERSION
 _LEVEL = 1  # of zlib: fastest, as the recorded program runs meanwhile
 _FLUSH_SECONDS = 0.5  # between flushes: a crash loses no more than this
 _READ_BYTES = 1 << 20
@@ -51,14 +53,26 @@ class TraceWriter:
             self._file.close()
 
 
+def is_trace(path: TracePath) -> bool:
+    """Return whether a file begins as traces of any version do. Raises OSError."""
+    with Path(path).open("rb") as file:
+        return file.read(len(_FAMILY)) == _FAMILY
+
+
 def read_records(path: TracePath) -> Iterator[TraceRecord]:
     """Yield the complete records of a file.
 
-    Raises ValueError for a file that is no trace, or that decompresses to more than any server
-    records; OSError for a file that cannot be opened.
+    Raises ValueError for a file that is no trace, one of a newer version, or one that decompresses
+    to more than any server records; OSError for a file that cannot be opened.
     """
     with Path(path).open("rb") as file:
         start = file.read(len(MAGIC))
+        if start != MAGIC and start.startswith(_FAMILY):
+            version = start.removeprefix(_FAMILY).decode("latin-1") or "unknown"
+            raise ValueError(
+                f"{path}: a trace of version {version}, expected version {_VERSION}: "
+                "a newer nnpa wrote it"
+            )
         if start != MAGIC:
             raise ValueError(f"{path}: begins with {start!r}, expected {MAGIC!r}: not a trace")
         pending = bytearray()

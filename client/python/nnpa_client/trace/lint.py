@@ -6,6 +6,8 @@ equal-bytes            the same array is transformed twice into tensors of the s
 padding                most of the sticks are padding
 zero-bias              an operation adds a bias that is all zeros
 missing-pipeline       many calls of one operation each, where one list would do
+
+Calls that are so small that the CPU alone would be faster are an advice, and no finding.
 """
 
 from collections import Counter
@@ -24,6 +26,7 @@ from nnpa.zdnn.v1.trace_pb2 import (
 
 from nnpa_client._wire import DTYPES, dims
 from nnpa_client.trace.history import COMPUTING, Call, Trace, TracedOperation
+from nnpa_client.trace.machine_times import is_below_break_even, machine_of
 from nnpa_client.trace.values import is_zeros, stick_bytes_per_element
 
 _TRANSFORMS = frozenset(
@@ -43,6 +46,7 @@ _BIASES = {
 _MIN_ZERO_BIASES = {"lstm": 2, "gru": 2}  # of two required biases one is often zero
 _MAX_PADDING = 0.75  # share of the stickified bytes that is not reported
 _MIN_STICKIFIED_BYTES = 64 << 10  # below which padding is not reported
+_MAX_NAMED = 5  # operations that an advice names
 _MIN_RUN_CALLS = 8  # consecutive calls of one operation each, below which they are not reported
 
 
@@ -80,11 +84,15 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The result of `lint`. `exceeded` has a sentence for each budget that was exceeded."""
+    """The result of `lint`. `exceeded` has a sentence for each budget that was exceeded.
+
+    `advice` are sentences that need no action, by estimates of the machine's time.
+    """
 
     findings: tuple[Finding, ...]
     totals: Totals
     exceeded: tuple[str, ...]
+    advice: tuple[str, ...] = ()
 
     @property
     def is_clean(self) -> bool:
@@ -110,7 +118,24 @@ def lint(trace: Trace, budget: Budget | None = None, ignore: Collection[str] = (
         for operations, text in rule(trace)
     )
     totals = totals_of(trace)
-    return Report(findings, totals, tuple(_exceeded(totals, budget or Budget())))
+    exceeded = tuple(_exceeded(totals, budget or Budget()))
+    return Report(findings, totals, exceeded, tuple(_advice(trace)))
+
+
+def _advice(trace: Trace) -> Iterator[str]:
+    """Advise against calls below the break-even with the CPU, by machine."""
+    small: dict[str, list[TracedOperation]] = {}
+    for operation in trace.operations:
+        if is_below_break_even(trace, operation):
+            small.setdefault(machine_of(trace, operation), []).append(operation)
+    for machine, operations in small.items():
+        first = ", ".join(str(operation.index) for operation in operations[:_MAX_NAMED])
+        more = f" and {len(operations) - _MAX_NAMED} more" if len(operations) > _MAX_NAMED else ""
+        yield (
+            f"{len(operations)} calls are below the break-even with the CPU of {machine} "
+            f"(operations {first}{more}): fewer and larger calls, such as larger batches, pay; "
+            "`nnpa estimate` says more"
+        )
 
 
 def _exceeded(totals: Totals, budget: Budget) -> Iterator[str]:

@@ -15,19 +15,24 @@ from nnpa_client.trace.diff import Comparison, Difference
 from nnpa_client.trace.history import Operand, Trace, TracedOperation
 from nnpa_client.trace.instructions import ending, function_name, is_done, shapes
 from nnpa_client.trace.lint import Report
+from nnpa_client.trace.machine_times import estimated
 
 _MAX_DIFFERENCES = 20
+_ESTIMATE = "on the machine, grade"  # an interval by public figures, no time of the server
 
 
 def timeline(trace: Trace, everything: bool = False) -> RenderableType:
     """Return the table of a trace's operations; housekeeping only with `everything`."""
     table = Table(box=box.SIMPLE)
-    for heading in ("#", "ms", "call", "operation", "ztensors", "us", "status"):
+    for heading in ("#", "ms", "call", "operation", "ztensors", "us", "status", _ESTIMATE):
         justify: JustifyMethod = "right" if heading in ("#", "ms", "call", "us") else "left"
         table.add_column(heading, justify=justify, no_wrap=heading != "ztensors")
     for operation in trace.operations:
         if everything or not operation.is_housekeeping:
-            table.add_row(*_cells(operation), style=None if operation.is_valid else "red")
+            interval = estimated(trace, operation)
+            estimate = "" if interval is None else f"{interval}, {interval.grade}"
+            style = None if operation.is_valid else "red"
+            table.add_row(*_cells(operation), estimate, style=style)
     shown: list[RenderableType] = [*headings(trace)]
     if trace.calls or not trace.instructions:
         shown.append(table)
@@ -133,7 +138,7 @@ def as_data(trace: Trace) -> dict[str, object]:
             }
             for number, session in trace.sessions.items()
         },
-        "operations": [_operation_data(operation) for operation in trace.operations],
+        "operations": [_operation_data(trace, operation) for operation in trace.operations],
         "instructions": [_instruction_data(instruction) for instruction in trace.instructions],
     }
 
@@ -153,7 +158,8 @@ def _instruction_data(instruction: TracedInstruction) -> dict[str, object]:
     }
 
 
-def _operation_data(operation: TracedOperation) -> dict[str, object]:
+def _operation_data(trace: Trace, operation: TracedOperation) -> dict[str, object]:
+    interval = estimated(trace, operation)
     return {
         "index": operation.index,
         "call": operation.call,
@@ -167,6 +173,7 @@ def _operation_data(operation: TracedOperation) -> dict[str, object]:
         "fp_flags": operation.result.fp_flags if operation.result else 0,
         "message": MessageToDict(operation.message, preserving_proto_field_name=True),
         "ztensors": [_operand_data(operand) for operand in operation.operands],
+        **({} if interval is None else interval.as_data()),
     }
 
 
@@ -246,6 +253,7 @@ def render_report(report: Report) -> RenderableType:
     """Return the findings, exceeded budgets and totals of a lint as text."""
     lines = [Text(f"{finding.rule}: {finding.text}", style="yellow") for finding in report.findings]
     lines += [Text(f"budget exceeded: {budget}", style="red") for budget in report.exceeded]
+    lines += [Text(f"advice: {text}") for text in report.advice]
     totals = report.totals
     lines += [
         Text(f"calls: {totals.calls}"),

@@ -3376,10 +3376,13 @@ type ExportProgramRequest struct {
 	Session string `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
 	// The handle.
 	Network string `protobuf:"bytes,2,opt,name=network,proto3" json:"network,omitempty"`
-	// Shapes of inputs that have free dims.
-	Shapes        []*InputShape `protobuf:"bytes,3,rep,name=shapes,proto3" json:"shapes,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// Shapes of inputs that have free dims. None: those that the network was created for.
+	Shapes []*InputShape `protobuf:"bytes,3,rep,name=shapes,proto3" json:"shapes,omitempty"`
+	// Leaves the elements of constants and the sticks of constant tensors out, for callers that look at
+	// what runs, on which shapes: such a program cannot be loaded.
+	WithoutContents bool `protobuf:"varint,4,opt,name=without_contents,json=withoutContents,proto3" json:"without_contents,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ExportProgramRequest) Reset() {
@@ -3431,6 +3434,13 @@ func (x *ExportProgramRequest) GetShapes() []*InputShape {
 		return x.Shapes
 	}
 	return nil
+}
+
+func (x *ExportProgramRequest) GetWithoutContents() bool {
+	if x != nil {
+		return x.WithoutContents
+	}
+	return false
 }
 
 // The shape of one input.
@@ -4129,11 +4139,12 @@ const file_nnpa_network_v1_network_proto_rawDesc = "" +
 	"\x05sizes\x18\x03 \x03(\rR\x05sizes\x12\x1a\n" +
 	"\bmachines\x18\x04 \x03(\tR\bmachines\"*\n" +
 	"\x14ProbeNetworkResponse\x12\x12\n" +
-	"\x04json\x18\x01 \x01(\tR\x04json\"\x7f\n" +
+	"\x04json\x18\x01 \x01(\tR\x04json\"\xaa\x01\n" +
 	"\x14ExportProgramRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x18\n" +
 	"\anetwork\x18\x02 \x01(\tR\anetwork\x123\n" +
-	"\x06shapes\x18\x03 \x03(\v2\x1b.nnpa.network.v1.InputShapeR\x06shapes\"6\n" +
+	"\x06shapes\x18\x03 \x03(\v2\x1b.nnpa.network.v1.InputShapeR\x06shapes\x12)\n" +
+	"\x10without_contents\x18\x04 \x01(\bR\x0fwithoutContents\"6\n" +
 	"\n" +
 	"InputShape\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +

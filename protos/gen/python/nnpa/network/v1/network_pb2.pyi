@@ -1814,13 +1814,18 @@ class ExportProgramRequest(_message.Message):
     SESSION_FIELD_NUMBER: _builtins.int
     NETWORK_FIELD_NUMBER: _builtins.int
     SHAPES_FIELD_NUMBER: _builtins.int
+    WITHOUT_CONTENTS_FIELD_NUMBER: _builtins.int
     session: _builtins.str
     """"sessions/{session}"."""
     network: _builtins.str
     """The handle."""
+    without_contents: _builtins.bool
+    """Leaves the elements of constants and the sticks of constant tensors out, for callers that look at
+    what runs, on which shapes: such a program cannot be loaded.
+    """
     @_builtins.property
     def shapes(self) -> _containers.RepeatedCompositeFieldContainer[Global___InputShape]:
-        """Shapes of inputs that have free dims."""
+        """Shapes of inputs that have free dims. None: those that the network was created for."""
 
     def __init__(
         self,
@@ -1828,10 +1833,11 @@ class ExportProgramRequest(_message.Message):
         session: _builtins.str = ...,
         network: _builtins.str = ...,
         shapes: _abc.Iterable[Global___InputShape] | None = ...,
+        without_contents: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["network", b"network", "session", b"session", "shapes", b"shapes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["network", b"network", "session", b"session", "shapes", b"shapes", "without_contents", b"without_contents"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nnpa estimate`: how long a model or a recorded program would take on a z16 or z17."""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Unpack
+
+import click
+from nnpa.network.v1.program_pb2 import Program
+from rich import box
+from rich.table import Table
+
+from nnpa_client.commands.exit_codes import EXIT_CODES, NOT_AS_PROMISED, reported
+from nnpa_client.commands.hosting import FILE, Hosting, loaded, table_console
+from nnpa_client.commands.reaching import Reaching, reaching_options
+from nnpa_client.machine_time import (
+    Estimate,
+    Interval,
+    calls_of,
+    dominant,
+    estimate,
+    estimated_machine,
+    ledger,
+    machines,
+    shipped,
+)
+from nnpa_client.machine_time.published import Entry, is_kept, median_widths, unnoticed_rows
+from nnpa_client.trace.format import is_trace
+from nnpa_client.trace.history import read
+from nnpa_client.trace.machine_times import calls_of as calls_of_trace
+
+_WHERE_FROM = (
+    "From public measurements of single calls, one thread, warm caches: nothing covers contention, "
+    "the host's part or waiting. No time of this emulator is in it."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimated:
+    """An estimate of a file; `host_nodes` counts nodes of a model whose time is not in it."""
+
+    estimate: Estimate
+    host_nodes: int = 0
+
+
+class Asking(Reaching):
+    """The options that say where and how a model is hosted."""
+
+    target: str | None
+    shapes: tuple[str, ...]
+    placement: Literal["compiler", "all"]
+
+
+@click.command("estimate", epilog=f"{EXIT_CODES} A model that cannot be hosted is refused.")
+@click.argument("file", required=False, type=FILE)
+@click.option("--machine", "names", multiple=True, metavar="NAME",
+              help="z16 (telum1) or z17 (telum2); repeatable. Default: both.")  # fmt: skip
+@click.option("--shape", "shapes", multiple=True, metavar="NAME=D,D,..",
+              help="Shape of a model's input with free dims; without it they are 1, or 32 where 1 "
+              "does not fit. Repeatable.")  # fmt: skip
+@click.option("--placement", type=click.Choice(("compiler", "all")), default="compiler",
+              show_default=True, help="What of a model goes to the accelerator.")  # fmt: skip
+@click.option("--target", help="Server that places a model: host:port or unix:/path. Default: a "
+              "private one.")  # fmt: skip
+@reaching_options
+@click.option("--ledger", "shows_ledger", is_flag=True,
+              help="Without FILE: published times of the machines beside estimates, and their "
+              "ratio; exit code 1 where one lies outside.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def estimate_command(
+    file: Path | None,
+    names: tuple[str, ...],
+    shows_ledger: bool,
+    as_json: bool,
+    **asking: Unpack[Asking],
+) -> None:
+    """Estimate the time of an ONNX model, or of a recorded trace, on the zAIU of a z16 and z17.
+
+    Each time is an interval with a grade: A is measured and fits well, D is derived; --ledger shows
+    what they are worth. The figures are public ones; nothing is measured here. A sentence says what
+    dominates, and what would change it.
+    """
+    if shows_ledger == (file is not None):
+        raise click.UsageError("FILE or --ledger: expected one of them")
+    if file is None:
+        _show_ledger(as_json)
+        return
+    chosen = reported(lambda: [estimated_machine(name) for name in names] or list(machines()))
+    if is_trace(file):
+        if asking["shapes"] or asking["target"]:
+            raise click.UsageError(f"{file}: a trace has its shapes, and takes no server")
+        calls = reported(lambda: calls_of_trace(read(file)))
+        estimates = [Estimated(estimate(calls, machine)) for machine in chosen]
+    else:
+        estimates = reported(lambda: [_of_model(file, name, asking) for name in chosen])
+    if as_json:
+        click.echo(json.dumps(_document(file, estimates), indent=2))
+    else:
+        _print(file, estimates)
+
+
+def _of_model(file: Path, machine: str, asking: Asking) -> Estimated:
+    hosting = Hosting(
+        token=asking["token"],
+        tls_ca=asking["tls_ca"],
+        tls_cert=asking["tls_cert"],
+        tls_key=asking["tls_key"],
+        target=asking["target"],
+        machine=machine,
+        strict=False,
+        shapes=asking["shapes"],
+        offload_integer=False,
+        placement=asking["placement"],
+        overflow="saturate",
+    )
+    with loaded(file, hosting) as net:
+        program = calls_of(Program.FromString(net.export_program(contents=False)))
+    return Estimated(estimate(program.calls, machine), program.host_nodes)
+
+
+def _print(file: Path, estimates: Sequence[Estimated]) -> None:
+    console = table_console()
+    for estimated in estimates:
+        of = estimated.estimate
+        if not of.lines:
+            click.echo(f"{file.name} on {of.machine}: nothing to estimate")
+        else:
+            click.echo(f"{file.name} on {of.machine}: {of.total}, grade {of.total.grade}")
+            console.print(_table(of))
+            click.echo(dominant(of))
+        for sentence in _left_out(estimated):
+            click.echo(sentence)
+        click.echo()
+    _print_grades({line.interval.grade for each in estimates for line in each.estimate.lines})
+    click.echo(_WHERE_FROM)
+
+
+def _table(of: Estimate) -> Table:
+    table = Table(box=box.SIMPLE, show_footer=True)
+    count = sum(line.count for line in of.lines)
+    table.add_column("operation", footer="in all")
+    table.add_column("calls", footer=str(count), justify="right")
+    table.add_column("time on the machine", footer=str(of.total))
+    table.add_column("grade", footer=of.total.grade)
+    for line in of.lines:
+        table.add_row(line.function, str(line.count), str(line.interval), line.interval.grade)
+    return table
+
+
+def _left_out(estimated: Estimated) -> Iterator[str]:
+    if estimated.host_nodes:
+        yield f"Not in it: what runs on the host, {estimated.host_nodes} of the model's nodes."
+    for why, count in estimated.estimate.missing.items():
+        yield f"Not in it: {count} of {why}."
+
+
+def _print_grades(letters: set[str]) -> None:
+    for letter in sorted(letters):
+        grade = shipped().grades[letter]
+        click.echo(f"{letter}: {grade.means}; from t / {grade.k:g} to t * {grade.k:g}")
+
+
+def _document(file: Path, estimates: Sequence[Estimated]) -> dict[str, object]:
+    return {
+        "file": str(file),
+        "estimates": [
+            {
+                "machine": estimated.estimate.machine,
+                **estimated.estimate.total.as_data(),
+                "operations": [
+                    {"operation": line.function, "calls": line.count, **line.interval.as_data()}
+                    for line in estimated.estimate.lines
+                ],
+                "dominant": dominant(estimated.estimate),
+                "not_estimated": dict(estimated.estimate.missing),
+                "host_nodes": estimated.host_nodes,
+            }
+            for estimated in estimates
+        ],
+        "grades": {
+            letter: {"k": grade.k, "means": grade.means}
+            for letter, grade in shipped().grades.items()
+        },
+        "basis": _WHERE_FROM,
+    }
+
+
+def _show_ledger(as_json: bool) -> None:
+    entries = ledger()
+    widths, unnoticed = median_widths(entries), unnoticed_rows(shipped())
+    if as_json:
+        document = {
+            "points": list(map(_entry_data, entries)),
+            "median_width_by_grade": dict(widths),
+            "not_held_by_a_point": list(unnoticed),
+        }
+        click.echo(json.dumps(document, indent=2))
+    else:
+        table_console().print(_ledger_table(entries))
+        for entry in entries:
+            if entry.point.untested:
+                click.echo(f"Not tested: {entry.point.what}: {entry.point.untested}.")
+        click.echo("Median width by grade, most over least: " + _joined(widths))
+        click.echo(f"Held by no tested point: {', '.join(unnoticed)}.")
+        for source in dict.fromkeys(entry.point.source for entry in entries):
+            click.echo(f"Source: {source}.")
+    if not is_kept(entries):
+        sys.exit(NOT_AS_PROMISED)
+
+
+def _joined(widths: Mapping[str, float]) -> str:
+    return ", ".join(f"{grade} {width:.2g}" for grade, width in widths.items())
+
+
+def _ledger_table(entries: Sequence[Entry]) -> Table:
+    table = Table(box=box.SIMPLE)
+    for heading in ("what", "machine", "batch", "length", "published", "predicted", "ratio",
+                    "grade", "verdict"):  # fmt: skip
+        table.add_column(heading, justify="right" if heading in ("batch", "length") else "left")
+    for entry in entries:
+        point, predicted = entry.point, entry.predicted
+        table.add_row(
+            point.what,
+            point.machine,
+            "-" if point.batch is None else str(point.batch),
+            "-" if point.length is None else str(point.length),
+            Interval(point.low_ns, point.high_ns).as_published,
+            "-" if predicted is None else str(predicted),
+            "-" if entry.ratio is None else f"{entry.ratio:.2f}",
+            "-" if predicted is None else predicted.grade,
+            entry.verdict,
+            style="red" if entry.verdict == "outside" else None,
+        )
+    return table
+
+
+def _entry_data(entry: Entry) -> dict[str, object]:
+    point = entry.point
+    return {
+        "what": point.what,
+        "machine": point.machine,
+        "batch": point.batch,
+        "length": point.length,
+        "published_ns": {"low": round(point.low_ns), "high": round(point.high_ns)},
+        "predicted": None if entry.predicted is None else entry.predicted.as_data(),
+        "published_over_predicted": None if entry.ratio is None else round(entry.ratio, 3),
+        "verdict": entry.verdict,
+        "untested": point.untested,
+        "source": point.source,
+    }

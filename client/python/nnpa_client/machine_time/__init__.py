@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Time on the machine: how long calls of zDNN would take on the zAIU of a z16 or z17.
+
+    estimate(calls, "telum1").total         # from least to most, with a grade
+
+The answer is an interval with a grade, never one number, and no time that this emulator takes.
+"""
+
+from nnpa_client.machine_time.coefficients import (
+    Coefficients,
+    Grade,
+    estimated_machine,
+    machines,
+    shipped,
+)
+from nnpa_client.machine_time.dominance import dominant
+from nnpa_client.machine_time.estimator import Estimate, Line, estimate, is_small, time_of
+from nnpa_client.machine_time.intervals import Interval
+from nnpa_client.machine_time.programs import (
+    NetworkTimes,
+    ProgramCalls,
+    calls_of,
+    network_times,
+)
+from nnpa_client.machine_time.published import Entry, Point, ledger
+from nnpa_client.machine_time.work import Call, call_of
+
+__all__ = [
+    "Call",
+    "Coefficients",
+    "Entry",
+    "Estimate",
+    "Grade",
+    "Interval",
+    "Line",
+    "NetworkTimes",
+    "Point",
+    "ProgramCalls",
+    "call_of",
+    "calls_of",
+    "dominant",
+    "estimate",
+    "estimated_machine",
+    "is_small",
+    "ledger",
+    "machines",
+    "network_times",
+    "shipped",
+    "time_of",
+]

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """libmli as its users get it: header, symbols, pkg-config, CMake, and what a build prints."""
 
+import importlib.util
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -95,11 +97,14 @@ def test_static_library_has_no_other_symbols(prefix: Prefix) -> None:
 
 
 def test_pkg_config(prefix: Prefix, tmp_path: Path) -> None:
-    """What pkg-config says is what a program needs, with the shared library and without."""
+    """What pkg-config says is what a program needs."""
     toolchain.require("pkg-config")
+    _runs_by_pkg_config(prefix, tmp_path / "program")
+
+
+def _runs_by_pkg_config(prefix: Prefix, program: Path) -> None:
     where = str(prefix.path / "lib/pkgconfig")
     flags = toolchain.run(["pkg-config", "--cflags", "--libs", "mli"], PKG_CONFIG_PATH=where)
-    program = tmp_path / "program"
     toolchain.run(["gcc", str(EXAMPLE), "-o", str(program), *flags.split()])
     library_path = str(prefix.path / "lib")
     assert toolchain.run([str(program)], LD_LIBRARY_PATH=library_path).split() == ["24", "-8"]
@@ -131,6 +136,25 @@ def _cmake(folder: Path, lines: list[str], prefix: Prefix, *programs: str) -> No
     toolchain.run(["cmake", "--build", str(build)])
     for program in programs:
         assert toolchain.run([str(build / program)]).split() == ["24", "-8"]
+
+
+def test_wheel(prefix: Prefix, tmp_path: Path) -> None:
+    """The wheel carries what a program needs, and says where it is and on which systems."""
+    toolchain.require("gcc", "make", "pkg-config")
+    if importlib.util.find_spec("hatchling") is None:
+        pytest.skip("libmli: hatchling not installed")
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
+    build = ["wheel", "--no-deps", "--no-build-isolation", "-w", str(tmp_path)]
+    toolchain.run([*pip, *build, str(LIBRARY / "wheel")])
+    (wheel,) = tmp_path.glob("*.whl")
+    assert "manylinux_2_" in wheel.name
+    place = str(tmp_path / "site")
+    toolchain.run([*pip, "install", "--no-index", "--target", place, str(wheel)])
+    where = [sys.executable, "-c", "import nnpa_libmli; print(nnpa_libmli.PREFIX)"]
+    installed = Prefix(Path(toolchain.run(where, PYTHONPATH=place).strip()))
+    _runs_by_pkg_config(installed, tmp_path / "program")
+    names = {str(path.relative_to(prefix.path)) for path in prefix.path.rglob("*")}
+    assert names <= {str(path.relative_to(installed.path)) for path in installed.path.rglob("*")}
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,16 @@ def test_a_trace_is_estimated_without_a_server(recorded: Path) -> None:
     assert newer["dominant"].startswith("Transforms between arrays and sticks")
 
 
+def test_a_trace_that_was_cut_says_so(recorded: Path) -> None:
+    """An estimate of a trace without its end says that it is not of all, once for each machine."""
+    cut = recorded.with_name("cut.nnpa")
+    cut.write_bytes(recorded.read_bytes()[:-20])
+    sentence = "This trace is not complete: interrupted"
+    assert sentence not in nnpa("estimate", recorded).output
+    printed = nnpa("estimate", cut, "--machine", "z16", "--machine", "telum1", "--machine", "z17")
+    assert printed.output.count(sentence) == 2
+
+
 def test_instructions_of_a_trace_are_estimated(tmp_path: Path) -> None:
     """A program with a library of its own is estimated by what it issued; queries take none."""
     issued = [

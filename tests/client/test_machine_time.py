@@ -224,7 +224,8 @@ def test_a_convolution_is_a_product_over_its_windows() -> None:
     [
         (elementwise("add", (1, 1, 32, 64)), "A"),
         (elementwise("add", (1, 1, 32, 1)), "A"),
-        (elementwise("add", (1, 1, 31, 64)), "D"),
+        (elementwise("add", (1, 1, 31, 64)), "A"),
+        (elementwise("add", (1, 1, 30, 64)), "D"),
         (elementwise("add", (1000, 1, 32, 64)), "C"),
         (elementwise("softmax", (1, 1, 32, 64)), "C"),
         (elementwise("softmax", (1000, 1, 32, 64)), "D"),
@@ -271,7 +272,7 @@ def test_an_estimate_adds_up() -> None:
         ([transform("transform_ztensor", LARGE, False)], "Transforms between arrays and sticks"),
         ([elementwise("add", (1, 1, 1, 1))] * 3, "3 calls below the break-even with the CPU"),
         ([elementwise("exp", (1, 1, 1, 1))], "What calls cost whatever their size"),
-        ([product("matmul_op", 64, 1, 8, 64)], "Padding takes about"),
+        ([elementwise("exp", (64, 1, 32, 1))], "Padding takes about 72% of it"),
         ([elementwise("exp", (60, 4, 64, 64))], "exp takes about 100% of it, by its arithmetic"),
     ],
 )  # fmt: skip
@@ -291,7 +292,7 @@ def test_break_even_is_where_two_lines_cross() -> None:
 @pytest.mark.parametrize(
     ("low", "high", "text"),
     [
-        (0.0, 999.0, "0 to 1.0 us"),
+        (0.0, 990.0, "0 to 0.99 us"),
         (1234.0, 5678.0, "1.2 to 5.7 us"),
         (99_400.0, 1_001_000.0, "0.099 to 1.1 ms"),
         (123_456_789.0, 999_000_000.0, "120 to 1,000 ms"),
@@ -313,7 +314,7 @@ def test_json_has_no_single_number() -> None:
     """Plain data have both ends and the grade, under a name that no measured time has."""
     data = interval_of(elementwise("add", LARGE), "telum1").as_data()
     assert json.loads(json.dumps(data)) == {
-        "estimated_machine_ns": {"low": 9848, "high": 15387},
+        "estimated_machine_ns": {"low": 9848, "high": 15388},
         "grade": "A",
     }
 

@@ -346,9 +346,11 @@ def test_nodes_end_with_out_of_range(client: Client) -> None:
     assert client.error(handle) == (0x14, 0x20)
 
 
-def exported(client: Client, handle: str, **options: bool) -> bytes:
+def exported(client: Client, handle: str, without_contents: bool = False) -> bytes:
     """Read a network as a program."""
-    request = pb.ExportProgramRequest(session=client.session, network=handle, **options)
+    request = pb.ExportProgramRequest(
+        session=client.session, network=handle, without_contents=without_contents
+    )
     header, *chunks = client.stub.ExportProgram(request)
     data = b"".join(chunk.chunk for chunk in chunks)
     assert header.total_bytes == len(data)

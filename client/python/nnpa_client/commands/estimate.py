@@ -3,7 +3,7 @@
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Unpack
@@ -40,10 +40,14 @@ _WHERE_FROM = (
 
 @dataclass(frozen=True, slots=True)
 class Estimated:
-    """An estimate of a file; `host_nodes` counts nodes of a model whose time is not in it."""
+    """An estimate of a file, and what of the file is not in it.
+
+    `host_nodes` counts nodes of a model on the host; `missing_end` says why a trace is cut.
+    """
 
     estimate: Estimate
     host_nodes: int = 0
+    missing_end: str = ""
 
 
 class Asking(Reaching):
@@ -88,18 +92,25 @@ def estimate_command(
     if file is None:
         _show_ledger(as_json)
         return
-    chosen = reported(lambda: [estimated_machine(name) for name in names] or list(machines()))
-    if is_trace(file):
-        if asking["shapes"] or asking["target"]:
-            raise click.UsageError(f"{file}: a trace has its shapes, and takes no server")
-        calls = reported(lambda: calls_of_trace(read(file)))
-        estimates = [Estimated(estimate(calls, machine)) for machine in chosen]
-    else:
-        estimates = reported(lambda: [_of_model(file, name, asking) for name in chosen])
+    chosen = reported(lambda: list(map(estimated_machine, names)) or list(machines()))
+    estimates = reported(lambda: list(_estimates(file, dict.fromkeys(chosen), asking)))
     if as_json:
         click.echo(json.dumps(_document(file, estimates), indent=2))
     else:
         _print(file, estimates)
+
+
+def _estimates(file: Path, chosen: Iterable[str], asking: Asking) -> Iterator[Estimated]:
+    """Yield an estimate for each machine: of a trace, or of what the file of a model becomes."""
+    if not is_trace(file):
+        yield from (_of_model(file, machine, asking) for machine in chosen)
+        return
+    if asking["shapes"] or asking["target"]:
+        raise ValueError(f"{file}: a trace has its shapes, and takes no server")
+    recorded = read(file)
+    calls = calls_of_trace(recorded)
+    for machine in chosen:
+        yield Estimated(estimate(calls, machine), missing_end=recorded.ending)
 
 
 def _of_model(file: Path, machine: str, asking: Asking) -> Estimated:
@@ -153,6 +164,8 @@ def _table(of: Estimate) -> Table:
 def _left_out(estimated: Estimated) -> Iterator[str]:
     if estimated.host_nodes:
         yield f"Not in it: what runs on the host, {estimated.host_nodes} of the model's nodes."
+    if estimated.missing_end:
+        yield f"This trace is not complete: {estimated.missing_end}."
     for why, count in estimated.estimate.missing.items():
         yield f"Not in it: {count} of {why}."
 
@@ -177,6 +190,7 @@ def _document(file: Path, estimates: Sequence[Estimated]) -> dict[str, object]:
                 "dominant": dominant(estimated.estimate),
                 "not_estimated": dict(estimated.estimate.missing),
                 "host_nodes": estimated.host_nodes,
+                "missing_end": estimated.missing_end,
             }
             for estimated in estimates
         ],

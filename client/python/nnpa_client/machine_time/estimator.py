@@ -88,15 +88,18 @@ def estimate(
     of = coefficients or shipped()
     listed = list(calls)
     timed = [_timed(call, machine, of) for call in listed]
-    counts = Counter(call.label for call, row in zip(listed, timed, strict=True) if row)
+    counts: Counter[str] = Counter()
+    missing: Counter[str] = Counter()
     intervals: dict[str, Interval] = {}
-    for call, rows in zip(listed, timed, strict=True):
-        if (interval := _interval(rows, of)) is not None:
-            intervals[call.label] = intervals.get(call.label, Interval()) + interval
+    for call, steps in zip(listed, timed, strict=True):
+        interval = _interval(steps, of)
+        if interval is None:
+            missing[_why_missing(call, machine)] += 1
+            continue
+        counts[call.label] += 1
+        intervals[call.label] = intervals.get(call.label, Interval()) + interval
     order = sorted(intervals, key=lambda label: -intervals[label].high_ns)
     small = tuple(index for index, call in enumerate(listed) if _is_small(call, timed[index]))
-    missing = Counter(_why_missing(call, machine) for call, rows in zip(listed, timed, strict=True)
-                      if not rows)  # fmt: skip
     return Estimate(
         machine,
         tuple(Line(label, counts[label], intervals[label]) for label in order),
@@ -132,8 +135,8 @@ def _middle_ns(part: Part, row: Row) -> float:
 def _grade(call: Call, part: Part, row: Row, of: Coefficients) -> str:
     """Return the grade of a row, or a worse one for what was not measured.
 
-    Rows that are no multiple of 32 were not, nor transforms of other types than FP32: D. Nor was
-    work beyond a limit: C for elements, D for products and where the grade is C already.
+    Rows that are not 32 or a multiple, when paired, were not, nor transforms of other types than
+    FP32: D. Nor was work beyond a limit: C for elements, D for products and where it is C already.
     """
     is_padded = part.least != part.most and row.per != "elements"
     if is_padded or (call.transform and not call.is_float32):

@@ -121,13 +121,13 @@ def published_points() -> tuple[Point, ...]:
     """Return the points of `published.toml`, and two for each row that was measured again."""
     text = files("nnpa_client.machine_time").joinpath(_FILE).read_text(encoding="utf-8")
     document = tomllib.loads(text)
-    again = document["again"]
+    second_run = document["again"]
     return (
         *map(_point, document["points"]),
         *(
             point
-            for name, (call_us, slope_ps) in again["rows"].items()
-            for point in _measured_again(again, name, call_us, slope_ps)
+            for name, (call_us, slope_ps) in second_run["rows"].items()
+            for point in _measured_again(second_run, name, call_us, slope_ps)
         ),
     )
 
@@ -151,15 +151,15 @@ def _point(table: Mapping[str, Any]) -> Point:
 
 
 def _measured_again(
-    again: Mapping[str, Any], name: str, call_us: float, slope_ps: float
+    second_run: Mapping[str, Any], name: str, call_us: float, slope_ps: float
 ) -> Iterator[Point]:
     for call, sizes in _calls_measured(name):
         (part,) = parts(call)
         time_ns = call_us * _NS_PER_US + slope_ps * part.padded / 1000.0
         what = f"{name} {'x'.join(map(str, sizes))}, measured again"
         yield Point(
-            what, again["machine"], sizes[0], None, time_ns, time_ns, partial(iter, (call,)),
-            again["source"],
+            what, second_run["machine"], sizes[0], None, time_ns, time_ns, partial(iter, (call,)),
+            second_run["source"],
         )  # fmt: skip
 
 

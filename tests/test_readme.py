@@ -16,6 +16,10 @@ READMES = (
     "emulator/README.md",
     "protos/README.md",
 )
+ELSEWHERE = {
+    "import ray\n": "takes a Ray cluster: tests/jobs/test_ray_data.py runs it",
+    "import torch\n": "takes PyTorch: tests/torch/test_compile.py runs it",
+}
 TUTORIALS = "deploy/site/tutorials/"  # tests/deploy/test_site.py runs them
 MAX_LINE = 120
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -40,8 +44,9 @@ BLOCKS = _blocks()
 )
 def test_a_block_runs(name: str, line: int, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Python block of a README runs by itself, without an exception or a warning."""
-    if "import ray\n" in code:
-        pytest.skip("takes a Ray cluster: tests/jobs/test_ray_data.py runs it")
+    for line_of_code, why in ELSEWHERE.items():
+        if line_of_code in code:
+            pytest.skip(why)
     monkeypatch.chdir(ROOT)
     compiled = compile("\n" * (line - 1) + code, str(ROOT / name), "exec")
     exec(compiled, {"__name__": "__main__"})  # the block is the test

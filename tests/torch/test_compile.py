@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`torch.compile(model, backend="nnpa")`."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.torch.modules import small, torch
+
+torch_client: Any = pytest.importorskip(
+    "nnpa_client.torch", reason="onnxscript is in the extra torch"
+)
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.filterwarnings("ignore:Guards may run slower on Python:RuntimeWarning"),
+]
+ROOT = Path(__file__).resolve().parents[2]
+MANUAL = ROOT / "client/python/README.md"
+
+BY_NAME = """
+import sys
+import torch
+from tests.torch.modules import small
+
+model, x = small(), torch.arange(16.0).reshape(2, 8)
+assert not any(name.startswith("nnpa_client") for name in sys.modules)
+compiled = torch.compile(model, backend="nnpa")
+with torch.no_grad():
+    y = compiled(x)
+from nnpa_client.torch import emulate
+with emulate(model) as emulated:
+    assert torch.equal(y, emulated(x)), "not the bits of emulate"
+assert not torch.equal(y, model(x)), "the bits of eager mode"
+print("compiled by name")
+"""
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    """Forget what other tests have compiled."""
+    torch.compiler.reset()
+
+
+def test_the_name_works_without_an_import() -> None:
+    """In a fresh process the name alone finds the backend, which has the bits of `emulate`."""
+    command = [sys.executable, "-c", BY_NAME]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.stdout == "compiled by name\n", ended.stderr
+
+
+def test_options_choose_machine_and_placement() -> None:
+    """Options are those of `emulate`; others are refused by name."""
+    model, x = small(), torch.randn(2, 8)
+    options = {"placement": "every"}
+    compiled = torch.compile(model, backend="nnpa", options=options)
+    assert torch.equal(compiled(x), torch_client.emulate(model, placement="every")(x))
+    with pytest.raises(ValueError, match="options: 'machines', expected one of machine, placement"):
+        torch_client.backend(torch.fx.symbolic_trace(model), [x], options={"machines": "z16"})
+
+
+def test_new_shapes_and_new_parameters_are_compiled() -> None:
+    """Other batches, and parameters that changed, give what `emulate` gives."""
+    model = small()
+    compiled = torch.compile(model, backend="nnpa", options={"placement": "every"})
+    emulated = torch_client.emulate(model, placement="every")
+    for rows in (2, 3, 5):
+        x = torch.randn(rows, 8)
+        assert torch.equal(compiled(x), emulated(x))
+        with torch.no_grad():
+            model.dense.weight.mul_(1.5)
+        assert torch.equal(compiled(x), emulated(x))
+
+
+def test_training_is_refused() -> None:
+    """A backward pass is refused, and so is a module with a layer in training mode."""
+    options = {"placement": "every"}
+    compiled = torch.compile(small(), backend="nnpa", options=options)
+    with pytest.raises(RuntimeError, match="nnpa backend runs models forward only"):
+        compiled(torch.ones(2, 8)).sum().backward()
+    dropout = torch.compile(torch.nn.Dropout(0.5), backend="nnpa", options=options)
+    with pytest.raises(ValueError, match="in training mode"):
+        dropout(torch.ones(2, 8))
+
+
+def test_the_manual_runs() -> None:
+    """The Python blocks of the manual that take PyTorch run by themselves."""
+    blocks = re.findall(r"^```python\n(.*?)^```$", MANUAL.read_text("utf-8"), re.M | re.S)
+    with_torch = [block for block in blocks if "import torch\n" in block]
+    assert with_torch
+    for block in with_torch:
+        subprocess.run([sys.executable, "-W", "error::UserWarning", "-c", block], check=True)

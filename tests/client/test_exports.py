@@ -5,6 +5,7 @@ import ast
 import inspect
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import nnpa_client
@@ -96,10 +97,11 @@ for name in sys.argv[2:]:
 def test_no_module_depends_on_import_order() -> None:
     """Every module can be the first of the package that is imported: there is no cycle."""
     root = Path(nnpa_client.__file__).parent
+    absent = {"torch"} if find_spec("torch") is None else set[str]()
     names = [
         ".".join(("nnpa_client", *path.relative_to(root).with_suffix("").parts))
         for path in SOURCES
-        if path.stem != "__init__"
+        if path.stem != "__init__" and path.parent.name not in absent
     ]
     command = [sys.executable, "-c", _IMPORT_EACH_FIRST, str(root), *names]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120)

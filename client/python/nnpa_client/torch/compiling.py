@@ -69,9 +69,9 @@ def _module(graph: Any, is_state: Sequence[bool], state: Sequence[Any]) -> Any:
         module.register_buffer(f"state_{place}", tensor)
 
     def forward(*inputs: Any) -> Any:
-        held = (getattr(module, f"state_{place}") for place in range(len(state)))
-        given = iter(inputs)
-        return graph(*(next(held) if is_held else next(given) for is_held in is_state))
+        tensors = (getattr(module, f"state_{place}") for place in range(len(state)))
+        arguments = iter(inputs)
+        return graph(*(next(tensors) if held else next(arguments) for held in is_state))
 
     module.forward = forward
     return module.eval()

@@ -82,8 +82,10 @@ class Emulated:
 
     def _form(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Form, list[Any]]:
         """Return the form for inputs, and the inputs one after the other."""
+        state: tuple[Any, ...] = ()
+        key: object = None
         if self._is_program:
-            leaves, key, state = flat_inputs(self._model, args, kwargs), (), ()
+            leaves = flat_inputs(self._model, args, kwargs)
         else:
             require_eval(self._model)
             leaves, nesting = pytree.tree_flatten((tuple(args), dict(kwargs)))

@@ -57,7 +57,8 @@ class Hosted:
         return self._nested(inference.outputs), layers
 
     def _layer(self, node: Any, figures: Mapping[str, Any], violations: Mapping[str, int]) -> Layer:
-        row = next((figures[name] for name in node.outputs if name in figures), {})
+        rows = (figures[name] for name in node.outputs if name in figures)
+        row: Mapping[str, Any] = next(rows, {})
         why = node.reason
         if why.startswith(_PART):
             head = why.removeprefix(_PART)

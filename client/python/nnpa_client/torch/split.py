@@ -22,7 +22,7 @@ class Split:
     def __init__(self, program: Any, session: Session, strict: bool) -> None:
         module = program.run_decompositions().module()
         support = _operator_support.create_op_support(
-            lambda _modules, node: node.op == "get_attr" or has_onnx_operator(node)
+            lambda _modules, node: bool(node.op == "get_attr" or has_onnx_operator(node))
         )
         partitioner = _partitioner.CapabilityBasedPartitioner(
             module, support, allows_single_node_partition=True

@@ -4,10 +4,22 @@
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
-from mli_emulator import Accumulator, Conversion, DebugLevel, Options, Rounding
+from mli_emulator import (
+    Accumulator,
+    Conversion,
+    DebugLevel,
+    Options,
+    RnnCellCfg,
+    RnnMode,
+    RnnOutActivation,
+    Rounding,
+)
 
+from tests.libmli.calls import Call
 from tests.libmli.comparison import Comparison
+from tests.libmli.random_calls import Generator
 from tests.libmli.spoiled_calls import SpoiledGenerator
 
 _UP = Rounding.UP
@@ -26,7 +38,7 @@ BUILDS = {
     "up, 2.0 EA": Options(_UP, conversion=_EARLY),
 }
 _QUICK = ("default", "full, hardware, 2.0.2", "2.0 EA")
-_QUICK_CALLS, _CALLS = 1_000, 10_000
+_QUICK_CALLS, _CALLS, _SHARED_CALLS = 1_000, 10_000, 60
 
 
 def _compare(options: Options, calls: int, seed: int, folder: Path) -> Comparison:
@@ -45,6 +57,29 @@ def test_random_calls(build: str, tmp_path: Path) -> None:
     comparison = _compare(BUILDS[build], _QUICK_CALLS, 1, tmp_path)
     names = {function for function, _ in comparison.expected}
     assert len(names) == 22, "a function was never called"
+
+
+def _overwrites_its_state(call: Call) -> bool:
+    """Tell whether a call from batch to last without activation has out over prev_out."""
+    cfg = call.arguments.get("cfg")
+    if not isinstance(cfg, RnnCellCfg) or "basic_rnn" not in call.function:
+        return False
+    slots = call.slots
+    last, none = RnnMode.RNN_BATCH_TO_LAST, RnnOutActivation.RNN_ACT_NONE
+    state, out = slots["prev_out"].data, slots["out"].data
+    shared = state is not None and out is not None and np.may_share_memory(state, out)
+    return (cfg.mode, cfg.act) == (last, none) and shared
+
+
+def test_a_state_that_is_overwritten(tmp_path: Path) -> None:
+    """A basic RNN cell reads the whole previous output before it writes over it."""
+    comparison = Comparison(Options(), tmp_path)
+    generator = Generator(7)
+    while len(comparison.expected) < _SHARED_CALLS:
+        call = generator.call()
+        if _overwrites_its_state(call):
+            comparison.make(call)
+    assert comparison.differences() == []
 
 
 @pytest.mark.heavy

@@ -243,7 +243,7 @@ class Server:
         if self.config.page:
             from nnpa_server.page import SessionPage
 
-            self.page = SessionPage(self.config, self.tokens)
+            self.page = SessionPage(self.config, self.store, self.tokens)
 
     def _listen_for_health(self) -> str:
         """Open the listener for health, with connections, threads and bounds of its own."""

@@ -3,7 +3,9 @@
 
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
+from nnpa_client import ZdnnWarning, connect, zdnn
 
 from tests.page.serving import PageServer, serving_page
 
@@ -117,3 +119,38 @@ def test_pages_of_sticks(browser: Browser, server: PageServer) -> None:
         name = "dim4 0, dim3 0, dim2 32, dim1 64"
         assert page.get_by_role("gridcell", name=name, exact=True).count() == 1
         assert page.get_by_role("button", name="Next page").is_disabled()
+
+
+def test_a_session_and_its_tensor(browser: Browser, server: PageServer) -> None:
+    """From the list to a session, its last calls, a tensor's cells and the bits of one of them."""
+    values = np.array([[1.5, -2.0, 0.0]], np.float32)
+    with connect(server.grpc) as session, opened(browser, server.url) as page:
+        tensor, logarithms = session.ztensor(values), session.ztensor(values)
+        show(page, "sessions", "Sessions")
+        page.get_by_role("row").nth(1).get_by_role("link").click()
+        page.get_by_role("heading", name="Last calls").wait_for()
+        with pytest.warns(ZdnnWarning):
+            zdnn.log(tensor, logarithms)
+        refused = page.get_by_role("row", name="log").first
+        refused.get_by_text("ZDNN_ELEMENT_RANGE_VIOLATION").wait_for()
+        page.get_by_role("link", name=str(tensor.id), exact=True).click()
+        page.locator(".cell-bits dd").first.wait_for()
+        cells = page.get_by_role("gridcell")
+        cells.nth(1).click()
+        assert page.locator(".bits .sign").all_inner_texts() == ["1", "1"]
+        assert page.locator(".bits .exponent").all_inner_texts() == ["100000", "10000000"]
+        assert page.locator(".bits .fraction").all_inner_texts() == ["0" * 9, "0" * 23]
+        assert "2^-8 = 0.00390625" in page.locator(".cell-bits").inner_text()
+        page.goto(page.url.rpartition("/")[0] + f"/{logarithms.id}")
+        page.get_by_text("range violation: 2").wait_for()
+        assert page.locator(".cell.violation").count() == 2
+        assert overflow(page) == 0
+
+
+def test_a_session_that_has_ended(browser: Browser, server: PageServer) -> None:
+    """A session that is not there is said to have ended, and its hostile name stays text."""
+    with opened(browser, server.url) as page:
+        page.get_by_role("heading", name="Machines").wait_for()
+        page.evaluate("location.hash = '#/sessions/<img src=x onerror=alert(1)>'")
+        page.get_by_text("does not exist, or has ended").wait_for()
+        assert page.locator("main img").count() == 0

@@ -49,7 +49,7 @@ def test_pages_hold_every_element_where_it_lies(
     desc = TensorDesc(*kind, *sizes)
     places: set[tuple[int, int, int, int]] = set()
     for number in range(stick_bytes(desc) // PAGE):
-        page: dict[str, Any] = dict(describe_pages(desc, str(number)))
+        page: dict[str, Any] = dict(describe_pages(desc, number))
         dim4, dim3, row, column = page["first"]
         width = page["cells"] * page["rows"]
         for stick in range(STICKS_PER_PAGE):

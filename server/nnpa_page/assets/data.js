@@ -41,3 +41,11 @@ export function latest(signal) {
     return read(view, fields, AbortSignal.any([signal, running.signal]));
   };
 }
+
+/** Asks again and again, `seconds` apart, while the page is visible and `signal` does not end it. */
+export async function repeat(seconds, signal, ask) {
+  while (!signal.aborted) {
+    if (document.visibilityState === "visible") await ask();
+    await new Promise((resolve) => setTimeout(resolve, 1000 * seconds));
+  }
+}

@@ -12,9 +12,9 @@ export function element(name, attributes = {}, ...children) {
   return node;
 }
 
-export function table(headings, rows) {
+export function table(headings, rows, kind = "") {
   const head = headings.map((text) => element("th", { scope: "col" }, text));
-  return element("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "table" },
+  return element("div", { class: `wide ${kind}`, tabindex: "0", role: "region", "aria-label": "table" },
     element("table", {}, element("thead", {}, element("tr", {}, head)), element("tbody", {}, rows)));
 }
 

@@ -4,7 +4,7 @@
 import { keepToken, read, takeToken } from "./data.js";
 import { element, field } from "./dom.js";
 
-const TITLES = { machines: "Machines", sticks: "Sticks" };
+const TITLES = { machines: "Machines", sticks: "Sticks", sessions: "Sessions" };
 const main = document.querySelector("main");
 const status = document.getElementById("status");
 let shown = new AbortController(); // ends what the view before does
@@ -42,7 +42,7 @@ async function show(views) {
 
 async function begin() {
   try {
-    const views = await read("views");
+    const views = (await read("views")).filter((name) => name in TITLES);
     const links = views.map((name) => element("a", { href: `#/${name}` }, TITLES[name]));
     document.querySelector("nav").replaceChildren(...links);
     const change = () => show(views).catch(say);

@@ -2,6 +2,7 @@
 // How the elements of a tensor lie in pages, sticks and cells.
 
 import { latest } from "./data.js";
+import { showTensor } from "./tensor.js";
 import { count, element, facts, field, select } from "./dom.js";
 
 const NAMES = { NHWC: ["N", "H", "W", "C"], NCHW: ["N", "C", "H", "W"], HWCK: ["H", "W", "C", "K"] };
@@ -13,7 +14,7 @@ export function elementAt(tensor, stick, cell) {
   return place[2] < tensor.dims[2] && place[3] < tensor.dims[3] ? place : null;
 }
 
-/** One page as 32 sticks of cells, of which the arrow keys choose one. */
+/** One page as 32 sticks of cells, of which the arrow keys choose one; `paint` colours a cell. */
 export function pageOf(tensor, choose, paint = () => {}) {
   const width = tensor.cells * tensor.rows;
   const cells = [];
@@ -22,7 +23,7 @@ export function pageOf(tensor, choose, paint = () => {}) {
       const place = elementAt(tensor, stick, cell);
       const kind = place === null ? "cell padding" : place[2] % 2 ? "cell" : "cell even";
       const box = element("div", { class: kind, role: "gridcell", tabindex: "-1", "aria-label": labelOf(place) });
-      paint(box, stick, cell, place);
+      paint(box, stick * width + cell, place);
       cells.push(box);
       return box;
     });
@@ -31,6 +32,11 @@ export function pageOf(tensor, choose, paint = () => {}) {
       label === null ? `stick ${stick}` : `row ${label[2]}`), row);
   });
   const grid = element("div", { class: "sticks", role: "grid", "aria-label": `page ${tensor.page}` }, sticks);
+  chooseByKeys(grid, cells, width, choose);
+  return element("div", { class: "wide" }, grid);
+}
+
+function chooseByKeys(grid, cells, width, choose) {
   let at = 0;
   const move = (next, focus) => {
     if (next < 0 || next >= cells.length) return;
@@ -53,7 +59,6 @@ export function pageOf(tensor, choose, paint = () => {}) {
     if (next >= 0) move(next, true);
   });
   move(0, false);
-  return element("div", { class: "wide" }, grid);
 }
 
 export function labelOf(place) {
@@ -86,11 +91,19 @@ function axesOf(tensor, layout) {
   return element("p", { class: "quiet" }, `${text.join(", ")}.`);
 }
 
+/** Says where a cell is, and of what. */
+export function describeCell(tensor, stick, cell) {
+  const byte = count(offsetOf(tensor, stick, cell));
+  return `byte ${byte}, stick ${stick}, cell ${cell}: ${labelOf(elementAt(tensor, stick, cell))}`;
+}
+
 function offsetOf(tensor, stick, cell) {
   return tensor.page * 4096 + stick * 128 + cell * (128 / (tensor.cells * tensor.rows));
 }
 
-export async function show(main, { say, signal }) {
+export async function show(main, context) {
+  const { path, say, signal } = context;
+  if (path.length === 2) return showTensor(main, context);
   const body = element("div");
   const question = latest(signal);
   const shape = element("input", { size: 18, value: "2, 3, 20, 70", autocomplete: "off", oninput: () => update(0) });
@@ -103,7 +116,7 @@ export async function show(main, { say, signal }) {
       const tensor = await question("sticks", fields);
       const chosen = element("p", { role: "status", class: "chosen" });
       const choose = (stick, cell) => {
-        chosen.textContent = `byte ${count(offsetOf(tensor, stick, cell))}, stick ${stick}, cell ${cell}: ${labelOf(elementAt(tensor, stick, cell))}`;
+        chosen.textContent = describeCell(tensor, stick, cell);
       };
       const key = element("p", {}, element("i", { class: "key" }), "odd row", element("i", { class: "key even" }), "even row",
         element("i", { class: "key padding" }), "padding");

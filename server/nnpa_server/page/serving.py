@@ -3,13 +3,16 @@
 
 from collections.abc import Callable
 
-from nnpa_page import Guard, Page, Refusal, open_page
+from nnpa_page import Guard, Page, Refusal, View, open_page
 
 from nnpa_server.config import Config, split_address
 from nnpa_server.errors import CallRefused
 from nnpa_server.page.machines import machines
+from nnpa_server.page.sessions import Sessions
 from nnpa_server.page.sticks import sticks
+from nnpa_server.page.watching import Watches
 from nnpa_server.rpc.listening import serving_over_http, tls_context
+from nnpa_server.sessions.store import Store
 from nnpa_server.sessions.tokens import Tokens
 
 
@@ -19,14 +22,19 @@ class SessionPage:
     With `tokens` their holders may look, too. Raises `CannotListen`.
     """
 
-    def __init__(self, config: Config, tokens: Tokens | None) -> None:
+    def __init__(self, config: Config, store: Store, tokens: Tokens | None) -> None:
         host, port = split_address(config.page)
         with serving_over_http("the page", config.page):
             tls = tls_context(config.page, config)
             scheme = "http" if tls is None else "https"
             guard = Guard(host, scheme, *([] if tokens is None else [_holders(tokens)]))
-            page = Page(guard, {"machines": machines, "sticks": sticks})
-            self._endpoint = open_page(host, port, page, tls)
+            watches = Watches(config.shortcuts)
+            live = Sessions(store, watches, config.page_all)
+            views: dict[str, View] = {
+                "machines": machines, "sticks": sticks, "sessions": live.sessions,
+                "session": live.session, "tensor": live.tensor,
+            }  # fmt: skip
+            self._endpoint = open_page(host, port, Page(guard, views), tls, watches.leave)
         self.url = f"{scheme}://{self._endpoint.address}/#token={guard.token}"
 
     def close(self) -> None:

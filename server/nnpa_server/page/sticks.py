@@ -51,21 +51,25 @@ def sticks(_visitor: Visitor, query: Query) -> Mapping[str, object]:
     except Refused as refused:
         raise Refusal(str(refused)) from None
     return {
-        **describe_pages(desc, query.get("page", "0")),
+        **describe_pages(desc, page_number(desc, query)),
         "axes": _axes(layout, kind),
         "layouts": {name: LAYOUT_DIMS[number] for name, number in LAYOUTS.items()},
         "kinds": list(_KINDS),
     }
 
 
-def describe_pages(desc: TensorDesc, page: str) -> Mapping[str, object]:
+def page_number(desc: TensorDesc, query: Query) -> int:
+    """Return the number of the page that is asked for, of those of a transformed tensor."""
+    return number("page", query.get("page", "0"), 0, stick_bytes(desc) // PAGE - 1)
+
+
+def describe_pages(desc: TensorDesc, page: int) -> Mapping[str, object]:
     """Return how a transformed tensor lies, and one of its pages by number.
 
     Element (dim4, dim3, row, column) of `first` is in the page's first cell; a stick has `cells`
     elements of dim1, of `rows` rows of dim2 each.
     """
     shape, count = geometry(desc), stick_bytes(desc) // PAGE
-    shown = number("page", page, 0, count - 1)
     elements = desc.dim4 * desc.dim3 * desc.dim2 * desc.dim1
     cells = count * STICKS_PER_PAGE * shape.cells * shape.rows
     return {
@@ -79,8 +83,8 @@ def describe_pages(desc: TensorDesc, page: str) -> Mapping[str, object]:
         "padding": cells - elements,
         "cells": shape.cells,
         "rows": shape.rows,
-        "page": shown,
-        "first": _first(shape, shown),
+        "page": page,
+        "first": _first(shape, page),
     }
 
 

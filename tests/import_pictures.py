@@ -23,6 +23,7 @@ ROOMS = {
     "nnpa_network": "emulator/README.md",
     "nnpa_server": "server/README.md",
     "nnpa_jobs": "server/README.md",
+    "nnpa_page": "server/README.md",
     "tests": "tests/README.md",
 }
 WHOLE = "CONTRIBUTING.md"

@@ -19,10 +19,10 @@ from nnpa_server.config import (
     is_local,
     kernel_folder,
     parse_functions,
+    parse_http,
     parse_inference_listen,
     parse_listen,
     parse_message_timeout,
-    parse_metrics,
     parse_plain,
     parse_processes,
     parse_size,
@@ -35,7 +35,8 @@ from nnpa_server.tuning.kernel_cache import mark_complete
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _DEFAULTS = Limits()
-_OURS = ("nnpa", "nnpa_wire", "nnpa_emulator", "mli_emulator", "nnpa_network", "nnpa_server")
+_OURS = ("nnpa", "nnpa_wire", "nnpa_page", "nnpa_emulator", "mli_emulator", "nnpa_network",
+         "nnpa_server")  # fmt: skip
 _EXTRAS = {"opentelemetry": "otel", "onnx": "onnx", "onnxruntime": "onnx"}  # others are of server
 Main = TypeVar("Main", bound=Callable[..., None])
 
@@ -179,7 +180,20 @@ _COUNT = {"type": click.IntRange(1)}
     "",
     "host:port of Prometheus metrics, at /metrics; port 0 picks one, which the log names.",
     metavar="ADDRESS",
-    callback=_parsed(parse_metrics),
+    callback=_parsed(parse_http),
+)
+@_flag(
+    "--page",
+    "",
+    "host:port of a page that shows machines, sticks and sessions in a browser; a line on stdout "
+    "has its URL, with a token.",
+    metavar="ADDRESS",
+    callback=_parsed(parse_http),
+)
+@click.option(
+    "--page-all",
+    is_flag=True,
+    help="With --page: its own token shows the sessions of all holders of --tokens.",
 )
 @click.option(
     "--telemetry",
@@ -242,7 +256,8 @@ def main(
     """Serve an emulated Telum over gRPC.
 
     The first line on stdout, "nnpa-server listening on ADDRESS", says that it is ready; there is
-    one for each --listen, and "nnpa-server inference on ADDRESS" for --inference-listen. With
+    one for each --listen, "nnpa-server inference on ADDRESS" for --inference-listen, and
+    "nnpa-server page on URL" for --page. With
     --compile-first, lines "nnpa-server compiling N of M" come before. Logs go to stderr.
     """
     limits = Limits(**{name: flags.pop(name) for name in Limits.__slots__})
@@ -298,7 +313,12 @@ def _require_router(config: Config) -> str:
     if config.processes == 1:
         return ""
     flag = f"--processes {config.processes}"
-    for name, is_given in (("--state", config.state), ("--shared-memory", config.shared_memory)):
+    single = {
+        "--state": config.state,
+        "--shared-memory": config.shared_memory,
+        "--page": config.page,
+    }
+    for name, is_given in single.items():
         if is_given:
             raise click.UsageError(f"{name} and {flag} do not go together: it is of one process")
     program = envoy.program()
@@ -309,15 +329,20 @@ def _require_router(config: Config) -> str:
 
 def _require_safe(config: Config) -> None:
     """Refuse to be reached from other machines in plain text, unless that was asked for."""
+    if config.page_all and not config.page:
+        raise click.UsageError("--page-all needs --page")
     if config.tls is not None:
         return
     served = [("--listen", address) for address in config.listen]
     if config.inference_listen:
         served.append(("--inference-listen", config.inference_listen))
     beyond = [f"{flag} {address}" for flag, address in served if not is_local(address)]
-    if beyond and config.tokens is not None:
+    carriers = beyond if config.tokens is not None else []
+    if config.page and not is_local(config.page):
+        carriers = [*carriers, f"--page {config.page}"]
+    if carriers:
         raise click.UsageError(
-            f"{beyond[0]} would carry tokens in plain text: add --tls-cert and --tls-key"
+            f"{carriers[0]} would carry tokens in plain text: add --tls-cert and --tls-key"
         )
     reachable = list(beyond)
     if config.metrics and not is_local(config.metrics):

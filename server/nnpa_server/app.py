@@ -30,7 +30,7 @@ from nnpa_server.accelerator import (
     conversation_of,
 )
 from nnpa_server.accelerator.describe import SERVER_VERSION
-from nnpa_server.config import Config, is_local, kernel_folder
+from nnpa_server.config import Config, kernel_folder
 from nnpa_server.errors import CallRefused
 from nnpa_server.instruction import InstructionService
 from nnpa_server.logs import flush
@@ -56,8 +56,10 @@ from nnpa_server.sessions.tokens import Tokens, TokensInvalid
 from nnpa_server.tuning import process, warmup
 
 if TYPE_CHECKING:
+    from nnpa_page import Endpoint
+
     from nnpa_server.open_inference.listener import InferenceListener
-    from nnpa_server.rpc.prometheus import Exposition
+    from nnpa_server.page import SessionPage
 
 _log = logging.getLogger("nnpa.server")
 _SERVICES = (SERVICE, TRACE_SERVICE, instruction.SERVICE, mli.SERVICE, network.SERVICE)
@@ -113,7 +115,8 @@ class Server:
         self.traces = self.accelerator.traces
         add_TraceServiceServicer_to_server(TraceService(self.traces), self._grpc)
         self.mli = mli.add_to(self._grpc, config.limits, config.max_session_calls)
-        self.exposition: Exposition | None = None
+        self.exposition: Endpoint | None = None
+        self.page: SessionPage | None = None
         self.listener: InferenceListener | None = None
         self.inference_address = ""
         self.is_draining = False
@@ -191,7 +194,7 @@ class Server:
         self._listen_plainly(
             [Path(address[5:]) for address in addresses if address.startswith("unix:")]
         )
-        self._expose()
+        self._serve_over_http()
         if self.config.inference_listen:
             self.inference_address = self._listen_for_inference()
         if self.config.health_listen:
@@ -231,21 +234,16 @@ class Server:
                 return
         self.accelerator.plain_suffix = self.config.socket_suffix + SUFFIX
 
-    def _expose(self) -> None:
-        """Open the endpoint of the metrics; over TLS where others can reach it."""
-        address = self.config.metrics
-        if self.metrics is None or not address:
-            return
-        from nnpa_server.rpc.prometheus import Collector, expose  # needed for this flag only
+    def _serve_over_http(self) -> None:
+        """Open the endpoints of metrics and page, of which each is imported for its flag only."""
+        if self.metrics is not None and self.config.metrics:
+            from nnpa_server.rpc.prometheus import Collector, expose
 
-        tls = None if is_local(address) else self.config.tls
-        try:
-            self.exposition = expose(address, Collector(self.metrics, self.store), tls)
-        except OSError as error:
-            text = error.strerror or "is it in use?"
-            raise CannotListen(f"cannot serve metrics on {address}: {text}") from error
-        if not self.config.quota:  # of several processes the first one says where
-            _log.info("metrics at http%s://%s/metrics", "s" if tls else "", self.exposition.address)
+            self.exposition = expose(self.config, Collector(self.metrics, self.store))
+        if self.config.page:
+            from nnpa_server.page import SessionPage
+
+            self.page = SessionPage(self.config, self.store, self.tokens)
 
     def _listen_for_health(self) -> str:
         """Open the listener for health, with connections, threads and bounds of its own."""
@@ -341,8 +339,9 @@ class Server:
             models.regions.close()
         if self.saved is not None:
             self.saved.close()
-        if self.exposition is not None:
-            self.exposition.close()
+        for endpoint in (self.exposition, self.page):
+            if endpoint is not None:
+                endpoint.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         if self.spans is not None:
             self.spans.close()
@@ -379,14 +378,14 @@ def serve(config: Config) -> int:
     if server.metrics is not None or config.json_log or core_log.may_block():
         core_log.follow(server.metrics.refused if server.metrics else lambda _reason: None)
     flush()  # who waits for the lines below may read the log then
-    for address in addresses:
-        print(f"nnpa-server listening on {address}", flush=True)
-    if server.inference_address:
-        print(f"nnpa-server inference on {server.inference_address}", flush=True)
-    if server.health_address:
-        print(f"nnpa-server health on {server.health_address}", flush=True)
+    ready = [("listening", address) for address in addresses]
+    ready += [("inference", server.inference_address), ("health", server.health_address)]
+    ready += [("page", server.page.url)] if server.page else []
     if config.quota and server.exposition is not None:  # one of several processes
-        print(f"nnpa-server metrics on {server.exposition.address}", flush=True)
+        ready.append(("metrics", server.exposition.address))
+    for kind, address in ready:
+        if address:
+            print(f"nnpa-server {kind} on {address}", flush=True)
     if config.exit_with_parent:
         signals.watch_parent()
     if is_tuned:

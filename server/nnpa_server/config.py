@@ -107,6 +107,8 @@ class Config:
     allow_faults: bool = False
     tokens: Path | None = None
     metrics: str = ""
+    page: str = ""
+    page_all: bool = False
     telemetry: bool = False
     json_log: bool = False
     access_log: bool = False
@@ -261,10 +263,10 @@ def parse_inference_listen(text: str) -> str:
     return parse_listen(text) if text else ""
 
 
-def parse_metrics(text: str) -> str:
+def parse_http(text: str) -> str:
     """Return an address for HTTP, `host:port`; ValueError says what is wrong with it."""
     if text.startswith("unix:"):
-        raise ValueError(f"--metrics is {text!r}, must be host:port")
+        raise ValueError(f"address is {text!r}, must be host:port")
     return parse_listen(text) if text else ""
 
 

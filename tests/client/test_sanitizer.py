@@ -436,10 +436,10 @@ def test_a_server_that_cannot(store: Store, monkeypatch: pytest.MonkeyPatch) -> 
         return answer
 
     monkeypatch.setattr(transport, "unary", older)
-    before = store.names()
+    before = store.sessions()
     with pytest.raises(NnpaError, match=re.escape("sanitize: nnpa-server")):
         Session(transport, accelerator_pb2.Session(sanitize=True))
-    assert store.names() == before
+    assert store.sessions() == before
 
 
 SUITE = """

@@ -197,7 +197,11 @@ def test_killed_client_leaves_its_session_only(running: Running, client: Client)
         process.kill()
     wait_until(lambda: running.server.store.counts().staged_bytes == 0)
     assert running.server.store.counts() == Counts(2, 1, 8192, 0)
-    (left,) = [name for name in running.server.store.names() if name != client.session]
+    (left,) = [
+        session.name
+        for session in running.server.store.sessions()
+        if session.name != client.session
+    ]
     client.stub.DeleteSession(pb.DeleteSessionRequest(name=left))
 
 

@@ -17,6 +17,7 @@ from nnpa_server.accelerator.decode import decode
 from nnpa_server.accelerator.observers import (
     fault_injection,
     operation_metrics,
+    recent_calls,
     sanitizing,
     trace_records,
 )
@@ -42,6 +43,7 @@ OBSERVERS: tuple[Wrap, ...] = (
     fault_injection.wrap,
     operation_metrics.wrap,
     trace_records.wrap,
+    recent_calls.wrap,
 )
 
 

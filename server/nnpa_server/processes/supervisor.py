@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from nnpa_server.config import Config, is_local
+from nnpa_server.config import Config
 from nnpa_server.processes import envoy
 from nnpa_server.processes.members import Member, end, member_config, quota_socket
 from nnpa_server.processes.router import Router
@@ -86,15 +86,7 @@ def _expose(config: Config, members: Sequence[Member], opened: ExitStack) -> Non
     from nnpa_server.processes.metrics import MembersCollector  # needed for this flag only
     from nnpa_server.rpc.prometheus import expose
 
-    tls = None if is_local(config.metrics) else config.tls
-    try:
-        exposition = expose(config.metrics, MembersCollector(members), tls)
-    except OSError as error:
-        text = error.strerror or "is it in use?"
-        raise CannotListen(f"cannot serve metrics on {config.metrics}: {text}") from error
-    opened.callback(exposition.close)
-    scheme = "http" if tls is None else "https"
-    _log.info("metrics at %s://%s/metrics", scheme, exposition.address)
+    opened.callback(expose(config, MembersCollector(members)).close)
 
 
 def _say_ready(config: Config, router: Router) -> None:

@@ -6,12 +6,14 @@ Sources: gRPC core channel arguments (grpc/impl/channel_arg_names.h).
 
 import errno
 import socket
-from collections.abc import Callable, Sequence
+import ssl
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
 
-from nnpa_server.config import OVERSIZE_BYTES, Config, join_address, split_address
+from nnpa_server.config import OVERSIZE_BYTES, Config, is_local, join_address, split_address
 
 MAX_CONNECTION_CALLS = 1000  # of one connection at a time; its client keeps more to itself
 MAX_PENDING_CALLS = 20_000  # that Python has not taken; of more, gRPC cancels anybody's
@@ -53,6 +55,29 @@ def _credentials(config: Config) -> grpc.ServerCredentials:
     return grpc.ssl_server_credentials(
         [(tls.key, tls.certificate)], tls.client_ca, tls.client_ca is not None
     )
+
+
+def tls_context(address: str, config: Config) -> ssl.SSLContext | None:
+    """Return what HTTPS needs where others can reach an address; None for plain HTTP."""
+    if config.tls is None or is_local(address):
+        return None
+    certificate, key, client_ca = config.tls.files
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(str(certificate), None if key is None else str(key))
+    if client_ca is not None:
+        context.load_verify_locations(str(client_ca))
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+@contextmanager
+def serving_over_http(what: str, address: str) -> Generator[None]:
+    """Say with CannotListen what cannot be served at an address."""
+    try:
+        yield
+    except OSError as error:
+        text = error.strerror or "is it in use?"
+        raise CannotListen(f"cannot serve {what} on {address}: {text}") from error
 
 
 def make_way(address: str) -> None:

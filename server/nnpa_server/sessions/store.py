@@ -338,10 +338,10 @@ class Store:
             self._quota.give(session.trail.token)
         audit.ended(session_tag(session.name), session.trail, why)
 
-    def names(self) -> tuple[str, ...]:
-        """Return the names of all sessions."""
+    def sessions(self) -> tuple[Session, ...]:
+        """Return all sessions, the oldest first."""
         with self._lock:
-            return tuple(self._sessions)
+            return tuple(self._sessions.values())
 
     def counts(self) -> Counts:
         """Count what the store holds at this moment."""

@@ -166,13 +166,25 @@ class _Reader:
         number, self.calls = self.calls, self.calls + 1
         answers = [results[index] if index < len(results) else None for index in record.results]
         messages = list(record.operations) or [operation_pb2.Operation()]
+        contents: dict[int, list[TracedContents]] = {}
+        for content in record.contents:
+            contents.setdefault(content.operation_index, []).append(content)
         operations: list[TracedOperation] = []
         start = record.start_ns
         for position, message in enumerate(messages):
             result = answers[position] if position < len(answers) else None
             duration = record.durations_ns[position] if position < len(record.durations_ns) else 0
             operations.append(
-                self._operation(number, record, position, message, result, start, duration)
+                self._operation(
+                    number,
+                    record,
+                    position,
+                    message,
+                    result,
+                    start,
+                    duration,
+                    tuple(contents.get(position, ())),
+                )
             )
             start += duration
         return Call(number, record, tuple(operations))
@@ -186,6 +198,7 @@ class _Reader:
         result: OperationResult | None,
         start: int,
         duration: int,
+        contents: tuple[TracedContents, ...],
     ) -> TracedOperation:
         index, self.operations = self.operations, self.operations + 1
         name = message.WhichOneof("operation") or _stream_name(record)
@@ -200,7 +213,7 @@ class _Reader:
             start,
             duration,
             tuple(self._operands(record, name, message, result)),
-            tuple(content for content in record.contents if content.operation_index == position),
+            contents,
             (record.error.reason or record.error.code) if failed else "",
         )
 

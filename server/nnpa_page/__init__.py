@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page that shows machines, sticks, sessions, traces and models in a browser.
+
+`nnpa-server --page` and `nnpa view` serve it, each with its own views. HTTP is the standard
+library's: one page for few viewers needs no web framework, and installs nothing.
+"""
+
+from nnpa_page.endpoint import TIMEOUT, Endpoint
+from nnpa_page.guard import Guard, Refusal, Visitor
+from nnpa_page.page import MAX_VIEWERS, Page, Query, View, open_page
+
+__all__ = [
+    "MAX_VIEWERS",
+    "TIMEOUT",
+    "Endpoint",
+    "Guard",
+    "Page",
+    "Query",
+    "Refusal",
+    "View",
+    "Visitor",
+    "open_page",
+]

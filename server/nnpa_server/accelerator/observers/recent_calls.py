@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keep a session's last calls while somebody looks at it."""
+
+import time
+from collections import Counter, deque
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from nnpa_emulator.status import Status, status_name
+
+from nnpa_server.accelerator.decode import Step
+from nnpa_server.accelerator.seams import Answer, CallPath, RunStep
+from nnpa_server.errors import CallCancelled, from_exception
+from nnpa_server.sessions.store import Session
+
+HOLDING = "recent calls"
+_MAX_CALLS = 100
+_OK = int(Status.ZDNN_OK)
+
+
+RecentCall: TypeAlias = tuple[str, Mapping[str, int], int | str, float, float]
+"""A call that has ended: its function, its tensors by id, its zdnn_status or the reason that ended
+it, and when it began and ended, by time.monotonic."""
+
+
+class RecentCalls:
+    """What a session runs, and ran since somebody looked; the last calls are the last ones here.
+
+    `running` is the name of the operation under way, "" between two. `calls_ok` counts those that
+    ended with ZDNN_OK: most do, and noting a call must cost little.
+    """
+
+    __slots__ = ("calls", "calls_ok", "running", "statuses")
+
+    def __init__(self) -> None:
+        self.calls: deque[RecentCall] = deque(maxlen=_MAX_CALLS)
+        self.running = ""
+        self.calls_ok = 0
+        self.statuses: Counter[int | str] = Counter()
+
+    def close(self) -> None:
+        """Do nothing: nobody looks at a session that has ended."""
+
+    def counts(self) -> dict[str, int]:
+        """Return how often calls ended with which status or reason."""
+        named = {status_text(status): count for status, count in self.statuses.copy().items()}
+        return {Status.ZDNN_OK.name: self.calls_ok, **named} if self.calls_ok else named
+
+
+def status_text(status: int | str) -> str:
+    """Return the name of a status; a reason has none but itself."""
+    return status if isinstance(status, str) else status_name(status)
+
+
+def recent_calls_of(session: Session) -> RecentCalls | None:
+    """Return what a session ran, None while nobody looks."""
+    recent = session.holdings.get(HOLDING)
+    return recent if isinstance(recent, RecentCalls) else None
+
+
+def wrap(path: CallPath, session: Session) -> None:
+    """Note the calls of a session that somebody looks at."""
+    recent = recent_calls_of(session)
+    if recent is not None:
+        path.run_step = _noting(path.run_step, recent)
+        path.run_chunked = _noting(path.run_chunked, recent)
+
+
+def _noting(plain: RunStep, recent: RecentCalls) -> RunStep:
+    clock, append, statuses = time.monotonic, recent.calls.append, recent.statuses
+
+    def run_step(session: Session, step: Step) -> Answer:
+        name = recent.running = step.spec.name
+        started = clock()
+        try:
+            answer = plain(session, step)
+        except Exception as error:
+            reason = _reason(error)
+            append((name, step.ids, reason, started, clock()))
+            statuses[reason] += 1
+            recent.running = ""
+            raise
+        status = answer.outcome.status
+        append((name, step.ids, status, started, clock()))
+        recent.running = ""
+        if status == _OK:
+            recent.calls_ok += 1
+        else:
+            statuses[status] += 1
+        return answer
+
+    return run_step
+
+
+def _reason(error: Exception) -> str:
+    return error.code.name if isinstance(error, CallCancelled) else from_exception(error).name

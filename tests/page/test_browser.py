@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The views as a browser shows them: no error in its console, keyboard, narrow, dark and light."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from nnpa_client import ZdnnWarning, connect, zdnn
+
+from tests.page.serving import PageServer, serving_page
+
+pytestmark = pytest.mark.browser
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+from playwright.sync_api import Browser  # noqa: E402
+
+from tests.page.browser import NARROW, WIDE, browsing, opened, overflow, show  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """The browser, shared by the tests."""
+    with browsing() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageServer]:
+    """A server with a page, shared by the tests."""
+    with serving_page(tmp_path_factory.mktemp("page")) as page_server:
+        yield page_server
+
+
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+@pytest.mark.parametrize("dark", [False, True])
+def test_views_fit_their_window(
+    browser: Browser, server: PageServer, width: int, dark: bool
+) -> None:
+    """Each view is as wide as its window, dark and light, and shows what it is for."""
+    with opened(browser, server.url, width=width, dark=dark) as page:
+        page.get_by_role("rowheader", name="NNPA_SQRT").wait_for()
+        assert overflow(page) == 0
+        show(page, "sticks", "Sticks")
+        page.get_by_role("grid", name="page 0").wait_for()
+        assert overflow(page) == 0
+        background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert background == ("rgb(22, 22, 22)" if dark else "rgb(255, 255, 255)")
+
+
+def test_the_token_leaves_the_url(browser: Browser, server: PageServer) -> None:
+    """The token stays in the tab and not in its URL; a reload keeps it, another tab asks."""
+    with opened(browser, server.url) as page:
+        page.get_by_role("heading", name="Machines").wait_for()
+        assert server.token not in page.url
+        page.reload()
+        page.get_by_role("heading", name="Machines").wait_for()
+
+
+def test_a_page_without_its_token_asks_for_it(browser: Browser, server: PageServer) -> None:
+    """Whoever opens the page without a token is asked for it, and gets in by the right one."""
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(server.url.partition("#")[0])
+    page.get_by_label("token").fill(server.token)
+    page.get_by_role("button", name="Open").click()
+    page.get_by_role("heading", name="Machines").wait_for()
+    context.close()
+
+
+def test_a_custom_machine(browser: Browser, server: PageServer) -> None:
+    """A custom machine comes as it is typed; one that cannot be is refused in a sentence."""
+    with opened(browser, server.url) as page:
+        page.get_by_label("without functions").fill("NNPA_ADD")
+        page.get_by_role("columnheader", name="telum2-custom").wait_for()
+        page.get_by_label("only what differs").check()
+        row = page.get_by_role("row", name="NNPA_ADD")
+        assert row.get_by_role("cell").all_inner_texts()[:3] == ["yes", "yes", "no"]
+        assert page.get_by_role("rowheader", name="NNPA_SUB").count() == 0
+
+
+def test_a_hostile_value_is_text(browser: Browser, server: PageServer) -> None:
+    """Markup that is typed comes back in the refusal as text, and runs nothing."""
+    with opened(browser, server.url) as page:
+        page.get_by_label("without functions").fill("<img/src=x/onerror=document.title='XSS'>")
+        refusal = page.locator("#status")
+        refusal.filter(has_text="must be names").wait_for()
+        assert "<IMG/SRC=X/ONERROR" in refusal.inner_text()
+        assert page.locator("#status img").count() == 0
+        assert page.title() == "Machines - nnpa"
+
+
+def test_sticks_by_keyboard(browser: Browser, server: PageServer) -> None:
+    """Arrow keys go from cell to cell, over the elements and into the padding."""
+    with opened(browser, server.url) as page:
+        show(page, "sticks", "Sticks")
+        chosen = page.locator(".chosen")
+        page.get_by_label("shape").fill("1, 1, 2, 3")
+        chosen.filter(has_text="dim2 0, dim1 0").wait_for()
+        page.get_by_text("transformed").wait_for()
+        page.locator("[aria-selected=true]").focus()
+        for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
+            page.keyboard.press(key)
+        text = "byte 132, stick 1, cell 2: dim4 0, dim3 0, dim2 1, dim1 2"
+        chosen.filter(has_text=text).wait_for()
+        page.keyboard.press("ArrowRight")
+        chosen.filter(has_text="byte 134, stick 1, cell 3: padding").wait_for()
+        padding = page.get_by_role("gridcell", name="padding", exact=True)
+        assert padding.count() == 2048 - 6
+
+
+def test_pages_of_sticks(browser: Browser, server: PageServer) -> None:
+    """Pages follow one another by buttons; the last one has the rest of the elements."""
+    with opened(browser, server.url) as page:
+        show(page, "sticks", "Sticks")
+        page.get_by_label("shape").fill("1, 1, 33, 65")
+        page.get_by_text("page, of 4").wait_for()
+        for number in (1, 2, 3):
+            page.get_by_role("button", name="Next page").click()
+            page.get_by_role("grid", name=f"page {number}").wait_for()
+        name = "dim4 0, dim3 0, dim2 32, dim1 64"
+        assert page.get_by_role("gridcell", name=name, exact=True).count() == 1
+        assert page.get_by_role("button", name="Next page").is_disabled()
+
+
+def test_a_session_and_its_tensor(browser: Browser, server: PageServer) -> None:
+    """From the list to a session, its last calls, a tensor's cells and the bits of one of them."""
+    values = np.array([[1.5, -2.0, 0.0]], np.float32)
+    with connect(server.grpc) as session, opened(browser, server.url) as page:
+        tensor, logarithms = session.ztensor(values), session.ztensor(values)
+        show(page, "sessions", "Sessions")
+        page.get_by_role("row").nth(1).get_by_role("link").click()
+        page.get_by_role("heading", name="Last calls").wait_for()
+        with pytest.warns(ZdnnWarning):
+            zdnn.log(tensor, logarithms)
+        refused = page.get_by_role("row", name="log").first
+        refused.get_by_text("ZDNN_ELEMENT_RANGE_VIOLATION").wait_for()
+        page.get_by_role("link", name=str(tensor.id), exact=True).click()
+        page.locator(".cell-bits dd").first.wait_for()
+        cells = page.get_by_role("gridcell")
+        cells.nth(1).click()
+        assert page.locator(".bits .sign").all_inner_texts() == ["1", "1"]
+        assert page.locator(".bits .exponent").all_inner_texts() == ["100000", "10000000"]
+        assert page.locator(".bits .fraction").all_inner_texts() == ["0" * 9, "0" * 23]
+        assert "2^-8 = 0.00390625" in page.locator(".cell-bits").inner_text()
+        page.goto(page.url.rpartition("/")[0] + f"/{logarithms.id}")
+        page.get_by_text("range violation: 2").wait_for()
+        assert page.locator(".cell.violation").count() == 2
+        assert overflow(page) == 0
+
+
+def test_a_session_that_has_ended(browser: Browser, server: PageServer) -> None:
+    """A session that is not there is said to have ended, and its hostile name stays text."""
+    with opened(browser, server.url) as page:
+        page.get_by_role("heading", name="Machines").wait_for()
+        page.evaluate("location.hash = '#/sessions/<img src=x onerror=alert(1)>'")
+        page.get_by_text("does not exist, or has ended").wait_for()
+        assert page.locator("main img").count() == 0

@@ -161,8 +161,8 @@ class Pool:
 
     def _take_place(self, group: str, size: int) -> bool:
         with self._lock:
-            places, taken = self._places.total(), self._bytes.total()
-            if places >= self._max_leased or (places and taken + size > self._most_bytes):
+            places, reserved = self._places.total(), self._bytes.total()
+            if places >= self._max_leased or (places and reserved + size > self._most_bytes):
                 return False
             if self._is_full(group, size):
                 return False
@@ -177,10 +177,10 @@ class Pool:
 
     def _is_full(self, group: str, size: int) -> bool:
         """Tell whether a group has its share; the caller has the lock."""
-        places, taken = self._places[group], self._bytes[group]
+        places, reserved = self._places[group], self._bytes[group]
         if not group or not places:
             return False
-        return places >= max(1, self._max_leased // 2) or taken + size > self._most_bytes // 2
+        return places >= max(1, self._max_leased // 2) or reserved + size > self._most_bytes // 2
 
     def _end_longest_idle(self, group: str, size: int) -> None:
         """End the worker that is idle for longest: of the group, where that has its share."""

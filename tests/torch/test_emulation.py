@@ -21,8 +21,10 @@ pytestmark = pytest.mark.torch
 MAKERS = {"resnet": resnet, "bert": bert}
 
 
-@torch.library.custom_op("nnpa_tests::reversed", mutates_args=())  # type: ignore[untyped-decorator]  # of torch
-def reverse(x: torch.Tensor) -> torch.Tensor:
+@torch.library.custom_op(  # type: ignore[untyped-decorator]  # of torch
+    "nnpa_tests::reversed", mutates_args=(), schema="(Tensor x) -> Tensor"
+)
+def reverse(x: Any) -> Any:
     """Return elements of the last axis in reversed order: an operator that ONNX lacks."""
     return x.flip(-1).clone()
 

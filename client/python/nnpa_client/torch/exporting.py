@@ -6,7 +6,7 @@ Programs here run forward in float32 on the CPU; what does not is refused by nam
 
 import logging
 from ast import literal_eval
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -163,7 +163,7 @@ def _scope(text: str) -> str:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _quiet() -> Generator[None]:
     """Silence warnings of torch.onnx, such as that torchvision is not installed."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level

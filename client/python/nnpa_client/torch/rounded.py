@@ -59,9 +59,11 @@ class Rounded:
         """Run the program, with what `after` makes of each node's value in its place."""
         interpreter = torch.fx.Interpreter(self._module)
         plain = interpreter.run_node
-        interpreter.run_node = lambda node: (
-            plain(node) if node.op == "output" else after(node, plain(node))
-        )
+
+        def run_node(node: Any) -> Any:
+            return plain(node) if node.op == "output" else after(node, plain(node))
+
+        interpreter.run_node = run_node
         return interpreter.run(*leaves)
 
     def _rounded(self, node: Any, value: Any) -> Any:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program with operators that ONNX lacks: these run in torch, the parts between are hosted."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -16,14 +16,16 @@ _operator_support: Any = import_module("torch.fx.passes.operator_support")
 _WHY = "no operator of ONNX stands for it"
 
 
+def _is_hosted(_modules: Mapping[str, Any], node: Any) -> bool:
+    return bool(node.op == "get_attr" or has_onnx_operator(node))
+
+
 class Split:
     """A program in parts; each is hosted when it first runs."""
 
     def __init__(self, program: Any, session: Session, strict: bool) -> None:
         module = program.run_decompositions().module()
-        support = _operator_support.create_op_support(
-            lambda _modules, node: bool(node.op == "get_attr" or has_onnx_operator(node))
-        )
+        support = _operator_support.create_op_support(_is_hosted)
         partitioner = _partitioner.CapabilityBasedPartitioner(
             module, support, allows_single_node_partition=True
         )

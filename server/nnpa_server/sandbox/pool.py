@@ -214,7 +214,7 @@ class Pool:
         self._orders.put(None)
         if self._thread is not None:
             self._thread.join()
-        self._end_fork_server()
+        _close(self._fork_server)
 
     def require_open(self) -> None:
         """Raise `PoolClosed` after `close`."""
@@ -238,13 +238,10 @@ class Pool:
             order()
 
     def _end_idle_fork_server(self) -> None:
+        """End the fork server where nobody has a worker of it, nor has wanted one for long."""
         with self._lock:
             if self._places.total() or time.monotonic() - self._wanted_at < self._idle_seconds:
                 return
-        self._end_fork_server()
-
-    def _end_fork_server(self) -> None:
-        with self._lock:
             ended, self._fork_server = self._fork_server, None
         _close(ended)
 

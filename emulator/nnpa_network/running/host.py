@@ -5,6 +5,7 @@ A node is compiled once per combination of element types, whatever the shapes ar
 Source: ONNX Runtime, Python API, InferenceSession.
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeAlias
@@ -37,6 +38,14 @@ _REJECTIONS = (
 
 class HostError(RuntimeError):
     """A node that ONNX Runtime does not take, or that failed while it ran."""
+
+
+def draw_anew() -> None:
+    """Give nodes that draw random numbers without a seed another one than this process has had.
+
+    Older ONNX Runtimes (1.20) take it when they are loaded: all that is forked would draw alike.
+    """
+    onnxruntime.set_seed(int.from_bytes(os.urandom(4)))
 
 
 @lru_cache(maxsize=1)

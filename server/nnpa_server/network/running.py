@@ -12,6 +12,7 @@ what it is; then comes JSON.
 """
 
 import json
+import os
 from collections import OrderedDict
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -28,6 +29,7 @@ from nnpa_network.reporting.accuracy_page import as_html, page_template
 from nnpa_network.reporting.accuracy_text import as_text
 from nnpa_network.reporting.probe import probe
 from nnpa_network.running.executor import Executor
+from nnpa_network.running.host import draw_anew
 from nnpa_network.running.observed import NodeEvent
 from nnpa_network.running.results import Result, StepFailed
 
@@ -230,8 +232,10 @@ def _probe(job: ReportJob, arrays: Sequence[Array]) -> Message:
 def start(shortcuts: str, seconds: float = _LOAD_SECONDS) -> Handler:
     """Return what answers jobs, with these shortcuts of the server's, separated by commas.
 
-    Kernels are compiled, or taken from the cache, now: later no file can be opened.
+    Kernels are compiled, or taken from the cache, now: later no file can be opened. Workers that
+    are forked from this process draw random numbers of their own.
     """
+    os.register_at_fork(after_in_child=draw_anew)
     names = shortcuts.split(",")
     if "widened-operands" not in names:
         widened.disable()

@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Matrix products beside ONNX Runtime: stacks, broadcasts, turned operands, biases, integers."""
 
+import ml_dtypes
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
+from nnpa_emulator.dlfloat import MAX_VALUE
+from onnx import numpy_helper
 
 from tests.network.hosting import Array, agree, load, nodes, normal, reference, text_model
 
@@ -42,6 +47,26 @@ def test_bcast1_needs_telum2() -> None:
     feeds = {"a": normal(3, 4), "b": normal(2, 4, 5, seed=1)}
     assert agree(body, feeds, "telum2")[1][0].functions == ("matmul_bcast_op",)
     assert agree(body, feeds, "telum1")[1][0].functions == ("matmul_op",)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "most", "expected"),
+    [("float16", 11, 11), ("bfloat16", 11, 11), ("bfloat16", 1e10, MAX_VALUE)],
+)
+def test_weights_of_two_bytes(dtype: str, most: float, expected: float) -> None:
+    """Weights of two bytes are limited to DLFLOAT16's range, and stay as wide as they are."""
+    floats = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    weights = np.append(np.arange(11), most)[:, None].astype(floats)
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 17]>
+        g ({dtype}[1, 12] x) => ({dtype}[1, 1] y) {{ y = MatMul(x, w) }}"""
+    )
+    model.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    feeds = {"x": np.eye(12)[-1:].astype(floats)}
+    result = load(model.SerializeToString()).run(feeds)
+    assert result.calls["matmul_op"] == 1
+    assert result.outputs["y"].dtype == floats
+    assert abs(float(result.outputs["y"][0, 0]) / expected - 1) <= 2**-8
 
 
 def test_turned_matrix() -> None:

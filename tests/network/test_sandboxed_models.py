@@ -29,6 +29,7 @@ from nnpa_server.network.worker_executor import WorkerExecutor
 from nnpa_server.network.workers import Workers, make_workers
 from nnpa_server.sandbox import confinement
 from nnpa_server.sandbox.confinement import NotConfined
+from nnpa_server.sandbox.failures import Why, WorkerFailed
 from nnpa_server.sandbox.frames import Message
 from nnpa_server.sandbox.owner import Owner
 from nnpa_server.sandbox.process import JobLimits, allow
@@ -360,7 +361,7 @@ def test_sessions_do_not_share_workers(server: Running) -> None:
 
 
 class TakenOver(Owner):
-    """A worker that answers whatever `change` makes of the true answer."""
+    """A worker that answers whatever `change` makes of the true answer; it runs nothing."""
 
     def __init__(self, change: Callable[[Message], Message]) -> None:
         self._change, self._compiler = change, Compiler()
@@ -374,8 +375,10 @@ class TakenOver(Owner):
         reserve: Callable[[int], None],
         check: Callable[[], None],
     ) -> Message:
-        """Return a changed answer."""
+        """Return a changed answer; raise `WorkerFailed` for a program."""
         del limits, reserve, check
+        if json.loads(job.text)["verb"] == "load":
+            raise WorkerFailed(Why.ENDED, "it runs nothing")
         return self._change(self._compiler(job))
 
     def close(self) -> None:

@@ -31,9 +31,19 @@ def evaluate(proto: onnx.NodeProto, opset: int, inputs: Sequence[Value | None]) 
 
 
 def limited(array: Array) -> Array:
-    """Return an array with every element, infinities too, within DLFLOAT16's range; NaN stays."""
+    """Return an array with every element, infinities too, within DLFLOAT16's range; NaN stays.
+
+    It is the same array where nothing was beyond, which is all that most weights need.
+    """
     most = min(MAX_VALUE, float(ml_dtypes.finfo(array.dtype).max))  # type: ignore[no-untyped-call]
-    return np.asarray(np.clip(array, array.dtype.type(-most), array.dtype.type(most)))
+    low, high = array.dtype.type(-most), array.dtype.type(most)
+    zero = array.dtype.type(0)
+    if (
+        np.fmin.reduce(array, axis=None, initial=zero) >= low
+        and np.fmax.reduce(array, axis=None, initial=zero) <= high
+    ):
+        return array
+    return np.asarray(np.minimum(np.maximum(array, low), high))
 
 
 def stickify(

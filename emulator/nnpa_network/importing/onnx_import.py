@@ -77,7 +77,8 @@ class ImportOptions:
 class OnnxModel:
     """A checked model on one machine; `specialise` gives programs, of which it keeps some.
 
-    `inputs` and `outputs` have -1 where a dim is free.
+    `inputs` and `outputs` have -1 where a dim is free. `weights` are the initializers of its file
+    by name, without those of text; what it runs is of a newer opset, where the file's is too old.
     """
 
     name: str
@@ -86,6 +87,7 @@ class OnnxModel:
     options: ImportOptions
     guest: Guest
     proto: onnx.ModelProto = field(repr=False)
+    weights: Mapping[str, Array] = field(repr=False)
     _initializers: Mapping[str, Array] = field(repr=False)
     _opsets: Mapping[str, int] = field(repr=False)
     _stickified: dict[tuple[object, ...], Ztensor] = field(
@@ -191,9 +193,12 @@ def import_onnx(model: bytes, guest: Guest, options: ImportOptions | None = None
     _require_contained(proto, options.max_bytes)
     sort_nodes(proto)
     import_domains(proto)
-    proto = converted(proto, OLDEST_OPSET)
+    initializers = _initializers(proto.graph)
+    weights = {name: array for name, array in initializers.items() if array.dtype != object}
+    newer = converted(proto, OLDEST_OPSET)
+    if newer is not proto:
+        proto, initializers = newer, _initializers(newer.graph)
     opsets = _opsets(proto)
-    initializers = {tensor.name: _array(tensor) for tensor in proto.graph.initializer}
     make_weights_inputs(proto.graph)
     proto = _inferred(proto)  # first: outputs without a shape are common, and no error
     complete_outputs(proto)
@@ -206,7 +211,11 @@ def import_onnx(model: bytes, guest: Guest, options: ImportOptions | None = None
     )
     outputs = tuple(_output(info) for info in graph.output)
     name = graph.name or "network"
-    return OnnxModel(name, inputs, outputs, options, guest, proto, initializers, opsets)
+    return OnnxModel(name, inputs, outputs, options, guest, proto, weights, initializers, opsets)
+
+
+def _initializers(graph: onnx.GraphProto) -> dict[str, Array]:
+    return {tensor.name: _array(tensor) for tensor in graph.initializer}
 
 
 def _array(tensor: onnx.TensorProto) -> Array:

@@ -2,7 +2,7 @@
 """An ONNX model as a plan: its file, its weights, and an executor per set of input shapes."""
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from threading import Lock
@@ -12,9 +12,9 @@ import onnx
 from nnpa_emulator import Guest, Ztensor
 from onnx import numpy_helper
 
-from nnpa_network.importing.onnx_import import ImportOptions, import_onnx
+from nnpa_network.importing.onnx_import import ImportOptions, OnnxModel, import_onnx
 from nnpa_network.importing.plan import Weight, signature_of
-from nnpa_network.program import Port, Program
+from nnpa_network.program import Array, Port, Program
 from nnpa_network.running.executor import Executor
 
 
@@ -68,21 +68,11 @@ class OnnxPlan:
 
     def weights(self) -> tuple[Weight, ...]:
         """Return the initializers in graph order, without those of text, which have no bytes."""
-        return tuple(self.each_weight())
-
-    def each_weight(self) -> Iterator[Weight]:
-        """Yield what `weights` returns, one by one: together they are as large as the file."""
-        graph = onnx.ModelProto.FromString(self.data).graph
-        yield from map(_weight, _numeric(graph))
+        return weights_of(self.model)
 
     def with_weights(self, parts: Sequence[bytes]) -> "OnnxPlan":
         """Return the model with other initializers of the same sizes; its signature stays."""
-        proto = onnx.ModelProto.FromString(self.data)
-        for tensor, part in zip(_numeric(proto.graph), parts, strict=True):
-            array = numpy_helper.to_array(tensor)
-            replacement = np.frombuffer(part, array.dtype).reshape(array.shape)
-            tensor.CopyFrom(numpy_helper.from_array(replacement, tensor.name))
-        plan = OnnxPlan(proto.SerializeToString(), self.guest, self.model.options)
+        plan = OnnxPlan(with_weights(self.data, parts), self.guest, self.model.options)
         plan.signature = self.signature
         return plan
 
@@ -107,11 +97,25 @@ class OnnxPlan:
         return executor
 
 
+def weights_of(model: OnnxModel) -> tuple[Weight, ...]:
+    """Return the initializers of a model's file in graph order."""
+    return tuple(_weight(name, array) for name, array in model.weights.items())
+
+
+def with_weights(file: bytes, parts: Sequence[bytes]) -> bytes:
+    """Return the file with other initializers of the same sizes."""
+    proto = onnx.ModelProto.FromString(file)
+    for tensor, part in zip(_numeric(proto.graph), parts, strict=True):
+        array = numpy_helper.to_array(tensor)
+        replacement = np.frombuffer(part, array.dtype).reshape(array.shape)
+        tensor.CopyFrom(numpy_helper.from_array(replacement, tensor.name))
+    return proto.SerializeToString()
+
+
 def _numeric(graph: onnx.GraphProto) -> list[onnx.TensorProto]:
     return [tensor for tensor in graph.initializer if tensor.data_type != onnx.TensorProto.STRING]
 
 
-def _weight(tensor: onnx.TensorProto) -> Weight:
-    array = np.ascontiguousarray(numpy_helper.to_array(tensor))
-    raw = array.reshape(-1).view(np.uint8)
-    return Weight(tensor.name, array.dtype.name, tuple(tensor.dims), raw.data)
+def _weight(name: str, array: Array) -> Weight:
+    raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return Weight(name, array.dtype.name, array.shape, raw.data)

@@ -17,8 +17,8 @@ import numpy as np
 from nnpa_emulator import Guest, Machine
 from nnpa_emulator.kernels import use_reference
 from nnpa_emulator.machine import QueryResult
-from nnpa_network.importing.onnx_import import ImportOptions
-from nnpa_network.importing.onnx_plan import OnnxPlan
+from nnpa_network.importing.onnx_import import ImportOptions, OnnxModel, import_onnx
+from nnpa_network.importing.onnx_plan import weights_of, with_weights
 from nnpa_network.importing.plan import Weight
 from nnpa_network.placements import Placement
 from nnpa_network.program import Array, ModelRefused
@@ -27,9 +27,10 @@ from nnpa_network.running.host import newest_opset
 from nnpa_server.network.program_codec import encode, encode_facts
 from nnpa_server.sandbox.frames import Message
 from nnpa_server.sandbox.worker import Handler
+from nnpa_server.tuning.process import give_back
 
 DONE, REFUSED = b"\x00", b"\x01"
-_MAX_PLANS = 4
+_MAX_MODELS = 4
 _NOWHERE = -1  # in a file: contents travel
 _NEAR_BYTES = 4096  # between weights in a file: names and dims
 
@@ -127,10 +128,10 @@ def _query_result(facts: Mapping[str, Any]) -> QueryResult:
 
 
 class Compiler:
-    """Compiles models, and keeps the last ones for other shapes."""
+    """Compiles models, and keeps the last ones, without their files, for other shapes."""
 
     def __init__(self) -> None:
-        self._plans: OrderedDict[bytes, OnnxPlan] = OrderedDict()
+        self._models: OrderedDict[bytes, OnnxModel] = OrderedDict()
 
     def __call__(self, message: Message) -> Message:
         """Return what was asked for, or why the model is refused."""
@@ -144,32 +145,33 @@ class Compiler:
         return Message(REFUSED + refusal_facts(refused))
 
     def _answer(self, job: Job, message: Message) -> Message:
-        plan = self._plan(job, message)
+        file, *parts = message.arrays
         match job["verb"]:
             case "facts":
-                return Message(DONE + encode_facts(plan.name, plan.inputs, plan.outputs))
+                model = self._model(job, file)
+                return Message(DONE + encode_facts(model.name, model.inputs, model.outputs))
             case "program":
                 shapes = {name: tuple(shape) for name, shape in job["shapes"].items()}
-                text, arrays = encode(plan.executor(shapes).program)
+                text, arrays = encode(self._model(job, file).specialise(shapes))
                 return Message(DONE + text, arrays)
             case "weights":
-                return _located(plan.each_weight(), plan.data)
+                return _located(weights_of(self._model(job, file)), file.tobytes())
             case verb:
                 assert verb == "with_weights"
-                parts = [part.tobytes() for part in message.arrays[1:]]
-                changed = np.frombuffer(plan.with_weights(parts).data, np.uint8)
-                return Message(DONE, (changed,))
+                changed = with_weights(file.tobytes(), [part.tobytes() for part in parts])
+                return Message(DONE, (np.frombuffer(changed, np.uint8),))
 
-    def _plan(self, job: Job, message: Message) -> OnnxPlan:
-        file = message.arrays[0]
+    def _model(self, job: Job, file: Array) -> OnnxModel:
+        """Return the model of a file, checked."""
         choice = json.dumps([job["options"], job["guest"]]).encode()
         key = sha256(choice + sha256(file.data).digest()).digest()
-        if key not in self._plans:
+        if key not in self._models:
             guest, options = make_guest(job["guest"]), ImportOptions(**job["options"])
-            self._plans[key] = OnnxPlan(file.tobytes(), guest, options)
-            while len(self._plans) > _MAX_PLANS:
-                self._plans.popitem(last=False)
-        return self._plans[key]
+            self._models[key] = import_onnx(file.tobytes(), guest, options)
+            while len(self._models) > _MAX_MODELS:
+                self._models.popitem(last=False)
+        give_back()  # a file takes more while it is read than the model does
+        return self._models[key]
 
 
 def _located(weights: Iterable[Weight], file: bytes) -> Message:

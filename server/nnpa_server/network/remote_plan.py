@@ -36,6 +36,7 @@ from nnpa_server.network.worker_executor import program_loader
 from nnpa_server.network.workers import BROKEN, Workers, make_workers
 from nnpa_server.open_inference.sources import Options
 from nnpa_server.sandbox.frames import Message
+from nnpa_server.tuning.process import give_back
 
 _log = logging.getLogger("nnpa.sandbox")
 _LOOK_SECONDS = 0.02  # between looks whether somebody waits for a compilation
@@ -150,6 +151,8 @@ class RemotePlan:
         with self._checking():
             program = self._decoder.decode(answer.text, answer.arrays, self.guest)
             self._require_same_ends(program)
+        del answer
+        give_back()  # constants that came in it are the guest's now
         options = self.options
         load = program_loader(self._workers, options.shortcuts, options.max_bytes)
         with refusing_misfits():

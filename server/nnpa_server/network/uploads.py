@@ -7,11 +7,13 @@ import grpc
 import numpy as np
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
+from nnpa_emulator.machine import Memory
 
 from nnpa_server.config import MAX_CHUNK_BYTES
 from nnpa_server.errors import CallRefused, invalid
 from nnpa_server.sessions.cancellation import Context, cancelled
 from nnpa_server.sessions.page_buffers import staging
+from nnpa_server.tuning.process import give_back
 
 
 def next_request(
@@ -41,6 +43,12 @@ def receive_file(
     requests: Iterator[pb.CreateNetworkRequest], context: Context, total: int
 ) -> bytes:
     """Return the bytes of all chunks; the caller has counted `total` of them already."""
+    file = _receive(requests, context, total).tobytes()
+    give_back()  # what they came in: a file stays, other messages follow each other
+    return file
+
+
+def _receive(requests: Iterator[pb.CreateNetworkRequest], context: Context, total: int) -> Memory:
     memory, position = staging(total), 0
     while (request := next_request(requests, context)) is not None:
         if request.WhichOneof("message") != "chunk":
@@ -58,7 +66,7 @@ def receive_file(
         position += size
     if position != total:
         raise _mismatch(position, total)
-    return memory.tobytes()
+    return memory
 
 
 def _out_of_order(story: str) -> CallRefused:

@@ -154,8 +154,8 @@ def batch_normalization(builder: Builder, node: OnnxNode, graph: Graph) -> None:
 @operator("LayerNormalization", functions=("moments", "layernorm", "mul", "add", "invsqrt"))
 def layer_normalization(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     """Float operand whose leading axes fit in dim4. moments, then layernorm with gamma 1 and beta
-    0, because zDNN takes scalars there; Scale and B by mul and add, expanded to the operand.
-    InvStdDev is an invsqrt of the variance.
+    0, because zDNN takes scalars there; Scale and B by mul and add, expanded to the operand, where
+    its vectors share pages. InvStdDev is an invsqrt of the variance.
     """
     value, output = required_input(node, 0), required_output(node)
     require_float(value)
@@ -172,7 +172,7 @@ def layer_normalization(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     scalars = {"beta_value": 0.0, "gamma_value": 1.0, "epsilon_value": epsilon}
     operands = {"input_a": source, "input_b": mean, "input_c": variance}
     builder.call("layernorm", **operands, **scalars, output=result)
-    _scale_and_shift(builder, node, normal, output)
+    _scale_and_shift(builder, node, normal, output, dense=axis == len(shape) - 1)
     if graph.is_read(node.output(2)):
         deviation = required_output(node, 2)
         made_tensor = builder.new_tensor(deviation, _one_each(deviation, lead))
@@ -201,14 +201,21 @@ def _moments(builder: Builder, node: OnnxNode, source: int, axis: int) -> tuple[
     return results
 
 
-def _scale_and_shift(builder: Builder, node: OnnxNode, value: Value, output: Value) -> None:
-    """Multiply by Scale and add B, as far as they do anything."""
+def _scale_and_shift(
+    builder: Builder, node: OnnxNode, value: Value, output: Value, *, dense: bool
+) -> None:
+    """Multiply by Scale and add B, as far as they do anything.
+
+    `dense` are vectors that share pages first: moments have a page for each.
+    """
     for index, verb, neutral in ((1, "mul", 1), (2, "add", 0)):
         operand = node.input(index)
         if operand is None:
             continue
         if operand.constant is not None and bool(np.all(operand.constant == neutral)):
             continue
+        if dense:
+            builder.tensor(value, plain(value.dims))
         result = Value(f"{output.name}_part", output.dtype, output.shape)
         combine(builder, verb, value, expanded(builder, operand, output.dims), result)
         value = result

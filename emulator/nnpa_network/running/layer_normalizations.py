@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which steps of a program are a layer normalisation: moments and layernorm of the same tensor.
 
-A reshape_ztensor before them and behind them, which moves whole vectors, and a mul and an add of
-constants belong to it. See `nnpa_emulator.layer_normalization`.
+A reshape_ztensor before them and behind them, which moves whole vectors, and then a mul and an add
+of constants belong to it. See `nnpa_emulator.layer_normalization`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -83,15 +83,16 @@ class _Finder:
         factors: int | None = None
         added: int | None = None
         ends: list[_End] = [(last, output, factors, added)]
+        reshape = self._call(last + 1, "reshape_ztensor")
+        if reshape is not None and reshape["src"] == output and self._moves(reshape):
+            last, output = last + 1, reshape["dest"]
+            ends.append((last, output, factors, added))
         for verb in ("mul", "add"):
             constant = self._constant(last + 1, verb, output)
             if constant is not None:
                 factors, added = (constant, added) if verb == "mul" else (factors, constant)
                 last, output = last + 1, self._output(last + 1)
                 ends.append((last, output, factors, added))
-        reshape = self._call(last + 1, "reshape_ztensor")
-        if reshape is not None and reshape["src"] == output and self._moves(reshape):
-            ends.append((last + 1, reshape["dest"], factors, added))
         return ends
 
     def _call(self, index: int, verb: str) -> Mapping[str, int] | None:

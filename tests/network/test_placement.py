@@ -146,11 +146,11 @@ def test_a_run_time_shape_blocks_its_node() -> None:
 def test_programs_are_cached_and_bounded() -> None:
     """The same shapes give the same program; the oldest of too many shapes is forgotten."""
     hosted = load(text_model(CHAIN), max_programs=2)
-    first = hosted.specialise({"x": (1, 4)})
-    assert hosted.specialise({"x": (1, 4)}) is first
+    first = hosted.executor({"x": (1, 4)})
+    assert hosted.executor({"x": (1, 4)}) is first
     for size in (2, 3):
-        hosted.specialise({"x": (size, 4)})
-    assert hosted.specialise({"x": (1, 4)}) is not first
+        hosted.executor({"x": (size, 4)})
+    assert hosted.executor({"x": (1, 4)}) is not first
 
 
 def test_constants_are_stickified_once() -> None:

@@ -8,7 +8,7 @@ Sources: ONNX intermediate representation specification; ONNX operators, opset 7
 
 import math
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
@@ -75,7 +75,7 @@ class ImportOptions:
 
 @dataclass(slots=True)
 class OnnxModel:
-    """A checked model on one machine; `specialise` gives programs, of which it keeps some.
+    """A checked model on one machine; `executor` gives what runs, of which it keeps some.
 
     `inputs` and `outputs` have -1 where a dim is free. `weights` are the initializers of its file
     by name, without those of text; what it runs is of a newer opset, where the file's is too old.
@@ -121,12 +121,16 @@ class OnnxModel:
     def specialise(self, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Program:
         """Return the program for concrete input shapes; left out, free dims are taken as 1.
 
-        Raise `ModelRefused` where a shape does not fit an input, or a node cannot be hosted.
+        It is not kept, nor what other programs alone had. Raise `ModelRefused` where a shape does
+        not fit an input, or a node cannot be hosted.
         """
-        return self.executor(shapes or {}).program
+        with self._lock:
+            program = self._lower(concrete_shapes(self.inputs, shapes or {}))
+            self._keep_constants([program])
+            return program
 
     def executor(self, shapes: Mapping[str, tuple[int, ...]]) -> Executor:
-        """Return what runs inputs of these shapes; as `specialise`."""
+        """Return what runs inputs of these shapes; raise as `specialise` does."""
         concrete = concrete_shapes(self.inputs, shapes)
         with self._lock:
             if concrete in self._executors:
@@ -136,12 +140,11 @@ class OnnxModel:
             self._executors[concrete] = executor
             while len(self._executors) > self.options.max_programs:
                 self._executors.popitem(last=False)
-                self._forget_constants()
+                self._keep_constants([kept.program for kept in self._executors.values()])
             return executor
 
-    def _forget_constants(self) -> None:
-        """Drop sticks that no program uses any more."""
-        programs = [executor.program for executor in self._executors.values()]
+    def _keep_constants(self, programs: Sequence[Program]) -> None:
+        """Drop sticks that no program of these uses."""
         held = {id(constant) for program in programs for constant in program.constants.values()}
         for key in [key for key, constant in self._stickified.items() if id(constant) not in held]:
             del self._stickified[key]

@@ -209,6 +209,11 @@ def compile_node(
 _kept = lru_cache(maxsize=_KERNELS)(compile_node)
 
 
+def forget_kernels() -> None:
+    """Drop compiled kernels that nothing runs any more."""
+    _kept.cache_clear()
+
+
 def results(
     session: onnxruntime.InferenceSession, names: Sequence[str], feeds: Mapping[str, Array]
 ) -> list[Array]:

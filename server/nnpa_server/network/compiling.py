@@ -22,7 +22,7 @@ from nnpa_network.importing.onnx_plan import weights_of, with_weights
 from nnpa_network.importing.plan import Weight
 from nnpa_network.placements import Placement
 from nnpa_network.program import Array, ModelRefused
-from nnpa_network.running.host import newest_opset
+from nnpa_network.running.host import forget_kernels, newest_opset
 
 from nnpa_server.network.program_codec import encode, encode_facts
 from nnpa_server.sandbox.frames import Message
@@ -153,6 +153,8 @@ class Compiler:
             case "program":
                 shapes = {name: tuple(shape) for name, shape in job["shapes"].items()}
                 text, arrays = encode(self._model(job, file).specialise(shapes))
+                forget_kernels()  # they showed that the host takes its nodes; none runs here
+                give_back()
                 return Message(DONE + text, arrays)
             case "weights":
                 return _located(weights_of(self._model(job, file)), file.tobytes())

@@ -42,7 +42,7 @@ _LOOK_TIMEVAL = struct.pack("ll", 0, int(_LOOK_SECONDS * 1e6))  # source: socket
 _UNCOUNTED_BYTES = 64 << 10  # of a text that comes back
 _SLACK_BYTES = 64 << 20  # of the worker's own, such as its stack
 _HIGHEST = 1 << 62
-_KEPT_BYTES = 16 << 20  # of the arena, for the next job
+_KEPT_BYTES = 2 << 20  # of the arena, for the next job
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,8 +97,8 @@ def prepare_chain(
     region = region_of(tensors[outputs[0]].transformed_desc)
     width = region[2] * CELLS_PER_STICK
     rows, numbers = np.array(program.rows, np.int64), np.array([*program.numbers, 0.0], np.float32)
-    channels = np.zeros((max(1, len(program.channels)), width), np.float32)
-    for row, line in zip(channels, program.channels, strict=False):
+    channels = np.zeros((len(program.channels), width), np.float32)
+    for row, line in zip(channels, program.channels, strict=True):
         row[: line.size] = line
     sources = program.sources or written
     given = (*sources, *sources[:1] * (MAX_SOURCES - len(sources)))  # compiled for one length

@@ -18,7 +18,7 @@ from tests.emulator.test_reference import EDGE_CODES, EVERY_CODE
 pytestmark = pytest.mark.shortcut
 BINARY = ("add", "sub", "mul", "div", "min", "max")
 SHAPES = [(1, 1, 1, 1), (2, 3, 40, 8), (1, 2, 33, 64), (1, 1, 65, 100), (1, 24, 96, 8),
-          (2, 1, 70, 200)]  # fmt: skip
+          (2, 1, 70, 200), (2, 3, 150, 64), (1, 2, 130, 128)]  # fmt: skip
 ONE = 0x3E00
 REGION = (1, 1, 1, 1024, 64)
 

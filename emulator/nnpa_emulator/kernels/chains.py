@@ -32,12 +32,14 @@ from nnpa_emulator.reference.chains import LOAD, RELU, SCALE, SPLAT, STORE
 Links = npt.NDArray[np.int64]
 Singles = npt.NDArray[np.float32]
 Registers = npt.NDArray[np.float32]
-Places = npt.NDArray[np.uintp]
-"""First cells of sticks."""
+Runs = npt.NDArray[np.uintp]
+"""Runs of real cells that follow each other in memory: (first cell, how many)."""
 Region = tuple[int, int, int, int, int]
+Planes = tuple[int, int, int, int]
+"""(first, the one behind the last, rows, real cells of a stick)."""
 
-BLOCK = 2048
-"""Cells of a block: 8 KiB in a register, so that those of a chain stay near."""
+BLOCK = 4096
+"""Cells of a block: 16 KiB in a register, so that those of a chain stay near."""
 STICK = np.uintp(64)
 STEP = 8
 """Codes that are copied at a time."""
@@ -57,43 +59,65 @@ def chain(
     """
     planes, per_column, columns, rows, last = region
     registers = np.empty((links.shape[0], BLOCK), np.float32)
-    packed, places = np.empty(BLOCK + STEP, np.uint16), np.empty(BLOCK, np.uintp)
+    packed, runs = np.empty(BLOCK + STEP, np.uint16), np.empty((BLOCK, 2), np.uintp)
     widths = np.empty((channels.shape[0], BLOCK), np.float32)
     for number in range(links.shape[0]):
         if links[number, 0] == SPLAT:
             registers[links[number, 1]] = numbers[links[number, 2]]
-    size = (rows + 31) // 32 * 2048
     span = planes if columns == 1 else per_column  # planes of which as many cells are real
     for first in range(0, planes, span):
         column = first // per_column % columns
         real = last if column == columns - 1 else 64
         _spread(channels, widths, column, real)
-        most, count = BLOCK // real, 0
-        for plane in range(first, first + span):
-            for row in range(rows):
-                places[count] = plane * size + row * 64
-                count += 1
-                if count == most or (row == rows - 1 and plane == first + span - 1):
-                    largest = _run_links(
-                        links, registers, sources, out, other, numbers, widths, packed,
-                        places[:count], real,
-                    )  # fmt: skip
-                    if largest >= LINE_HIGH32:
-                        return False
-                    count = 0
+        largest = _run_planes(
+            links, registers, sources, out, other, numbers, widths, packed, runs,
+            (first, first + span, rows, real),
+        )  # fmt: skip
+        if largest >= LINE_HIGH32:
+            return False
     return True
+
+
+@kernel
+def _run_planes(
+    links: Links, registers: Registers, sources: tuple[Codes, ...], out: Codes, other: Codes,
+    numbers: Singles, widths: Registers, packed: Codes, runs: Runs, place: Planes,
+) -> np.uint32:  # fmt: skip
+    """Run all links over planes, block by block; return the largest magnitude, FP32 bits.
+
+    Whole sticks of a plane follow each other in memory: they are one run.
+    """
+    first, end, rows, real = place
+    size = (rows + 31) // 32 * 2048
+    most, sticks, count = BLOCK // real, 0, 0
+    largest = np.uint32(0)
+    for plane in range(first, end):
+        row = 0
+        while row < rows and largest < LINE_HIGH32:
+            length = min(rows - row, most - sticks) if real == 64 else 1
+            runs[count, 0], runs[count, 1] = plane * size + row * 64, length * real
+            row, sticks, count = row + length, sticks + length, count + 1
+            if sticks == most or (row == rows and plane == end - 1):
+                largest = _run_links(
+                    links, registers, sources, out, other, numbers, widths, packed,
+                    runs[:count], np.uintp(sticks * real),
+                )  # fmt: skip
+                sticks, count = 0, 0
+    return largest
 
 
 @kernel
 def _run_links(
     links: Links, registers: Registers, sources: tuple[Codes, ...], out: Codes, other: Codes,
-    numbers: Singles, widths: Registers, packed: Codes, places: Places, real: int,
+    numbers: Singles, widths: Registers, packed: Codes, runs: Runs, count: np.uintp,
 ) -> np.uint32:  # fmt: skip
-    """Run all links over a block of sticks; return the largest magnitude, FP32 bits."""
+    """Run all links over a block of cells; return the largest magnitude, FP32 bits."""
     largest = np.uint32(0)
     for number in range(links.shape[0]):
+        if links[number, 0] == SPLAT:
+            continue
         met = _run_link(
-            links[number], registers, sources, out, other, numbers, widths, packed, places, real
+            links[number], registers, sources, out, other, numbers, widths, packed, runs, count
         )
         largest = np.uint32(max(largest, met))
     return largest
@@ -111,23 +135,20 @@ def _spread(channels: Singles, widths: Registers, column: int, real: int) -> Non
 @kernel
 def _run_link(
     link: Links, registers: Registers, sources: tuple[Codes, ...], out: Codes, other: Codes,
-    numbers: Singles, widths: Registers, packed: Codes, places: Places, real: int,
+    numbers: Singles, widths: Registers, packed: Codes, runs: Runs, count: np.uintp,
 ) -> np.uint32:  # fmt: skip
-    """Run a link over the sticks that begin at `places`; return the largest magnitude."""
+    """Run a link over `count` cells in `runs`; return the largest magnitude."""
     operation, target, a, b = link[0], registers[link[1]], link[2], link[3]
-    count = np.uintp(places.size * real)
     if operation == LOAD:
-        return _load(sources[a], target, packed, places, real)
+        return _load(sources[a], target, packed, runs, count)
     if operation == STORE:
-        _store(registers[a], out if b == 0 else other, packed, places, real)
+        _store(registers[a], out if b == 0 else other, packed, runs, count)
         return np.uint32(0)
     if operation == RELU:
         _rectify(registers[a], target, np.float32(numbers[b]), count)
         return np.uint32(0)
     if operation == SCALE:
         return _scale(registers[a], widths[b], widths[b + 1], target, count)
-    if operation == SPLAT:
-        return np.uint32(0)
     return _combine(operation, registers[a], registers[b], target, count)
 
 
@@ -203,20 +224,21 @@ def _scale(
 
 
 @kernel
-def _load(codes: Codes, out: Singles, packed: Codes, places: Places, real: int) -> np.uint32:
-    """Widen the real cells of sticks into a register."""
-    largest = np.uint32(0)
-    if real == 64:
-        for stick in range(places.size):
-            met = _widen(codes, places[stick], out, np.uintp(stick * 64), STICK)
-            largest = np.uint32(max(largest, met))
+def _load(codes: Codes, out: Singles, packed: Codes, runs: Runs, count: np.uintp) -> np.uint32:
+    """Widen the cells of runs into a register; those of short runs are packed before."""
+    largest, place = np.uint32(0), np.uintp(0)
+    if runs[0, 1] >= STICK:
+        for run in range(runs.shape[0]):
+            met = _widen(codes, runs[run, 0], out, place, runs[run, 1])
+            largest, place = np.uint32(max(largest, met)), place + runs[run, 1]
         return largest
-    for stick in range(places.size):
-        for first in range(0, real, STEP):
-            source, place = places[stick] + np.uintp(first), np.uintp(stick * real + first)
+    for run in range(runs.shape[0]):
+        source, real = runs[run, 0], runs[run, 1]
+        for first in range(np.uintp(0), real, np.uintp(STEP)):
             for i in range(np.uintp(STEP)):
-                packed[place + i] = codes[source + i]
-    return _widen(packed, np.uintp(0), out, np.uintp(0), np.uintp(places.size * real))
+                packed[place + first + i] = codes[source + first + i]
+        place += real
+    return _widen(packed, np.uintp(0), out, np.uintp(0), count)
 
 
 @kernel
@@ -232,17 +254,20 @@ def _widen(
 
 
 @kernel
-def _store(x: Singles, codes: Codes, packed: Codes, places: Places, real: int) -> None:
-    """Write a register, whose values are on the line of codes, to the real cells of sticks."""
-    if real == 64:
-        for stick in range(places.size):
-            _narrow(x, np.uintp(stick * 64), codes, places[stick], STICK)
+def _store(x: Singles, codes: Codes, packed: Codes, runs: Runs, count: np.uintp) -> None:
+    """Write a register, whose values are on the line of codes, to the cells of runs."""
+    place = np.uintp(0)
+    if runs[0, 1] >= STICK:
+        for run in range(runs.shape[0]):
+            _narrow(x, place, codes, runs[run, 0], runs[run, 1])
+            place += runs[run, 1]
         return
-    _narrow(x, np.uintp(0), packed, np.uintp(0), np.uintp(places.size * real))
-    for stick in range(places.size):
-        place, target = np.uintp(stick * real), places[stick]
-        for i in range(np.uintp(real)):
+    _narrow(x, np.uintp(0), packed, np.uintp(0), count)
+    for run in range(runs.shape[0]):
+        target, real = runs[run, 0], runs[run, 1]
+        for i in range(real):
             codes[target + i] = packed[place + i]
+        place += real
 
 
 @kernel

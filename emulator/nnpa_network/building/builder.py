@@ -6,7 +6,7 @@ when a step first needs the other form. A transposition is a view, free where it
 other order.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Hashable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -17,8 +17,9 @@ from nnpa_emulator import FUNCTIONS, Guest, TensorDesc, Ztensor
 from nnpa_emulator.dlfloat import MAX_VALUE
 from nnpa_emulator.machine import LIBRARY_VERSIONS
 from nnpa_emulator.ztensor import LAYOUT_GATES, DataLayouts, DataTypes, getsize_ztensor
-from onnx import NodeProto, helper
+from onnx import NodeProto
 
+from nnpa_network.building.added_nodes import HELPER_OPSET, added_node, output_type, work_of
 from nnpa_network.building.arrangement import (
     ELEMENT_TYPES,
     Arrangement,
@@ -31,7 +32,7 @@ from nnpa_network.building.arrangement import (
     whole,
 )
 from nnpa_network.building.constants import evaluate, limited, stickify
-from nnpa_network.building.type_inference import OnnxNode, Value, View, infer
+from nnpa_network.building.type_inference import OnnxNode, Value, View
 from nnpa_network.program import (
     ABSENT,
     BOUNDARY,
@@ -46,8 +47,6 @@ from nnpa_network.program import (
 
 _CLIPPABLE = (np.dtype(np.float32), np.dtype(np.float16))
 _MOVES = frozenset(("Concat", "Expand", "Pad", "Reshape", "Slice", "Transpose"))
-HELPER_OPSET = 18
-"""The opset of nodes that an import adds: transpositions, pads, slices."""
 _Forms: TypeAlias = tuple[int, dict[Arrangement, int], View | None]
 
 
@@ -76,7 +75,7 @@ class Builder:
     images: set[Value] = field(default_factory=set[Value])
     _last: int = 0
     _turned: int = 0
-    _limited: dict[Value, Value] = field(default_factory=dict[Value, Value])
+    _added: dict[Hashable, Value] = field(default_factory=dict[Hashable, Value])
     _touched: dict[Value, _Forms] = field(default_factory=dict[Value, "_Forms"])
 
     @contextmanager
@@ -99,8 +98,8 @@ class Builder:
                 del self.stickified[key]
             self.functions = []
             self.moved = moved
-            self._limited = {
-                value: clip for value, clip in self._limited.items() if 0 < clip.array <= last
+            self._added = {
+                work: output for work, output in self._added.items() if 0 < output.array <= last
             }
             raise
 
@@ -220,15 +219,15 @@ class Builder:
         return Value(name or f"constant_{self._last}", array.dtype, array.shape, constant=array)
 
     def host(self, op_type: str, inputs: Sequence[Value | None], **attributes: object) -> Value:
-        """Return the one output of a node that the import adds, computed at once if it can be."""
-        names = ["" if value is None else f"i{at}" for at, value in enumerate(inputs)]
-        proto = helper.make_node(op_type, names, ["o"])
-        proto.attribute.extend(map(helper.make_attribute, attributes, attributes.values()))
-        renamed = [
-            value and Value(name, value.dtype, value.shape, constant=value.constant)
-            for name, value in zip(names, inputs, strict=True)
-        ]
-        ((dtype, shape),) = infer(proto, {"": HELPER_OPSET}, renamed)
+        """Return the one output of a node that the import adds, computed at once if it can be.
+
+        What a node before computes of the same values is that node's output.
+        """
+        proto = added_node(op_type, inputs, attributes)
+        work = work_of(proto, inputs)
+        if work in self._added:
+            return self._added[work]
+        dtype, shape = output_type(proto, inputs)
         variable = [value for value in inputs if value is not None and value.constant is None]
         bounded = op_type in _MOVES and all(value.bounded for value in variable)
         output = Value(f"{op_type}_{self._last}", dtype, shape, bounded=bounded)
@@ -237,6 +236,7 @@ class Builder:
         if not variable:
             return self.constant(evaluate(proto, HELPER_OPSET, inputs)[0])
         self._host_step(proto, inputs, [output], HELPER_OPSET)
+        self._added[work] = output
         return output
 
     def integers(self, *numbers: int) -> Value:
@@ -357,11 +357,9 @@ class Builder:
             return self.constant(limited(value.constant))
         if value.bounded or value.dtype not in _CLIPPABLE:
             return value
-        if value not in self._limited:
-            most = min(MAX_VALUE, float(np.finfo(value.dtype).max))
-            ends = [self.constant(np.array(end, value.dtype)) for end in (-most, most)]
-            self._limited[value] = self.host("Clip", [value, *ends])
-        return self._limited[value]
+        most = min(MAX_VALUE, float(np.finfo(value.dtype).max))
+        ends = [self.constant(np.array(end, value.dtype)) for end in (-most, most)]
+        return self.host("Clip", [value, *ends])
 
     def _constant_tensor(
         self, data: Sequence[Value], verb: str, options: Mapping[str, int], info: TensorInfo

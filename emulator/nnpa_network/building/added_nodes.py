@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes that an import adds to those of a model: what they are, and which compute the same."""
+
+from collections.abc import Hashable, Mapping, Sequence
+
+from onnx import NodeProto, helper
+
+from nnpa_network.building.type_inference import Type, Value, infer
+
+HELPER_OPSET = 18
+"""The opset of nodes that an import adds: transpositions, pads, slices."""
+_COMPARED_BYTES = 1024
+
+
+def added_node(
+    op_type: str, inputs: Sequence[Value | None], attributes: Mapping[str, object]
+) -> NodeProto:
+    """Return a node of one output, with inputs named by their places."""
+    names = ["" if value is None else f"i{at}" for at, value in enumerate(inputs)]
+    proto = helper.make_node(op_type, names, ["o"])
+    proto.attribute.extend(map(helper.make_attribute, attributes, attributes.values()))
+    return proto
+
+
+def output_type(proto: NodeProto, inputs: Sequence[Value | None]) -> Type:
+    """Return the type of an added node's output; raise `ModelRefused`."""
+    renamed = [
+        value and Value(name, value.dtype, value.shape, constant=value.constant)
+        for name, value in zip(proto.input, inputs, strict=True)
+    ]
+    (inferred,) = infer(proto, {"": HELPER_OPSET}, renamed)
+    return inferred
+
+
+def work_of(proto: NodeProto, inputs: Sequence[Value | None]) -> Hashable:
+    """Return what is equal for added nodes that compute the same of the same values.
+
+    Constants of 1 KiB at most are the same where their elements are.
+    """
+    return proto.SerializeToString(deterministic=True), tuple(map(_identity, inputs))
+
+
+def _identity(value: Value | None) -> Hashable:
+    array = None if value is None else value.constant
+    if array is None or array.nbytes > _COMPARED_BYTES:
+        return value
+    return array.dtype, array.shape, array.tobytes()

@@ -13,7 +13,8 @@ from tests.conformance import answers
 from tests.conformance.answers import SkippedError
 from tests.conformance.conftest import TALLY
 from tests.conformance.conversation import BrokenProtocolError, Conversation
-from tests.conformance.testees import PLAIN, SDKS, Sdk, known_failing
+from tests.conformance.known_failures import known_failing
+from tests.conformance.testees import PLAIN, SDKS, Sdk
 from tests.vector_runner import VECTORS, Vector
 
 FILES = sorted(path.stem for path in VECTORS.glob("*.jsonl"))

@@ -5,7 +5,6 @@ A test that runs several cases tells them by `record_property("score", [[outcome
 """
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -77,17 +76,13 @@ class _Log:
         line = {"law": law, "id": parameters, "test": report.nodeid, "reason": _reason(report)}
         line["outcome"] = _OUTCOMES[report.outcome]
         if report.passed and CASES in properties:
-            line["cases"] = list(_cases(properties[CASES]))
+            line["cases"] = [case for case in properties[CASES] if case[1]]
             line["count"] = 1
         self._write(line)
 
     def pytest_unconfigure(self) -> None:
         """Close the file."""
         self._out.close()
-
-
-def _cases(told: list[list[Any]]) -> Iterator[list[Any]]:
-    yield from (case for case in told if case[1])
 
 
 def _reason(report: pytest.TestReport) -> str:

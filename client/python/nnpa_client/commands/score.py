@@ -26,8 +26,10 @@ from nnpa_client.conformance import (
     Suite,
     SuiteKind,
     Tree,
+    changes,
     measured,
     read_answers,
+    read_score,
     recorded,
     run_suite,
     tree,
@@ -40,7 +42,8 @@ _QUICK = "--quick leaves it out"
 _NOT_CHOSEN = "--suite leaves it out"
 _PRIVATE = Reach(None, None, None, None, None, None, None)
 _ENDS = (
-    "Exit codes: 0 all passed that ran, 1 a case failed or a real machine answers otherwise, "
+    "Exit codes: 0 all passed that ran, 1 a case failed, RESULTS differ from the emulator, or "
+    "--against has other counts, "
     "2 usage or a file that is no result, 3 no private server could be started."
 )
 
@@ -55,6 +58,8 @@ _ENDS = (
               help="A folder of vectors instead of those that nnpa has.")  # fmt: skip
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path),
               help="A folder for score.html, score.json, score.svg (badge), score.md.")  # fmt: skip
+@click.option("--against", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="A score.json that is kept: other counts end with 1.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the score as JSON.")
 def score(
     results: tuple[Path, ...],
@@ -62,6 +67,7 @@ def score(
     names: tuple[str, ...],
     vectors: Path | None,
     out: Path | None,
+    against: Path | None,
     as_json: bool,
 ) -> None:
     """Run every suite and count what passed, failed, was refused, and was not run.
@@ -71,24 +77,30 @@ def score(
     suite that lacks something here, such as Go or a clone of the repository, is a row that says so.
     """
     files = tree()
-    sent = reported(lambda: recorded([*_kept(files), *results]))
+    kept = None if against is None else reported(lambda: read_score(against))
+    asked = {file.file for file in reported(lambda: recorded(results))}
+    sent = reported(lambda: recorded([*_results(files), *results]))
     chosen = {kind.name for kind in SUITES if not quick or kind.is_quick} & (
         set(names) or {kind.name for kind in SUITES}
     )
     if not chosen or (sent and _VECTORS not in chosen):
         what = "results are compared with our answers to vectors" if sent else "nothing is left"
         raise click.UsageError(f"--suite, --quick: {what}, choose --suite {_VECTORS}")
-    made = reported(lambda: _score(files, vectors or files.vectors, chosen, sent, quick))
+    scored = reported(lambda: _score(files, vectors or files.vectors, chosen, sent, quick))
     if out is not None:
-        _write(made, out)
+        _write(scored, out)
     if as_json:
-        click.echo(json.dumps(made.as_data(), indent=1))
+        click.echo(json.dumps(scored.as_data(), indent=1))
     else:
-        _print(made)
-    sys.exit(0 if made.is_right else NOT_AS_PROMISED)
+        _print(scored)
+    changed = [] if kept is None else list(changes(scored, kept))
+    for text in changed:
+        click.echo(f"{against}: {text}", err=True)
+    unlike = [row for row in scored.real_machines if row.file in asked and not row.is_equal]
+    sys.exit(0 if scored.is_right and not changed and not unlike else NOT_AS_PROMISED)
 
 
-def _kept(files: Tree) -> list[Path]:
+def _results(files: Tree) -> list[Path]:
     return [files.results] if files.results.is_dir() else []
 
 
@@ -129,24 +141,24 @@ def _rows(sent: Sequence[Recorded], answers: Path) -> tuple[Measured, ...]:
         close_connection(transport, server)
 
 
-def _write(made: Score, out: Path) -> None:
+def _write(scored: Score, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     for name, text in FILES.items():
-        (out / name).write_text(text(made), encoding="utf-8")
+        (out / name).write_text(text(scored), encoding="utf-8")
 
 
-def _print(made: Score) -> None:
+def _print(scored: Score) -> None:
     console = table_console()
     table = Table(box=box.SIMPLE)
     table.add_column("suite")
     for outcome in OUTCOMES:
         table.add_column(outcome, justify="right")
-    for suite in made.suites:
+    for suite in scored.suites:
         cells = ("-", "-", "-", suite.why) if suite.why else _cells(suite)
         table.add_row(suite.title, *cells)
-    table.add_row("all", *(f"{made.totals[outcome]:,}" for outcome in OUTCOMES), style="bold")
+    table.add_row("all", *(f"{scored.totals[outcome]:,}" for outcome in OUTCOMES), style="bold")
     console.print(table)
-    for text in (*_failures(made), *_machines(made), made.verdict + "."):
+    for text in (*_failures(scored), *_machines(scored), scored.verdict + "."):
         click.echo("".join(letter if letter.isprintable() else "?" for letter in text))
 
 
@@ -154,8 +166,8 @@ def _cells(suite: Suite) -> Iterator[str]:
     return (f"{suite.counts[outcome]:,}" for outcome in OUTCOMES)
 
 
-def _failures(made: Score) -> Iterator[str]:
-    cases = [(suite.title, case) for suite in made.suites for case in suite.failures]
+def _failures(scored: Score) -> Iterator[str]:
+    cases = [(suite.title, case) for suite in scored.suites for case in suite.failures]
     for title, case in cases[:_SHOWN_FAILURES]:
         place = " ".join(filter(None, (case.group, case.machine, case.name)))
         yield f"failed: {title}, {place}: {case.reason}"
@@ -163,8 +175,8 @@ def _failures(made: Score) -> Iterator[str]:
         yield f"failed: {len(cases) - _SHOWN_FAILURES} more, see score.html of --out"
 
 
-def _machines(made: Score) -> Iterator[str]:
-    for row in made.real_machines:
+def _machines(scored: Score) -> Iterator[str]:
+    for row in scored.real_machines:
         if not row.file:
             yield f"{row.title}: nobody has sent a result"
             continue

@@ -8,7 +8,7 @@ from nnpa_client.conformance.answers import BEYOND, BUCKETS, Report, compare, re
 from nnpa_client.conformance.counts import OUTCOMES, Case, Group, Suite, summed
 from nnpa_client.conformance.page import FILES, badge, markdown, page
 from nnpa_client.conformance.real_machines import Measured, Recorded, measured, recorded
-from nnpa_client.conformance.score import Score
+from nnpa_client.conformance.score import Score, changes, read_score
 from nnpa_client.conformance.suites import SUITES, SuiteKind, Tree, run_suite, tree
 
 __all__ = [
@@ -27,11 +27,13 @@ __all__ = [
     "SuiteKind",
     "Tree",
     "badge",
+    "changes",
     "compare",
     "markdown",
     "measured",
     "page",
     "read_answers",
+    "read_score",
     "recorded",
     "run_suite",
     "summed",

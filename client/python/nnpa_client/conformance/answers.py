@@ -20,6 +20,7 @@ NOT_A_NUMBER = "not a number"
 BUCKETS = ((0, "0"), (1, "1"), (2, "2"), (4, "3-4"), (16, "5-16"))
 BEYOND = ">16"
 _STEP_KEYS = ("value", "range", "fp_flags", "result", "failed")
+_FP32_KEYS = ("rec_scale", "offset")
 _TENSOR_KEYS = ("is_transformed", "buffer_size", "rec_scale", "offset")
 _NINF = 0x7FFF  # of either sign; source: zDNN API Reference 1.2.0, "Data types", DLFLOAT16
 _INFINITE32 = 0x7F800000  # IEEE 754, binary32
@@ -163,8 +164,17 @@ def _unequal(
     name: str, where: str, ours: Answer, theirs: Answer, keys: Sequence[str]
 ) -> Iterator[Difference]:
     for key in keys:
-        if ours.get(key) != theirs.get(key):
+        if _plain(key, ours.get(key)) != _plain(key, theirs.get(key)):
             yield Difference(name, f"{where} {key}", str(ours.get(key)), str(theirs.get(key)))
+
+
+def _plain(key: str, value: Any) -> Any:
+    """Return what is compared: FP32 whatever its digits, descriptors without fields that are 0."""
+    if key in _FP32_KEYS and isinstance(value, int | float):
+        return float(np.float32(value))
+    if key == "result" and isinstance(value, dict):
+        return {name: field for name, field in value.items() if field != 0}
+    return value
 
 
 def _words(name: str, where: str, ours: str | None, theirs: str | None, sticks: bool) -> _Part:

@@ -85,8 +85,7 @@ class Measured:
     @property
     def title(self) -> str:
         """The machine's names."""
-        host = find_host(self.machine)
-        return f"{host.aliases[0]}, {host.title}"
+        return find_host(self.machine).title
 
     @property
     def is_equal(self) -> bool:
@@ -237,6 +236,7 @@ def _row(file: Recorded, ours: Mapping[Key, Answer], transport: Transport | None
 def _compared(file: Recorded, ours: Mapping[Key, Answer]) -> Iterator[Function]:
     answers = {key: answer for key, answer in (file.answers or {}).items() if key in ours}
     try:
+        answers = {key: _seen(ours[key], answer) for key, answer in answers.items()}
         reports = [report for report in compare(ours, answers) if report.cases]
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise ValueError(f"{file.file}: an answer out of shape, {error}") from error
@@ -244,6 +244,18 @@ def _compared(file: Recorded, ours: Mapping[Key, Answer]) -> Iterator[Function]:
         raise ValueError(f"{file.file}: no answered vector in common with those here")
     for report in reports:
         yield _function(report)
+
+
+def _seen(ours: Answer, theirs: Answer) -> Answer:
+    """Return an answer without flags of steps of which our program sees none."""
+    if "steps" not in ours or "steps" not in theirs:
+        return theirs
+    untold = [number for number, step in enumerate(ours["steps"]) if "fp_flags" not in step]
+    steps = [dict(step) for step in theirs["steps"]]
+    for number in untold:
+        if number < len(steps):
+            steps[number].pop("fp_flags", None)
+    return {**theirs, "steps": steps}
 
 
 def _function(report: Report) -> Function:
@@ -257,5 +269,5 @@ def _replayed(trace: Trace, comparison: Comparison) -> Iterator[Function]:
         unlike = [entry for entry in comparison.differences if entry.name == name]
         distances = [entry.values.ulp or 0 for entry in unlike if entry.values is not None]
         statuses = sum(entry.kind == "status" for entry in unlike)
-        others = len(unlike) - statuses
-        yield Function(name, calls[name], statuses, others, max(distances, default=0), None)
+        counts = (calls[name], statuses, len(unlike) - statuses)
+        yield Function(name, *counts, max(distances, default=0), None)

@@ -104,7 +104,7 @@ def _not_public(contract: str) -> Iterator[tuple[str, str]]:
         if len(cells) == 3 and re.search("not public|Known difference", cells[2]):
             yield cells[0], cells[2]
     section = contract.partition("### Not public, decided here\n")[2].partition("\n#")[0]
-    for item in re.split(r";\s+", section.strip().rstrip(".")):
+    for item in re.split(r";\s+(?![^()]*\))|\.\s+(?=[A-Z])", section.strip().rstrip(".")):
         yield "decided here", " ".join(item.split())
 
 
@@ -121,10 +121,9 @@ def run_suite(
     if why:
         return Suite(kind.name, kind.title, why=why)
     if kind.tests is not None:
-        told = _pytest(kind, kind.tests, files, progress)
+        cases = list(_pytest(kind, kind.tests, files, progress))
     else:
-        told = _portable(kind.name, files, vectors, answers, progress)
-    cases = list(told)
+        cases = list(_portable(kind.name, files, vectors, answers, progress))
     return summed(kind.name, kind.title, cases, time.monotonic() - began)
 
 
@@ -205,9 +204,9 @@ def _lines(
 ) -> Iterator[dict[str, Any]]:
     """Run a program and yield what it tells, JSON lines on its output or in the file `log`."""
     with tempfile.TemporaryDirectory(prefix="nnpa-") as folder:
-        told, written = log or Path(folder) / "told", Path(folder) / "written"
-        told.touch()
-        with told.open("ab") as out, written.open("ab") as errors:
+        output, written = log or Path(folder) / "output", Path(folder) / "written"
+        output.touch()
+        with output.open("ab") as out, written.open("ab") as errors:
             child = subprocess.Popen(
                 command,
                 cwd=root,
@@ -217,7 +216,7 @@ def _lines(
                 env=environment_with({"ZDNN_LOGLEVEL": "off"}),
             )
         try:
-            yield from _counted(_tail(told, child), progress)
+            yield from _counted(_tail(output, child), progress)
         finally:
             child.kill()
             child.wait()

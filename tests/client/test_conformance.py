@@ -104,6 +104,19 @@ def test_everything_else_that_answers_hold(tmp_path: Path, key: str, value: Any)
     assert [one["place"] for one in told["others"]] == [f"step 0 {key}"]
 
 
+def test_texts_of_the_same_number_are_equal(tmp_path: Path) -> None:
+    """A scale is FP32 however many digits it has; a descriptor's field left out is 0."""
+    ours, theirs = answer("3E00"), answer("3E00")
+    ours["steps"][0]["outputs"]["output"]["rec_scale"] = 0.042500000447034836
+    theirs["steps"][0]["outputs"]["output"]["rec_scale"] = 0.0425000004
+    assert report(tmp_path, ours, theirs)["equal"]
+    theirs["steps"][0]["outputs"]["output"]["rec_scale"] = 0.0425000041
+    assert len(report(tmp_path, ours, theirs)["others"]) == 1
+    local: Json = {"local": "generate_transformed_desc", "name": "2d"}
+    ours, theirs = {**local, "result": {"dim1": 5}}, {**local, "result": {"dim1": 5, "dim4": 0}}
+    assert report(tmp_path, ours, theirs)["equal"]
+
+
 def test_sizes_and_states(tmp_path: Path) -> None:
     """A buffer of another size, or none, and another state, are differences."""
     assert len(report(tmp_path, answer("3E00"), answer("3E00*2"))["others"]) == 1

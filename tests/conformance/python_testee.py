@@ -93,7 +93,7 @@ class Program:
         operands = {key: one for key, one in arguments.items() if key in OUTPUTS}
         answer["outputs"] = {key: _seen(one) for key, one in operands.items()}
         flagged = arguments.get("ztensor") or arguments.get("dest")
-        if isinstance(flagged, Ztensor) and name.startswith(("transform_", "reshape_")):
+        if isinstance(flagged, Ztensor) and name.startswith("transform_"):
             answer["fp_flags"] = [flag for flag in _FLAGS if flagged.flags & _FLAGS[flag]]
         return answer
 

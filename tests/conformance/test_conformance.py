@@ -13,7 +13,9 @@ from tests.conformance import answers
 from tests.conformance.answers import SkippedError
 from tests.conformance.conftest import TALLY
 from tests.conformance.conversation import BrokenProtocolError, Conversation
-from tests.conformance.testees import PLAIN, SDKS, Sdk, known_failing
+from tests.conformance.known_failures import known_failing
+from tests.conformance.testees import PLAIN, SDKS, Sdk
+from tests.score.cases_of_pytest import CASES
 from tests.vector_runner import VECTORS, Vector
 
 FILES = sorted(path.stem for path in VECTORS.glob("*.jsonl"))
@@ -78,11 +80,14 @@ def _judge(
     """Fail for what differs and is not known to, and for what is known to and does not."""
     function = vectors[0].function
     mine = {f"{function}/{vector.line['name']}" for vector in vectors}
-    known = {key for key in known_failing(testee.name) if key in mine}
+    reasons = known_failing(testee.name)
+    known = mine & reasons.keys()
     failed, fixed = found.keys() - known, known - found.keys()
     passed = len(mine) - len(found) - len(fixed)
     tally = [testee.name, function, passed, len(known & found.keys()), len(failed | fixed)]
     request.node.user_properties.append((TALLY, tally))
+    cases = [["passed", passed, ""], *(["refused", 1, reasons[key]] for key in sorted(known))]
+    request.node.user_properties.append((CASES, cases))
     story = [f"{key}: {found[key]}" for key in sorted(failed)]
     story += [f"{key}: no longer fails, take it off the list" for key in sorted(fixed)]
     assert not story, "\n".join(story)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance import answers, conversation, testees
+from tests.conformance import answers, conversation, known_failures
 from tests.conformance.answers import SkippedError
 from tests.conformance.conversation import BrokenProtocolError, Conversation
 from tests.conformance.plain import plain, words_of
@@ -204,12 +204,12 @@ def test_lists_of_known_failures_need_reasons(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A line without a reason, or a vector named twice, is refused."""
-    monkeypatch.setattr(testees, "KNOWN_FAILING", tmp_path)
+    monkeypatch.setattr(known_failures, "KNOWN_FAILING", tmp_path)
     (tmp_path / "c.txt").write_text("# a comment\n\nadd/new_output: C has none\n")
-    assert testees.known_failing("c") == {"add/new_output": "C has none"}
+    assert known_failures.known_failing("c") == {"add/new_output": "C has none"}
     (tmp_path / "c.txt").write_text("*/new_output: C has none\n")
-    assert {"add/new_output", "exp/new_output"} <= testees.known_failing("c").keys()
+    assert {"add/new_output", "exp/new_output"} <= known_failures.known_failing("c").keys()
     for text in ("add/new_output\n", "add/a: b\nadd/a: c\n", "*/no_such_vector: c\n"):
         (tmp_path / "c.txt").write_text(text)
         with pytest.raises(AssertionError):
-            testees.known_failing("c")
+            known_failures.known_failing("c")

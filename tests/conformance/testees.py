@@ -8,14 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tests import vector_runner
 from tests.conformance import java, typescript
 from tests.libzdnn import toolchain
-from tests.vector_runner import VECTORS
 
 ROOT = Path(__file__).parents[2]
 _PYTHONPATH = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-KNOWN_FAILING = Path(__file__).parent / "known_failing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,29 +72,3 @@ PLAIN = tuple(
     if sdk.name in ("go", "java", "typescript")
 )
 """SDKs whose lists go over a stream, without it: each list is a call."""
-
-
-def known_failing(testee: str) -> dict[str, str]:
-    """Return the vectors that a testee cannot pass, `stem/name` to reason.
-
-    A line `*/name` stands for the vector of that name in every file that has one.
-    """
-    path = KNOWN_FAILING / f"{testee.removesuffix('-plain')}.txt"
-    reasons: dict[str, str] = {}
-    for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-        if text and not text.startswith("#"):
-            pattern, _, reason = text.partition(": ")
-            assert reason, f"{path.name}: {text!r}, expected `stem/name: reason`"
-            for vector in _matching(pattern):
-                assert vector not in reasons, f"{path.name}: {vector} twice"
-                reasons[vector] = reason
-    return reasons
-
-
-def _matching(pattern: str) -> list[str]:
-    stem, _, name = pattern.partition("/")
-    if stem != "*":
-        return [pattern]
-    stems = [one.function for one in vector_runner.load(VECTORS) if one.line["name"] == name]
-    assert stems, f"{pattern}: no vector of that name"
-    return [f"{stem}/{name}" for stem in stems]

@@ -14,7 +14,8 @@ from tests import vector_runner
 from tests.conformance import answers
 from tests.conformance.answers import SkippedError
 from tests.conformance.conversation import Conversation
-from tests.conformance.testees import SDKS, Sdk, known_failing
+from tests.conformance.known_failures import known_failing
+from tests.conformance.testees import SDKS, Sdk
 from tests.deploy.fleet import ENVOY, Fleet, fleet
 from tests.vector_runner import VECTORS
 

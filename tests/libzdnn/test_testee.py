@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from random import Random
@@ -24,9 +25,12 @@ SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 # ISO C11 and POSIX.1-2008, and zDNN's one header.
 HEADERS = {
     *("fcntl.h", "fenv.h", "inttypes.h", "math.h", "signal.h", "stdbool.h", "stddef.h"),
-    *("stdint.h", "stdio.h", "stdlib.h", "string.h", "sys/wait.h", "unistd.h", "zdnn.h"),
+    *("stdint.h", "stdio.h", "stdlib.h", "string.h", "sys/wait.h", "time.h", "unistd.h", "zdnn.h"),
 }
 SEVERAL = ("meanreduce2d", "transform_ztensor_with_saturation", "init_ztensor", "relu")
+# Files with what C and Python tell differently: flags, scales, descriptors, arrays without sizes.
+SENT = ("relu.jsonl", "transform_ztensor.jsonl", "reshape_ztensor.jsonl",
+        "quantized_matmul_op.jsonl", "local/init_pre_transformed_desc.jsonl")  # fmt: skip
 NOWHERE = {"ZDNN_SERVER": "unix:/nowhere/nnpa.sock"}
 NO_VECTORS = (
     '{"name": "x", "steps": [}',
@@ -166,11 +170,38 @@ def test_what_is_no_vector_ends_it(testee: str, text: str) -> None:
 
 
 def test_usage(testee: str) -> None:
-    """Without input, or with an unknown option, it says how it is used and ends with 2."""
-    for command in ([testee], [testee, "--emulate"]):
+    """Without input, with an unknown option or emulated results it ends with 2 and usage."""
+    emulated = [testee, "--emulated", "--results", "a note", "add.jsonl"]
+    for command in ([testee], [testee, "--emulate"], emulated):
         ended = answers(command)
         assert (ended.returncode, ended.stdout) == (2, "")
         assert ended.stderr.startswith("usage: zdnn-testee")
+
+
+@pytest.mark.parametrize("machine", ["telum1", "telum2"])
+def test_results_say_where_they_come_from_and_are_a_row(
+    testee: str, server: str, tmp_path: Path, machine: str
+) -> None:
+    """Results say machine, library, date and note, end with a count, and are an equal row."""
+    note, sent = 'a "test"\n', tmp_path / "sent.jsonl"
+    vectors = tmp_path / "vectors"
+    (vectors / "local").mkdir(parents=True)
+    for file in SENT:
+        shutil.copy(VECTORS / file, vectors / file)
+    paths = [str(vectors / file) for file in SENT]
+    sent_by = answers([testee, "--results", note, *paths], ZDNN_SERVER=server, ZDNN_MACHINE=machine)
+    sent.write_text(sent_by.stdout)
+    heading, *between, end = lines(sent_by.stdout)
+    assert re.fullmatch(r"20\d\d-\d\d-\d\d", heading.pop("date"))
+    assert heading == {"results": 1, "machine": machine, "library": "1.2.0", "note": note}
+    assert end == {"end": len(between)}
+    words = ["--suite", "vectors", "--vectors", str(vectors), "--json", str(sent)]
+    scored = CliRunner().invoke(main, ["conformance", "score", *words])
+    assert scored.exit_code == 0, scored.output
+    rows = json.loads(scored.stdout)["real_machines"]
+    (row,) = (row for row in rows if row["file"] == "sent.jsonl")
+    assert (row["machine"], row["equal"], row["note"]) == (machine, True, note)
+    assert len(row["functions"]) == len(SENT)
 
 
 def test_nnpa_conformance_run(

@@ -24,6 +24,7 @@ from tests.network.backend_cases import (
     unfrozen_cases,
 )
 from tests.network.hosting import reference
+from tests.score.cases_of_pytest import CASES
 
 # What onnx-mlir claims for NNPA, both levels. Source: its NNPA backend test list.
 ONNX_MLIR = [
@@ -173,7 +174,7 @@ def test_lists_name_cases() -> None:
 
 
 @pytest.mark.heavy
-def test_every_other_case_passes() -> None:
+def test_every_other_case_passes(record_property: Callable[[str, object], None]) -> None:
     """Beyond the claims every node case of a mapped operator passes, or is listed and fails."""
     reasons, wrong = listed(), list[str]()
     for name in sorted(set(cases()) - set(claimed())):
@@ -187,12 +188,17 @@ def test_every_other_case_passes() -> None:
     print(
         f"claimed {len(claimed())}, others {len(cases()) - len(claimed())}, listed {len(reasons)}"
     )
+    refused = [["refused", 1, reason] for reason in reasons.values()]
+    passed_cases = len(cases()) - len(claimed()) - len(reasons)
+    record_property(CASES, [["passed", passed_cases, ""], *refused])
     assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.heavy
 @pytest.mark.models
-def test_a_server_runs_what_onnx_runtime_runs(session: Session) -> None:
+def test_a_server_runs_what_onnx_runtime_runs(
+    session: Session, record_property: Callable[[str, object], None]
+) -> None:
     """All cases that ONNX Runtime passes pass on a server, unfrozen, but for those listed."""
     reasons, wrong, ran = listed(), list[str](), 0
     for case in unfrozen_cases().values():
@@ -207,6 +213,7 @@ def test_a_server_runs_what_onnx_runtime_runs(session: Session) -> None:
             print(case.name, error)
         wrong += [] if passed else [case.name]
     print(f"{ran} cases ran on a server")
+    record_property(CASES, [["passed", ran, ""]])
     assert ran > 600
     assert not wrong, "\n".join(wrong)
 

@@ -2,7 +2,7 @@
 """The models of models.toml: what ONNX Runtime runs is hosted, and its results are near."""
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from tests.network.acceptance.__main__ import main
 from tests.network.acceptance.builders import BUILDERS
 from tests.network.acceptance.listing import FAILURES, RULE, Listed, models, packages
 from tests.network.acceptance.trial import Outcome, largest_error, run_trial, surprise
+from tests.score.cases_of_pytest import CASES
 
 LEAST_MODELS, LEAST_PACKAGES, ALWAYS = 40, 8, 5
 GREATEST_TOLERANCE = 0.1
@@ -38,13 +39,18 @@ def sessions() -> Iterator[dict[str, Session]]:
 
 @pytest.mark.parametrize(("listed", "machine"), [*_trials()])
 def test_a_model_does_what_the_list_says(
-    sessions: dict[str, Session], listed: Listed, machine: str
+    sessions: dict[str, Session],
+    listed: Listed,
+    machine: str,
+    record_property: Callable[[str, object], None],
 ) -> None:
     """A model is hosted, near FP32 and placed by half, or fails as the list says, strictly."""
     if machine not in sessions:
         sessions[machine] = connect(machine=machine)
     outcome = run_trial(sessions[machine], listed, machine)
     print(outcome)
+    if listed.fails:
+        record_property(CASES, [["refused", 1, listed.reason]])
     assert not surprise(listed, outcome), surprise(listed, outcome)
 
 

@@ -2,7 +2,7 @@
 """The shared vectors through a zDNN for s390x that issues the instruction itself."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from tests.conformance.conversation import Conversation
 from tests.conformance.testees import SDKS
 from tests.libzdnn import toolchain
+from tests.score.cases_of_pytest import CASES
 from tests.trap import variants
 from tests.trap import vectors as through
 from tests.trap.conftest import Runner
@@ -71,20 +72,25 @@ def _seen(told: Json) -> list[Json]:
     ]
 
 
-def test_vectors_that_reach_the_instruction(outcome: Outcome) -> None:
+def test_vectors_that_reach_the_instruction(
+    outcome: Outcome, record_property: Callable[[str, object], None]
+) -> None:
     """Every status, bit, value and flag of a vector is what its source says."""
     print(f"\n{len(outcome.told)} vectors, {len(outcome.reached())} beyond the query:")
     print("\n".join(outcome.table()))
     for reason, count in Counter(outcome.skipped.values()).items():
         print(f"{count} skipped: {reason}")
+    skipped = [["refused", count, why] for why, count in Counter(outcome.skipped.values()).items()]
+    record_property(CASES, [["passed", len(outcome.told), ""], *skipped])
     assert not outcome.differences, outcome.differences
     assert len(outcome.reached()) >= REACH
 
 
-def test_comparisons(comparisons: Outcome) -> None:
+def test_comparisons(comparisons: Outcome, record_property: Callable[[str, object], None]) -> None:
     """Calls beyond the vectors give the bits and statuses of the emulator in this process."""
     print(f"\n{len(comparisons.told)} comparisons, which are not vectors:")
     print("\n".join(comparisons.table()))
+    record_property(CASES, [["passed", len(comparisons.told), ""]])
     assert not comparisons.differences, comparisons.differences
     assert comparisons.reached()
 

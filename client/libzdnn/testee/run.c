@@ -47,13 +47,17 @@ static const char *unsayable(const json *vector) {
   return NULL;
 }
 
+const char *machine_here(const options *chosen) {
+  if (chosen->machine != NULL) return chosen->machine;
+  if (!zdnn_is_nnpa_installed()) return "z15";
+  return zdnn_is_nnpa_function_installed(1, NNPA_SQRT) ? "telum2" : "telum1";
+}
+
 /* Returns whether a vector is about this machine. */
 static bool here(const options *chosen, const char *machine) {
-  if (chosen->machine != NULL) return strcmp(chosen->machine, machine) == 0;
-  if (!zdnn_is_nnpa_installed())
-    return strcmp(machine, "z15") == 0 || strstr(machine, "-nonnpa") != NULL;
-  bool second = zdnn_is_nnpa_function_installed(1, NNPA_SQRT);
-  return strcmp(machine, second ? "telum2" : "telum1") == 0;
+  bool without = chosen->machine == NULL && !zdnn_is_nnpa_installed();
+  return strcmp(machine_here(chosen), machine) == 0 ||
+         (without && strstr(machine, "-nonnpa") != NULL);
 }
 
 /* Has the library start anew with a vector's options. Returns why it cannot, or NULL. */

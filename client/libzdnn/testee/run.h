@@ -10,7 +10,11 @@ typedef struct options {
   bool emulated;       /* the library takes machine and version from the environment */
   const char *machine; /* where this runs, NULL: ask the library */
   const char *file;    /* stem of lines that come from stdin */
+  const char *note;    /* of a heading before the answers, NULL: none */
 } options;
+
+/* Returns the machine that this is: what the options say, or the library. */
+const char *machine_here(const options *chosen);
 
 /* Runs one vector and writes its answer, one JSON object without a newline. `stem` is its file. */
 void vector_run(const options *chosen, const char *stem, bool local, const json *vector, FILE *out);

@@ -4,6 +4,7 @@
  *
  *   zdnn-testee conv2d.jsonl lstm.jsonl local/getsize_ztensor.jsonl > theirs.jsonl
  *   zdnn-testee --file conv2d < conv2d.jsonl > theirs.jsonl
+ *   zdnn-testee --results "a z17" conv2d.jsonl > results.jsonl   says where it was, and that it ended
  *   zdnn-testee --frames --emulated      a length, 4 bytes, little-endian, and JSON; both ways
  *
  * It uses zdnn.h and the C library alone: compile it against IBM's zDNN on a machine that has the
@@ -12,20 +13,28 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "run.h"
+#include "zdnn.h"
 
 #define LONGEST_FRAME (1u << 28)
 
 static const char USAGE[] =
     "usage: zdnn-testee [--emulated] [--machine NAME] [FILE.jsonl ...] > answers.jsonl\n"
+    "       zdnn-testee --results NOTE [--machine NAME] FILE.jsonl ... > results.jsonl\n"
     "       zdnn-testee [--emulated] [--machine NAME] --file STEM < STEM.jsonl > answers.jsonl\n"
     "       zdnn-testee [--emulated] --frames\n"
     "  --server    the address of an emulated machine, as ZDNN_SERVER; implies --emulated\n"
     "  --emulated  choose machine and library version of each vector by ZDNN_MACHINE and\n"
     "              ZDNN_LIBRARY_VERSION; otherwise vectors for other machines are skipped\n"
-    "  --machine   the machine this is: telum1 or telum2; otherwise zDNN is asked\n";
+    "  --machine   the machine this is: telum1 or telum2; otherwise zDNN is asked\n"
+    "  --results   begin with machine, library, date and this note, and end with the number of\n"
+    "              answers, for `nnpa conformance score`; a real machine's, so not --emulated\n";
+
+static size_t answers;
 
 static void fail(const char *what, const char *why) {
   fprintf(stderr, "zdnn-testee: %s: %s\n", what, why);
@@ -67,6 +76,7 @@ static void lines_run(const options *chosen, const char *stem, const char *text,
     if (length > 0) {
       json *vector = parsed(text, length, stem);
       vector_run(chosen, stem, json_get(vector, "steps") == NULL, vector, stdout);
+      answers++;
       fputc('\n', stdout);
       json_free(vector);
     }
@@ -86,6 +96,42 @@ static void file_run(const options *chosen, const char *path) {
   lines_run(chosen, stem, text, size);
   free(text);
   free(stem);
+}
+
+/* Has the library say in a process of its own which machine and version it is. */
+static char *place_told(const options *chosen, size_t *size) {
+  int ends[2], status;
+  if (pipe(ends) != 0) fail("pipe", "cannot be made");
+  pid_t child = fork();
+  if (child == 0) {
+    close(ends[0]);
+    dup2(STDERR_FILENO, STDOUT_FILENO); /* what the library prints is no answer */
+    FILE *out = fdopen(ends[1], "w");
+    zdnn_init();
+    fputs("\"machine\": ", out);
+    json_put_text(out, machine_here(chosen));
+    fputs(", \"library\": ", out);
+    json_put_text(out, zdnn_get_library_version_str());
+    exit(fclose(out) == 0 ? EXIT_SUCCESS : EXIT_FAILURE);
+  }
+  close(ends[1]);
+  char *text = read_file(ends[0], size);
+  close(ends[0]);
+  if (child < 0 || waitpid(child, &status, 0) != child || status != 0)
+    fail("zdnn", "does not say which machine this is");
+  return text;
+}
+
+static void heading_write(const options *chosen) {
+  size_t size;
+  char date[sizeof "YYYY-MM-DD"];
+  time_t now = time(NULL);
+  char *place = place_told(chosen, &size);
+  strftime(date, sizeof date, "%Y-%m-%d", gmtime(&now));
+  printf("{\"results\": 1, %.*s, \"date\": \"%s\", \"note\": ", (int)size, place, date);
+  json_put_text(stdout, chosen->note);
+  puts("}");
+  free(place);
 }
 
 static bool frame_read(char **text, size_t *size) {
@@ -145,6 +191,8 @@ static int options_read(int count, char **arguments, options *chosen) {
       chosen->machine = value;
     } else if (strcmp(option, "--file") == 0) {
       chosen->file = value;
+    } else if (strcmp(option, "--results") == 0) {
+      chosen->note = value;
     } else if (strcmp(option, "--server") == 0) {
       chosen->emulated = true;
       setenv("ZDNN_SERVER", value, 1);
@@ -152,6 +200,7 @@ static int options_read(int count, char **arguments, options *chosen) {
       return 0;
     }
   }
+  if (chosen->note != NULL && (chosen->emulated || chosen->frames)) return 0;
   return chosen->frames || chosen->file != NULL || at < count ? at : 0;
 }
 
@@ -163,16 +212,18 @@ static void input_run(const options *chosen) {
 }
 
 int main(int count, char **arguments) {
-  options chosen = {false, false, NULL, NULL};
+  options chosen = {false, false, NULL, NULL, NULL};
   int at = options_read(count, arguments, &chosen);
   if (at == 0) {
     fputs(USAGE, stderr);
     return 2;
   }
+  if (chosen.note != NULL) heading_write(&chosen);
   if (chosen.frames)
     frames_run(&chosen);
   else if (at == count)
     input_run(&chosen);
   for (; at < count; at++) file_run(&chosen, arguments[at]);
+  if (chosen.note != NULL) printf("{\"end\": %zu}\n", answers);
   return fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

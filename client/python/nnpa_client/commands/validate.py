@@ -3,16 +3,12 @@
 
 import json
 import sys
-import time
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TypedDict, Unpack
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from nnpa_client._jobs import evaluate_rows
 from nnpa_client.commands.cores import jobs_option, ray_option
@@ -26,12 +22,11 @@ from nnpa_client.commands.hosting import (
     loaded,
     options_of,
 )
+from nnpa_client.commands.progress import shown_progress
 from nnpa_client.datasets import Preprocessing, read_preprocessing
 from nnpa_client.datasets.images import parse_preprocessing
 from nnpa_client.datasets.opening import Source
 from nnpa_client.evaluation import Accuracy, Measuring, evaluate, facts, save_rows
-
-_QUIET_SECONDS = 10.0  # between lines of progress where there is no terminal
 
 
 class Measured(TypedDict):
@@ -203,7 +198,7 @@ def _measure(model: Path, options: _Options) -> Accuracy:
     if options["jobs"] is not None or options["ray"] is not None:
         name = "--jobs" if options["ray"] is None else "--ray"
         raise ValueError(f"{name}: the server at --target measures by itself: give one of both")
-    with loaded(model, options) as net, _progress() as told:
+    with loaded(model, options) as net, shown_progress("rows") as told:
         dataset = source.open(net.inputs, net.outputs)
         result = evaluate(net, dataset, choice, about, told)
     if options["worst"] is not None:
@@ -240,7 +235,7 @@ def _measure_here(
         "ray": options["ray"],
         "parts": None,
     }
-    with _progress() as told:
+    with shown_progress("rows") as told:
         evaluated = evaluate_rows(job, told)
     if evaluated.incomplete:
         click.echo(f"{evaluated.incomplete[0].upper()}{evaluated.incomplete[1:]}.", err=True)
@@ -262,32 +257,3 @@ def _preprocessing(model: Path, options: _Options) -> Preprocessing:
     single = {"layout": options["layout"], "scale": options["scale"]}
     given = parse_preprocessing({**single, **lists}, "options of images")
     return given.over(read_preprocessing(model))
-
-
-@contextmanager
-def _progress() -> Generator[Callable[[int, int], None]]:
-    """Show rows done and time left on the standard error: a bar, or a line now and then."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield _Lines()
-        return
-    columns = (TextColumn("rows"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("rows", total=None)
-        yield lambda done, rows: bar.update(task, completed=done, total=rows)
-
-
-class _Lines:
-    """Writes a line of progress every ten seconds."""
-
-    def __init__(self) -> None:
-        self._began = self._told = time.monotonic()
-
-    def __call__(self, done: int, rows: int) -> None:
-        """Say how far it is, unless a line came just now."""
-        now = time.monotonic()
-        if now - self._told < _QUIET_SECONDS or done == rows:
-            return
-        self._told = now
-        left = (now - self._began) / done * (rows - done)
-        click.echo(f"{done:,} of {rows:,} rows, {left:,.0f} s left", err=True)

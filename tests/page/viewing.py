@@ -18,6 +18,7 @@ from nnpa_client.cli import main
 from nnpa_client.trace.format import TraceWriter
 
 from tests.page.serving import PageServer
+from tests.server.process import PATIENCE
 
 HOSTILE = "<img src=x onerror=document.title='XSS'>"
 _MAIN = "from nnpa_client.cli import main; main()"
@@ -30,12 +31,14 @@ def viewing(*files: Path | str) -> Generator[PageServer]:
     command = [sys.executable, "-c", _MAIN, "view", *map(str, files)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    line = process.stdout.readline()
-    assert line.startswith(_READY), line
-    yield PageServer(line.removeprefix(_READY).strip(), "", process.pid)
-    process.terminate()
-    process.wait(60)
-    process.stdout.close()
+    try:
+        line = process.stdout.readline()
+        assert line.startswith(_READY), line
+        yield PageServer(line.removeprefix(_READY).strip(), "", process.pid)
+    finally:
+        process.terminate()
+        process.wait(PATIENCE)
+        process.stdout.close()
 
 
 def refused(*arguments: Path | str) -> Result:
@@ -86,3 +89,21 @@ def calls(count: int) -> list[TraceRecord]:
             traced.call.new_results.add()
         records.append(traced)
     return records
+
+
+def report_of(model: Path) -> str:
+    """Return the accuracy report of a model over made-up rows."""
+    words = [
+        "network",
+        "validate",
+        str(model),
+        "--samples",
+        "4",
+        "--no-int8",
+        "--jobs",
+        "1",
+        "--json",
+    ]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 0, result.output
+    return result.stdout

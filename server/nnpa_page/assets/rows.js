@@ -51,6 +51,7 @@ export function rowsOf({ name, count, ask, lineOf, choose, say }) {
       if (mine !== turn) return;
       rows.replaceChildren(...lines.map((line, step) => placed(line, first + step, hidden)));
       say();
+      for (const near of [last + CHUNK, first - CHUNK]) if (near >= 0 && near < count) await at(near);
     } catch (error) {
       if (mine === turn) say(error);
     }

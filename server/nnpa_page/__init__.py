@@ -6,6 +6,7 @@ library's: one page for few viewers needs no web framework, and installs nothing
 """
 
 from nnpa_page.endpoint import TIMEOUT, Endpoint
+from nnpa_page.fields import choice, number
 from nnpa_page.guard import Guard, Refusal, Visitor
 from nnpa_page.page import MAX_VIEWERS, Page, Query, View, open_page
 
@@ -19,5 +20,7 @@ __all__ = [
     "Refusal",
     "View",
     "Visitor",
+    "choice",
+    "number",
     "open_page",
 ]

@@ -56,3 +56,19 @@ def overflow(page: Page) -> int:
     """Return by how many pixels the page is wider than its window."""
     script = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
     return int(page.evaluate(script))
+
+
+def first_paints(page: Page) -> tuple[float, float]:
+    """Return when the browser painted first, and when the largest part of the view: ms from begin.
+
+    Source: Paint Timing and Largest Contentful Paint, W3C.
+    """
+    first = page.evaluate(
+        "performance.getEntriesByName('first-contentful-paint').map(entry => entry.startTime)[0]"
+    )
+    largest = page.evaluate(
+        "new Promise(tell => new PerformanceObserver(list => "
+        "tell(list.getEntries().at(-1).startTime))"
+        ".observe({ type: 'largest-contentful-paint', buffered: true }))"
+    )
+    return float(first), float(largest)

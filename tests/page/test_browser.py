@@ -13,7 +13,18 @@ pytestmark = pytest.mark.browser
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 from playwright.sync_api import Browser  # noqa: E402
 
-from tests.page.browser import NARROW, WIDE, browsing, opened, overflow, show  # noqa: E402
+from tests.page.browser import (  # noqa: E402
+    NARROW,
+    WIDE,
+    browsing,
+    first_paints,
+    opened,
+    overflow,
+    show,
+)
+
+MAX_PAINT = 1000.0  # ms from the begin of a load to what it shows
+LOADS = 5  # of which the fastest counts: others of this machine must not fail it
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +55,16 @@ def test_views_fit_their_window(
         assert overflow(page) == 0
         background = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert background == ("rgb(22, 22, 22)" if dark else "rgb(255, 255, 255)")
+
+
+def test_the_first_paint_comes_within_a_second(browser: Browser, server: PageServer) -> None:
+    """On loopback the browser paints, and shows the largest part of the view, within a second."""
+    paints: list[tuple[float, float]] = []
+    for _ in range(LOADS):
+        with opened(browser, server.url) as page:
+            page.get_by_role("rowheader", name="NNPA_SQRT").wait_for()
+            paints.append(first_paints(page))
+    assert max(min(paints, key=max)) < MAX_PAINT, paints
 
 
 def test_the_token_leaves_the_url(browser: Browser, server: PageServer) -> None:

@@ -102,6 +102,18 @@ def test_with_nobody_looking_the_observers_are_the_same(looking: Looking) -> Non
     assert HOLDING not in looking.session.holdings
 
 
+def test_a_page_that_is_open_observes_nothing(looking: Looking, running: Running) -> None:
+    """While a page is open, and shows what is no session, a session's call path is as without."""
+    before = functions_of(path_of(looking.session))
+    page = SessionPage(replace(CONFIG, page="127.0.0.1:0"), running.server.store, None)
+    server = PageServer(page.url, running.address, 0)
+    for path in ("/", "/data/views", "/data/machines", "/data/sticks?shape=1,1,1,1"):
+        assert server.get(path, server.token).status == 200
+    looking.client.run(*load(1, DATA))
+    assert functions_of(path_of(looking.session)) == before
+    page.close()
+
+
 def test_who_looks_on_is_not_left(looking: Looking) -> None:
     """A session that is looked at stays observed."""
     looking.look()

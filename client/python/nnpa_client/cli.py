@@ -22,6 +22,7 @@ _COMMANDS: Mapping[str, str] = {
     "token": "commands.new_token:token",
     "top": "commands.top:top",
     "trace": "commands.trace:trace",
+    "view": "commands.view:view",
 }
 """Where each command is, as an entry point has it, in this package."""
 

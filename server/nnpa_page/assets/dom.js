@@ -2,7 +2,15 @@
 // Elements whose contents are text: whatever a name holds, it is shown and never parsed.
 
 export function element(name, attributes = {}, ...children) {
-  const node = document.createElement(name);
+  return filled(document.createElement(name), attributes, children);
+}
+
+/** An element of a picture. */
+export function drawn(name, attributes = {}, ...children) {
+  return filled(document.createElementNS("http://www.w3.org/2000/svg", name), attributes, children);
+}
+
+function filled(node, attributes, children) {
   for (const [key, value] of Object.entries(attributes)) {
     if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
     else if (value === true) node.setAttribute(key, "");

@@ -4,7 +4,7 @@
 import { keepToken, read, takeToken } from "./data.js";
 import { element, field } from "./dom.js";
 
-const TITLES = { machines: "Machines", sticks: "Sticks", sessions: "Sessions" };
+const TITLES = { machines: "Machines", sticks: "Sticks", sessions: "Sessions", traces: "Traces", models: "Models" };
 const main = document.querySelector("main");
 const status = document.getElementById("status");
 let shown = new AbortController(); // ends what the view before does

@@ -65,7 +65,7 @@ function keyOf(tensor) {
   const violations = tensor.values.filter((value) => value === null).length;
   return element("p", {}, element("i", { class: "key" }), "positive", element("i", { class: "key negative" }), "negative",
     element("i", { class: "key violation" }), `range violation: ${violations}`,
-    element("span", { class: "quiet" }, ` of this page, whose cells are ${least} to ${most}`));
+    element("span", { class: "quiet" }, numbers.length ? ` of this page, whose cells are ${least} to ${most}` : " of this page, which has no number"));
 }
 
 export async function showTensor(main, { path, say, signal }) {

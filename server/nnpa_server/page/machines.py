@@ -9,9 +9,7 @@ from nnpa_emulator import FUNCTIONS, Status
 from nnpa_emulator.custom_machine import Overrides, customise
 from nnpa_emulator.machine import MACHINES, FunctionCode, Machine, QueryResult
 from nnpa_emulator.ztensor import DataFormats, DataTypes
-from nnpa_page import Query, Refusal, Visitor
-
-from nnpa_server.page.fields import choice, number
+from nnpa_page import Query, Refusal, Visitor, choice, number
 
 _UNAVAILABLE = Status.ZDNN_UNAVAILABLE_FUNCTION.name
 _SHOWN = ("telum1", "telum2")

@@ -22,11 +22,10 @@ from nnpa_emulator.ztensor import (
     Ztensor,
     stick_bytes,
 )
-from nnpa_page import Query, Refusal, Visitor
+from nnpa_page import Query, Refusal, Visitor, number
 
 from nnpa_server.accelerator.observers.recent_calls import RecentCalls, status_text
 from nnpa_server.errors import CallCancelled, CallRefused
-from nnpa_server.page.fields import number
 from nnpa_server.page.sticks import describe_pages, page_number
 from nnpa_server.page.watching import Watches
 from nnpa_server.sessions.store import Session, Store, session_tag

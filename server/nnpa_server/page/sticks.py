@@ -22,9 +22,7 @@ from nnpa_emulator.ztensor import (
     init_pre_transformed_desc,
     stick_bytes,
 )
-from nnpa_page import Query, Refusal, Visitor
-
-from nnpa_server.page.fields import choice, number
+from nnpa_page import Query, Refusal, Visitor, choice, number
 
 _MAX_SIZE = (1 << 32) - 1
 LAYOUTS = {DataLayouts(layout).name.removeprefix("ZDNN_"): layout for layout in LAYOUT_DIMS}

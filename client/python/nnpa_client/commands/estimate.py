@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Unpack
+from typing import Unpack
 
 import click
 from nnpa.network.v1.program_pb2 import Program
@@ -14,8 +14,14 @@ from rich import box
 from rich.table import Table
 
 from nnpa_client.commands.exit_codes import EXIT_CODES, NOT_AS_PROMISED, reported
-from nnpa_client.commands.hosting import FILE, Hosting, loaded, table_console
-from nnpa_client.commands.reaching import Reaching, reaching_options
+from nnpa_client.commands.hosting import (
+    FILE,
+    Asking,
+    asking_options,
+    hosting_on,
+    loaded,
+    table_console,
+)
 from nnpa_client.machine_time import (
     Estimate,
     Interval,
@@ -50,26 +56,11 @@ class Estimated:
     missing_end: str = ""
 
 
-class Asking(Reaching):
-    """The options that say where and how a model is hosted."""
-
-    target: str | None
-    shapes: tuple[str, ...]
-    placement: Literal["compiler", "all"]
-
-
 @click.command("estimate", epilog=f"{EXIT_CODES} A model that cannot be hosted is refused.")
 @click.argument("file", required=False, type=FILE)
 @click.option("--machine", "names", multiple=True, metavar="NAME",
               help="z16 (telum1) or z17 (telum2); repeatable. Default: both.")  # fmt: skip
-@click.option("--shape", "shapes", multiple=True, metavar="NAME=D,D,..",
-              help="Shape of a model's input with free dims; without it they are 1, or 32 where 1 "
-              "does not fit. Repeatable.")  # fmt: skip
-@click.option("--placement", type=click.Choice(("compiler", "all")), default="compiler",
-              show_default=True, help="What of a model goes to the accelerator.")  # fmt: skip
-@click.option("--target", help="Server that places a model: host:port or unix:/path. Default: a "
-              "private one.")  # fmt: skip
-@reaching_options
+@asking_options
 @click.option("--ledger", "shows_ledger", is_flag=True,
               help="Without FILE: published times of the machines beside estimates, and their "
               "ratio; exit code 1 where one lies outside.")  # fmt: skip
@@ -114,20 +105,7 @@ def _estimates(file: Path, chosen: Iterable[str], asking: Asking) -> Iterator[Es
 
 
 def _of_model(file: Path, machine: str, asking: Asking) -> Estimated:
-    hosting = Hosting(
-        token=asking["token"],
-        tls_ca=asking["tls_ca"],
-        tls_cert=asking["tls_cert"],
-        tls_key=asking["tls_key"],
-        target=asking["target"],
-        machine=machine,
-        strict=False,
-        shapes=asking["shapes"],
-        offload_integer=False,
-        placement=asking["placement"],
-        overflow="saturate",
-    )
-    with loaded(file, hosting) as net:
+    with loaded(file, hosting_on(machine, asking)) as net:
         program = calls_of(Program.FromString(net.export_program(contents=False)))
     return Estimated(estimate(program.calls, machine), program.host_nodes)
 

@@ -42,6 +42,60 @@ class Hosting(Reaching):
     split_weights: NotRequired[bool]
 
 
+class Asking(Reaching):
+    """The options that say where and how a model is hosted on several machines in turn."""
+
+    target: str | None
+    shapes: tuple[str, ...]
+    placement: Literal["compiler", "all"]
+
+
+def asking_options(command: Command) -> Command:
+    """Add the options that say where and how a model is hosted on several machines in turn."""
+    options = (
+        click.option(
+            "--shape",
+            "shapes",
+            multiple=True,
+            metavar="NAME=D,D,..",
+            help="Shape of a model's input with free dims; without it they are 1, or 32 where 1 "
+            "does not fit. Repeatable.",
+        ),
+        click.option(
+            "--placement",
+            type=click.Choice(("compiler", "all")),
+            default="compiler",
+            show_default=True,
+            help="What of a model goes to the accelerator.",
+        ),
+        click.option(
+            "--target",
+            help="Server that places a model: host:port or unix:/path. Default: a private one.",
+        ),
+        reaching_options,
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def hosting_on(machine: str, asking: Asking) -> Hosting:
+    """Return the options of hosting on a machine."""
+    return Hosting(
+        token=asking["token"],
+        tls_ca=asking["tls_ca"],
+        tls_cert=asking["tls_cert"],
+        tls_key=asking["tls_key"],
+        target=asking["target"],
+        machine=machine,
+        strict=False,
+        shapes=asking["shapes"],
+        offload_integer=False,
+        placement=asking["placement"],
+        overflow="saturate",
+    )
+
+
 def hosting_options(command: Command) -> Command:
     """Add the options that say where and how a model is hosted."""
     options = (

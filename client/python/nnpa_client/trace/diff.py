@@ -93,16 +93,26 @@ def diff(left: Trace, right: Trace, ulp: int = 0, with_values: bool = True) -> C
     them are counted but not compared.
     """
     counts, differences = _Counts(), list[Difference]()
-    sessions = itertools.zip_longest(_by_session(left), _by_session(right), fillvalue=())
-    for left_operations, right_operations in sessions:
-        for a, b in itertools.zip_longest(left_operations, right_operations):
-            if a is None or b is None or a.name != b.name:
-                differences.append(_sequence_difference(a, b))
-                break
+    for a, b in pairs(left, right):
+        if a is None or b is None or a.name != b.name:
+            differences.append(_sequence_difference(a, b))
+        else:
             differences += _compare(left, right, a, b, counts, ulp if with_values else None)
     return Comparison(
         tuple(differences), counts.statuses, counts.values, counts.unknown, counts.by_contents
     )
+
+
+def pairs(
+    left: Trace, right: Trace
+) -> Iterator[tuple[TracedOperation | None, TracedOperation | None]]:
+    """Yield the operations that are compared, up to the first of each session that is another."""
+    sessions = itertools.zip_longest(_by_session(left), _by_session(right), fillvalue=())
+    for left_operations, right_operations in sessions:
+        for a, b in itertools.zip_longest(left_operations, right_operations):
+            yield a, b
+            if a is None or b is None or a.name != b.name:
+                break
 
 
 def _by_session(trace: Trace) -> list[tuple[TracedOperation, ...]]:
@@ -213,25 +223,27 @@ def _compare_values(
     a_bytes, b_bytes = left.bytes_of(a_contents), right.bytes_of(b_contents)
     is_array = a_contents.role == CONTENTS_ROLE_ARRAY_OUT
     elements = array_elements if is_array else stick_elements
-    structure = _structure(a, a_contents, is_array)
+    structure = structure_of(a, a_contents, is_array)
     if a_bytes is None or b_bytes is None or a_contents.size != b_contents.size:
         return (None,)
     a_array = elements(a_bytes, structure)
-    b_array = elements(b_bytes, _structure(b, b_contents, is_array))
+    b_array = elements(b_bytes, structure_of(b, b_contents, is_array))
     if (a_array.shape, a_array.dtype) != (b_array.shape, b_array.dtype):
         return (None,)
-    distance = value_difference(a_array, b_array, not is_array and _is_dlfloat(structure))
+    distance = value_difference(a_array, b_array, not is_array and is_dlfloat(structure))
     if distance is None or (distance.ulp is not None and distance.ulp <= ulp):
         return None
     return (distance,)
 
 
-def _structure(
+def structure_of(
     operation: TracedOperation, contents: TracedContents, is_array: bool
 ) -> Ztensor | None:
+    """Return the structure of the ztensor that contents of an operation belong to."""
     name = "ztensor" if is_array else contents.operand
     return next((operand.structure for operand in operation.operands if operand.name == name), None)
 
 
-def _is_dlfloat(structure: Ztensor | None) -> bool:
+def is_dlfloat(structure: Ztensor | None) -> bool:
+    """Return whether a ztensor's sticks are DLFLOAT16."""
     return structure is not None and structure.transformed_desc.type == ZDNN_DLFLOAT16

@@ -32,13 +32,13 @@ def timeline(trace: Trace, everything: bool = False) -> RenderableType:
             interval = estimated(trace, operation)
             estimate = "" if interval is None else f"{interval}, {interval.grade}"
             style = None if operation.is_valid else "red"
-            table.add_row(*_cells(operation), estimate, style=style)
+            table.add_row(*cells(operation), estimate, style=style)
     shown: list[RenderableType] = [*headings(trace)]
     if trace.calls or not trace.instructions:
         shown.append(table)
     if trace.instructions:
         shown.append(_instructions(trace))
-    return Group(*shown, Text(_summary(trace)))
+    return Group(*shown, Text(summary(trace)))
 
 
 def _instructions(trace: Trace) -> Table:
@@ -47,20 +47,25 @@ def _instructions(trace: Trace) -> Table:
         justify: JustifyMethod = "right" if heading in ("#", "ms", "session", "us") else "left"
         table.add_column(heading, justify=justify, no_wrap=heading != "tensors")
     for index, instruction in enumerate(trace.instructions):
-        inputs, outputs = (
-            " ".join("x".join(map(str, sizes)) for sizes in of) for of in shapes(instruction)
-        )
-        table.add_row(
-            str(index),
-            f"{instruction.start_ns / 1e6:.2f}",
-            str(instruction.session),
-            function_name(instruction),
-            f"{inputs} > {outputs}" if outputs else inputs,
-            f"{instruction.duration_ns / 1e3:.0f}",
-            ending(instruction),
-            style=None if is_done(instruction) else "red",
-        )
+        style = None if is_done(instruction) else "red"
+        table.add_row(*instruction_cells(index, instruction), style=style)
     return table
+
+
+def instruction_cells(index: int, instruction: TracedInstruction) -> tuple[str, ...]:
+    """Return an instruction as index, ms, session, function, tensors, us and end."""
+    inputs, outputs = (
+        " ".join("x".join(map(str, sizes)) for sizes in of) for of in shapes(instruction)
+    )
+    return (
+        str(index),
+        f"{instruction.start_ns / 1e6:.2f}",
+        str(instruction.session),
+        function_name(instruction),
+        f"{inputs} > {outputs}" if outputs else inputs,
+        f"{instruction.duration_ns / 1e3:.0f}",
+        ending(instruction),
+    )
 
 
 def headings(trace: Trace) -> list[Text]:
@@ -80,7 +85,8 @@ def _environment(options: Session) -> str:
     return f"{machine}, zDNN {options.library_version}{precheck}"
 
 
-def _summary(trace: Trace) -> str:
+def summary(trace: Trace) -> str:
+    """Return what a trace has in a line: operations, calls, time on the server, contents."""
     count = sum(not operation.is_housekeeping for operation in trace.operations)
     milliseconds = sum(operation.duration_ns for operation in trace.operations) / 1e6
     contents = "with" if trace.start.contents else "without"
@@ -91,7 +97,8 @@ def _summary(trace: Trace) -> str:
     return f"{text}{contents} contents"
 
 
-def _cells(operation: TracedOperation) -> tuple[str, ...]:
+def cells(operation: TracedOperation) -> tuple[str, ...]:
+    """Return an operation as index, ms, call, name, ztensors, us and status."""
     flags = operation.result.fp_flags if operation.result else 0
     status = operation.status.removeprefix("ZDNN_") + (f" flags 0x{flags:02X}" if flags else "")
     inputs = [shape(operand) for operand in operation.operands if not operand.is_output]
@@ -172,12 +179,13 @@ def _operation_data(trace: Trace, operation: TracedOperation) -> dict[str, objec
         "duration_ns": operation.duration_ns,
         "fp_flags": operation.result.fp_flags if operation.result else 0,
         "message": MessageToDict(operation.message, preserving_proto_field_name=True),
-        "ztensors": [_operand_data(operand) for operand in operation.operands],
+        "ztensors": [operand_data(operand) for operand in operation.operands],
         **({} if interval is None else interval.as_data()),
     }
 
 
-def _operand_data(operand: Operand) -> dict[str, object]:
+def operand_data(operand: Operand) -> dict[str, object]:
+    """Return an operand as plain data: name, id, whether it is an output, shape, type."""
     kind = None if operand.structure is None else operand.structure.transformed_desc.type
     is_defined = kind is not None and kind in DataTypes.values()
     return {

@@ -4,7 +4,7 @@
 from collections.abc import Mapping
 from typing import TypeVar
 
-from nnpa_page import Refusal
+from nnpa_page.guard import Refusal
 
 T = TypeVar("T")
 _MAX_SHOWN = 32  # characters of a value in a refusal

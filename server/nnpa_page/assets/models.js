@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models: a graph by device, estimates of the machine's time, and what an accuracy report says.
+
+import { read } from "./data.js";
+import { count, element, facts, field, select, table } from "./dom.js";
+import { graphOf } from "./graph.js";
+
+const figure = (value) => (value === null ? "-" : value === 0 ? "0" : value.toPrecision(3).replace(/e([+-])(\d)$/, "e$10$2"));
+const percent = (value) => (value === null ? "-" : `${(100 * value).toFixed(2)} %`);
+
+function number(text) {
+  return element("td", { class: "number" }, text);
+}
+
+/** Where a model's parts run, and how wide the bars of errors are. */
+function keyOf(machine) {
+  const hasErrors = machine.nodes.some((node) => node.errors.length);
+  return element("p", {}, element("i", { class: "key accelerator" }), "on the accelerator", element("i", { class: "key host" }), "on the host",
+    ...(hasErrors ? [element("i", { class: "key error" }), "relative error (L2R) after the node, from 1e-8 to 1"] : []));
+}
+
+function detailOf(node) {
+  const lines = [["operator", node.op_type], ["device", node.device], ["gives", node.shapes.join(", ")]];
+  if (node.functions.length) lines.push(["zDNN functions", node.functions.join(", ")]);
+  if (node.reason) lines.push(["why", node.reason]);
+  if (node.macc) lines.push(["multiply-accumulates", count(node.macc)]);
+  if (node.weights) lines.push(["weights", `${count(node.weights)} bytes`]);
+  if (node.time) lines.push(["on the machine", node.time]);
+  const errors = node.errors.map((error) => errorRow(error.value, error));
+  return [element("h2", { class: "code" }, node.name || node.op_type), facts(lines),
+    errors.length ? table(["value", ...ERRORS], errors, "lines") : ""];
+}
+
+const ERRORS = ["enters", "adds alone", "after", "largest difference", "beyond DLFLOAT16"];
+
+function errorRow(title, error, ...before) {
+  return element("tr", {}, element("th", { scope: "row" }, title), ...before.map((text) => element("td", {}, text)),
+    [figure(error.entering), figure(error.alone), figure(error.l2r), figure(error.max), percent(error.beyond)].map(number));
+}
+
+function estimateOf(estimate) {
+  if (estimate === null) return [element("p", {}, "Nobody published times of this machine.")];
+  const rows = estimate.lines.map((line) =>
+    element("tr", {}, element("th", { scope: "row" }, line.function), number(count(line.calls)), number(line.time), element("td", {}, line.grade)));
+  return [element("h2", {}, `Time on the machine: ${estimate.total}`), element("p", {}, estimate.dominant),
+    ...estimate.missing.map((text) => element("p", { class: "quiet" }, text)),
+    rows.length ? table(["operation", "calls", "time", "grade"], rows, "lines") : "",
+    element("p", { class: "quiet" }, "From public measurements of single calls, one thread, warm caches: no time of this emulator is in it.")];
+}
+
+function machineOf(machine) {
+  const detail = element("section", { class: "detail", "aria-live": "polite" });
+  const choose = (place) => detail.replaceChildren(...detailOf(machine.nodes[place]));
+  return [element("p", {}, machine.placed), keyOf(machine),
+    element("div", { class: "panes graphed" }, graphOf(machine.nodes, choose), detail), ...estimateOf(machine.estimate)];
+}
+
+function titleOf(run) {
+  return run.numbers === "dlfloat16" ? `${run.machine}, ${run.saturate ? "saturating" : "with NINF"}` : `${run.machine}, ${run.numbers}`;
+}
+
+function runRow(run) {
+  return element("tr", {}, element("th", { scope: "row" }, titleOf(run)), number(count(run.rows)), number(count(run.changed)),
+    number(percent(run.drop)), number(count(run.violations)));
+}
+
+function outputRow(run, output) {
+  const texts = [percent(output.acc), figure(output.l2r), figure(output.rmse), figure(output.mae), figure(output.max), figure(output.cos), count(output.nans)];
+  return element("tr", {}, element("th", { scope: "row" }, output.name), element("td", {}, titleOf(run)), texts.map(number));
+}
+
+/** The accuracy report: verdict, runs, outputs, and the nodes of each run that has some. */
+function reportOf(name, report) {
+  const nodes = report.runs.filter((run) => run.nodes.length).map((run) =>
+    element("details", {}, element("summary", {}, `${count(run.nodes.length)} values of nodes on ${titleOf(run)}`),
+      table(["node", "operator", "device", "value", ...ERRORS],
+        run.nodes.map((node) => errorRow(node.node, node, node.op_type, node.device, node.value)), "lines")));
+  return [element("h2", {}, `Accuracy: ${name}`), element("p", { class: "verdict" }, report.verdict),
+    facts([["rows", count(report.samples)], ["placement", report.placement], ...Object.entries(report.about)]),
+    table(["run", "rows", "answers that turn", "drop", "violations"], report.runs.map(runRow), "lines"),
+    element("h3", {}, "Outputs beside FP32"),
+    table(["output", "run", "ACC", "L2R", "RMSE", "MAE", "max", "COS", "NaN"],
+      report.runs.flatMap((run) => run.outputs.map((output) => outputRow(run, output))), "lines"),
+    element("h3", {}, "Nodes beside FP32"),
+    element("p", { class: "quiet" }, "Relative error (L2R) that enters a node, that it adds alone, and after it in the whole run; the share of FP32's values that DLFLOAT16 has no number for."),
+    ...nodes];
+}
+
+export async function show(main, { signal }) {
+  const { model, machines, accuracy, report } = await read("models", {}, signal);
+  if (machines.length) {
+    const body = element("div");
+    const names = machines.map((machine) => machine.machine);
+    const update = (name) => body.replaceChildren(...machineOf(machines[names.indexOf(name)]));
+    main.append(element("h2", {}, model), element("p", { class: "quiet" }, "A box is a node. Arrow keys go from one to the next."),
+      element("form", { onsubmit: (event) => event.preventDefault() }, field("machine", select(names, names[0], (event) => update(event.target.value)))), body);
+    update(names[0]);
+  }
+  if (report !== null) main.append(...reportOf(accuracy, report));
+}

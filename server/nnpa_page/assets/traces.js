@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Traces: a line for each operation; of two traces the lines that were compared go together.
+
+import { read } from "./data.js";
+import { count, element, facts, table } from "./dom.js";
+import { rowsOf } from "./rows.js";
+
+function barOf(line, end) {
+  const bar = element("i", { class: "bar" });
+  bar.style.left = `${100 * line.start_ns / end}%`;
+  bar.style.width = `max(2px, ${100 * line.duration_ns / end}%)`;
+  return element("span", { class: "track" }, bar);
+}
+
+function lineOf(line, end) {
+  const marks = [...line.differences, ...line.findings].join(", ");
+  const [index, begin, call, name, tensors, took, status] = line.cells;
+  const parts = [index, name, marks, status, `${begin} ms`, barOf(line, end), `${took} us`, tensors, `call ${call}`];
+  const kinds = [line.valid ? "" : "refused", line.findings.length ? "found" : "", line.differences.length ? "differing" : ""];
+  return element("div", { class: ["line", ...kinds].join(" ").trim() },
+    parts.map((part) => (part instanceof Node ? part : element("span", { title: part }, part))));
+}
+
+function listed(title, texts) {
+  return texts.length ? [element("h3", {}, title), element("ul", {}, texts.map((text) => element("li", {}, text)))] : [];
+}
+
+function operandRow(operand) {
+  const name = operand.output ? `${operand.operand}, output` : operand.operand;
+  const shape = Array.isArray(operand.shape) ? operand.shape.join(" x ") : operand.shape ?? "unknown";
+  const texts = [operand.id || "", shape, operand.type ?? ""];
+  return element("tr", {}, element("th", { scope: "row" }, name), texts.map((text) => element("td", {}, text)));
+}
+
+function detailOf(trace, operation) {
+  const lines = [["trace", trace.name], ["status", operation.status]];
+  if (operation.why) lines.push(["refused", operation.why]);
+  if (operation.estimate) lines.push(["on the machine", operation.estimate]);
+  const messages = JSON.stringify({ message: operation.message, answer: operation.answer }, null, 2);
+  return element("section", { class: "pane" }, element("h2", { class: "code" }, operation.name), facts(lines),
+    ...listed("Beside the other trace", operation.differences), ...listed("Lint", operation.findings),
+    operation.operands.length ? table(["operand", "id", "shape", "type"], operation.operands.map(operandRow), "lines") : "",
+    ...listed("Contents", operation.contents),
+    element("details", {}, element("summary", {}, "message and answer"), element("pre", { class: "wide", tabindex: "0" }, messages)));
+}
+
+/** What a trace is, with buttons that go to what lint found, and from one difference to the next. */
+function headOf(trace, list) {
+  const step = () => {
+    const next = trace.differences.find((row) => row > list.chosen()) ?? trace.differences[0];
+    list.move(next);
+  };
+  const found = trace.findings.map(({ text, row }) =>
+    element("li", {}, element("button", { type: "button", class: "link", onclick: () => list.move(row) }, text)));
+  return [element("h2", {}, trace.name), ...trace.headings.map((text) => element("p", { class: "quiet" }, text)),
+    element("p", {}, trace.summary),
+    element("details", { open: found.length > 0 && found.length < 6 }, element("summary", {}, `Lint: ${count(found.length)} ${found.length === 1 ? "finding" : "findings"}`), element("ul", {}, found)),
+    trace.differences.length ? element("p", {}, element("button", { type: "button", onclick: step }, `Next of ${count(trace.differences.length)} calls that differ`)) : ""];
+}
+
+export async function show(main, { say, signal }) {
+  const { traces, compared } = await read("traces", {}, signal);
+  const detail = element("div", { class: "panes detail", "aria-live": "polite" });
+  let turn = 0;
+
+  async function choose(number, row) {
+    const mine = ++turn;
+    try {
+      const operation = await read("operation", { trace: number, row }, signal);
+      const details = [detailOf(traces[number], operation)];
+      const other = 1 - number;
+      if (operation.partner !== null) {
+        lists[other].mark(operation.partner);
+        const partner = await read("operation", { trace: other, row: operation.partner }, signal);
+        details.splice(other === 0 ? 0 : 1, 0, detailOf(traces[other], partner));
+      }
+      if (mine === turn) detail.replaceChildren(...details);
+    } catch (error) {
+      say(error);
+    }
+  }
+
+  const lists = traces.map((trace, number) => rowsOf({
+    name: `calls of ${trace.name}`, count: trace.rows, say,
+    ask: (from) => read("rows", { trace: number, from }, signal),
+    lineOf: (line) => lineOf(line, trace.end_ns || 1),
+    choose: (row) => choose(number, row),
+  }));
+  const panes = traces.map((trace, number) =>
+    element("section", { class: "pane" }, ...headOf(trace, lists[number]), lists[number].box));
+  main.append(element("p", { class: "quiet" }, "A line is a call of a function. Arrow keys go from one to the next."),
+    ...compared.map((text) => element("p", {}, text)), element("div", { class: "panes" }, panes), detail);
+}

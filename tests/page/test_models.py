@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the view Models says of models and reports, and which files `nnpa view` refuses."""
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from nnpa_client.network.accuracy import read_accuracy
+from onnx import helper
+
+from tests.network.small_models import dense, model
+from tests.page.serving import PageServer
+from tests.page.viewing import HOSTILE, refused, report_of, viewing
+
+NEWER = (
+    "runs[0].nodes is missing: no report of `nnpa network validate --json` of this version: "
+    "nnpa 99.1 wrote it"
+)
+NODES = ["product", "sum", "act"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model and its accuracy report."""
+    made = tmp_path_factory.mktemp("models")
+    (made / "dense.onnx").write_bytes(dense(32).SerializeToString())
+    (made / "report.json").write_text(report_of(made / "dense.onnx"), encoding="utf-8")
+    return made
+
+
+@pytest.fixture(scope="module")
+def page(folder: Path) -> Iterator[PageServer]:
+    """The page with model and report."""
+    with viewing(folder / "dense.onnx", folder / "report.json") as server:
+        yield server
+
+
+def shown(page: PageServer) -> dict[str, Any]:
+    """Return what the view answers."""
+    answer: dict[str, Any] = page.get("/data/models", page.token).data
+    return answer
+
+
+def test_a_model_is_shown_on_both_machines(page: PageServer, folder: Path) -> None:
+    """Nodes have device, functions, shapes, sources and rank, on z16 and on z17."""
+    answer = shown(page)
+    assert answer["model"] == str(folder / "dense.onnx")
+    assert [machine["machine"] for machine in answer["machines"]] == ["telum1", "telum2"]
+    for machine in answer["machines"]:
+        assert [node["name"] for node in machine["nodes"]] == NODES
+        assert [node["device"] for node in machine["nodes"]] == ["accelerator"] * 3
+        assert [node["sources"] for node in machine["nodes"]] == [[], [0], [1]]
+        assert [node["rank"] for node in machine["nodes"]] == [0, 1, 2]
+        assert machine["nodes"][2]["shapes"] == ["32 x 3"]
+        assert machine["placed"].startswith("compiler: 3 nodes on the accelerator")
+
+
+def test_a_model_has_the_estimate_of_its_machine(page: PageServer) -> None:
+    """The time in all, by function and by node is an interval with a grade."""
+    for machine in shown(page)["machines"]:
+        estimate = machine["estimate"]
+        assert " to " in estimate["total"]
+        assert "grade" in estimate["total"]
+        assert {line["function"] for line in estimate["lines"]} >= {"stickify", "unstickify"}
+        assert estimate["dominant"].endswith(".")
+        assert any("grade" in node["time"] for node in machine["nodes"])
+
+
+def test_errors_stand_at_their_nodes(page: PageServer) -> None:
+    """A node has what the report measured of the values that it makes, of the same machine."""
+    answer = shown(page)
+    for machine in answer["machines"]:
+        errors = machine["nodes"][2]["errors"]
+        run = next(run for run in answer["report"]["runs"] if run["machine"] == machine["machine"])
+        assert errors == [entry for entry in run["nodes"] if entry["value"] == "y"]
+        assert 0 < errors[0]["l2r"] < 0.01
+
+
+def test_the_report_is_inside(page: PageServer, folder: Path) -> None:
+    """The verdict, the outputs and the nodes are those of the report's file."""
+    report = json.loads((folder / "report.json").read_text("utf-8"))
+    inside = shown(page)["report"]
+    assert inside["verdict"] == report["verdict"]
+    assert [run["outputs"][0]["l2r"] for run in inside["runs"]] == [
+        run["outputs"][0]["l2r"] for run in report["runs"]
+    ]
+    assert inside["about"]["model"] == "dense.onnx"
+
+
+def test_a_report_alone(folder: Path) -> None:
+    """A report is shown without its model, on no machine."""
+    with viewing(folder / "report.json") as page:
+        assert page.get("/data/views", page.token).data == ["models"]
+        answer = shown(page)
+    assert (answer["model"], answer["machines"]) == ("", [])
+    assert [node["op_type"] for node in answer["report"]["runs"][0]["nodes"]]
+
+
+def test_a_node_on_the_host_says_why(tmp_path: Path) -> None:
+    """A node that stays on the host has the reason, and is left out of the estimate by name."""
+    nodes = [helper.make_node("Erf", ["x"], ["e"], "erf"),
+             helper.make_node("Relu", ["e"], ["y"], "relu")]  # fmt: skip
+    shape = [32, 64]
+    proto = model(nodes, [("x", np.float32, shape)], [("y", np.float32, shape)])
+    (tmp_path / "host.onnx").write_bytes(proto.SerializeToString())
+    with viewing("--machine", "z17", tmp_path / "host.onnx") as page:
+        (machine,) = shown(page)["machines"]
+    erf = machine["nodes"][0]
+    assert erf["device"] == "host"
+    assert erf["reason"]
+    assert any("1 of the model's nodes" in text for text in machine["estimate"]["missing"])
+
+
+def test_bad_models_are_refused(tmp_path: Path) -> None:
+    """A model that is cut, of a newer version, or none is refused by what is wrong with it."""
+    whole = dense(32)
+    cut, newer, text = tmp_path / "cut.onnx", tmp_path / "newer.onnx", tmp_path / "text.onnx"
+    data = whole.SerializeToString()
+    cut.write_bytes(data[: len(data) // 2])
+    whole.opset_import[0].version = 999
+    newer.write_bytes(whole.SerializeToString())
+    text.write_bytes(b"no model at all")
+    for path, word in ((cut, "MODEL_INVALID"), (newer, "999"), (text, "MODEL_INVALID")):
+        result = refused(path)
+        assert result.exit_code == 4, result.output
+        assert word in result.output, result.output
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "text"),
+    [
+        ("empty", b"", "empty, must be a trace, an ONNX model or an accuracy report"),
+        ("page.html", b"<!DOCTYPE html>", "a page by itself: open it in a browser"),
+        ("cut.json", b'{"verdict": "Keeps', "not JSON, or cut: Unterminated string"),
+        ("deep.json", b"[" * 100_000, "not JSON, or cut: "),
+        ("nan.json", b'{"verdict": NaN}', "not JSON, or cut: NaN is no number of JSON"),
+        ("list.json", b"[]", "the file is '[]', must be an object"),
+        ("other.json", b"{}", "verdict is missing: no report of `nnpa network validate --json`"),
+    ],
+)
+def test_other_files_are_refused(tmp_path: Path, name: str, content: bytes, text: str) -> None:
+    """A file that is none of those that are shown is refused with what it lacks."""
+    (tmp_path / name).write_bytes(content)
+    result = refused(tmp_path / name)
+    assert result.exit_code == 2
+    assert f"{name}: " in result.output
+    assert text in result.output
+
+
+def _newer(report: dict[str, Any]) -> None:
+    report["about"]["versions"] = "nnpa 99.1, Python 3.99"
+    del report["runs"][0]["nodes"]
+
+
+def _wrong_kind(report: dict[str, Any]) -> None:
+    report["runs"][1]["outputs"][0]["l2r"] = "much"
+
+
+def _infinite(report: dict[str, Any]) -> None:
+    report["runs"][0]["nodes"][0]["alone"] = "1e999"
+
+
+def _not_whole(report: dict[str, Any]) -> None:
+    report["samples"] = 1.5
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (_newer, NEWER),
+        (_wrong_kind, "runs[1].outputs[0].l2r is 'much', must be a number or null"),
+        (_infinite, "runs[0].nodes[0].alone is 'inf', must be a number or null"),
+        (_not_whole, "samples is '1.5', must be a whole number"),
+    ],
+)
+def test_reports_of_another_form_are_refused(
+    folder: Path, tmp_path: Path, change: Callable[[dict[str, Any]], None], text: str
+) -> None:
+    """A report whose fields are others is refused by field, value and version."""
+    report = copy.deepcopy(json.loads((folder / "report.json").read_text("utf-8")))
+    change(report)
+    written = json.dumps(report).replace('"1e999"', "1e999")
+    (tmp_path / "bad.json").write_text(written, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"bad\.json: ") as caught:
+        read_accuracy(tmp_path / "bad.json")
+    assert text in str(caught.value)
+
+
+def test_a_report_s_names_may_be_anything(folder: Path, tmp_path: Path) -> None:
+    """Names in a report are text, whatever they hold."""
+    report = json.loads((folder / "report.json").read_text("utf-8"))
+    report["runs"][0]["nodes"][0]["node"] = HOSTILE
+    (tmp_path / "names.json").write_text(json.dumps(report), encoding="utf-8")
+    assert read_accuracy(tmp_path / "names.json").runs[0].nodes[0]["node"] == HOSTILE
+
+
+def test_too_many_models(folder: Path) -> None:
+    """Two models, or two reports, are refused."""
+    for name, kind in (("dense.onnx", "models"), ("report.json", "reports")):
+        result = refused(folder / name, folder / name)
+        assert result.exit_code == 2
+        assert f"FILES: 2 {kind}, at most 1" in result.output

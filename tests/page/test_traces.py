@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the view Traces says of files, and how `nnpa view` refuses those that it cannot show."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nnpa.zdnn.v1.trace_pb2 import TracedInstruction, TraceRecord
+from nnpa_client import Session, connect, trace
+from nnpa_client.trace.format import MAGIC
+from nnpa_client.trace.views import MAX_ROWS, TraceViews
+from nnpa_page import Refusal, Visitor
+
+from tests.page.viewing import calls, record, refused, viewing, write
+
+NOBODY = Visitor()
+MANY = 20_000  # calls, of which some survive in a file that is cut
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    """A session of a private server."""
+    with connect() as opened:
+        yield opened
+
+
+@pytest.fixture
+def views(session: Session, tmp_path: Path) -> TraceViews:
+    """The views of two traces of one program, the second with other values."""
+    pair = [(name, record(session, tmp_path / name, scale))
+            for name, scale in (("left", 1.0), ("right", 1.0625))]  # fmt: skip
+    return TraceViews(pair)
+
+
+def summaries(views: TraceViews) -> list[dict[str, Any]]:
+    """Return what each trace is, as the page gets it."""
+    shown: list[dict[str, Any]] = json.loads(json.dumps(views.traces(NOBODY, {})))["traces"]
+    return shown
+
+
+def rows_of(views: TraceViews, which: int) -> list[dict[str, Any]]:
+    """Return the first rows of a trace."""
+    return [dict(row) for row in views.rows(NOBODY, {"trace": str(which)})]
+
+
+def operation(views: TraceViews, which: int, row: int) -> dict[str, Any]:
+    """Return one row in full."""
+    return dict(views.operation(NOBODY, {"trace": str(which), "row": str(row)}))
+
+
+def row_named(views: TraceViews, name: str) -> int:
+    """Return the first row of a function in the first trace."""
+    names = [row["cells"][3] for row in rows_of(views, 0)]
+    return names.index(name)
+
+
+def test_a_row_is_a_call_of_the_program(views: TraceViews) -> None:
+    """Rows are the operations of the program, in order, with their times and how they ended."""
+    rows = rows_of(views, 0)
+    names = [row["cells"][3] for row in rows]
+    assert names == ["allochelper_ztensor", "transform_ztensor"] * 2 + [
+        "add", "transform_origtensor", "log",
+    ]  # fmt: skip
+    assert [row["valid"] for row in rows] == [True] * 7
+    assert rows[6]["cells"][6] == "ELEMENT_RANGE_VIOLATION"
+    starts = [row["start_ns"] for row in rows]
+    assert starts == sorted(starts)
+    summary, _ = summaries(views)
+    assert summary["rows"] == 7
+    assert summary["end_ns"] >= starts[-1]
+
+
+def test_lint_stands_at_its_rows(views: TraceViews) -> None:
+    """An array that is transformed twice is marked at both transforms, and said in a sentence."""
+    marked = [row for row, line in enumerate(rows_of(views, 0)) if line["findings"]]
+    assert marked == [1, 3]
+    (text,) = operation(views, 0, 1)["findings"]
+    assert text.startswith("equal-bytes: the same 12 bytes were transformed 2 times")
+
+
+def test_differences_stand_at_both_sides_in_ulp(views: TraceViews) -> None:
+    """A call that answers otherwise is marked in both traces with its distance in ulp."""
+    row = row_named(views, "transform_origtensor")
+    for which in (0, 1):
+        assert rows_of(views, which)[row]["differences"] == ["48 ulp"]
+        shown = operation(views, which, row)
+        assert shown["partner"] == row
+        (text,) = shown["differences"]
+        assert "3 of 3 elements, 48 ulp at most, first [0, 0]: 3 and 3.1875" in text
+
+
+def test_a_call_that_only_one_trace_has(tmp_path: Path) -> None:
+    """Where one program goes on its first further call is a difference, and has no partner."""
+    long, short = write(tmp_path / "long", *calls(3)), write(tmp_path / "short", *calls(2))
+    for order in ((long, short), (short, long)):
+        views = TraceViews([(path.name, trace.read(path)) for path in order])
+        which = order.index(long)
+        assert [line["differences"] for line in rows_of(views, which)] == [[], [], ["operation"]]
+        assert [line["differences"] for line in rows_of(views, 1 - which)] == [[], []]
+        assert operation(views, which, 1)["partner"] == 1
+        assert operation(views, which, 2)["partner"] is None
+
+
+def test_a_call_in_full(views: TraceViews) -> None:
+    """A call has its operands with shapes and types, its message, its answer, and an estimate."""
+    shown = operation(views, 0, row_named(views, "add"))
+    operands = {entry["operand"]: entry for entry in shown["operands"]}
+    assert list(operands) == ["input_a", "input_b", "output"]
+    assert (operands["output"]["shape"], operands["output"]["output"]) == ([1, 3], True)
+    assert operands["input_a"]["type"] == "ZDNN_DLFLOAT16"
+    assert "add" in shown["message"]
+    assert "us, grade" in shown["estimate"]
+    assert "output sticks out: 4,096 bytes: 3 -4 0.5" in shown["contents"]
+    (array,) = operation(views, 0, row_named(views, "transform_origtensor"))["contents"]
+    assert array.endswith("array out: 12 bytes: 3 -4 0.5")
+
+
+def test_a_call_that_failed_says_why(tmp_path: Path) -> None:
+    """The error of a call stands at the operation that it ended."""
+    records = calls(1)
+    records[1].call.ClearField("results")
+    records[1].call.error.reason = "PROGRAM_CHECK"
+    records[1].call.error.message = "data exception: input_a is 3, must be 2"
+    views = TraceViews([("failed", trace.read(write(tmp_path / "failed", *records)))])
+    assert not rows_of(views, 0)[0]["valid"]
+    shown = operation(views, 0, 0)
+    assert (shown["status"], shown["why"]) == (
+        "PROGRAM_CHECK", "data exception: input_a is 3, must be 2",
+    )  # fmt: skip
+
+
+def test_instructions_have_the_rows_behind(tmp_path: Path) -> None:
+    """Instructions of a program with a library of its own follow the operations."""
+    issued = TraceRecord(
+        instruction=TracedInstruction(session=1, general_register_0=16, duration_ns=5, start_ns=7)
+    )
+    views = TraceViews([("t", trace.read(write(tmp_path / "t", *calls(2), issued)))])
+    assert [line["cells"][3] for line in rows_of(views, 0)] == ["add", "add", "NNPA_ADD"]
+    assert operation(views, 0, 2)["name"] == "NNPA_ADD"
+
+
+def test_rows_come_in_parts(tmp_path: Path) -> None:
+    """Of a long trace an answer has a part, which begins where it was asked for."""
+    count = MAX_ROWS + 20
+    views = TraceViews([("t", trace.read(write(tmp_path / "t", *calls(count))))])
+    assert len(views.rows(NOBODY, {})) == MAX_ROWS
+    tail = views.rows(NOBODY, {"from": str(count - 3)})
+    assert [line["start_ns"] for line in tail] == [1000 * (count - left) for left in (3, 2, 1)]
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ({"trace": "2", "row": "0"}, "trace is '2', must be 0 to 1"),
+        ({"trace": "<b>", "row": "0"}, "trace is '<b>', must be 0 to 1"),
+        ({"row": "7"}, "row is '7', must be 0 to 6"),
+        ({}, "row is '', must be 0 to 6"),
+    ],
+)
+def test_rows_that_are_refused(views: TraceViews, query: dict[str, str], text: str) -> None:
+    """A row that there is not is refused by field, value and limit."""
+    with pytest.raises(Refusal) as caught:
+        views.operation(NOBODY, query)
+    assert caught.value.text == text
+
+
+def test_no_such_file(tmp_path: Path) -> None:
+    """A file that is not there is named, and nothing is served."""
+    result = refused(tmp_path / "gone")
+    assert result.exit_code == 2
+    assert f"'{tmp_path}/gone' does not exist" in result.output
+
+
+def test_a_trace_of_a_newer_version(tmp_path: Path) -> None:
+    """A trace of a version to come is refused by both versions."""
+    (tmp_path / "newer").write_bytes(MAGIC[:-1] + b"7")
+    result = refused(tmp_path / "newer")
+    assert result.exit_code == 2
+    assert "newer: a trace of version 7, expected version 1: a newer nnpa wrote it" in result.output
+
+
+def test_a_truncated_trace_shows_what_it_has(tmp_path: Path) -> None:
+    """Of a file that lost its end the whole records are shown, under a line that says so."""
+    whole = write(tmp_path / "whole", *calls(MANY)).read_bytes()
+    (tmp_path / "cut").write_bytes(whole[: len(whole) * 2 // 3])
+    views = TraceViews([("cut", trace.read(tmp_path / "cut"))])
+    (summary,) = summaries(views)
+    assert summary["headings"][-1] == "This trace is not complete: interrupted: it has no end."
+    assert 0 < summary["rows"] < MANY
+
+
+def test_an_empty_trace_is_shown(tmp_path: Path) -> None:
+    """A trace of no calls has no rows, and asking for one is refused."""
+    views = TraceViews([("empty", trace.read(write(tmp_path / "empty")))])
+    assert views.rows(NOBODY, {}) == []
+    with pytest.raises(Refusal, match="row is '0', must be"):
+        views.operation(NOBODY, {"row": "0"})
+
+
+def test_too_many_traces(tmp_path: Path) -> None:
+    """Three traces are refused: two are compared."""
+    path = write(tmp_path / "t", *calls(1))
+    result = refused(path, path, path)
+    assert result.exit_code == 2
+    assert "FILES: 3 traces, at most 2" in result.output
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    """A port that somebody has is named."""
+    path = write(tmp_path / "t", *calls(1))
+    with viewing(path) as page:
+        port = page.host.rpartition(":")[2]
+        result = refused("--port", port, path)
+    assert result.exit_code == 2
+    assert f"--port: {port}: Address already in use" in result.output
+
+
+def test_a_view_has_a_token_and_opens_no_other_file(tmp_path: Path) -> None:
+    """Without the token there are no data, and a path in a request opens nothing."""
+    path = write(tmp_path / "t", *calls(1))
+    with viewing(path) as page:
+        assert page.get("/data/traces").status == 401
+        assert page.get("/data/traces", page.token, Host="evil.example").status == 403
+        assert page.get("/data/views", page.token).data == ["traces", "rows", "operation"]
+        assert page.get(f"/data/traces?file={path}", page.token).data["traces"][0]["rows"] == 1
+        asked = page.get(f"/data/operation?trace={path}&row=0", page.token)
+        assert "must be 0 to 0" in asked.data["error"]
+        assert page.get(f"/{path}", page.token).status == 404

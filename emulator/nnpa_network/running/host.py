@@ -5,7 +5,6 @@ A node is compiled once per combination of element types, whatever the shapes ar
 Source: ONNX Runtime, Python API, InferenceSession.
 """
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeAlias
@@ -40,12 +39,9 @@ class HostError(RuntimeError):
     """A node that ONNX Runtime does not take, or that failed while it ran."""
 
 
-def draw_anew() -> None:
-    """Give nodes that draw random numbers without a seed another one than this process has had.
-
-    Older ONNX Runtimes (1.20) take it when they are loaded: all that is forked would draw alike.
-    """
-    onnxruntime.set_seed(int.from_bytes(os.urandom(4)))
+def draw_from(seed: int) -> None:
+    """Have nodes that draw random numbers without a seed of their own draw from this one."""
+    onnxruntime.set_seed(seed)
 
 
 @lru_cache(maxsize=1)

@@ -29,7 +29,7 @@ from nnpa_network.reporting.accuracy_page import as_html, page_template
 from nnpa_network.reporting.accuracy_text import as_text
 from nnpa_network.reporting.probe import probe
 from nnpa_network.running.executor import Executor
-from nnpa_network.running.host import draw_anew
+from nnpa_network.running.host import draw_from
 from nnpa_network.running.observed import NodeEvent
 from nnpa_network.running.results import Result, StepFailed
 
@@ -233,9 +233,10 @@ def start(shortcuts: str, seconds: float = _LOAD_SECONDS) -> Handler:
     """Return what answers jobs, with these shortcuts of the server's, separated by commas.
 
     Kernels are compiled, or taken from the cache, now: later no file can be opened. Workers that
-    are forked from this process draw random numbers of their own.
+    are forked from this process draw random numbers of their own: older ONNX Runtimes (1.20) take
+    a seed when they are loaded.
     """
-    os.register_at_fork(after_in_child=draw_anew)
+    os.register_at_fork(after_in_child=lambda: draw_from(int.from_bytes(os.urandom(4))))
     names = shortcuts.split(",")
     if "widened-operands" not in names:
         widened.disable()

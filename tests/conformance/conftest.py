@@ -21,7 +21,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield targets[0]
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def pytest_terminal_summary(terminalreporter: "pytest.TerminalReporter") -> None:
     """Print verb by SDK: vectors passed of vectors run, and how many are known to fail."""
     told: Counter[tuple[str, str, str]] = Counter()
     for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed"):

@@ -11,6 +11,9 @@
     NNPA_TRAP_LIBRARY  libnnpa-trap.so, where `nnpa run` shall not look for the installed one
     QEMU_LD_PREFIX  folder with loader and libraries of programs for s390x, as qemu-user has it
     ZDNN_TRACE      trace that sessions at ZDNN_SERVER join; `nnpa trace record` sets both
+    ZDNN_MACHINE, ZDNN_LIBRARY_VERSION, ZDNN_SANITIZE  what a program that `nnpa` runs at its server
+                    gets where it does not say so itself: a machine, a version of zDNN, 1 for
+                    reports of misused ztensors
     ZDNN_TICKET     the trace's ticket where a proxy is in front of its server; set beside it
 
 Arguments win over the environment. TLS is for `host:port` targets; Unix sockets need none.
@@ -105,6 +108,22 @@ def fault_settings(environment: Mapping[str, str] | None = None) -> FaultSetting
     environ = os.environ if environment is None else environment
     target, rules = environ.get("ZDNN_SERVER", ""), environ.get("ZDNN_FAULTS", "")
     return FaultSettings(target, Path(rules)) if target and rules else None
+
+
+@dataclass(frozen=True, slots=True)
+class GuestSettings:
+    """What sessions of this process are on, at the server of a command that runs it."""
+
+    machine: str | None
+    library: str | None
+    sanitize: bool
+
+
+def guest_settings(environment: Mapping[str, str] | None = None) -> GuestSettings:
+    """Return what the environment says of sessions, by the variables that libzdnn reads."""
+    environ = os.environ if environment is None else environment
+    machine, library = environ.get("ZDNN_MACHINE"), environ.get("ZDNN_LIBRARY_VERSION")
+    return GuestSettings(machine or None, library or None, environ.get("ZDNN_SANITIZE") == "1")
 
 
 @dataclass(frozen=True, slots=True)

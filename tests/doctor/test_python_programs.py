@@ -47,6 +47,27 @@ def test_a_swallowed_error() -> None:
     assert finding.text.startswith("zdnn_add, call 4: it goes on as if nothing were wrong")
 
 
+@pytest.mark.parametrize(
+    ("name", "faults"),
+    [
+        ("drift_monitor", {"transformed-twice": "the same 131072 bytes were transformed 12 times"}),
+        (
+            "exposures",
+            {
+                "ignored-warning": "zdnn_mul: ZDNN_ELEMENT_RANGE_VIOLATION",
+                "ignored-error": "zdnn_transform_origtensor: ZDNN_CONVERT_FAILURE",
+            },
+        ),
+    ],
+)
+def test_seeded_faults(name: str, faults: dict[str, str]) -> None:
+    """The fault of a program is found whose author did not know the rules, and nothing else is."""
+    report = _examined(HERE / f"foreign/{name}.py", quick=True)
+    assert {finding.rule for finding in report.findings} == set(faults), verdict(report)
+    for finding in report.findings:
+        assert faults[finding.rule] in finding.text
+
+
 def test_a_program_that_names_its_machine(tmp_path: Path) -> None:
     """What a program says of its machine holds, and the verdict says that it does."""
     program = tmp_path / "program.py"

@@ -195,8 +195,7 @@ def _numbers(attempts: Iterable[Attempt]) -> str:
 def _passes_over_warnings(evidence: Evidence) -> Iterator[str]:
     run = evidence.measure
     warned = [step for step in run.steps if step.is_warning]
-    words = run.ended.output + _PYTHON_WARNING.sub(b"", run.ended.errors)
-    if warned and run.ended.code == 0 and not _SPEAKS.search(words):
+    if warned and run.ended.code == 0 and not _SPEAKS.search(_words(run)):
         where = _named(map(str, warned))
         yield f"{run.condition.title}: it ends with 0, and does not mention {where}"
         return
@@ -212,6 +211,12 @@ def _passes_over_warnings(evidence: Evidence) -> Iterator[str]:
             f"{function}, {_numbers(calls)}: values that are no numbers go on to the next "
             "call and to the output, and the program ends with 0"
         )
+
+
+def _words(run: Run) -> bytes:
+    """Return what a program says itself, without what its client and Python say of warnings."""
+    output, lines = printed(run.ended)
+    return output + _PYTHON_WARNING.sub(b"", b"\n".join(lines) + b"\n")
 
 
 def _misuses(evidence: Evidence) -> Iterator[str]:

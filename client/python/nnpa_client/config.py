@@ -181,10 +181,15 @@ def program_environment(
             **credentials_environment(credentials or {}),
         }
     )
-    if library is not None:
-        search_path = chosen.get("LD_LIBRARY_PATH", "")
-        chosen["LD_LIBRARY_PATH"] = f"{library}:{search_path}" if search_path else str(library)
-    return chosen
+    return chosen | library_path(library)
+
+
+def library_path(library: Path | None) -> dict[str, str]:
+    """Return the variable by which a program finds libzdnn in a folder first; none without one."""
+    if library is None:
+        return {}
+    search_path = os.environ.get("LD_LIBRARY_PATH", "")
+    return {"LD_LIBRARY_PATH": f"{library}:{search_path}" if search_path else str(library)}
 
 
 def credentials_environment(credentials: Credentials) -> dict[str, str]:

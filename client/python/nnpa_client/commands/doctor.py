@@ -105,15 +105,17 @@ def _examined(
 
 @contextmanager
 def _progress() -> Generator[Progress]:
-    """Show on standard error what is done: a line over itself, or one for each new thing."""
-    is_terminal, shown = sys.stderr.isatty(), list[str]()
+    """Show on standard error what is done: a line over itself, or one for each tenth of a step."""
+    is_terminal, shown = sys.stderr.isatty(), set[tuple[str, int]]()
 
     def show(what: str, done: int, total: int) -> None:
+        line = f"nnpa doctor: {what}, {done} of {total}"
+        tenth = what, 10 * done // total
         if is_terminal:
-            click.echo(f"\r\033[Knnpa doctor: {what}, {done} of {total}", err=True, nl=False)
-        elif what not in shown:
-            click.echo(f"nnpa doctor: {what}, {total - done} to go", err=True)
-            shown.append(what)
+            click.echo(f"\r\033[K{line}", err=True, nl=False)
+        elif tenth not in shown:
+            click.echo(line, err=True)
+            shown.add(tenth)
 
     try:
         yield show

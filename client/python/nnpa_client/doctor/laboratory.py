@@ -18,9 +18,8 @@ from nnpa.zdnn.v1.trace_pb2 import TracedInstruction
 
 from nnpa_client._transport import GrpcTransport
 from nnpa_client.availability import LIBRARIES
-from nnpa_client.config import Recorder, endpoint, program_environment
+from nnpa_client.config import endpoint
 from nnpa_client.faults.program import Ended, FaultServer, run
-from nnpa_client.libzdnn import prefix
 from nnpa_client.trace.history import Trace, TracedOperation, read
 from nnpa_client.trace.instructions import ending as instruction_ending
 from nnpa_client.trace.instructions import function_name, is_done
@@ -183,15 +182,12 @@ def laboratory(command: Sequence[str], timeout: float) -> Generator[Callable[[Co
     server = FaultServer(idle=2 * max(timeout, _COMPILING_SECONDS))
     transport = GrpcTransport(endpoint(server.target))
     limits = [max(timeout, _COMPILING_SECONDS)] if server.is_uncompiled else []
-    installation = prefix()
-    library = None if installation is None else installation / "lib"
     with tempfile.TemporaryDirectory(prefix="nnpa-") as folder:
 
         def once(condition: Condition) -> Run:
             recording = Recording(transport, Path(folder) / "trace.nnpa", contents=True)
             try:
-                recorder = Recorder(server.target, recording.name)
-                variables = program_environment(recorder, library) | condition.variables
+                variables = {"ZDNN_TRACE": recording.name, **condition.variables}
                 rules = [_NOTE] if condition.counts_calls else []
                 seconds = limits.pop() if limits else timeout
                 ended = run(server, command, rules, seconds, variables)

@@ -160,7 +160,7 @@ def _crashes(evidence: Evidence) -> Iterator[str]:
 def _passes_over_errors(evidence: Evidence) -> Iterator[str]:
     measure = evidence.measure
     reported: set[str] = set()
-    for run in (measure, *evidence.elsewhere):
+    for run in (measure, *(run for run in evidence.others if not run.condition.sanitize)):
         same = (run.ended.code, run.names) == (measure.ended.code, measure.names)
         errors = [f"{step.name}: {step.answer}" for step in run.refused]
         fresh = [error for error in errors if error not in reported]

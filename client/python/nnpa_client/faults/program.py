@@ -17,7 +17,8 @@ from google.protobuf.json_format import MessageToDict
 from nnpa.zdnn.v1.fault_pb2 import FaultRule
 
 from nnpa_client._server import PrivateServer
-from nnpa_client.config import environment_with
+from nnpa_client.config import environment_with, library_path
+from nnpa_client.libzdnn import library_folder
 
 # A program that crashes or is killed leaves its session behind until that expires: permit many
 # sessions with small caches.
@@ -157,7 +158,8 @@ def run(
     with tempfile.TemporaryDirectory(prefix="nnpa-") as folder:
         path = Path(folder) / "rules.json"
         write_rules(path, rules)
-        added = {"ZDNN_SERVER": server.target, "ZDNN_FAULTS": str(path), **variables}
+        met = {"ZDNN_SERVER": server.target, "ZDNN_FAULTS": str(path)}
+        added = {**library_path(library_folder()), **met, **variables}
         done = execute(command, timeout, added)
         return Ended(done.code, done.output, done.errors, server.marked(), done.seconds)
 

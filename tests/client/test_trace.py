@@ -670,3 +670,27 @@ def test_other_servers_are_not_recorded(
     recording.stop()
     transport.close()
     assert len(recording.read().sessions) == 1
+
+
+def test_the_environment_says_what_a_program_leaves_open(
+    server_target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Machine, library and sanitizer are libzdnn's variables, for a program that is recorded."""
+    transport = GrpcTransport(Endpoint(server_target))
+    recording = trace.Recording(transport, tmp_path / "t")
+    monkeypatch.setenv("ZDNN_MACHINE", "telum1")
+    monkeypatch.setenv("ZDNN_LIBRARY_VERSION", "1.1.2")
+    monkeypatch.setenv("ZDNN_SANITIZE", "1")
+    with connect(server_target) as session:
+        assert session.status().machine.name == "machines/telum2"
+    monkeypatch.setenv("ZDNN_SERVER", server_target)
+    monkeypatch.setenv("ZDNN_TRACE", recording.name)
+    with connect() as session:
+        state = session.status()
+        assert (state.machine.name, state.library_version) == ("machines/telum1", "1.1.2")
+        assert state.sanitize
+    with connect(machine="telum2", library="1.2.0") as session:
+        state = session.status()
+        assert (state.machine.name, state.library_version) == ("machines/telum2", "1.2.0")
+    recording.stop()
+    transport.close()

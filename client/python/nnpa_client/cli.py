@@ -13,6 +13,7 @@ _COMMANDS: Mapping[str, str] = {
     "completion": "commands.completion:completion",
     "conformance": "commands.conformance:conformance",
     "demo": "commands.run_demo:run_demo",
+    "doctor": "commands.doctor:doctor",
     "estimate": "commands.estimate:estimate_command",
     "faults": "commands.faults:faults",
     "info": "commands.info:info",

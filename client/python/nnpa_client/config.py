@@ -11,6 +11,9 @@
     NNPA_TRAP_LIBRARY  libnnpa-trap.so, where `nnpa run` shall not look for the installed one
     QEMU_LD_PREFIX  folder with loader and libraries of programs for s390x, as qemu-user has it
     ZDNN_TRACE      trace that sessions at ZDNN_SERVER join; `nnpa trace record` sets both
+    ZDNN_MACHINE, ZDNN_LIBRARY_VERSION, ZDNN_SANITIZE  what a program that `nnpa` runs at its server
+                    gets where it does not say so itself: a machine, a version of zDNN, 1 for
+                    reports of misused ztensors
     ZDNN_TICKET     the trace's ticket where a proxy is in front of its server; set beside it
 
 Arguments win over the environment. TLS is for `host:port` targets; Unix sockets need none.
@@ -108,6 +111,22 @@ def fault_settings(environment: Mapping[str, str] | None = None) -> FaultSetting
 
 
 @dataclass(frozen=True, slots=True)
+class GuestSettings:
+    """What sessions of this process are on, at the server of a command that runs it."""
+
+    machine: str | None
+    library: str | None
+    sanitize: bool
+
+
+def guest_settings(environment: Mapping[str, str] | None = None) -> GuestSettings:
+    """Return what the environment says of sessions, by the variables that libzdnn reads."""
+    environ = os.environ if environment is None else environment
+    machine, library = environ.get("ZDNN_MACHINE"), environ.get("ZDNN_LIBRARY_VERSION")
+    return GuestSettings(machine or None, library or None, environ.get("ZDNN_SANITIZE") == "1")
+
+
+@dataclass(frozen=True, slots=True)
 class TrapSettings:
     """Where `nnpa run` finds its library, and the libraries of programs; None: looked for."""
 
@@ -162,10 +181,15 @@ def program_environment(
             **credentials_environment(credentials or {}),
         }
     )
-    if library is not None:
-        search_path = chosen.get("LD_LIBRARY_PATH", "")
-        chosen["LD_LIBRARY_PATH"] = f"{library}:{search_path}" if search_path else str(library)
-    return chosen
+    return chosen | library_path(library)
+
+
+def library_path(library: Path | None) -> dict[str, str]:
+    """Return the variable by which a program finds libzdnn in a folder first; none without one."""
+    if library is None:
+        return {}
+    search_path = os.environ.get("LD_LIBRARY_PATH", "")
+    return {"LD_LIBRARY_PATH": f"{library}:{search_path}" if search_path else str(library)}
 
 
 def credentials_environment(credentials: Credentials) -> dict[str, str]:

@@ -16,7 +16,14 @@ from nnpa_client._server import PrivateServer
 from nnpa_client._shortcuts import keeps_arrays, left_out, with_shortcuts
 from nnpa_client._tickets import Tickets
 from nnpa_client._transport import GrpcTransport, Transport
-from nnpa_client.config import endpoint, fault_settings, max_wait, plain_shortcuts, recorder
+from nnpa_client.config import (
+    endpoint,
+    fault_settings,
+    guest_settings,
+    max_wait,
+    plain_shortcuts,
+    recorder,
+)
 from nnpa_client.options import (
     AccumulateOption,
     LogLevelOption,
@@ -179,7 +186,8 @@ def connect(
     (default: ZDNN_WAIT, else 0). `allow_faults` has the private server take the rules of
     `Session.faults`. `plain` leaves out the shortcuts that make calls quicker: all of them (True),
     in the private server too, or those named; without it, ZDNN_PLAIN says so. A program that `nnpa
-    trace record` or `nnpa faults` runs gets their server instead of a private one. `options` are
+    trace record`, `nnpa faults` or `nnpa doctor` runs gets their server instead of a private one,
+    and what the environment says of machine, library and sanitize where it does not. `options` are
     all of these as an object; a keyword that is given wins. Raises `TransportError`.
     """
     keywords = ConnectOptions(
@@ -200,7 +208,14 @@ def _open(chosen: ConnectOptions) -> Session:
     recording, faulty = recorder(), fault_settings()
     named = recording or faulty
     if named is not None and chosen.target is None and not chosen.allow_faults:
-        chosen = replace(chosen, target=named.target)
+        guest = guest_settings()
+        chosen = replace(
+            chosen,
+            target=named.target,
+            machine=chosen.machine or guest.machine,
+            library=chosen.library or guest.library,
+            sanitize=chosen.sanitize or guest.sanitize,
+        )
     target = chosen.target
     transport, server = open_transport(chosen.reach)
     try:

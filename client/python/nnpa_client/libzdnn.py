@@ -18,6 +18,12 @@ def prefix() -> Path | None:
     return path
 
 
+def library_folder() -> Path | None:
+    """Return the folder of libzdnn.so.0, None without the wheel."""
+    where = prefix()
+    return None if where is None else where / "lib"
+
+
 def cflags(where: Path) -> str:
     """Return what a compiler needs to find zdnn.h."""
     return f"-I{where / 'include'}"

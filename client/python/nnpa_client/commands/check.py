@@ -143,14 +143,15 @@ def check(sources: tuple[str, ...], machines: tuple[str, ...], library: str, as_
         sys.exit(NOT_AS_PROMISED)
 
 
-def _overall(judged: Sequence[Row], host: Host) -> Answer:
+def overall(judged: Sequence[Row], host: Host) -> Answer:
+    """Return the answer of a machine for all functions together."""
     return availability.worst(row.verdicts[host.name].answer for row in judged)
 
 
 def _document(judged: Sequence[Row], hosts: Sequence[Host], library: str) -> dict[str, object]:
     return {
         "library": library,
-        "machines": {host.name: {"runs": _overall(judged, host)} for host in hosts},
+        "machines": {host.name: {"runs": overall(judged, host)} for host in hosts},
         "functions": [
             {
                 "name": _PREFIX + row.name,
@@ -173,7 +174,7 @@ def _print(judged: Sequence[Row], hosts: Sequence[Host], library: str) -> None:
     table.add_column("function", footer="all together")
     table.add_column("since")
     for host in hosts:
-        table.add_column(host.name, footer=_overall(judged, host))
+        table.add_column(host.name, footer=overall(judged, host))
     for row in judged:
         table.add_row(_PREFIX + row.name, row.since or "-", *_answers(row, hosts))
     console.print(table)

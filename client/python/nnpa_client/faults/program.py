@@ -17,7 +17,8 @@ from google.protobuf.json_format import MessageToDict
 from nnpa.zdnn.v1.fault_pb2 import FaultRule
 
 from nnpa_client._server import PrivateServer
-from nnpa_client.config import environment_with
+from nnpa_client.config import environment_with, library_path
+from nnpa_client.libzdnn import library_folder
 
 # A program that crashes or is killed leaves its session behind until that expires: permit many
 # sessions with small caches.
@@ -70,6 +71,11 @@ class FaultServer:
         """The server's address."""
         return self._server.target
 
+    @property
+    def is_uncompiled(self) -> bool:
+        """Whether its first calls may wait until kernels are compiled."""
+        return self._server.is_uncompiled
+
     def marked(self) -> tuple[Marked, ...]:
         """Return the faults logged since the last call, of sessions that began since then."""
         with self._server.log.open("rb") as log:
@@ -109,6 +115,38 @@ def write_rules(path: Path, rules: Sequence[FaultRule]) -> None:
 _INT64_FIELDS = ("call", "nth", "every", "seed")  # strings in protobuf's JSON
 
 
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """How a program ended: its exit code as in `Ended`, what it printed, seconds."""
+
+    code: int | None
+    output: bytes
+    errors: bytes
+    seconds: float
+
+
+def execute(command: Sequence[str], timeout: float, variables: Mapping[str, str]) -> Executed:
+    """Run a program without input, for at most `timeout` seconds; then kill its process group.
+
+    `variables` are added to its environment. Raises OSError for a program that cannot be started.
+    """
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        started = time.monotonic()
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=errors,
+            env=environment_with(variables),
+            start_new_session=True,
+        )
+        code = _wait(process, timeout)
+        seconds = time.monotonic() - started
+        output.seek(0)
+        errors.seek(0)
+        return Executed(code, output.read(), errors.read(), seconds)
+
+
 def run(
     server: FaultServer,
     command: Sequence[str],
@@ -116,27 +154,14 @@ def run(
     timeout: float,
     variables: Mapping[str, str],
 ) -> Ended:
-    """Run a program under rules, for at most `timeout` seconds; then kill its process group.
-
-    `variables` are added to its environment. Raises OSError for a program that cannot be started.
-    """
+    """Run a program under rules, as `execute` does, and read which faults it met."""
     with tempfile.TemporaryDirectory(prefix="nnpa-") as folder:
-        path, output, errors = (Path(folder) / name for name in ("rules.json", "out", "err"))
+        path = Path(folder) / "rules.json"
         write_rules(path, rules)
-        added = {"ZDNN_SERVER": server.target, "ZDNN_FAULTS": str(path), **variables}
-        started = time.monotonic()
-        with output.open("wb") as out, errors.open("wb") as err:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                env=environment_with(added),
-                start_new_session=True,
-            )
-            code = _wait(process, timeout)
-        seconds = time.monotonic() - started
-        return Ended(code, output.read_bytes(), errors.read_bytes(), server.marked(), seconds)
+        met = {"ZDNN_SERVER": server.target, "ZDNN_FAULTS": str(path)}
+        added = {**library_path(library_folder()), **met, **variables}
+        done = execute(command, timeout, added)
+        return Ended(done.code, done.output, done.errors, server.marked(), done.seconds)
 
 
 def _wait(process: "subprocess.Popen[bytes]", timeout: float) -> int | None:

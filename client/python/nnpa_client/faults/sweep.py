@@ -211,21 +211,22 @@ def _clean(first: Ended, second: Ended, timeout: float) -> Clean:
         if ended.code != 0:
             last = ended.errors.decode(errors="replace").strip().rpartition("\n")[2]
             raise Unusable(f"without faults the program ends with {ended.code}: {last}")
-    calls = _calls(first.marked)
+    calls = calls_of(first.marked)
     if not calls:
         raise Unusable("the program makes no call at ZDNN_SERVER: is it linked with libzdnn?")
-    if calls != _calls(second.marked):
+    if calls != calls_of(second.marked):
         raise Unusable("without faults the program makes other calls each time")
-    steady = _printed(first) == _printed(second)
+    steady = printed(first) == printed(second)
     return Clean(first, calls, steady)
 
 
-def _printed(ended: Ended) -> tuple[bytes, list[bytes]]:
+def printed(ended: Ended) -> tuple[bytes, list[bytes]]:
+    """Return what the program itself has printed: its output, and its lines of errors."""
     lines = ended.errors.splitlines()
     return ended.output, [line for line in lines if _CLIENT_LOG not in line]
 
 
-def _calls(marked: Sequence[Marked]) -> tuple[tuple[str, ...], ...]:
+def calls_of(marked: Sequence[Marked]) -> tuple[tuple[str, ...], ...]:
     """Return the calls of each session, in the order in which sessions began."""
     calls: dict[str, list[str]] = {}
     for fault in marked:
@@ -243,9 +244,9 @@ def classify(clean: Ended, ended: Ended, steady: bool) -> Verdict:
         return "hung"
     if ended.code < 0 or 128 < ended.code <= 128 + _MAX_SIGNAL:
         return "crashed"
-    if not any(fault.effect == "status" for fault in ended.marked):
+    if all(fault.effect == _NOTE.WhichOneof("effect") for fault in ended.marked):
         return "missed"
-    same = ended.code == clean.code and _calls(ended.marked) == _calls(clean.marked)
+    same = ended.code == clean.code and calls_of(ended.marked) == calls_of(clean.marked)
     if same and steady:
-        same = _printed(ended) == _printed(clean)
+        same = printed(ended) == printed(clean)
     return "ignored" if same else "handled"

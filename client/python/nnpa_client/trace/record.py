@@ -17,7 +17,7 @@ from nnpa_client._open_session import OpenSession
 from nnpa_client._transport import Transport
 from nnpa_client.config import Credentials, Recorder, program_environment
 from nnpa_client.errors import NnpaError
-from nnpa_client.libzdnn import prefix
+from nnpa_client.libzdnn import library_folder
 from nnpa_client.trace.format import TracePath, TraceWriter
 from nnpa_client.trace.history import Trace, read
 
@@ -114,10 +114,8 @@ def run_program(
     It shows the server the same `credentials`. As in a shell, the code is 128 plus the signal's
     number for a program that a signal ended. Raises OSError for one that cannot be started.
     """
-    installation = prefix()
-    library = None if installation is None else installation / "lib"
     recorder = Recorder(target, recording.name, recording.ticket)
-    environment = program_environment(recorder, library, credentials)
+    environment = program_environment(recorder, library_folder(), credentials)
     with subprocess.Popen(command, env=environment) as program:
         code = program.wait()
     return code if code >= 0 else 128 - code

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run a program under conditions: a machine, a version of zDNN, the sanitizer, counted calls.
+
+All runs are at one private server, each recorded in a trace with contents.
+"""
+
+import signal
+import tempfile
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from nnpa.zdnn.v1.fault_pb2 import FaultRule
+from nnpa.zdnn.v1.trace_pb2 import TracedInstruction
+
+from nnpa_client._transport import GrpcTransport
+from nnpa_client.availability import LIBRARIES
+from nnpa_client.config import endpoint
+from nnpa_client.faults.program import Ended, FaultServer, run
+from nnpa_client.trace.history import Trace, TracedOperation, read
+from nnpa_client.trace.instructions import ending as instruction_ending
+from nnpa_client.trace.instructions import function_name, is_done
+from nnpa_client.trace.record import Recording
+
+TITLES = {"telum1": "z16", "telum2": "z17"}
+"""The machines that programs are for, by the server's names, with IBM's."""
+AGAIN, SANITIZED = "again", "sanitizer"
+"""Runs under the first condition: a second one, and one with the sanitizer."""
+_COMPILING_SECONDS = 60.0  # that the first run may take where kernels are not compiled yet
+_OLDER_LIBRARIES = ("1.0.1", "1.1.2")  # the last of each minor version before this one
+INSTRUCTION = "NNPA_"
+"""How names of instructions begin."""
+_NOT_RUN = "did not run"
+_RETRIED = "CACHE_MISS"  # the client repeats such a call by itself
+_OF_SHELL = 128  # which a shell adds to a signal's number
+_NOTE = FaultRule(note=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What a program finds in a run.
+
+    `counts_calls`: the server hears of allocations and frees as well, which libzdnn does by itself
+    otherwise.
+    """
+
+    title: str
+    machine: str
+    library: str = LIBRARIES[-1]
+    sanitize: bool = False
+    counts_calls: bool = False
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The variables that say so to the program's client."""
+        sanitize = {"ZDNN_SANITIZE": "1"} if self.sanitize else {}
+        return {
+            "ZDNN_MACHINE": self.machine,
+            "ZDNN_LIBRARY_VERSION": self.library,
+            "ZDNN_LOGLEVEL": "off",  # what is printed is then the program's own
+            **sanitize,
+        }
+
+
+class Step(NamedTuple):
+    """An operation, or an instruction: its number, what was called, and what it answered."""
+
+    number: int
+    name: str
+    answer: str
+    is_refused: bool = False
+    is_warning: bool = False
+
+    def __str__(self) -> str:
+        """Return it as "operation 3, zdnn_add: ZDNN_OK"."""
+        kind = "instruction" if self.name.startswith(INSTRUCTION) else "operation"
+        return f"{kind} {self.number}, {self.name}: {self.answer}"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of a program: how it ended, and what it did on the accelerator."""
+
+    condition: Condition
+    ended: Ended
+    trace: Trace
+
+    @cached_property
+    def operations(self) -> tuple[TracedOperation, ...]:
+        """The operations of the program, without those of its client."""
+        return tuple(
+            operation
+            for operation in self.trace.operations
+            if not operation.is_housekeeping and operation.failure != _RETRIED
+        )
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The operations, and the instructions of a library that the program carries."""
+        return (
+            *map(_step_of_operation, self.operations),
+            *(
+                _step_of_instruction(number, instruction)
+                for number, instruction in enumerate(self.trace.instructions)
+            ),
+        )
+
+    @property
+    def refused(self) -> tuple[Step, ...]:
+        """The steps that answered an error."""
+        return tuple(step for step in self.steps if step.is_refused)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What was called, in order."""
+        return tuple(step.name for step in self.steps)
+
+    @property
+    def ending(self) -> str:
+        """How the program ended, for people."""
+        return ending(self.ended.code)
+
+    @property
+    def chose_machine(self) -> bool:
+        """Whether a session is on another machine than the condition's, as the program says."""
+        names = {session.machine.name for session in self.trace.sessions.values()}
+        return bool(names - {f"machines/{self.condition.machine}"})
+
+
+def _step_of_operation(operation: TracedOperation) -> Step:
+    is_refused = not operation.is_valid and operation.status != _NOT_RUN
+    is_warning = operation.is_valid and operation.status != "ZDNN_OK"
+    name = f"zdnn_{operation.name}"
+    return Step(operation.index, name, operation.status, is_refused, is_warning)
+
+
+def _step_of_instruction(number: int, instruction: TracedInstruction) -> Step:
+    end, is_refused = instruction_ending(instruction), not is_done(instruction)
+    return Step(number, function_name(instruction), end, is_refused, not is_refused and end != "ok")
+
+
+def ending(code: int | None) -> str:
+    """Return an exit code in words; negative ones are signals, None is a program that hung."""
+    if code is None:
+        return "does not end"
+    if code < 0:
+        return signal.Signals(-code).name
+    is_signal = code - _OF_SHELL in set(signal.Signals)
+    return f"exit code {code}" + (f", {signal.Signals(code - _OF_SHELL).name}" if is_signal else "")
+
+
+def is_crash(code: int | None) -> bool:
+    """Tell whether a signal ended a program, other than that of a failed assert."""
+    if code is None or code in (-signal.SIGABRT, _OF_SHELL + signal.SIGABRT):
+        return False
+    return code < 0 or code > _OF_SHELL
+
+
+def conditions(machines: Sequence[str]) -> tuple[Condition, ...]:
+    """Return the conditions for a program that is for these machines; the first is the measure."""
+    measure = "telum2" if "telum2" in machines else machines[0]
+    others = [name for name in TITLES if name != measure]
+    return (
+        Condition(TITLES[measure], measure),
+        Condition(AGAIN, measure, counts_calls=True),
+        *(Condition(TITLES[name], name) for name in others),
+        Condition("without NNPA", f"{measure}-nonnpa"),
+        Condition(SANITIZED, measure, sanitize=True),
+        *(Condition(f"zDNN {version}", measure, version) for version in _OLDER_LIBRARIES),
+    )
+
+
+@contextmanager
+def laboratory(command: Sequence[str], timeout: float) -> Generator[Callable[[Condition], Run]]:
+    """Have a server, and what runs a program at it; each run ends after `timeout` seconds.
+
+    Raises OSError for a program that cannot be started, `TransportError` without a server.
+    """
+    server = FaultServer(idle=2 * max(timeout, _COMPILING_SECONDS))
+    transport = GrpcTransport(endpoint(server.target))
+    limits = [max(timeout, _COMPILING_SECONDS)] if server.is_uncompiled else []
+    with tempfile.TemporaryDirectory(prefix="nnpa-") as folder:
+
+        def once(condition: Condition) -> Run:
+            recording = Recording(transport, Path(folder) / "trace.nnpa", contents=True)
+            try:
+                variables = {"ZDNN_TRACE": recording.name, **condition.variables}
+                rules = [_NOTE] if condition.counts_calls else []
+                seconds = limits.pop() if limits else timeout
+                ended = run(server, command, rules, seconds, variables)
+            finally:
+                recording.stop()
+            return Run(condition, ended, read(recording.path))
+
+        try:
+            yield once
+        finally:
+            transport.close()
+            server.stop()

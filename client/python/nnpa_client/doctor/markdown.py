@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verdict in Markdown, for a pull request."""
+
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+
+from nnpa_client.doctor.laboratory import TITLES
+from nnpa_client.doctor.report import Checked, Report, Seen, Time
+from nnpa_client.doctor.trials import Attempt
+
+_MAX_CELL = 300  # characters
+_BASIS = "Times are intervals from public measurements (`nnpa estimate`); none is measured here."
+
+
+def verdict(report: Report) -> str:
+    """Return the whole verdict."""
+    return "\n".join(_lines(report)) + "\n"
+
+
+def _lines(report: Report) -> Iterator[str]:
+    yield f"## nnpa doctor: `{shlex.join(report.program)}`"
+    yield ""
+    names = " and ".join(TITLES[name] for name in report.machines)
+    count = len(report.findings)
+    summary = f"{count} finding{'s' * (count != 1)}" if count else "Nothing found"
+    yield f"**{summary}**, for {names}."
+    yield from _findings(report)
+    yield from _section("What differs", ("run", "ends", "operations", "errors", "differs"),
+                        map(_run_row, report.runs))  # fmt: skip
+    answers = tuple(dict.fromkeys(attempt.answer for attempt in report.trials.attempts))
+    yield from _section("Which statuses it ignores", ("function", *answers),
+                        _trial_rows(report.trials.attempts, answers))  # fmt: skip
+    yield from _section("Time on the machine, and what it would gain",
+                        ("machine", "time", "grade", "transforms made again", "what dominates"),
+                        map(_time_row, report.times))  # fmt: skip
+    if report.times:
+        yield from ("", _BASIS)
+    if report.gains:
+        yield ""
+        yield from (f"- {_escaped(text)}" for text in report.gains)
+    yield from _section("What `nnpa check` says", ("machine", "runs", "why"),
+                        map(_check_row, report.check))  # fmt: skip
+    if report.left_out:
+        yield from ("", "### Not looked at", "")
+        yield from (f"- {text}" for text in report.left_out)
+
+
+def _findings(report: Report) -> Iterator[str]:
+    title = ""
+    for finding in report.findings:
+        if finding.title != title:
+            title = finding.title
+            yield from ("", f"### {title} (`{finding.rule}`)", "", finding.advice, "")
+        yield f"- {_escaped(finding.text)}"
+
+
+def _section(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Yield a heading and a table; nothing without rows."""
+    listed = list(rows)
+    if not listed:
+        return
+    yield from ("", f"### {title}", "")
+    yield _row(columns)
+    yield "|" + "---|" * len(columns)
+    yield from map(_row, listed)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(_cell(cell) for cell in cells) + " |"
+
+
+def _cell(text: str) -> str:
+    short = text if len(text) <= _MAX_CELL else text[: _MAX_CELL - 3] + "..."
+    return _escaped(short) or "-"
+
+
+def _escaped(text: str) -> str:
+    """Keep what a program prints from being markup."""
+    plain = " ".join(text.split())
+    return plain.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("`", "'")
+
+
+def _run_row(run: Seen) -> Sequence[str]:
+    errors = ", ".join(f"{text} ({count})" for text, count in run.errors.items())
+    differs = "; ".join(run.differs)
+    if run.chose_machine:
+        differs = f"it chooses the machine itself; {differs}".removesuffix("; ")
+    return run.title, run.ended, str(run.operations), errors, differs
+
+
+def _trial_rows(attempts: Sequence[Attempt], answers: Sequence[str]) -> Iterator[Sequence[str]]:
+    for function in dict.fromkeys(attempt.function for attempt in attempts):
+        cells = [
+            _verdicts(attempt for attempt in attempts
+                      if (attempt.function, attempt.answer) == (function, answer))
+            for answer in answers
+        ]  # fmt: skip
+        yield function, *cells
+
+
+def _verdicts(attempts: Iterable[Attempt]) -> str:
+    return ", ".join(dict.fromkeys(attempt.conduct for attempt in attempts))
+
+
+def _time_row(time: Time) -> Sequence[str]:
+    name = TITLES[time.machine]
+    if time.total is None:
+        return name, "nothing to estimate", "", "", ""
+    saved = "" if time.saved is None else str(time.saved)
+    return name, str(time.total), time.total.grade, saved, time.dominant
+
+
+def _check_row(checked: Checked) -> Sequence[str]:
+    return checked.machine, checked.runs, "; ".join(checked.reasons)

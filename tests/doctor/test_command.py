@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nnpa doctor` on the command line: exit codes, messages for what cannot be examined, JSON."""
+
+import json
+import time
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+from nnpa_client.cli import main
+
+CONDITIONS = (
+    *("z17", "again", "z16", "without NNPA", "sanitizer"),
+    *("zDNN 1.0.1", "zDNN 1.1.2"),
+)
+ADDING = "from nnpa_client import connect"
+
+
+def _doctor(*words: str) -> Result:
+    return CliRunner().invoke(main, ["doctor", *words])
+
+
+def test_what_cannot_be_started(tmp_path: Path) -> None:
+    """A program that is not there, or may not be executed, is usage, and says what helps."""
+    absent = _doctor("--", str(tmp_path / "absent"))
+    assert absent.exit_code == 2
+    assert f"{tmp_path / 'absent'}: no such program" in absent.output
+    script = tmp_path / "program.py"
+    script.write_text(ADDING)
+    answer = _doctor("--", str(script))
+    assert answer.exit_code == 2
+    assert f"{script}: not executable: chmod +x, or name what runs it" in answer.output
+    script.chmod(0o755)
+    garbage = _doctor("--quick", "--", str(script))
+    assert garbage.exit_code == 2
+    assert f"{script}: Exec format error" in garbage.output
+
+
+def test_machines_have_nnpa() -> None:
+    """What is no machine, or has no NNPA, is usage, with those that are."""
+    answer = _doctor("--machine", "z15", "--", "true")
+    assert answer.exit_code == 2
+    assert "'z15' has no NNPA, expected one of telum1 (z16)" in answer.output
+    assert _doctor("--machine", "z99", "--", "true").exit_code == 2
+
+
+def test_a_program_that_never_calls_zdnn() -> None:
+    """A program that ends well and opens no session is usage, and is asked how it is linked."""
+    answer = _doctor("--", "true")
+    assert answer.exit_code == 2
+    assert "true: it opened no session at ZDNN_SERVER: is it linked with libzdnn" in answer.output
+
+
+def test_a_program_that_hangs(tmp_path: Path) -> None:
+    """A program is killed at the limit with what it started, and the verdict says so."""
+    pid = tmp_path / "pid"
+    answer = _doctor("--timeout", "1", "--", "sh", "-c", f"sleep 600 & echo $! > {pid}; wait")
+    assert answer.exit_code == 1
+    assert "### It does not end (`hang`)" in answer.stdout
+    assert "- z17: killed with all its processes after 1 s" in answer.stdout
+    assert _is_gone(int(pid.read_text()))
+
+
+def _is_gone(pid: int) -> bool:
+    """Wait until a process has ended, at most some seconds; a zombie has."""
+    for _ in range(100):
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_a_program_that_crashes() -> None:
+    """A program that a signal ends has a verdict, which names the signal and its last words."""
+    answer = _doctor("--json", "--", "sh", "-c", "echo out of luck >&2; kill -SEGV $$")
+    assert answer.exit_code == 1
+    report = json.loads(answer.stdout)
+    (finding,) = report["findings"]
+    assert finding["rule"] == "failure"
+    assert finding["text"] == "z17: SIGSEGV; it says: out of luck"
+    assert tuple(run["title"] for run in report["runs"]) == CONDITIONS
+    assert report["left_out"] == ["statuses and range violations: it fails without (SIGSEGV)"]
+    assert not report["clean"]

@@ -5,6 +5,7 @@ import json
 import shutil
 import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,21 +75,43 @@ def test_a_kept_score_must_have_the_same_counts(vectors: Path, tmp_path: Path) -
     kept = tmp_path / "score.json"
     assert score(vectors, "--against", kept).exit_code == 0
     counts = json.loads(kept.read_text())
-    counts["suites"][0]["passed"] -= 1
+    counts["suites"][0]["groups"][0]["passed"] -= 1
     kept.write_text(json.dumps(counts))
     ended = score(vectors, "--against", kept)
     assert ended.exit_code == 1
-    assert f"and {counts['suites'][0]['passed']} in the score that is kept" in ended.stderr
+    assert f"and {counts['suites'][0]['passed'] - 1} in the score that is kept" in ended.stderr
     for text, story in (
         ("{", "no JSON"),
         ("[]", "a score of version None, expected version 1"),
         ('{"format": 2}', "a score of version 2, expected version 1"),
-        ('{"format": 1}', "suites: expected a list"),
+        ('{"format": 1}', "suites: out of shape"),
+        ('{"format": 1, "suites": [7]}', "suites: out of shape"),
+        ('{"format": 1, "suites": [{"name": "mli"}]}', "suites: out of shape, KeyError('title')"),
     ):
         kept.write_text(text)
-        ended = score(vectors, "--against", kept)
-        assert ended.exit_code == 2
-        assert story in " ".join(ended.stderr.split())
+        for option in ("--against", "--onto"):
+            ended = score(vectors, option, kept)
+            assert ended.exit_code == 2
+            assert story in " ".join(ended.stderr.split())
+
+
+def test_rows_of_an_earlier_score_stand_for_suites_that_are_left_out(
+    vectors: Path, tmp_path: Path
+) -> None:
+    """--onto keeps the rows and dates of suites that do not run, and replaces those that do."""
+    earlier = summed("laws", "laws", [Case("a law", "passed", count=33)], 0.0)
+    old = summed("vectors", "zDNN vectors", [Case("relu", "failed", count=7)], 0.0)
+    suites = (replace(earlier, date="2026-01-02"), replace(old, date="2026-01-02"))
+    kept = Score("0.1.0", "2026-01-02", False, suites, (), ())
+    (tmp_path / "kept.json").write_text(json.dumps(kept.as_data()))
+    ended = score(vectors, "--onto", tmp_path / "kept.json", "--out", tmp_path)
+    assert ended.exit_code == 0
+    rows = {suite["name"]: suite for suite in data(ended)["suites"]}
+    assert (rows["laws"]["passed"], rows["laws"]["date"]) == (33, "2026-01-02")
+    assert (rows["vectors"]["failed"], rows["vectors"]["date"]) == (0, data(ended)["date"])
+    assert rows["sdks"]["why"] == "--suite leaves it out"
+    assert data(ended)["totals"]["passed"] == 33 + rows["vectors"]["passed"]
+    assert "2026-01-02" in (tmp_path / "score.html").read_text()
 
 
 def test_suites_that_are_left_out_are_rows(vectors: Path) -> None:

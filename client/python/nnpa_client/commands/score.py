@@ -5,7 +5,8 @@ import datetime
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from nnpa_client.conformance import (
     changes,
     measured,
     read_answers,
-    read_score,
+    read_suites,
     recorded,
     run_suite,
     tree,
@@ -60,6 +61,8 @@ _ENDS = (
               help="A folder for score.html, score.json, score.svg (badge), score.md.")  # fmt: skip
 @click.option("--against", type=click.Path(exists=True, dir_okay=False, path_type=Path),
               help="A score.json that is kept: other counts end with 1.")  # fmt: skip
+@click.option("--onto", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="A score.json whose rows stand for suites that are left out here.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the score as JSON.")
 def score(
     results: tuple[Path, ...],
@@ -68,6 +71,7 @@ def score(
     vectors: Path | None,
     out: Path | None,
     against: Path | None,
+    onto: Path | None,
     as_json: bool,
 ) -> None:
     """Run every suite and count what passed, failed, was refused, and was not run.
@@ -77,7 +81,8 @@ def score(
     suite that lacks something here, such as Go or a clone of the repository, is a row that says so.
     """
     files = tree()
-    kept = None if against is None else reported(lambda: read_score(against))
+    kept = None if against is None else reported(lambda: read_suites(against))
+    earlier = {} if onto is None else reported(lambda: read_suites(onto))
     asked = {file.file for file in reported(lambda: recorded(results))}
     sent = reported(lambda: recorded([*_results(files), *results]))
     chosen = {kind.name for kind in SUITES if not quick or kind.is_quick} & (
@@ -86,7 +91,9 @@ def score(
     if not chosen or (sent and _VECTORS not in chosen):
         what = "results are compared with our answers to vectors" if sent else "nothing is left"
         raise click.UsageError(f"--suite, --quick: {what}, choose --suite {_VECTORS}")
-    scored = reported(lambda: _score(files, vectors or files.vectors, chosen, sent, quick))
+    rows = {kind.name: _left_out(kind, quick) for kind in SUITES if kind.name not in chosen}
+    rows |= {name: earlier[name] for name in rows if name in earlier}
+    scored = reported(lambda: _score(files, vectors or files.vectors, rows, sent, quick))
     if out is not None:
         _write(scored, out)
     if as_json:
@@ -105,23 +112,27 @@ def _results(files: Tree) -> list[Path]:
 
 
 def _score(
-    files: Tree, vectors: Path, chosen: set[str], sent: Sequence[Recorded], quick: bool
+    files: Tree,
+    vectors: Path,
+    left_out: Mapping[str, Suite],
+    sent: Sequence[Recorded],
+    quick: bool,
 ) -> Score:
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
     with tempfile.TemporaryDirectory(prefix="nnpa-") as folder:
         answers = Path(folder) / "answers.jsonl"
         suites = tuple(
-            _run(kind, files, vectors, answers if sent else None)
-            if kind.name in chosen
-            else Suite(kind.name, kind.title, why=_left_out(kind, quick))
+            left_out.get(kind.name)
+            or replace(_run(kind, files, vectors, answers if sent else None), date=today)
             for kind in SUITES
         )
         rows = _rows(sent, answers)
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
     return Score(version("nnpa"), today, quick, suites, rows, files.not_public())
 
 
-def _left_out(kind: SuiteKind, quick: bool) -> str:
-    return _QUICK if quick and not kind.is_quick else _NOT_CHOSEN
+def _left_out(kind: SuiteKind, quick: bool) -> Suite:
+    why = _QUICK if quick and not kind.is_quick else _NOT_CHOSEN
+    return Suite(kind.name, kind.title, why=why)
 
 
 def _run(kind: SuiteKind, files: Tree, vectors: Path, answers: Path | None) -> Suite:

@@ -8,7 +8,7 @@ from nnpa_client.conformance.answers import BEYOND, BUCKETS, Report, compare, re
 from nnpa_client.conformance.counts import OUTCOMES, Case, Group, Suite, summed
 from nnpa_client.conformance.page import FILES, badge, markdown, page
 from nnpa_client.conformance.real_machines import Measured, Recorded, measured, recorded
-from nnpa_client.conformance.score import Score, changes, read_score
+from nnpa_client.conformance.score import Score, changes, read_suites
 from nnpa_client.conformance.suites import SUITES, SuiteKind, Tree, run_suite, tree
 
 __all__ = [
@@ -33,7 +33,7 @@ __all__ = [
     "measured",
     "page",
     "read_answers",
-    "read_score",
+    "read_suites",
     "recorded",
     "run_suite",
     "summed",

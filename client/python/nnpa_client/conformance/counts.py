@@ -35,7 +35,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """What a run of a suite came to; `why` says why it was not run, empty if it was."""
+    """What a run of a suite came to, and its date in ISO 8601; `why` says why it was not run."""
 
     name: str
     title: str
@@ -45,6 +45,7 @@ class Suite:
     skips: Mapping[str, int] | None = None
     seconds: float = 0.0
     why: str = ""
+    date: str = ""
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -57,6 +58,7 @@ class Suite:
             "name": self.name,
             "title": self.title,
             "why": self.why,
+            "date": self.date,
             **self.counts,
             "seconds": round(self.seconds, 1),
             "groups": [
@@ -70,6 +72,28 @@ class Suite:
             "refusals": dict(self.refusals or {}),
             "skips": dict(self.skips or {}),
         }  # fmt: skip
+
+
+def suite_of(data: Mapping[str, Any]) -> Suite:
+    """Return a suite of its JSON; KeyError or TypeError for what is none."""
+    return Suite(
+        data["name"],
+        data["title"],
+        tuple(Group(row["name"], row["machine"], _counts(row)) for row in data["groups"]),
+        tuple(
+            Case(row["group"], FAILED, row["machine"], row["case"], row["reason"])
+            for row in data["failures"]
+        ),
+        dict(data["refusals"]),
+        dict(data["skips"]),
+        float(data["seconds"]),
+        data["why"],
+        data["date"],
+    )
+
+
+def _counts(row: Mapping[str, Any]) -> Mapping[str, int]:
+    return {outcome: int(row[outcome]) for outcome in OUTCOMES}
 
 
 def added(parts: Iterable[Mapping[str, int]]) -> Mapping[str, int]:

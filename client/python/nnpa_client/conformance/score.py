@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from nnpa_client.conformance.counts import FAILED, NOT_RUN, OUTCOMES, PASSED, Suite, added
+from nnpa_client.conformance.counts import FAILED, NOT_RUN, OUTCOMES, PASSED, Suite, added, suite_of
 from nnpa_client.conformance.real_machines import Measured
 
 FORMAT: Final = 1
@@ -61,8 +61,8 @@ class Score:
         }
 
 
-def read_score(path: Path) -> dict[str, Any]:
-    """Read a score's JSON; ValueError for what is none, or of a newer version."""
+def read_suites(path: Path) -> dict[str, Suite]:
+    """Read the suites of a score's JSON, by name; ValueError for what is none, or newer."""
     try:
         data: Any = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
@@ -70,18 +70,18 @@ def read_score(path: Path) -> dict[str, Any]:
     version = data.get("format") if isinstance(data, dict) else None
     if version != FORMAT:
         raise ValueError(f"{path}: a score of version {version!r}, expected version {FORMAT}")
-    if not isinstance(data.get("suites"), list):
-        raise ValueError(f"{path}: suites: expected a list")
-    return dict(data)
+    try:
+        return {suite.name: suite for suite in map(suite_of, data["suites"])}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: suites: out of shape, {error!r}") from error
 
 
-def changes(score: Score, kept: Mapping[str, Any]) -> Iterator[str]:
+def changes(score: Score, kept: Mapping[str, Suite]) -> Iterator[str]:
     """Yield how suites that ran here and in a kept score differ in their counts."""
-    before = {suite.get("name"): suite for suite in kept["suites"] if not suite.get("why")}
     for suite in score.suites:
-        if suite.why or suite.name not in before:
+        if suite.why or suite.name not in kept or kept[suite.name].why:
             continue
         for outcome in OUTCOMES:
-            count, was = suite.counts[outcome], before[suite.name].get(outcome)
+            count, was = suite.counts[outcome], kept[suite.name].counts[outcome]
             if count != was:
                 yield f"{suite.title}: {outcome} {count}, and {was} in the score that is kept"

@@ -26,10 +26,10 @@ NODES = ["product", "sum", "act"]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a model and its accuracy report."""
-    made = tmp_path_factory.mktemp("models")
-    (made / "dense.onnx").write_bytes(dense(32).SerializeToString())
-    (made / "report.json").write_text(report_of(made / "dense.onnx"), encoding="utf-8")
-    return made
+    place = tmp_path_factory.mktemp("models")
+    (place / "dense.onnx").write_bytes(dense(32).SerializeToString())
+    (place / "report.json").write_text(report_of(place / "dense.onnx"), encoding="utf-8")
+    return place
 
 
 @pytest.fixture(scope="module")
@@ -156,6 +156,11 @@ def _newer(report: dict[str, Any]) -> None:
     del report["runs"][0]["nodes"]
 
 
+def _hostile(report: dict[str, Any]) -> None:
+    report["about"]["versions"] = "nnpa \x1b[2J, Python 3.99"
+    report["runs"] = "\x1b[2J"
+
+
 def _wrong_kind(report: dict[str, Any]) -> None:
     report["runs"][1]["outputs"][0]["l2r"] = "much"
 
@@ -172,6 +177,7 @@ def _not_whole(report: dict[str, Any]) -> None:
     ("change", "text"),
     [
         (_newer, NEWER),
+        (_hostile, r"runs is '\x1b[2J', must be a list: no report of"),
         (_wrong_kind, "runs[1].outputs[0].l2r is 'much', must be a number or null"),
         (_infinite, "runs[0].nodes[0].alone is 'inf', must be a number or null"),
         (_not_whole, "samples is '1.5', must be a whole number"),
@@ -188,6 +194,7 @@ def test_reports_of_another_form_are_refused(
     with pytest.raises(ValueError, match=r"bad\.json: ") as caught:
         read_accuracy(tmp_path / "bad.json")
     assert text in str(caught.value)
+    assert str(caught.value).isprintable()
 
 
 def test_a_report_s_names_may_be_anything(folder: Path, tmp_path: Path) -> None:

@@ -31,10 +31,10 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a model and its accuracy report."""
-    made = tmp_path_factory.mktemp("models")
-    (made / "dense.onnx").write_bytes(dense(32).SerializeToString())
-    (made / "report.json").write_text(report_of(made / "dense.onnx"), encoding="utf-8")
-    return made
+    place = tmp_path_factory.mktemp("models")
+    (place / "dense.onnx").write_bytes(dense(32).SerializeToString())
+    (place / "report.json").write_text(report_of(place / "dense.onnx"), encoding="utf-8")
+    return place
 
 
 @pytest.fixture(scope="module")

@@ -40,9 +40,9 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageServer]:
 
 def line(page: Page, trace: int, text: str) -> str:
     """Return the text of a line of a trace, when it is there."""
-    found = page.get_by_role("listbox").nth(trace).get_by_role("option").filter(has_text=text)
-    found.first.wait_for()
-    return found.first.inner_text()
+    options = page.get_by_role("listbox").nth(trace).get_by_role("option").filter(has_text=text)
+    options.first.wait_for()
+    return options.first.inner_text()
 
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])

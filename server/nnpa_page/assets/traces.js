@@ -68,11 +68,11 @@ export async function show(main, { say, signal }) {
     try {
       const operation = await read("operation", { trace: number, row }, signal);
       const details = [detailOf(traces[number], operation)];
-      const other = 1 - number;
+      const beside = 1 - number;
       if (operation.partner !== null) {
-        lists[other].mark(operation.partner);
-        const partner = await read("operation", { trace: other, row: operation.partner }, signal);
-        details.splice(other === 0 ? 0 : 1, 0, detailOf(traces[other], partner));
+        lists[beside].mark(operation.partner);
+        const partner = await read("operation", { trace: beside, row: operation.partner }, signal);
+        details.splice(beside, 0, detailOf(traces[beside], partner));
       }
       if (mine === turn) detail.replaceChildren(...details);
     } catch (error) {

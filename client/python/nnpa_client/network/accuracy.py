@@ -14,7 +14,7 @@ Fields: TypeAlias = Mapping[str, type]
 Entry: TypeAlias = Mapping[str, str | int | float | bool | None]
 """The values of a report that were checked, by name."""
 _MAX_BYTES = 1 << 28  # of a file; a report has some hundred bytes per node
-_WRITER = re.compile(r"nnpa ([^\s,]{1,40})")
+_WRITER = re.compile(r"nnpa ([0-9a-z.+]{1,40})", re.ASCII)
 _FIGURE = float  # or null, where there is none
 _REPORT: Fields = {"verdict": str, "placement": str, "samples": int}
 _RUN: Fields = {

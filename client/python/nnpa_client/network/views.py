@@ -62,9 +62,9 @@ class ModelViews:
 def _run_on(report: AccuracyReport | None, placed: Placed) -> AccuracyRun | None:
     """Return the run of a report in DLFLOAT16 on the machine of a model."""
     runs = () if report is None else report.runs
-    wanted_by = placed.report.machine, "dlfloat16"
+    key = placed.report.machine, "dlfloat16"
     return next((run for run in runs
-                 if (run.totals["machine"], run.totals["numbers"]) == wanted_by), None)  # fmt: skip
+                 if (run.totals["machine"], run.totals["numbers"]) == key), None)  # fmt: skip
 
 
 def _machine(placed: Placed, run: AccuracyRun | None) -> Mapping[str, object]:

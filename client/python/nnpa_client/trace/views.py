@@ -144,8 +144,8 @@ def _compare(left: _Shown, right: _Shown) -> Comparison:
 
 def _compared(comparison: Comparison) -> Sequence[str]:
     counts = f"{comparison.statuses} statuses, {comparison.values} outputs"
-    found = len(comparison.differences)
-    lines = [f"{found} differences" if found else "no difference", f"compared: {counts}"]
+    total = len(comparison.differences)
+    lines = [f"{total} differences" if total else "no difference", f"compared: {counts}"]
     if comparison.unknown:
         lines.append(f"not compared: values of {comparison.unknown} outputs, not in both traces")
     return lines

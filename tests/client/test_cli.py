@@ -9,7 +9,11 @@ import pytest
 from click.testing import CliRunner, Result
 from nnpa_client.cli import main
 from nnpa_client.commands import demo
+from nnpa_client.commands.exit_codes import in_flags
 from nnpa_client.errors import ZdnnError
+
+from tests.certificates import issue
+from tests.client.server_process import serving
 
 
 def run(*arguments: str) -> Result:
@@ -51,6 +55,49 @@ def test_info_as_json(server_target: str) -> None:
 def test_usage_errors(arguments: list[str]) -> None:
     """Unknown commands, options and targets end with exit code 2."""
     assert run(*arguments).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ([], "and --tls-ca where the server has TLS"),
+        (["--tls-cert", __file__], "--tls-cert: given alone, --tls-cert and --tls-key go together"),
+        (["--tls-cert", __file__, "--tls-key", __file__], "--tls-ca: not given, --tls-cert needs"),
+    ],
+)
+def test_mistakes_with_tls_name_flags(options: list[str], says: str) -> None:
+    """A mistake with TLS is told in the command's flags, and never in keywords of Python."""
+    target = "127.0.0.1:1" if options else "https://127.0.0.1:1"
+    refusal = run("info", target, *options)
+    assert refusal.exit_code == 2
+    assert says in refusal.stderr
+    assert "tls_" not in refusal.stderr
+
+
+def test_a_port_with_tls_names_the_flag(tmp_path: Path) -> None:
+    """A command without certificates at a port with TLS is told to give --tls-ca."""
+    certificate, key = issue("server", issue("ca")).write(tmp_path, "server")
+    flags = ("--tls-cert", str(certificate), "--tls-key", str(key))
+    with serving(["127.0.0.1:0"], *flags) as (target,):
+        refusal = run("info", target)
+    assert refusal.exit_code == 3
+    assert f"{target} speaks TLS. Give --tls-ca, or set ZDNN_TLS_CA:" in refusal.stderr
+
+
+def test_a_wrong_token_names_the_flag(tmp_path: Path) -> None:
+    """A command without a token at a server that asks for one is told to give --token."""
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text(f'[tokens.alice]\nsha256 = "{"5f" * 32}"\n')
+    with serving(["127.0.0.1:0"], "--tokens", str(tokens)) as (target,):
+        refusal = run("info", target)
+    assert refusal.exit_code == 3
+    assert "Set ZDNN_TOKEN or --token." in refusal.stderr
+
+
+def test_a_path_keeps_its_name() -> None:
+    """Flags stand for keywords alone: a file that is called like one keeps its name."""
+    text = "/etc/tls_ca.pem: no file; tls_ca names it, see 'tls_ca'"
+    assert in_flags(text) == "/etc/tls_ca.pem: no file; --tls-ca names it, see 'tls_ca'"
 
 
 @pytest.mark.parametrize("command", ["info", "demo"])

@@ -672,7 +672,7 @@ def run_layer(random: Random) -> Case:
 
 def encode_fp64(random: Random) -> Case:
     """Arguments of `convert.encode_fp64`."""
-    values = random.standard_normal(300) * np.exp2(random.uniform(-40, 40, 300))
+    values = np.ldexp(random.standard_normal(300), random.integers(-40, 41, 300))
     values[:4] = random.choice([np.nan, np.inf, -np.inf, -0.0], 4)
     return (values.view(np.uint64), np.zeros(300, np.uint16)), (1,)
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exit codes of commands, and the exceptions that they stand for."""
 
+import re
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -21,6 +22,7 @@ EXIT_CODES_WITH_TARGET = (
 # Reasons of a server that was reached and cannot host, or run, the model.
 _NOT_HOSTED = frozenset(("MODEL_INVALID", "NETWORK_FAILED", "NETWORK_NOT_READY"))
 _USAGE = frozenset(("FIELD_INVALID", "FIELD_UNSPECIFIED"))
+_KEYWORD = re.compile(r"connect\((token)=\.\.\.\)|(?<!\S)(tls_(?:ca|cert|key))(?=[:,]?(?:\s|$))")
 Answer = TypeVar("Answer")
 
 
@@ -41,12 +43,18 @@ def reported(action: Callable[[], Answer]) -> Answer:
     try:
         return action()
     except TransportError as error:
+        text = in_flags(str(error))
         if error.reason in _NOT_HOSTED:
-            raise RefusedByAccelerator(str(error)) from error
+            raise RefusedByAccelerator(text) from error
         if error.reason in _USAGE:
-            raise click.UsageError(str(error)) from error
-        raise Unreachable(str(error)) from error
+            raise click.UsageError(text) from error
+        raise Unreachable(text) from error
     except (ZdnnError, ProgramCheck, NetworkError) as error:
         raise RefusedByAccelerator(str(error)) from error
     except (ValueError, TypeError) as error:
-        raise click.UsageError(str(error)) from error
+        raise click.UsageError(in_flags(str(error))) from error
+
+
+def in_flags(text: str) -> str:
+    """Return an error's text with flags of commands for keywords of `connect` that are options."""
+    return _KEYWORD.sub(lambda match: f"--{match[match.lastindex or 0].replace('_', '-')}", text)

@@ -34,6 +34,8 @@ from nnpa_client.options import (
 )
 from nnpa_client.ztensor import Ztensor
 
+__tracebackhide__ = True  # pytest shows the line that called, not these
+
 __all__ = ["Pipeline", "Session", "current_session", "entered_session"]
 
 if TYPE_CHECKING:

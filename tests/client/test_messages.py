@@ -30,6 +30,7 @@ EXTRA = (
 )  # fmt: skip
 ONES: Any = np.ones((2, 3), np.float32)
 NOTHING: Any = None
+NUMBERS: Any = [1.0, 2.0]
 
 
 @pytest.fixture
@@ -83,6 +84,7 @@ def test_a_container_without_the_extra_says_the_command(without_extras: dict[str
 MISTAKES: list[tuple[Callable[[Any], object], str]] = [
     (lambda a: zdnn.add(a, ONES), "input_b: ndarray, expected a ztensor; session.ztensor"),
     (lambda a: zdnn.add(ONES, a), "input_a: ndarray, expected a ztensor; session.ztensor"),
+    (lambda a: zdnn.add(a, NUMBERS), "input_b: list, expected a ztensor; session.ztensor"),
     (lambda a: zdnn.add(a, a, ONES), "output: ndarray, expected a ztensor"),
     (lambda a: zdnn.matmul_op(a, a, NOTHING), "input_c: None, expected a ztensor"),
     (lambda _: zdnn.transform_ztensor(ONES, ONES), "ztensor: ndarray, expected a ztensor"),
@@ -95,8 +97,9 @@ def test_an_array_where_a_ztensor_belongs(
     session: Session, call: Callable[[Any], object], says: str
 ) -> None:
     """An array where a ztensor belongs is a TypeError with the parameter's name and the way."""
-    with pytest.raises(TypeError, match=re.escape(says)):
+    with pytest.raises(TypeError, match=re.escape(says)) as caught:
         call(session.ztensor(ONES))
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
 
 
 @pytest.mark.parametrize("layout", ["NHWC", "nhwc", "ZDNN_NHWC", zdnn.ZDNN_NHWC])

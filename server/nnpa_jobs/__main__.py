@@ -23,6 +23,7 @@ from typing import TextIO
 from nnpa_server.config import kernel_cache, leave_out_telemetry
 
 Progress = Callable[[int, int], None]
+_ONNX = ("onnx", "onnxruntime")
 
 
 def main() -> None:
@@ -34,7 +35,13 @@ def main() -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     kernel_cache()
     leave_out_telemetry()
-    print(json.dumps(_answer(job, answers)), file=answers, flush=True)
+    try:
+        answer = _answer(job, answers)
+    except ModuleNotFoundError as error:
+        if error.name not in _ONNX:
+            raise
+        answer = {"invalid": f"{error.name} is not installed: pip install 'nnpa[server,onnx]'"}
+    print(json.dumps(answer), file=answers, flush=True)
 
 
 def _answer(job: str, answers: TextIO) -> dict[str, object]:

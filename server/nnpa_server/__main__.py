@@ -361,8 +361,27 @@ def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> Tls | N
         return None
     if cert is None or key is None:
         raise click.UsageError("--tls-cert and --tls-key go together; --tls-client-ca needs both")
+    _require_pem(cert, key, client_ca)
     ca = client_ca.read_bytes() if client_ca else None
     return Tls(cert.read_bytes(), key.read_bytes(), ca, (cert, key, client_ca))
+
+
+def _require_pem(cert: Path, key: Path, client_ca: Path | None) -> None:
+    """Refuse files that gRPC could not use, by the name of their flag."""
+    import ssl  # with TLS only
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(cert, key, password="")  # not asked for: gRPC takes no such key
+    except ssl.SSLError as error:
+        text = f"--tls-cert {cert}, --tls-key {key}: expected a certificate in PEM and its key"
+        raise click.UsageError(f"{text}, which needs no password") from error
+    try:
+        if client_ca is not None:
+            context.load_verify_locations(client_ca)
+    except ssl.SSLError as error:
+        text = f"--tls-client-ca {client_ca}: expected certificates in PEM"
+        raise click.UsageError(text) from error
 
 
 if __name__ == "__main__":

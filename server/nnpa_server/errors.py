@@ -162,6 +162,9 @@ def too_many_calls(field: str, limit: int) -> CallRefused:
     )
 
 
+NO_ONNX = "this server was installed without the packages for ONNX: pip install 'nnpa[onnx]'"
+
+
 def from_exception(error: Exception, **metadata: object) -> CallRefused:
     """Return the gRPC error for what the emulator raised; anything unknown is INTERNAL."""
     match error:
@@ -184,6 +187,8 @@ def from_exception(error: Exception, **metadata: object) -> CallRefused:
             return CallRefused(wire.ERROR_REASON_DATA_SIZE_MISMATCH, str(error), **facts)
         case Malformed():
             return invalid(error.field, error.value, error.limit, **metadata)
+        case ModuleNotFoundError(name="onnx" | "onnxruntime"):
+            return CallRefused(wire.ERROR_REASON_EXTENSION_NOT_OFFERED, NO_ONNX, field="onnx")
         case _:
             return CallRefused(
                 wire.ERROR_REASON_INTERNAL,

@@ -114,6 +114,7 @@ def parquet(**columns: object) -> Callable[[Path], Path]:
     [
         (npz(pixels=ROWS), "data.npz: 'pixels' is no input of the model: x float32[-1, 4]"),
         (npz(x=ROWS, z=ROWS), "'z' is no input of the model"),
+        (npz(x=ROWS, z=ROWS), "; give --labels z where it has the labels"),
         (npz(x=ROWS.astype(np.float64)), "input x: float64 array, expected float32; .astype("),
         (npz(x=ROWS[:, :3]), "input x is [10, 3], expected rows of [4], with or without the batch"),
         (npz(x=ROWS.reshape(1, 1, 10, 4)), "input x is [1, 1, 10, 4], expected rows of [4]"),
@@ -192,6 +193,14 @@ def test_wrong_labels(labels: object, message: str) -> None:
     """Labels of another length or type, or nowhere, say so."""
     with pytest.raises(ValueError, match=re.escape(message)):
         open_data({"x": ROWS}, (X,), (Y,), labels)  # type: ignore[arg-type]
+
+
+def test_labels_that_a_file_lacks(tmp_path: Path) -> None:
+    """A name of labels that the data lack is said with the names that they have."""
+    np.savez(tmp_path / "data.npz", x=ROWS, y=np.arange(10))
+    message = "--labels z: no such file, and no array or column of data.npz, which has x, y"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        open_data(tmp_path / "data.npz", (X,), (Y,), "z")
 
 
 def test_labels_from_everywhere(tmp_path: Path) -> None:

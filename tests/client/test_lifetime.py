@@ -13,8 +13,10 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from nnpa.zdnn.v1.accelerator_pb2 import GetSessionRequest
 from nnpa.zdnn.v1.operation_pb2 import FreeZtensorBuffer, Operation
 from nnpa_client import Session, TransportError, ZdnnError, connect, zdnn
+from nnpa_client._methods import GET_SESSION
 from nnpa_client._transport import Method, Received, Request, Response, Sent
 from nnpa_server.config import Limits
 from nnpa_server.sessions.store import Store
@@ -210,6 +212,32 @@ def test_private_server_ends_with_a_killed_client() -> None:
         client.wait(10)
         gone = wait_until(lambda: not server.is_running())
     assert gone
+
+
+LEFT_OPEN = """
+import os, sys
+from nnpa_client import connect
+
+session = connect(sys.argv[1])
+print((session.ztensor([1.0, 2.0]) + session.ztensor([1.0, 2.0])).numpy().tolist())
+child = os.fork()
+if child == 0:
+    sys.exit()
+os.waitpid(child, 0)
+session.status()
+print(session.name)
+"""
+
+
+def test_a_session_ends_with_its_program(server_target: str) -> None:
+    """A session that is left open ends with its program, not with a child that it forks."""
+    command = [sys.executable, "-W", "ignore", "-c", LEFT_OPEN, server_target]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    values, name = ended.stdout.splitlines()
+    assert values == "[2.0, 4.0]"
+    with connect(server_target) as session, pytest.raises(TransportError, match="NOT_FOUND"):
+        session.transport.unary(GET_SESSION, GetSessionRequest(name=name))
 
 
 def test_a_server_that_cannot_start_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from nnpa_client import ProgramCheck, Session, TransportError, connect, zdnn
 from nnpa_client.availability import find_host
 from nnpa_client.cli import main
+from nnpa_client.networks.digits import onnx_cnn
 
 from tests.certificates import issue
 from tests.client.conftest import Open
@@ -30,14 +31,20 @@ EXTRA = (
 )  # fmt: skip
 ONES: Any = np.ones((2, 3), np.float32)
 NOTHING: Any = None
+NUMBERS: Any = [1.0, 2.0]
+
+
+def _without(packages: Sequence[str], folder: Path) -> dict[str, str]:
+    """Return an environment whose Python lacks packages."""
+    code = f"import sys\nsys.modules.update(dict.fromkeys({packages!r}))\n"
+    (folder / "sitecustomize.py").write_text(code)
+    return {**os.environ, "PYTHONPATH": str(folder)}
 
 
 @pytest.fixture
 def without_extras(tmp_path: Path) -> dict[str, str]:
     """An environment whose Python has none of the extras' packages."""
-    code = f"import sys\nsys.modules.update(dict.fromkeys({EXTRA!r}))\n"
-    (tmp_path / "sitecustomize.py").write_text(code)
-    return {**os.environ, "PYTHONPATH": str(tmp_path)}
+    return _without(EXTRA, tmp_path)
 
 
 def python(code: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -74,6 +81,26 @@ def test_a_command_without_the_extra_says_the_command(
     assert "pip install 'nnpa[server]'" in ended.stderr
 
 
+@pytest.mark.parametrize(
+    ("command", "code", "says"),
+    [
+        ("analyze", 3, "was installed without the packages for ONNX: pip install 'nnpa[onnx]'. "),
+        ("validate", 2, "Error: onnx is not installed: pip install 'nnpa[server,onnx]'"),
+    ],
+)
+def test_a_model_without_the_extra_says_the_command(
+    command: str, code: int, says: str, tmp_path: Path
+) -> None:
+    """A model that meets no packages for ONNX is a sentence with the command, no traceback."""
+    (tmp_path / "model.onnx").write_bytes(onnx_cnn())
+    arguments = ["network", command, str(tmp_path / "model.onnx")]
+    program = f"from nnpa_client.cli import main; main({arguments})"
+    ended = python(program, _without(("onnx", "onnxruntime"), tmp_path))
+    assert ended.returncode == code, ended.stderr
+    assert says in ended.stderr.splitlines()[-1]
+    assert "Traceback" not in ended.stderr
+
+
 def test_a_container_without_the_extra_says_the_command(without_extras: dict[str, str]) -> None:
     """`nnpa_client.testcontainers` without Testcontainers names the command."""
     ended = python("import nnpa_client.testcontainers", without_extras)
@@ -83,6 +110,7 @@ def test_a_container_without_the_extra_says_the_command(without_extras: dict[str
 MISTAKES: list[tuple[Callable[[Any], object], str]] = [
     (lambda a: zdnn.add(a, ONES), "input_b: ndarray, expected a ztensor; session.ztensor"),
     (lambda a: zdnn.add(ONES, a), "input_a: ndarray, expected a ztensor; session.ztensor"),
+    (lambda a: zdnn.add(a, NUMBERS), "input_b: list, expected a ztensor; session.ztensor"),
     (lambda a: zdnn.add(a, a, ONES), "output: ndarray, expected a ztensor"),
     (lambda a: zdnn.matmul_op(a, a, NOTHING), "input_c: None, expected a ztensor"),
     (lambda _: zdnn.transform_ztensor(ONES, ONES), "ztensor: ndarray, expected a ztensor"),
@@ -95,8 +123,9 @@ def test_an_array_where_a_ztensor_belongs(
     session: Session, call: Callable[[Any], object], says: str
 ) -> None:
     """An array where a ztensor belongs is a TypeError with the parameter's name and the way."""
-    with pytest.raises(TypeError, match=re.escape(says)):
+    with pytest.raises(TypeError, match=re.escape(says)) as caught:
         call(session.ztensor(ONES))
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
 
 
 @pytest.mark.parametrize("layout", ["NHWC", "nhwc", "ZDNN_NHWC", zdnn.ZDNN_NHWC])

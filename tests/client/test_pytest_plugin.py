@@ -79,6 +79,32 @@ FAILING = """
     def test_misuses(nnpa, nnpa_session):
         nnpa.zdnn.add(nnpa_session, None)
 """
+REFUSED = """
+    import numpy as np
+    import pytest
+
+    def test_operation(nnpa, nnpa_session):
+        a, b = nnpa_session.ztensor([[1.0, 2.0]]), nnpa_session.ztensor([[1.0], [2.0]])
+        nnpa.zdnn.add(a, b)  # here
+
+    def test_list(nnpa, nnpa_session):
+        with nnpa_session.pipeline():  # here
+            nnpa.zdnn.add(nnpa_session.ztensor([1.0, 2.0]), nnpa_session.ztensor([1.0]))
+
+    def test_faults(nnpa, nnpa_session):
+        with nnpa_session.faults(nnpa.zdnn.add, status="ZDNN_EXCEEDS_MDIS"):  # here
+            pass
+
+    def test_model(nnpa_session):
+        nnpa_session.load(b"no model")  # here
+
+    def test_kernel(nnpa, nnpa_session):
+        nnpa.mli.krn_tanh_fx16(nnpa.mli.tensor(np.zeros(3, np.int8), frac_bits=7))  # here
+
+    @pytest.mark.nnpa(timeout=60)
+    def test_call_by_call(nnpa_session):
+        nnpa_session.update(machine="z99")  # here
+"""
 UNTOUCHED = """
     import sys
 
@@ -157,6 +183,17 @@ def test_log_of_a_failure(tmp_path: Path) -> None:
     times = re.findall(r"T\d\d:\d\d:\d\d\.\d{3}Z", logs[1])
     assert times == sorted(times)
     assert "_verb.py" not in told.partition("def test_misuses")[2]
+
+
+def test_a_refusal_shows_the_tests_line_and_no_session(tmp_path: Path) -> None:
+    """What the server refuses is shown at the line of the test, without the session's name."""
+    outcomes, output = run(tmp_path, REFUSED)
+    assert set(outcomes.values()) == {"failure"}, output
+    for test in outcomes:
+        report = output.partition(f" {test} ")[2].partition("nnpa-server log")[0]
+        assert re.findall(r"^> +(.*)$", report, re.MULTILINE)[0].endswith("# here"), report
+    assert re.findall(r"^.*(?:nnpa_client|grpc)/.*\.py:\d+:", output, re.MULTILINE) == []
+    assert "sessions/" not in output
 
 
 def test_a_server_of_somebody_else(server_target: str, tmp_path: Path) -> None:

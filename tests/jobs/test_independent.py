@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner, Result
 from nnpa_client import _testee, connect, zdnn
 from nnpa_client.cli import main
+from nnpa_client.libzdnn import NOT_INSTALLED
 
 from tests.deploy.fleet import free_port
 from tests.jobs.nodes import HAS_RAY, Cluster, needs_ray, python_without_nnpa
@@ -214,7 +215,7 @@ def test_what_a_node_lacks_is_named(
     for answer, message in (
         (absent, "No such file or directory: 'swept': every node needs the program"),
         (changed, "without faults the program makes other calls than where the sweep began"),
-        (lacking, "libzdnn is not installed: pip install 'nnpa[libzdnn]': every node needs it"),
+        (lacking, f"{NOT_INSTALLED}: every node needs it"),
     ):
         assert answer.exit_code == 2, answer.output
         assert place + message in answer.output.replace("[Errno 2] ", "")

@@ -69,7 +69,7 @@ def test_command_without_the_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libzdnn, "_PACKAGE", "nnpa_libzdnn_is_not_there")
     answer = CliRunner().invoke(libzdnn.libzdnn, ["--path"])
     assert answer.exit_code == 1
-    assert "pip install 'nnpa[libzdnn]'" in answer.output
+    assert "pip install client/libzdnn/wheel in a clone of nnpa" in answer.output
 
 
 def _newest_glibc(library: Path) -> str:

@@ -11,8 +11,15 @@ from typing import Any, cast
 import grpc
 import numpy as np
 import pytest
+from google.protobuf.field_mask_pb2 import FieldMask
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa.network.v1 import program_pb2 as pb2
+from nnpa.zdnn.v1.accelerator_pb2 import (
+    MachineModel,
+    MachineSpec,
+    Session,
+    UpdateSessionRequest,
+)
 from nnpa_server.sessions.store import Counts
 from onnx import ModelProto, helper
 
@@ -127,6 +134,20 @@ def test_a_published_model_outlives_its_session(client: Client, running: Running
         assert repository.versions("shared") == ("1",)
         with refused(grpc.StatusCode.INVALID_ARGUMENT, "FIELD_INVALID"):
             client.create(dense(), c_name="third", publish_as="no/name")
+    finally:
+        repository.withdraw("shared")
+
+
+def test_a_model_is_published_on_its_sessions_machine(client: Client, running: Running) -> None:
+    """What a session on a z16 publishes runs on a z16, also of one that is smaller."""
+    repository = running.server.repository
+    smaller = MachineSpec(model=MachineModel.MACHINE_MODEL_TELUM1, max_dim1=64)
+    chosen = Session(name=client.session, machine_spec=smaller)
+    mask = FieldMask(paths=["machine_spec"])
+    client.accelerator.UpdateSession(UpdateSessionRequest(session=chosen, update_mask=mask))
+    try:
+        client.create(dense(), publish_as="shared")
+        assert repository.find("shared").properties["machine"] == "telum1"
     finally:
         repository.withdraw("shared")
 

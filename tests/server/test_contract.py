@@ -57,6 +57,8 @@ RAISED: list[tuple[Exception, str]] = [
     (Malformed("data[0]", "3 bytes", "4 bytes"), "DATA_SIZE_MISMATCH"),
     (Malformed("clip_min", 300, "int8"), "FIELD_INVALID"),
     (CallRefused(wire.ERROR_REASON_SESSION_NOT_FOUND, "gone"), "SESSION_NOT_FOUND"),
+    (ModuleNotFoundError("secret", name="onnx"), "EXTENSION_NOT_OFFERED"),
+    (ModuleNotFoundError("secret", name="ours"), "INTERNAL"),
     (RuntimeError("secret"), "INTERNAL"),
 ]
 

@@ -181,13 +181,28 @@ def unreachable(channel: grpc.Channel) -> None:
     assert error.code() is CODE.UNAVAILABLE
 
 
-def test_bad_key_ends_with_1(tmp_path: Path) -> None:
-    """Files that are no certificate and key are said, not served."""
-    (tmp_path / "x").write_text("no key")
-    tls = ("--tls-cert", f"{tmp_path}/x", "--tls-key", f"{tmp_path}/x")
+@pytest.mark.parametrize(
+    ("cert", "key", "client_ca", "says"),
+    [
+        ("server.key", "server.crt", "ca.crt", "--tls-cert server.key, --tls-key server.crt: "),
+        ("server.crt", "other.key", "ca.crt", "--tls-cert server.crt, --tls-key other.key: "),
+        ("no key", "no key", "ca.crt", "--tls-cert no key, --tls-key no key: expected a cert"),
+        ("server.crt", "server.key", "no key", "--tls-client-ca no key: expected certificates"),
+    ],
+)
+@pytest.mark.usefixtures("certificates")
+def test_bad_files_of_tls_are_named(
+    cert: str, key: str, client_ca: str, says: str, tmp_path: Path
+) -> None:
+    """Files that are no certificate and its key are usage errors that name flag and file."""
+    issue("other").write(tmp_path, "other")
+    (tmp_path / "no key").write_text("no key")
+    tls = ("--tls-cert", cert, "--tls-key", key, "--tls-client-ca", client_ca)
     command = [sys.executable, "-m", "nnpa_server", *ANY_PORT, *tls]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
-    assert (result.returncode, result.stdout) == (1, "")
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert says in result.stderr
+    assert "add_port.cc" not in result.stderr
 
 
 def long_list(client: Client, count: int) -> Any:

@@ -70,7 +70,8 @@ func TestPrivateServer(t *testing.T) {
 		t.Error(left, err)
 	}
 	t.Setenv("PATH", t.TempDir())
-	if err := use(t, "", zdnn.Options{}); err == nil || !strings.Contains(err.Error(), "nnpa-server") {
+	missing := "nnpa-server is not on the PATH: pip install '.[server]' in a clone of nnpa brings it"
+	if err := use(t, "", zdnn.Options{}); err == nil || !strings.Contains(err.Error(), missing) {
 		t.Error(err)
 	}
 }

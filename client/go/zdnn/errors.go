@@ -61,6 +61,9 @@ func (e *ZdnnError) Error() string {
 		}
 	}
 	text.WriteString(explainViolation(e.Violation))
+	if e.Op == "transform_origtensor" && e.Status == ZDNN_CONVERT_FAILURE {
+		text.WriteString(" The array is returned beside this error, with NaN for them.")
+	}
 	return text.String()
 }
 

@@ -5,6 +5,7 @@ package zdnn_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -43,6 +44,28 @@ func TestFreedOperand(t *testing.T) {
 	if !errors.As(err, &check) || strings.Contains(err.Error(), "ZDNN_OK") ||
 		!strings.HasSuffix(err.Error(), "The ztensor has no buffer: it was freed, or never allocated.") {
 		t.Error(err)
+	}
+}
+
+// An array of another size than its dims is refused before the wire.
+func TestSizes(t *testing.T) {
+	ctx, s := open(t, zdnn.Options{})
+	_, err := zdnn.NewZtensor(ctx, s, zdnn.ZDNN_2D, make([]float32, 3), 2, 3)
+	if err == nil || err.Error() != "data: 3 elements, dims [2 3] have 6" {
+		t.Error(err)
+	}
+}
+
+// Values that are no numbers are told with where the others are.
+func TestNotNumbers(t *testing.T) {
+	ctx, s := open(t, zdnn.Options{})
+	z := must(zdnn.NewZtensor(ctx, s, zdnn.ZDNN_1D, []float32{1e10, 1}, 2))(t)
+	values, err := zdnn.TransformOrigtensor[float32](ctx, z, nil)
+	if err == nil || !strings.HasSuffix(err.Error(), " The array is returned beside this error, with NaN for them.") {
+		t.Error(err)
+	}
+	if len(values) != 2 || !math.IsNaN(float64(values[0])) || values[1] != 1 {
+		t.Error(values)
 	}
 }
 

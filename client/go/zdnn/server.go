@@ -23,6 +23,11 @@ const (
 	stopTimeout = 10 * time.Second
 )
 
+// errNoServer says what to install where there is no server to start.
+var errNoServer = errors.New(
+	"nnpa-server is not on the PATH: pip install '.[server]' in a clone of nnpa brings it",
+)
+
 // privateServer is nnpa-server as a child, on a Unix socket that only this user can reach.
 type privateServer struct {
 	target string
@@ -44,6 +49,9 @@ func startServer(ctx context.Context) (*privateServer, error) {
 	input, inputErr := command.StdinPipe()
 	output, outputErr := command.StdoutPipe()
 	if err := errors.Join(inputErr, outputErr, command.Start()); err != nil {
+		if errors.Is(err, exec.ErrNotFound) {
+			err = errNoServer
+		}
 		return nil, errors.Join(fmt.Errorf("private server: %w", err), os.RemoveAll(folder))
 	}
 	own := &privateServer{folder: folder, input: input, process: command}

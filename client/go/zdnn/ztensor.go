@@ -259,7 +259,7 @@ func FreeZtensorBuffer(ctx context.Context, ztensor *Ztensor) error {
 }
 
 // NewZtensor returns a transformed ztensor with the data of an array of float32, Float16, BFloat16
-// or int32, whose sizes are dims, outermost first.
+// or int32, whose sizes are dims, outermost first; of another size it is refused.
 func NewZtensor[T Element](
 	ctx context.Context, s *Session, layout DataLayouts, data []T, dims ...uint32,
 ) (*Ztensor, error) {
@@ -270,6 +270,13 @@ func NewZtensor[T Element](
 	pre, err := InitPreTransformedDesc(layout, kind, dims...)
 	if err != nil {
 		return nil, err
+	}
+	size := 1.0 // dims may have a product that no integer holds
+	for _, dim := range dims {
+		size *= float64(dim)
+	}
+	if float64(len(data)) != size {
+		return nil, fmt.Errorf("data: %d elements, dims %v have %.0f", len(data), dims, size)
 	}
 	tfrmd, err := GenerateTransformedDesc(pre)
 	if err != nil {

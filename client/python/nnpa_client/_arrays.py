@@ -7,6 +7,8 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+__tracebackhide__ = True  # pytest shows the line that called, not these
+
 
 class SupportsArray(Protocol):
     """An object that NumPy makes an array of: a tensor of torch on the CPU, a column of pandas."""

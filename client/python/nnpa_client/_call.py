@@ -11,6 +11,8 @@ from nnpa.zdnn.v1.operation_pb2 import Operation, OperationResult
 
 from nnpa_client._sink import Sink
 
+__tracebackhide__ = True  # pytest shows the line that called, not these
+
 
 class Tensor(Protocol):
     """A ztensor as calls see it; `Ztensor` is the one there is."""

@@ -25,6 +25,8 @@ from nnpa_client.descriptors import generate_transformed_desc
 from nnpa_client.status import Status
 from nnpa_client.ztensor import Ztensor
 
+__tracebackhide__ = True  # pytest shows the line that called, not these
+
 
 def init_ztensor(
     guest: Guest,

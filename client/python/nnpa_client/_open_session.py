@@ -9,6 +9,8 @@ from nnpa.zdnn.v1.operation_pb2 import Operation, OperationResult
 
 from nnpa_client._transport import Transport
 
+__tracebackhide__ = True  # pytest shows the line that called, not these
+
 
 class OpenSession(Protocol):
     """A session, as `nnpa_client.Session` is."""

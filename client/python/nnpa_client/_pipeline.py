@@ -5,6 +5,8 @@ from collections.abc import Sequence
 
 from nnpa.zdnn.v1.operation_pb2 import OperationResult
 
+__tracebackhide__ = True  # pytest shows the line that called, not these
+
 
 class Pipeline:
     """Calls that leave together: verbs queue, and one Execute runs them when the block ends.

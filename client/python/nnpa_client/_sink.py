@@ -4,6 +4,8 @@
 import numpy as np
 import numpy.typing as npt
 
+__tracebackhide__ = True  # pytest shows the line that called, not these
+
 
 class Sink:
     """The buffer that an array is written to: the caller's own, or a new one.

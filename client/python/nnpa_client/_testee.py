@@ -5,7 +5,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from nnpa_client.libzdnn import prefix
+from nnpa_client.libzdnn import NOT_INSTALLED, prefix
 
 _SAID = 2000  # last characters of what it wrote on standard error
 
@@ -18,7 +18,7 @@ def installed_testee() -> Path:
     """Return the program of the wheel nnpa-libzdnn; raise `TesteeError`."""
     where = prefix()
     if where is None:
-        raise TesteeError("libzdnn is not installed: pip install 'nnpa[libzdnn]'")
+        raise TesteeError(NOT_INSTALLED)
     return where / "bin/zdnn-testee"
 
 

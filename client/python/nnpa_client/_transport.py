@@ -244,7 +244,7 @@ class GrpcTransport:
         try:
             return call(sent, timeout=timeout, metadata=metadata or None)
         except (grpc.RpcError, ValueError) as error:
-            raise self.error_from(error, first) from error
+            raise self.error_from(error, first) from None
 
     def error_from(self, error: grpc.RpcError | ValueError, request: object) -> NnpaError:
         """Return the exception for a failed call; of a session, unless this side has hung up."""
@@ -266,7 +266,7 @@ class GrpcTransport:
                     self._tickets.keep(trace, ticket or self._tickets.of(request))
                 yield answer
         except grpc.RpcError as error:
-            raise self.error_from(error, request) from error
+            raise self.error_from(error, request) from None
         finally:
             call.cancel()
 

@@ -47,9 +47,8 @@ class Verb(Generic[AnyOperand]):
         self.refs = dict[str, TensorRef]()
         try:
             self._name_operands(next(iter(inputs.values())), outputs)
-        except AttributeError:
-            require_ztensors(**self._tensors)  # names the one that is none
-            raise
+        except AttributeError as error:
+            raise _no_ztensor(self._tensors) or error from None
 
     def _name_operands(self, first: AnyOperand, outputs: Mapping[str, AnyOperand | None]) -> None:
         self._guest = first.guest
@@ -80,11 +79,19 @@ class Verb(Generic[AnyOperand]):
 
 def require_ztensors(**operands: object) -> None:
     """Raise TypeError for the first operand, by C parameter name, that is no ztensor."""
+    error = _no_ztensor(operands)
+    if error is not None:
+        raise error
+
+
+def _no_ztensor(operands: Mapping[str, object]) -> TypeError | None:
+    """Return the error for the first operand that is no ztensor, None if there is none."""
     for name, operand in operands.items():
         if hasattr(operand, "guest"):
             continue
         advice = ""
-        if hasattr(operand, "__array__"):
+        if isinstance(operand, (list, tuple)) or hasattr(operand, "__array__"):
             advice = "; session.ztensor(array) makes one of an array"
         kind = "None" if operand is None else type(operand).__name__
-        raise TypeError(f"{name}: {kind}, expected a ztensor{advice}")
+        return TypeError(f"{name}: {kind}, expected a ztensor{advice}")
+    return None

@@ -11,6 +11,8 @@ from nnpa_client._methods import CREATE_SESSION
 from nnpa_client._transport import Transport
 from nnpa_client.errors import TransportError
 
+__tracebackhide__ = True  # pytest shows the line that called, not these
+
 _log = logging.getLogger("nnpa_client")
 
 

@@ -33,6 +33,8 @@ from nnpa_client.options import (
 )
 from nnpa_client.session import Session
 
+__tracebackhide__ = True  # pytest shows the line that called, not these
+
 _UNCOMPILED = (
     "nnpa: kernels are being compiled, once for this machine; NumPy computes until then, "
     "and large operations wait (nnpa-server --compile-kernels does it beforehand)\n"

@@ -59,6 +59,8 @@ from nnpa_client._wire import (
 from nnpa_client.errors import ZdnnError
 from nnpa_client.status import Status, get_status_message
 
+__tracebackhide__ = True  # pytest shows the line that called, not these
+
 __all__ = [
     "TensorDesc",
     "generate_quantized_transformed_desc",

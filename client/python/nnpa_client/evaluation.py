@@ -27,6 +27,8 @@ from nnpa_client.network.calls import Model, Options
 from nnpa_client.network.hosted import Network, Port
 from nnpa_client.session import Session
 
+__tracebackhide__ = True  # pytest shows the line that called, not these
+
 _MIB = 1 << 20
 _BATCH_BYTES, _SPACE_BYTES = 8 * _MIB, 512 * _MIB
 _MAX_BATCH, _MIN_ROW = 4096, 1

@@ -23,6 +23,8 @@ from nnpa_client._transport import error_from_rpc, open_channel
 from nnpa_client._wire import Array
 from nnpa_client.config import Credentials, endpoint
 
+__tracebackhide__ = True  # pytest shows the line that called, not these
+
 _SERVICE = "inference.GRPCInferenceService"
 _DESCRIPTOR = "open_inference_grpc.binpb"
 _DTYPES: Mapping[str, np.dtype[np.generic]] = MappingProxyType(
@@ -88,7 +90,7 @@ class ModelClient:
         try:
             return call(request, timeout=self._timeout, metadata=self._metadata)
         except grpc.RpcError as error:
-            raise error_from_rpc(error, self.target) from error
+            raise error_from_rpc(error, self.target) from None
 
     def load(self, name: str, model: bytes, machine: str = "telum2") -> None:
         """Load an ONNX file for a machine, and publish it under a name."""

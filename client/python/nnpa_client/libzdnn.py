@@ -7,6 +7,10 @@ from pathlib import Path
 import click
 
 _PACKAGE = "nnpa_libzdnn"
+NOT_INSTALLED = (
+    "libzdnn is not installed: pip install client/libzdnn/wheel in a clone of nnpa, "
+    "which takes Rust and a C compiler"
+)
 
 
 def prefix() -> Path | None:
@@ -46,7 +50,7 @@ def libzdnn(with_cflags: bool, with_libs: bool, with_path: bool, network: bool) 
     """
     where = prefix()
     if where is None:
-        raise click.ClickException("libzdnn is not installed: pip install 'nnpa[libzdnn]'")
+        raise click.ClickException(NOT_INSTALLED)
     parts = [str(where)] if with_path or not (with_cflags or with_libs) else []
     parts += [cflags(where)] if with_cflags else []
     parts += [libs(where, "nnpa_network" if network else "zdnn")] if with_libs else []

@@ -17,6 +17,8 @@ from nnpa.zdnn.v1.accelerator_pb2 import (
 from nnpa_client._methods import GET_MACHINE
 from nnpa_client._transport import Transport
 
+__tracebackhide__ = True  # pytest shows the line that called, not these
+
 ProgramCheckOption = Literal["abort", "status"]
 LogLevelOption = Literal["off", "fatal", "error", "warn", "info", "debug", "trace"]
 NumericsOption = Literal["exact", "jitter"]

@@ -197,6 +197,7 @@ def nnpa_session(
     """An entered session on the test's machine, of its own; it ends with the test."""
     from nnpa_client import connect
 
+    __tracebackhide__ = True
     options: dict[str, Any] = _marked(request.node)
     options |= {"machine": nnpa_machine, "library": nnpa_library}
     if request.config.getoption("--nnpa-sanitize"):

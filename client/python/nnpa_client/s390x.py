@@ -61,8 +61,8 @@ def find_library() -> Path:
         path: Path = importlib.import_module(_PACKAGE).LIBRARY
     except ModuleNotFoundError:
         raise CannotRun(
-            f"{_LIBRARY} is not installed: pip install 'nnpa[trap]', or `make -C client/trap` "
-            f"with gcc-s390x-linux-gnu and NNPA_TRAP_LIBRARY=client/trap/build/{_LIBRARY}"
+            f"{_LIBRARY} is not installed: pip install client/trap/wheel in a clone of nnpa, "
+            f"which takes gcc-s390x-linux-gnu; or NNPA_TRAP_LIBRARY names one that is built"
         ) from None
     return path
 

@@ -15,6 +15,7 @@ from nnpa.zdnn.v1.tensor_pb2 import TensorDesc
 
 from nnpa_client import _lifecycle, _transfer
 from nnpa_client._arrays import ArrayLike
+from nnpa_client._at_exit import close_at_exit
 from nnpa_client._call import Call, KeepArrays, copy_arrays
 from nnpa_client._display import machine_name, session_facts, table
 from nnpa_client._guest import Guest
@@ -33,6 +34,8 @@ from nnpa_client.options import (
     session_options,
 )
 from nnpa_client.ztensor import Ztensor
+
+__tracebackhide__ = True  # pytest shows the line that called, not these
 
 __all__ = ["Pipeline", "Session", "current_session", "entered_session"]
 
@@ -86,6 +89,8 @@ class Session:
             raise NnpaError(f"sanitize: nnpa-server {self._message.server_version} cannot")
         self._guest = Guest(transport, self._message, server, keep_arrays)
         self._closed = False
+        if server is None:
+            close_at_exit(self)
 
     @property
     def name(self) -> str:

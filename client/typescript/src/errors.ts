@@ -18,7 +18,7 @@ import { ADVICE, CODE_ADVICE } from "./advice.gen.js";
 import { type KernelResult, MliStatusSchema, type Refusal as MliRefusal } from "./gen/nnpa/mli/v1/mli_pb.js";
 import { type AiError, AiErrorCodeSchema, AiErrorTypeSchema } from "./gen/nnpa/network/v1/network_pb.js";
 import type { OperationResult, RangeViolation } from "./gen/nnpa/zdnn/v1/operation_pb.js";
-import type { Refusal } from "./gen/nnpa/zdnn/v1/status_pb.js";
+import { type Refusal, ZdnnStatus } from "./gen/nnpa/zdnn/v1/status_pb.js";
 import { getStatusMessage, statusName } from "./status.js";
 
 /** Anything that this package throws on purpose. */
@@ -248,7 +248,13 @@ function sentence(status: number, op: string, explanation: Explanation): string 
     const { field, value, limit, constraint } = refusal;
     text += ` ${field} is ${value}, allowed: ${limit} (${constraint}).`;
   }
-  return violation === undefined ? text : text + explainViolation(violation);
+  if (violation !== undefined) {
+    text += explainViolation(violation);
+  }
+  if (op === "transform_origtensor" && status === ZdnnStatus.ZDNN_CONVERT_FAILURE) {
+    text += " transformOrigtensor(ztensor, out) writes NaN for them to out before it throws.";
+  }
+  return text;
 }
 
 /** Returns a text with a full stop at its end. */

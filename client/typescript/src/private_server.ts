@@ -12,11 +12,14 @@ import { createInterface } from "node:readline";
 
 import { TransportError } from "./errors.js";
 
-/** The server's program, of `pip install nnpa`, on the PATH. */
+/** The server's program, on the PATH. */
 const PROGRAM = "nnpa-server";
 const READY = "nnpa-server listening on ";
 /** Milliseconds before a server that was asked to end is killed. */
 const STOP_TIMEOUT = 10_000;
+const NOT_ON_THE_PATH =
+  "nnpa-server is not on the PATH: `pip install '.[server]'` in a clone of nnpa brings it";
+const ANOTHER_SERVER = "Or use a server that runs already: connect('host:port').";
 /** The most lines of the server's log in an error. */
 const MAX_LOG_LINES = 3;
 
@@ -50,10 +53,12 @@ export class PrivateServer {
     } catch (error) {
       const lines = (await readFile(join(folder, "server.log"), "utf8")).trim().split("\n");
       await rm(folder, { recursive: true, force: true });
-      const why = error instanceof Error ? error.message : String(error);
+      const message = error instanceof Error ? error.message : String(error);
+      const why = isMissing(error) ? NOT_ON_THE_PATH : message;
       const causes = [why, ...lines.slice(-MAX_LOG_LINES).filter(Boolean)].join(" / ");
-      const text = `the private server did not start: ${causes}. \`pip install nnpa\` brings it.`;
-      throw new TransportError("UNAVAILABLE", text, "", {}, { cause: error });
+      const text = `the private server did not start: ${causes}`;
+      const options = { cause: error, advice: ANOTHER_SERVER };
+      throw new TransportError("UNAVAILABLE", text, "", {}, options);
     } finally {
       await log.close();
     }
@@ -70,6 +75,11 @@ export class PrivateServer {
     }
     await rm(this.#folder, { recursive: true, force: true });
   }
+}
+
+/** Tells whether a program could not be started because there is none of its name. */
+function isMissing(error: unknown): boolean {
+  return error instanceof Error && "code" in error && error.code === "ENOENT";
 }
 
 /** Waits for the ready line and returns the address in it. */

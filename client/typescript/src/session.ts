@@ -217,7 +217,8 @@ export class Session {
 
   /**
    * Returns a transformed ztensor with the data of an array of `shape`, outermost dim first (default:
-   * one dim). Throws TypeError for arrays that no float type of zDNN fits.
+   * one dim). Throws TypeError for arrays that no float type of zDNN fits, and RangeError for an array
+   * of another size.
    */
   async ztensor(
     array: UserArray,
@@ -229,6 +230,11 @@ export class Session {
       throw new TypeError(`shape: ${shape.length} dims, expected 1 to 4`);
     }
     const pre = initPreTransformedDesc(layout, typeOf(array, options.type), ...shape);
+    const size = shape.reduce((product, dim) => product * dim, 1);
+    if (array.length !== size) {
+      const expected = `shape [${shape.join(", ")}] has ${size}`;
+      throw new RangeError(`array: ${array.length} elements, ${expected}`);
+    }
     const tfrmd = generateTransformedDesc(pre);
     const unallocated = Ztensor.unallocated(this.guest, pre, tfrmd);
     const ztensor = await allochelperZtensor(unallocated, options);

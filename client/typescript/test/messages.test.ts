@@ -58,6 +58,21 @@ test("a wrong count of sizes names the layout", () => {
   }
 });
 
+test("an array of another size than its shape is refused, before the wire", async () => {
+  const three = Float32Array.of(1, 2, 3);
+  const message = "array: 3 elements, shape [2, 3] has 6";
+  await assert.rejects(session.ztensor(three, [2, 3]), { name: "RangeError", message });
+});
+
+test("values that are no numbers are told with how to read the others", async () => {
+  const tensor = await session.ztensor(Float32Array.of(1e10, 1), [2]);
+  const says = /writes NaN for them to out before it throws\.$/;
+  await assert.rejects(tensor.data(), says);
+  const out = new Float32Array(2);
+  await assert.rejects(zdnn.transformOrigtensor(tensor, out), says);
+  assert.deepEqual(out, Float32Array.of(NaN, 1));
+});
+
 test("a URL is no target, and the error shows what to write", async () => {
   for (const scheme of ["http", "https", "grpc"]) {
     const says = /is a URL, expected host:port; give "localhost:50051", and tlsCa/;

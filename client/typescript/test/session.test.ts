@@ -263,14 +263,17 @@ void describe("deadlines and signals", () => {
   });
 });
 
-test("a program that is no server is an error with what it said", async () => {
+test("a program that is no server is an error with what it said, and none with what to install", async () => {
   const bin = join(folder, "bin");
   await mkdir(bin);
   await writeFile(join(bin, "nnpa-server"), "#!/bin/sh\necho no license >&2\nexit 3\n", { mode: 0o755 });
   const path = process.env.PATH;
   process.env.PATH = `${bin}:${path ?? ""}`;
   try {
-    await assert.rejects(connect(), /ended with code 3 \/ no license.*pip install nnpa/);
+    await assert.rejects(connect(), /did not start: it ended with code 3 \/ no license\. Or use a server/);
+    process.env.PATH = join(folder, "empty");
+    const missing = /did not start: nnpa-server is not on the PATH: `pip install '\.\[server\]'` in a clone of nnpa/;
+    await assert.rejects(connect(), missing);
   } finally {
     process.env.PATH = path;
   }

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 import grpc
 from nnpa.network.v1 import network_pb2 as pb
-from nnpa.zdnn.v1 import status_pb2 as wire
 
 from nnpa_server.config import SHORTCUTS
-from nnpa_server.errors import CallRefused
+from nnpa_server.errors import from_exception
 from nnpa_server.network.pools import Pools, make_pools
 from nnpa_server.open_inference.repository import Repository
 from nnpa_server.rpc import lazy
@@ -69,9 +68,8 @@ def _import(name: str) -> "ModuleType":
     """Return a module that needs onnx; raise CallRefused without it."""
     try:
         return import_module(name)
-    except ImportError as error:
-        text = "this server was installed without the packages for ONNX: pip install 'nnpa[onnx]'"
-        raise CallRefused(wire.ERROR_REASON_EXTENSION_NOT_OFFERED, text, field="onnx") from error
+    except ModuleNotFoundError as error:
+        raise from_exception(error) from error
 
 
 def add_to(

@@ -62,7 +62,7 @@ class Sources:
         with session.staged(total):
             data = receive_file(requests, context, total)
         if header.publish_as:
-            self._publish(header, source, data, context)
+            self._publish(header, source, data, session.trail.machine, context)
         signature = signature_of(data)
         limit = session.limits.max_session_bytes
         if source == "program_bytes":
@@ -86,9 +86,14 @@ class Sources:
         return model.plan
 
     def _publish(
-        self, header: pb.CreateNetworkHeader, source: str, data: bytes, context: Context
+        self,
+        header: pb.CreateNetworkHeader,
+        source: str,
+        data: bytes,
+        machine: str,
+        context: Context,
     ) -> None:
-        """Offer a model to everybody, under a name that is free."""
+        """Offer a model to everybody, under a free name, on the session's model of machine."""
         name = header.publish_as
         if self._loader is None:
             raise invalid("header.publish_as", repr(name[:64]), "empty: the operator forbids it")
@@ -101,6 +106,7 @@ class Sources:
             "saturate": options.overflow != pb.OVERFLOW_NINF,
         }
         texts = {key: str(flag).lower() for key, flag in flags.items()}
+        texts["machine"] = machine
         if placement := read_placement(options.placement, "options.placement"):
             texts["placement"] = placement
         parameters = {key: {"string_value": text} for key, text in texts.items()}

@@ -330,9 +330,8 @@ def compile_onnx(
     try:
         from nnpa_network.importing.onnx_import import ImportOptions
         from nnpa_network.importing.onnx_plan import OnnxPlan
-    except ImportError as error:
-        text = "this server was installed without the packages for ONNX: pip install 'nnpa[onnx]'"
-        raise CallRefused(wire.ERROR_REASON_EXTENSION_NOT_OFFERED, text, field="onnx") from error
+    except ModuleNotFoundError as error:
+        raise from_exception(error) from error
     chosen = ImportOptions(
         strict=options.strict,
         saturate=options.saturate,

@@ -26,6 +26,8 @@ from nnpa_client._transport import (
     Sent,
 )
 
+__tracebackhide__ = True  # pytest shows the line that called, not these
+
 _OPERATIONS = ExecuteRequest.OPERATIONS_FIELD_NUMBER
 _RESULTS = ExecuteResponse.RESULTS_FIELD_NUMBER
 _DATA = OperationResult.DATA_FIELD_NUMBER

@@ -20,6 +20,8 @@ from nnpa.zdnn.v1.accelerator_pb2 import Session
 
 from nnpa_client._transport import EXECUTE, Method, Received, Sent
 
+__tracebackhide__ = True  # pytest shows the line that called, not these
+
 Metadata: TypeAlias = Sequence[tuple[str, str]]
 _PREFIX = struct.Struct(">BI")
 _METADATA = 0x80  # the flag of a frame that is no message

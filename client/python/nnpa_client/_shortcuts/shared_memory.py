@@ -32,6 +32,8 @@ from nnpa_client._transport import (
     Transport,
 )
 
+__tracebackhide__ = True  # pytest shows the line that called, not these
+
 _OBJECTS = "/dev/shm"
 _SIZE = 1 << 26  # bytes of an object
 _MAX_KEPT = 1 << 24  # bytes of its storage that stay between calls

@@ -31,6 +31,8 @@ from nnpa_client._transport import (
 )
 from nnpa_client.errors import TransportError
 
+__tracebackhide__ = True  # pytest shows the line that called, not these
+
 _EXECUTE_STREAM = "/nnpa.zdnn.v1.AcceleratorService/ExecuteStream"
 Streamed: TypeAlias = Method[Any, Any]
 

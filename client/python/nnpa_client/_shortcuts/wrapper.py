@@ -5,6 +5,8 @@ from collections.abc import Iterable, Iterator
 
 from nnpa_client._transport import Method, Received, Sent, Transport
 
+__tracebackhide__ = True  # pytest shows the line that called, not these
+
 
 class TransportWrapper:
     """What the shortcuts share: each overrides the calls that it makes quicker."""

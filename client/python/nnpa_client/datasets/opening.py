@@ -81,7 +81,7 @@ def open_data(
     columns = read_table(path) if path.suffix in TABLES else read_arrays(path)
     if path.suffix in TABLES:
         return open_columns(columns, path.name, inputs, outputs, labels, shapes)
-    own, rest = _without_labels(columns, labels)
+    own, rest = _without_labels(columns, labels, path.name)
     arrays = _named(rest, inputs)
     dataset = replace(array_rows(arrays, path.name, inputs, outputs), about={"data": path.name})
     return _labelled(dataset, labels, own, path.name)
@@ -96,17 +96,25 @@ def open_columns(
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> Dataset:
     """Return the rows of a table, called `source`, as `open_data` does those of a file."""
-    own, rest = _without_labels(columns, labels)
+    own, rest = _without_labels(columns, labels, source)
     arrays = _from_columns(rest, source, inputs, outputs, shapes or {})
     dataset = replace(array_rows(arrays, source, inputs, outputs), about={"data": source})
     return _labelled(dataset, labels, own, source)
 
 
-def _without_labels(columns: Columns, labels: Labels) -> tuple[Columns, Columns]:
+def _without_labels(columns: Columns, labels: Labels, source: str) -> tuple[Columns, Columns]:
     """Return the column of labels, if one is meant, and the others."""
-    if not isinstance(labels, str) or labels not in columns:
+    if not isinstance(labels, str):
         return {}, columns
-    return {labels: columns[labels]}, without(columns, labels)
+    if labels in columns:
+        return {labels: columns[labels]}, without(columns, labels)
+    if not Path(labels).is_file():
+        raise ValueError(f"{_no_labels(labels, source)}, which has {', '.join(columns)}")
+    return {}, columns
+
+
+def _no_labels(labels: str | PathLike[str], source: str) -> str:
+    return f"--labels {labels}: no such file, and no array or column of {source}"
 
 
 def _by_name(
@@ -210,8 +218,7 @@ def _labelled(dataset: Dataset, labels: Labels, inside: Columns, source: str) ->
     elif isinstance(labels, str | PathLike):
         path = Path(fspath(labels))
         if not path.is_file():
-            text = f"--labels {labels}: no such file, and no array or column of {source}"
-            raise ValueError(text)
+            raise ValueError(_no_labels(labels, source))
         array, source = read_labels(path), path.name
     else:
         array, source = np.asarray(labels), "labels"

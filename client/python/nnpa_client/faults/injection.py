@@ -11,6 +11,8 @@ from nnpa_client._methods import UPDATE_SESSION
 from nnpa_client._open_session import OpenSession
 from nnpa_client.errors import NnpaError
 
+__tracebackhide__ = True  # pytest shows the line that called, not these
+
 
 def set_rules(session: OpenSession, rules: Sequence[FaultRule]) -> None:
     """Replace the fault rules of a session; rules at an unchanged index keep their counts."""

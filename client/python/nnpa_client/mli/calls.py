@@ -22,6 +22,8 @@ from nnpa_client._wire import c_enum
 from nnpa_client.mli.errors import MliError, MliWarning, remarks
 from nnpa_client.mli.tensor import FxParams, SaParams, Tensor
 
+__tracebackhide__ = True  # pytest shows the line that called, not these
+
 RoundingOption: TypeAlias = Literal["convergent", "up"]
 DebugOption: TypeAlias = Literal["release", "ret_codes", "assert", "debug", "full"]
 AccumulatorOption: TypeAlias = Literal["exact", "hardware"]

@@ -15,6 +15,8 @@ from nnpa_client.connection import Reach, open_transport
 from nnpa_client.mli.calls import DEFAULT, Batch, Options, open_batch, open_batch_transport
 from nnpa_client.session import Session, current_session
 
+__tracebackhide__ = True  # pytest shows the line that called, not these
+
 _entered: ContextVar[tuple["Connection", ...]] = ContextVar("nnpa_mli", default=())
 
 

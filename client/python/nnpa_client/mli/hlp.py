@@ -11,6 +11,8 @@ from nnpa_client.mli.calls import Call, Options, Setting, ask, submit
 from nnpa_client.mli.connection import current_transport
 from nnpa_client.mli.tensor import Tensor
 
+__tracebackhide__ = True  # pytest shows the line that called, not these
+
 
 @dataclass(frozen=True, slots=True)
 class SubTensorCfg:

@@ -18,6 +18,8 @@ from nnpa_client.mli.calls import Call, Options, Value, submit
 from nnpa_client.mli.connection import current_transport
 from nnpa_client.mli.tensor import Tensor, empty
 
+__tracebackhide__ = True  # pytest shows the line that called, not these
+
 
 @dataclass(frozen=True, slots=True)
 class RnnCellCfg:

@@ -15,6 +15,8 @@ from nnpa.mli.v1.mli_pb2 import MLI_EL_FX_8, MLI_EL_FX_16, MLI_EL_SA_8, MLI_EL_S
 
 from nnpa_client.mli.tensor import DTYPES, FxParams, SaParams, Tensor, tensor
 
+__tracebackhide__ = True  # pytest shows the line that called, not these
+
 Floats: TypeAlias = npt.NDArray[np.float64]
 _FX, _SA = (MLI_EL_FX_8, MLI_EL_FX_16), (MLI_EL_SA_8, MLI_EL_SA_32)
 _SCALE_BITS = 14  # a scale of 2^14 to 2^15 uses all of its int16

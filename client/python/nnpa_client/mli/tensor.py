@@ -22,6 +22,8 @@ from nnpa.mli.v1.mli_pb2 import (
 
 from nnpa_client._wire import Array
 
+__tracebackhide__ = True  # pytest shows the line that called, not these
+
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Shape: TypeAlias = int | Sequence[int]
 

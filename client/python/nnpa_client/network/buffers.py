@@ -13,6 +13,8 @@ from nnpa.network.v1 import network_pb2 as pb
 from nnpa_client._wire import Array, enum_name
 from nnpa_client.network.formats import Format, byte_size, dtype_of
 
+__tracebackhide__ = True  # pytest shows the line that called, not these
+
 Memory = Array | bytes | bytearray | memoryview
 _CONST = 1 << 30
 

@@ -37,6 +37,8 @@ from nnpa_client.network.buffers import (
     write_back,
 )
 
+__tracebackhide__ = True  # pytest shows the line that called, not these
+
 CHUNK_BYTES = 1 << 20
 TOOLS_API_VERSION = (1, 4, 0)  # AI_TOOLS_API_VERSION_XX of X-CUBE-AI 7.0.0
 # sizeof of ai_i8 ... ai_u64, ai_float, ai_size, bit 7 set for unsigned types.

@@ -32,6 +32,8 @@ from nnpa_client.network.buffers import (
 )
 from nnpa_client.network.calls import DEFAULT, Handle, Model, Options, Source
 
+__tracebackhide__ = True  # pytest shows the line that called, not these
+
 _TEXT = np.dtype(object)
 
 

@@ -21,6 +21,8 @@ from nnpa_client.libzdnn import library_folder
 from nnpa_client.trace.format import TracePath, TraceWriter
 from nnpa_client.trace.history import Trace, read
 
+__tracebackhide__ = True  # pytest shows the line that called, not these
+
 _END_TIMEOUT = 30.0  # seconds from the end of a trace to its last record
 
 

@@ -92,8 +92,12 @@ final class GrpcTransport implements Transport {
   }
 
   private NnpaException ofSession(StatusRuntimeException error) {
+    if (closed) {
+      String text = target() + ": the session is closed";
+      return new TransportException("CANCELLED", text, "Call Session.connect again.", error);
+    }
     boolean givenUp =
-        closed || Context.current().isCancelled() || Thread.currentThread().isInterrupted();
+        Context.current().isCancelled() || Thread.currentThread().isInterrupted();
     return givenUp ? NnpaException.of(error, target()) : NnpaException.inSession(error, target());
   }
 

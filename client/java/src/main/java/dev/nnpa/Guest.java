@@ -137,6 +137,11 @@ final class Guest {
     }
   }
 
+  /** Returns how many calls are queued. */
+  int queued() {
+    return queue.size();
+  }
+
   /** Opens a pipeline: calls queue until its end; returns where their answers will be. */
   synchronized List<OperationResult> begin() {
     if (results != null) {

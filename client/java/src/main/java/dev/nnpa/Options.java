@@ -3,6 +3,7 @@ package dev.nnpa;
 
 import com.google.protobuf.Descriptors.FieldDescriptor;
 import com.google.protobuf.FieldMask;
+import com.google.protobuf.TextFormat;
 import dev.nnpa.zdnn.v1.Accumulate;
 import dev.nnpa.zdnn.v1.GetMachineRequest;
 import dev.nnpa.zdnn.v1.LogLevel;
@@ -120,6 +121,14 @@ public final class Options {
           MachineSpec.newBuilder().setModel(transport.getMachine(request).getModel()));
     }
     return message;
+  }
+
+  @Override
+  public String toString() {
+    String name = machine.isEmpty() ? "" : "machine: " + machine + " ";
+    String wait = maxWait == null ? "" : "maxWait: " + maxWait + " ";
+    String others = TextFormat.printer().printToString(session).replaceAll("\\s+", " ");
+    return "Options[" + (name + wait + others).strip() + "]";
   }
 
   FieldMask mask() {

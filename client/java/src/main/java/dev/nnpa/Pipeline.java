@@ -39,6 +39,12 @@ public final class Pipeline implements AutoCloseable {
   }
 
   @Override
+  public String toString() {
+    String state = closed ? "closed" : guest.queued() + " calls queued";
+    return "Pipeline[" + state + ", " + results.size() + " have run]";
+  }
+
+  @Override
   public void close() {
     if (!closed) {
       closed = true;

@@ -5,7 +5,6 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
-import java.util.Map;
 import java.util.concurrent.TimeUnit;
 
 /** {@code nnpa-server} as a child, on a Unix socket that only this user can reach. */
@@ -13,6 +12,8 @@ final class PrivateServer implements AutoCloseable {
   private static final String READY = "nnpa-server listening on ";
   private static final long STOP_SECONDS = 10;
   private static final int TAIL_LINES = 3;
+  private static final String ANOTHER_SERVER =
+      "Or use a server that runs already: Session.connect(\"host:port\").";
 
   private final Process process;
   private final Path folder;
@@ -37,24 +38,31 @@ final class PrivateServer implements AutoCloseable {
         throw new IOException(error.getMessage() + " " + String.join(" / ", last), error);
       }
     } catch (IOException error) {
-      String cause = "the private server did not start: " + error.getMessage();
-      String text = cause.strip() + ". `pip install nnpa` brings it.";
-      throw new TransportException("UNAVAILABLE", text, "", Map.of(), error);
+      String text = "the private server did not start: " + error.getMessage().strip();
+      throw new TransportException("UNAVAILABLE", text, ANOTHER_SERVER, error);
     }
   }
 
   private static PrivateServer start(String program, Path folder) throws IOException {
     String listen = "unix:" + folder.resolve("nnpa.sock");
-    Process process =
-        new ProcessBuilder(program, "--listen", listen, "--exit-with-parent")
-            .redirectError(folder.resolve("server.log").toFile())
-            .start();
+    Process process = process(program, listen, folder.resolve("server.log"));
     String line = process.inputReader().readLine();
     if (line == null || !line.startsWith(READY)) {
       process.destroyForcibly();
       throw new IOException("it ended, or said " + line);
     }
     return new PrivateServer(process, folder, line.substring(READY.length()).strip());
+  }
+
+  private static Process process(String program, String listen, Path log) throws IOException {
+    try {
+      return new ProcessBuilder(program, "--listen", listen, "--exit-with-parent")
+          .redirectError(log.toFile())
+          .start();
+    } catch (IOException error) {
+      String install = "`pip install '.[server]'` in a clone of nnpa brings nnpa-server";
+      throw new IOException(error.getMessage() + ": " + install + " to the PATH", error);
+    }
   }
 
   private static List<String> log(Path folder) throws IOException {

@@ -207,9 +207,12 @@ public final class Session implements AutoCloseable {
   /**
    * Returns a transformed ztensor with data of the type, in the layout, of as many dims as that
    * has.
+   *
+   * @throws IllegalArgumentException for data of another size
    */
   public Ztensor ztensor(DataLayouts layout, DataTypes type, UserArray data, int... dims) {
     TensorDesc pre = Descriptors.initPreTransformedDesc(layout, type, dims);
+    data.check(type, dims);
     TensorDesc tfrmd = Descriptors.generateTransformedDesc(pre);
     return Zdnn.transformZtensor(Ztensors.initZtensorWithMalloc(this, pre, tfrmd), data);
   }
@@ -226,6 +229,11 @@ public final class Session implements AutoCloseable {
 
   /** Hosts the ONNX model of a file; see {@link #load(byte[], LoadOptions)}. */
   public Network load(Path model) throws IOException {
+    return load(model, new LoadOptions());
+  }
+
+  /** Hosts an ONNX model; see {@link #load(byte[], LoadOptions)}. */
+  public Network load(byte[] model) {
     return load(model, new LoadOptions());
   }
 

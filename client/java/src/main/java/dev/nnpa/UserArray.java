@@ -6,6 +6,7 @@ import com.google.protobuf.UnsafeByteOperations;
 import dev.nnpa.zdnn.v1.DataTypes;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.util.Arrays;
 import java.util.EnumSet;
 import java.util.Set;
 
@@ -123,6 +124,28 @@ public final class UserArray {
     if (expected != DataTypes.UNRECOGNIZED && !types.contains(expected)) {
       throw new IllegalArgumentException(
           "data: an array of type " + types + ", the descriptor says " + expected);
+    }
+  }
+
+  @Override
+  public String toString() {
+    return "UserArray[" + size() + " bytes of " + types + "]";
+  }
+
+  /** Throws IllegalArgumentException when an array is not of a type, or not of a size. */
+  void check(DataTypes type, int... dims) {
+    check(type);
+    long elements = Arrays.stream(dims).asLongStream().reduce(1, (a, b) -> a * b);
+    int width =
+        switch (type) {
+          case FP32, INT32 -> 4;
+          case INT8 -> 1;
+          default -> 2;
+        };
+    if (elements * width != size()) {
+      String given = size() % width == 0 ? size() / width + " elements" : size() + " bytes";
+      String expected = "dims " + Arrays.toString(dims) + " have " + elements + " of " + type;
+      throw new IllegalArgumentException("data: " + given + ", " + expected);
     }
   }
 

@@ -4,6 +4,7 @@ package dev.nnpa;
 import dev.nnpa.zdnn.v1.OperationResult;
 import dev.nnpa.zdnn.v1.RangeViolation;
 import dev.nnpa.zdnn.v1.Refusal;
+import dev.nnpa.zdnn.v1.ZdnnStatus;
 import java.util.Optional;
 import java.util.OptionalInt;
 
@@ -83,6 +84,11 @@ public final class ZdnnException extends NnpaException {
       text += " " + refusal.getField() + " is " + refusal.getValue();
       text += ", allowed: " + refusal.getLimit() + " (" + refusal.getConstraint() + ").";
     }
-    return text + ZdnnWarning.explain(result.getRangeViolation());
+    text += ZdnnWarning.explain(result.getRangeViolation());
+    if (op.equals("transform_origtensor")
+        && result.getZdnnStatus() == ZdnnStatus.ZDNN_CONVERT_FAILURE_VALUE) {
+      text += " transformOrigtensor(ztensor, array) writes NaN for them to array before it throws.";
+    }
+    return text;
   }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package dev.nnpa;
 
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
@@ -9,6 +10,8 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import dev.nnpa.zdnn.v1.DataLayouts;
 import dev.nnpa.zdnn.v1.DataTypes;
 import dev.nnpa.zdnn.v1.MatmulOps;
+import java.nio.ByteBuffer;
+import java.time.Duration;
 import java.util.Arrays;
 import java.util.Map;
 import org.junit.jupiter.api.Test;
@@ -106,6 +109,65 @@ final class MessageTest {
       refuses(
           "input_b: of another session, expected one of the first's", () -> Zdnn.add(a, theirs));
       assertFalse((session + " " + a).contains(session.name()));
+    }
+  }
+
+  /** An array of another size than its dims is refused before the wire. */
+  @Test
+  void sizes() {
+    try (Session session = connect("telum2")) {
+      refuses(
+          "data: 3 elements, dims [2, 3] have 6 of FP32",
+          () -> session.ztensor(new float[3], 2, 3));
+      refuses(
+          "data: 1 elements, dims [-1] have -1 of FP32",
+          () -> session.ztensor(new float[1], -1));
+      UserArray bytes = UserArray.wrap(ByteBuffer.allocate(3));
+      refuses(
+          "data: 3 bytes, dims [2] have 2 of BFLOAT",
+          () -> session.ztensor(DataLayouts.ZDNN_1D, DataTypes.BFLOAT, bytes, 2));
+    }
+  }
+
+  /** Values that are no numbers are told with how to read the others. */
+  @Test
+  void notNumbers() {
+    try (Session session = connect("telum2")) {
+      Ztensor tensor = session.ztensor(new float[] {1e10f, 1}, 2);
+      UserArray array = UserArray.of(new float[2]);
+      String message =
+          assertThrows(ZdnnException.class, () -> Zdnn.transformOrigtensor(tensor, array))
+              .getMessage();
+      assertTrue(message.endsWith(" writes NaN for them to array before it throws."), message);
+      assertArrayEquals(new float[] {Float.NaN, 1}, array.floats());
+    }
+  }
+
+  /** A call after the end of its session says that it has ended. */
+  @Test
+  void closedSessions() {
+    Session session = connect("telum2");
+    Ztensor a = session.ztensor(new float[1], 1);
+    session.close();
+    String message = assertThrows(TransportException.class, () -> Zdnn.add(a, a)).getMessage();
+    assertTrue(message.endsWith(": the session is closed. Call Session.connect again."), message);
+  }
+
+  /** Options, arrays and pipelines print what is in them. */
+  @Test
+  void optionsArraysAndPipelinesPrint() {
+    Options options = new Options().machine("z16").precheck(true).maxWait(Duration.ofSeconds(2));
+    assertEquals("Options[machine: z16 maxWait: PT2S precheck: true]", options.toString());
+    assertEquals("UserArray[8 bytes of [FP32]]", UserArray.of(new float[2]).toString());
+    try (Session session = connect("telum2")) {
+      Ztensor a = session.ztensor(new float[1], 1);
+      Pipeline pipeline = session.pipeline();
+      Zdnn.add(a, a);
+      assertEquals("Pipeline[1 calls queued, 0 have run]", pipeline.toString());
+      pipeline.run();
+      assertEquals("Pipeline[0 calls queued, 1 have run]", pipeline.toString());
+      pipeline.close();
+      assertEquals("Pipeline[closed, 1 have run]", pipeline.toString());
     }
   }
 

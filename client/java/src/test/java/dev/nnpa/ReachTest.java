@@ -47,13 +47,15 @@ final class ReachTest {
     assertFalse(Files.exists(socket.getParent()));
   }
 
-  /** A server that cannot be started is an error that says how to get one. */
+  /** A server that is not there is an error that says how to get one, one that ends is said so. */
   @Test
   void noPrivateServer() {
-    for (String program : List.of("/nowhere/nnpa-server", "false")) {
+    String install = "`pip install '.[server]'` in a clone of nnpa brings nnpa-server to the PATH";
+    var ends = Map.of("/nowhere/nnpa-server", install, "false", "did not start: it ended");
+    for (var program : ends.entrySet()) {
       TransportException error =
-          assertThrows(TransportException.class, () -> PrivateServer.start(program));
-      assertTrue(error.getMessage().contains("pip install nnpa"), error.getMessage());
+          assertThrows(TransportException.class, () -> PrivateServer.start(program.getKey()));
+      assertTrue(error.getMessage().contains(program.getValue()), error.getMessage());
     }
   }
 

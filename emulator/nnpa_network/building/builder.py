@@ -365,7 +365,7 @@ class Builder:
         self, data: Sequence[Value], verb: str, options: Mapping[str, int], info: TensorInfo
     ) -> int:
         arrays = [np.ascontiguousarray(piece.constant) for piece in data]
-        contents = [array.reshape(-1).view(np.uint8) for array in arrays]
+        contents = [array.reshape(-1).view(np.uint8).data for array in arrays]
         digests = tuple(blake2b(content, digest_size=16).digest() for content in contents)
         key = (digests, verb, info)
         if key not in self.stickified:

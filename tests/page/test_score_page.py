@@ -29,7 +29,9 @@ def browser() -> Iterator[Browser]:
 def written(folder: Path) -> Path:
     """Write a page with wide tables and a hostile note."""
     cases = [Case(name, "passed", machine, count=12345) for name in NAMES for machine in MACHINES]
-    ulps = dict.fromkeys(("0", "1", "2", "3-4", "5-16", ">16", "not a number"), 123456)
+    ulps: dict[str, int] = dict.fromkeys(
+        ("0", "1", "2", "3-4", "5-16", ">16", "not a number"), 123456
+    )
     functions = tuple(Function(name, 11, 0, 0, 1, ulps) for name in NAMES)
     note = "<script>document.title = 'hostile'</script>"
     row = Measured("telum2", "z17.jsonl", "1.2.0", "2026-11-26", note, functions)

@@ -14,6 +14,7 @@ from nnpa_client._shortcuts import with_shortcuts
 from nnpa_client._transport import GrpcTransport, Transport
 from nnpa_client.commands import score as score_command
 from nnpa_client.config import Endpoint, plain_shortcuts
+from nnpa_client.conformance import Tree
 from nnpa_client.options import session_options
 from nnpa_server.config import Limits
 from nnpa_server.sessions.store import Store
@@ -84,7 +85,11 @@ def session(open_session: Open) -> Session:
 @pytest.fixture
 def no_results(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out of scores the results that the repository keeps, so that others may be added."""
-    monkeypatch.setattr(score_command, "_results", lambda _files: [])
+
+    def none(_files: Tree) -> list[Path]:
+        return []
+
+    monkeypatch.setattr(score_command, "_results", none)
 
 
 @pytest.fixture

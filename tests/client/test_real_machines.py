@@ -26,8 +26,8 @@ def with_another_bit(answers: list[str]) -> list[str]:
     at = next(at for at, line in enumerate(answers) if '"memory"' in line)
     answer = json.loads(answers[at])
     operand = next(iter(answer["steps"][0]["outputs"].values()))
-    first, *others = vector_runner.words(operand["memory"])
-    operand["memory"] = " ".join([f"{int(first, 16) ^ 1:04X}", *others])
+    first, *remaining = vector_runner.words(operand["memory"])
+    operand["memory"] = " ".join([f"{int(first, 16) ^ 1:04X}", *remaining])
     return [*answers[:at], json.dumps(answer), *answers[at + 1 :]]
 
 

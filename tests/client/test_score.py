@@ -134,7 +134,11 @@ def test_what_a_suite_lacks_is_its_reason(
     if not kind.is_quick:
         suite = run_suite(kind, Tree(tmp_path, False), VECTORS, None, silent)
         assert (suite.why, sum(suite.counts.values())) == ("takes a clone of the repository", 0)
-    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+
+    def no_package(_name: str) -> None:
+        return None
+
+    monkeypatch.setattr("importlib.util.find_spec", no_package)
     suite = run_suite(kind, HERE, VECTORS, None, silent)
     assert suite.why.endswith("is not installed")
     assert "nnpa_server" in suite.why

@@ -83,7 +83,7 @@ def score(
     files = tree()
     kept = None if against is None else reported(lambda: read_suites(against))
     earlier = {} if onto is None else reported(lambda: read_suites(onto))
-    asked = {file.file for file in reported(lambda: recorded(results))}
+    arguments = {file.file for file in reported(lambda: recorded(results))}
     sent = reported(lambda: recorded([*_results(files), *results]))
     chosen = {kind.name for kind in SUITES if not quick or kind.is_quick} & (
         set(names) or {kind.name for kind in SUITES}
@@ -103,7 +103,7 @@ def score(
     changed = [] if kept is None else list(changes(scored, kept))
     for text in changed:
         click.echo(f"{against}: {text}", err=True)
-    unlike = [row for row in scored.real_machines if row.file in asked and not row.is_equal]
+    unlike = [row for row in scored.real_machines if row.file in arguments and not row.is_equal]
     sys.exit(0 if scored.is_right and not changed and not unlike else NOT_AS_PROMISED)
 
 
@@ -137,8 +137,8 @@ def _left_out(kind: SuiteKind, quick: bool) -> Suite:
 
 def _run(kind: SuiteKind, files: Tree, vectors: Path, answers: Path | None) -> Suite:
     kept = answers if kind.name == _VECTORS else None
-    with shown_progress(f"cases of {kind.title}") as told:
-        return run_suite(kind, files, vectors, kept, told)
+    with shown_progress(f"cases of {kind.title}") as progress:
+        return run_suite(kind, files, vectors, kept, progress)
 
 
 def _rows(sent: Sequence[Recorded], answers: Path) -> tuple[Measured, ...]:

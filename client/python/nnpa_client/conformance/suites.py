@@ -190,13 +190,13 @@ _Ended: TypeAlias = Callable[[int, str], dict[str, Any] | None]
 def _ended_well(*codes: int) -> _Ended:
     """Return what tells of a program that ended otherwise: a failed case."""
 
-    def told(code: int, tail: str) -> dict[str, Any] | None:
+    def failure(code: int, tail: str) -> dict[str, Any] | None:
         if code in codes:
             return None
         return {"group": "the suite itself", "outcome": FAILED,
                 "reason": f"ended with code {code}: {tail}"}  # fmt: skip
 
-    return told
+    return failure
 
 
 def _lines(

@@ -129,7 +129,9 @@ def test_no_server(compile_program: Compile) -> None:
     assert line.startswith(f"nnpa: zdnn_is_nnpa_installed: no server at {address}: ")
 
 
-@pytest.mark.parametrize("address", ["localhost", "localhost:", "127.0.0.1:65536", "::1/path"])
+@pytest.mark.parametrize(
+    "address", ["localhost", "localhost:", "127.0.0.1:65536", "::1/path", "http://localhost:50051"]
+)
 def test_address_without_a_port(compile_program: Compile, address: str) -> None:
     """An address that is no host:port is no server, and the line says what it must be."""
     answer = _run([compile_program("clash")], ZDNN_SERVER=address, ZDNN_LOGLEVEL="off")

@@ -76,7 +76,8 @@ fn unreachable(error: &dyn Error) -> Failure {
 /// Refuses an address of which no connection can come.
 fn check(target: &str) -> Result<(), Failure> {
     let port = target.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
-    if target.starts_with("unix:") || matches!(port, Some(Ok(_))) {
+    let names_a_port = matches!(port, Some(Ok(_))) && !target.contains("://");
+    if target.starts_with("unix:") || names_a_port {
         return Ok(());
     }
     let expected = "ZDNN_SERVER must be host:port or unix:/path";

@@ -4,10 +4,12 @@
 import json
 import shutil
 import sys
+import time
 import tomllib
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 from click.testing import CliRunner
 from nnpa_client.cli import main
@@ -197,6 +199,39 @@ def test_tests_are_cases(tmp_path: Path) -> None:
 def test_a_suite_that_breaks_has_failed(tmp_path: Path, text: str) -> None:
     """A module that cannot be imported, and a run that ends early, are failures, not silence."""
     assert pytest_suite(tmp_path / "test_own.py", text).counts["failed"] >= 1
+
+
+SLEEPS = """
+import os, pathlib, time
+
+def test_sleeps():
+    pathlib.Path({path!r}).write_text(str(os.getpid()))
+    time.sleep(600)
+"""
+
+
+def test_an_abandoned_suite_ends_its_workers(tmp_path: Path) -> None:
+    """Who stops a score while a suite runs leaves no process of it behind."""
+    pid = tmp_path / "pid"
+    first = "def test_first(): pass\n"
+
+    def abandon(_done: int, _of: int) -> None:
+        deadline = time.monotonic() + 120
+        while not pid.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        raise KeyboardInterrupt
+
+    files = [tmp_path / "test_first.py", tmp_path / "test_sleeps.py"]
+    files[0].write_text(first)
+    files[1].write_text(SLEEPS.format(path=str(pid)))
+    words = (*map(str, files), "-n2", "-c", str(ROOT / "pyproject.toml"))
+    with pytest.raises(KeyboardInterrupt):
+        run_suite(SuiteKind("own", "own tests", words), HERE, VECTORS, None, abandon)
+    for _ in range(200):
+        if not psutil.pid_exists(int(pid.read_text())):
+            return
+        time.sleep(0.1)
+    pytest.fail("a worker of the suite is still there")
 
 
 def test_the_package_brings_along_what_its_suites_take(tmp_path: Path, vectors: Path) -> None:

@@ -8,6 +8,7 @@ the folder `shipped`, and run wherever it is installed; the others are pytest's,
 import importlib.util
 import json
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -24,7 +25,7 @@ from nnpa_client.conformance.counts import FAILED, Case, Suite, summed
 
 Progress: TypeAlias = Callable[[int, int], None]
 _HERE = Path(__file__).parent
-_POLL_SECONDS = 0.2
+_POLL_SECONDS, _END_SECONDS = 0.2, 20.0
 _TAIL = 800  # last characters of what a program wrote
 _ENDS = (0, 1)  # of pytest, where tests ran; source: pytest documentation, "Exit codes"
 
@@ -218,12 +219,22 @@ def _lines(
         try:
             yield from _counted(_tail(output, child), progress)
         finally:
-            child.kill()
-            child.wait()
+            _end(child)
         tail = written.read_text(errors="replace").strip()[-_TAIL:]
         last = ended(child.returncode, tail)
         if last is not None:
             yield {"law": last["group"], "id": "", "test": "", **last} if log else last
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End a program that is abandoned: by an interrupt, so that pytest ends its workers."""
+    if child.poll() is None:
+        child.send_signal(signal.SIGINT)
+    try:
+        child.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
 
 
 def _counted(lines: Iterator[dict[str, Any]], progress: Progress) -> Iterator[dict[str, Any]]:

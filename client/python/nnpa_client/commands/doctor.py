@@ -64,7 +64,7 @@ def doctor(
     would gain, and what `nnpa check` says. Of a program for s390x, which carries its own library,
     only machines, instructions and times are looked at.
     """
-    path = _found(program[0])
+    path = _file_of(program[0])
     with _progress() as progress:
         report = _examined(program, machines, timeout, quick, progress)
     report = dataclasses.replace(report, check=tuple(_checked(path, report.functions)))
@@ -76,7 +76,7 @@ def doctor(
         sys.exit(NOT_AS_PROMISED)
 
 
-def _found(name: str) -> Path:
+def _file_of(name: str) -> Path:
     """Return the file of a program; usage where there is none that can be started."""
     path = shutil.which(name)
     if path is not None:
@@ -106,16 +106,16 @@ def _examined(
 @contextmanager
 def _progress() -> Generator[Progress]:
     """Show on standard error what is done: a line over itself, or one for each tenth of a step."""
-    is_terminal, shown = sys.stderr.isatty(), set[tuple[str, int]]()
+    is_terminal, lines = sys.stderr.isatty(), set[tuple[str, int]]()
 
     def show(what: str, done: int, total: int) -> None:
         line = f"nnpa doctor: {what}, {done} of {total}"
         tenth = what, 10 * done // total
         if is_terminal:
             click.echo(f"\r\033[K{line}", err=True, nl=False)
-        elif tenth not in shown:
+        elif tenth not in lines:
             click.echo(line, err=True)
-            shown.add(tenth)
+            lines.add(tenth)
 
     try:
         yield show

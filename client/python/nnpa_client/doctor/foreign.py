@@ -42,11 +42,11 @@ def is_foreign(path: Path) -> bool:
 def conditions(machines: Sequence[str]) -> tuple[Condition, ...]:
     """Return the conditions for a program that is for these machines; the first is the measure."""
     measure = "telum2" if "telum2" in machines else machines[0]
-    others = (Condition(TITLES[name], name) for name in TITLES if name != measure)
+    elsewhere = (Condition(TITLES[name], name) for name in TITLES if name != measure)
     return (
         Condition(TITLES[measure], measure),
         Condition(AGAIN, measure),
-        *others,
+        *elsewhere,
         Condition("without NNPA", _WITHOUT),
     )
 

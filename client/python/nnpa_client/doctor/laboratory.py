@@ -162,11 +162,11 @@ def is_crash(code: int | None) -> bool:
 def conditions(machines: Sequence[str]) -> tuple[Condition, ...]:
     """Return the conditions for a program that is for these machines; the first is the measure."""
     measure = "telum2" if "telum2" in machines else machines[0]
-    others = [name for name in TITLES if name != measure]
+    elsewhere = [name for name in TITLES if name != measure]
     return (
         Condition(TITLES[measure], measure),
         Condition(AGAIN, measure, counts_calls=True),
-        *(Condition(TITLES[name], name) for name in others),
+        *(Condition(TITLES[name], name) for name in elsewhere),
         Condition("without NNPA", f"{measure}-nonnpa"),
         Condition(SANITIZED, measure, sanitize=True),
         *(Condition(f"zDNN {version}", measure, version) for version in _OLDER_LIBRARIES),

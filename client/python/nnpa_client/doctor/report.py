@@ -111,9 +111,10 @@ def _differences(run: Run, measure: Run) -> Iterator[str]:
         difference = comparison.first(kind)
         if difference is not None:
             yield sentence(difference)
-    other = comparison.first("operation")
-    if other is not None:
-        yield f"{other.right} in the place of {other.left}, operation {other.index}"
+    departure = comparison.first("operation")
+    if departure is not None:
+        place = f"operation {departure.index}"
+        yield f"{departure.right} in the place of {departure.left}, {place}"
     if run.ended.output != measure.ended.output:
         yield "its output"
 
@@ -123,7 +124,7 @@ def times_of(trace: Trace, chosen: Iterable[str]) -> tuple[Time, ...]:
     calls, saving = calls_of(trace), list(map(call_of_operation, saved_operations(trace)))
     times: list[Time] = []
     for machine in chosen:
-        whole, again = estimate(calls, machine), estimate(saving, machine)
-        saved = again.total if again.lines else None
+        whole, repeated = estimate(calls, machine), estimate(saving, machine)
+        saved = repeated.total if repeated.lines else None
         times.append(Time(machine, whole.total if whole.lines else None, saved, dominant(whole)))
     return tuple(times)

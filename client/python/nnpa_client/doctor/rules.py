@@ -67,8 +67,8 @@ class Evidence:
     @property
     def is_steady(self) -> bool:
         """Whether two runs under the same condition print the same."""
-        again = self.run_of(AGAIN)
-        return again is not None and printed(again.ended) == printed(self.measure.ended)
+        second = self.run_of(AGAIN)
+        return second is not None and printed(second.ended) == printed(self.measure.ended)
 
 
 class Rule(NamedTuple):

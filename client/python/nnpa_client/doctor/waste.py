@@ -31,9 +31,9 @@ def transformed_again(trace: Trace) -> tuple[Finding, ...]:
 
 def _are_operands_of_one(trace: Trace, transforms: Sequence[TracedOperation]) -> bool:
     """Tell whether some call has as many operands that these transforms made."""
-    made = {key for transform in transforms for key in _tensors(transform)}
+    filled = {key for transform in transforms for key in _tensors(transform)}
     return any(
-        sum(bool(made & keys) for keys in _operands(operation)) >= len(transforms)
+        sum(bool(filled & keys) for keys in _operands(operation)) >= len(transforms)
         for operation in trace.operations
         if operation.name in COMPUTING
     )

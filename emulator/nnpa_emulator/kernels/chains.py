@@ -49,13 +49,13 @@ FLIP32 = np.int32(0x7FFFFFFF)
 
 @implements(reference.chain)
 def chain(
-    links: Links, sources: tuple[Codes, ...], out: Codes, other: Codes, numbers: Singles,
+    links: Links, sources: tuple[Codes, ...], out: Codes, second: Codes, numbers: Singles,
     channels: Singles, region: Region,
 ) -> bool:  # fmt: skip
     """Run links over all real cells of a region; False: a NINF was met, what was written is void.
 
     A row of `links` is (operation, register that it writes, first and second operand). The second
-    of SCALE is the first of two rows of `channels`, of STORE 0 for `out` and 1 for `other`.
+    of SCALE is the first of two rows of `channels`, of STORE 0 for `out` and 1 for `second`.
     """
     planes, per_column, columns, rows, last = region
     registers = np.empty((links.shape[0], BLOCK), np.float32)
@@ -70,7 +70,7 @@ def chain(
         real = last if column == columns - 1 else 64
         _spread(channels, widths, column, real)
         largest = _run_planes(
-            links, registers, sources, out, other, numbers, widths, packed, runs,
+            links, registers, sources, out, second, numbers, widths, packed, runs,
             (first, first + span, rows, real),
         )  # fmt: skip
         if largest >= LINE_HIGH32:
@@ -80,7 +80,7 @@ def chain(
 
 @kernel
 def _run_planes(
-    links: Links, registers: Registers, sources: tuple[Codes, ...], out: Codes, other: Codes,
+    links: Links, registers: Registers, sources: tuple[Codes, ...], out: Codes, second: Codes,
     numbers: Singles, widths: Registers, packed: Codes, runs: Runs, place: Planes,
 ) -> np.uint32:  # fmt: skip
     """Run all links over planes, block by block; return the largest magnitude, FP32 bits.
@@ -99,7 +99,7 @@ def _run_planes(
             row, sticks, count = row + length, sticks + length, count + 1
             if sticks == most or (row == rows and plane == end - 1):
                 largest = _run_links(
-                    links, registers, sources, out, other, numbers, widths, packed,
+                    links, registers, sources, out, second, numbers, widths, packed,
                     runs[:count], np.uintp(sticks * real),
                 )  # fmt: skip
                 sticks, count = 0, 0
@@ -108,7 +108,7 @@ def _run_planes(
 
 @kernel
 def _run_links(
-    links: Links, registers: Registers, sources: tuple[Codes, ...], out: Codes, other: Codes,
+    links: Links, registers: Registers, sources: tuple[Codes, ...], out: Codes, second: Codes,
     numbers: Singles, widths: Registers, packed: Codes, runs: Runs, count: np.uintp,
 ) -> np.uint32:  # fmt: skip
     """Run all links over a block of cells; return the largest magnitude, FP32 bits."""
@@ -117,7 +117,7 @@ def _run_links(
         if links[number, 0] == SPLAT:
             continue
         met = _run_link(
-            links[number], registers, sources, out, other, numbers, widths, packed, runs, count
+            links[number], registers, sources, out, second, numbers, widths, packed, runs, count
         )
         largest = np.uint32(max(largest, met))
     return largest
@@ -134,7 +134,7 @@ def _spread(channels: Singles, widths: Registers, column: int, real: int) -> Non
 
 @kernel
 def _run_link(
-    link: Links, registers: Registers, sources: tuple[Codes, ...], out: Codes, other: Codes,
+    link: Links, registers: Registers, sources: tuple[Codes, ...], out: Codes, second: Codes,
     numbers: Singles, widths: Registers, packed: Codes, runs: Runs, count: np.uintp,
 ) -> np.uint32:  # fmt: skip
     """Run a link over `count` cells in `runs`; return the largest magnitude."""
@@ -142,7 +142,7 @@ def _run_link(
     if operation == LOAD:
         return _load(sources[a], target, packed, runs, count)
     if operation == STORE:
-        _store(registers[a], out if b == 0 else other, packed, runs, count)
+        _store(registers[a], out if b == 0 else second, packed, runs, count)
         return np.uint32(0)
     if operation == RELU:
         _rectify(registers[a], target, np.float32(numbers[b]), count)

@@ -16,7 +16,7 @@ RELU, SCALE, LOAD, SPLAT, STORE = range(6, 11)
 
 
 def chain(
-    links: Links, sources: tuple[Codes, ...], out: Codes, other: Codes, numbers: Singles,
+    links: Links, sources: tuple[Codes, ...], out: Codes, second: Codes, numbers: Singles,
     channels: Singles, region: Region,
 ) -> bool:  # fmt: skip
     """Run links over all real cells of a region; see `kernels.chains.chain`."""
@@ -26,7 +26,7 @@ def chain(
         if operation == LOAD:
             codes = read(sources[a], region)
         elif operation == STORE:
-            _write(registers[a], other if b else out, region)
+            _write(registers[a], second if b else out, region)
             continue
         elif operation == SPLAT:
             codes = np.full_like(read(sources[0], region), dlfloat.from_fp32(numbers[a]))

@@ -5,10 +5,11 @@ from collections.abc import Hashable, Mapping, Sequence
 
 from onnx import NodeProto, helper
 
-from nnpa_network.building.type_inference import Type, Value, infer
+from nnpa_network.building.type_inference import Value, infer
 
 HELPER_OPSET = 18
 """The opset of nodes that an import adds: transpositions, pads, slices."""
+_MOVES = frozenset(("Concat", "Expand", "Pad", "Reshape", "Slice", "Transpose"))
 _COMPARED_BYTES = 1024
 
 
@@ -22,14 +23,16 @@ def added_node(
     return proto
 
 
-def output_type(proto: NodeProto, inputs: Sequence[Value | None]) -> Type:
-    """Return the type of an added node's output; raise `ModelRefused`."""
+def output_of(proto: NodeProto, inputs: Sequence[Value | None], name: str) -> Value:
+    """Return an added node's output, which is in no form yet; raise `ModelRefused`."""
     renamed = [
-        value and Value(name, value.dtype, value.shape, constant=value.constant)
-        for name, value in zip(proto.input, inputs, strict=True)
+        value and Value(operand, value.dtype, value.shape, constant=value.constant)
+        for operand, value in zip(proto.input, inputs, strict=True)
     ]
-    (inferred,) = infer(proto, {"": HELPER_OPSET}, renamed)
-    return inferred
+    ((dtype, shape),) = infer(proto, {"": HELPER_OPSET}, renamed)
+    variable = (value for value in inputs if value is not None and value.constant is None)
+    bounded = proto.op_type in _MOVES and all(value.bounded for value in variable)
+    return Value(name, dtype, shape, bounded=bounded)
 
 
 def work_of(proto: NodeProto, inputs: Sequence[Value | None]) -> Hashable:

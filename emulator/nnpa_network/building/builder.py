@@ -16,10 +16,10 @@ import numpy as np
 from nnpa_emulator import FUNCTIONS, Guest, TensorDesc, Ztensor
 from nnpa_emulator.dlfloat import MAX_VALUE
 from nnpa_emulator.machine import LIBRARY_VERSIONS
-from nnpa_emulator.ztensor import LAYOUT_GATES, DataLayouts, DataTypes, getsize_ztensor
+from nnpa_emulator.ztensor import DataLayouts, DataTypes, getsize_ztensor
 from onnx import NodeProto
 
-from nnpa_network.building.added_nodes import HELPER_OPSET, added_node, output_type, work_of
+from nnpa_network.building.added_nodes import HELPER_OPSET, added_node, output_of, work_of
 from nnpa_network.building.arrangement import (
     ELEMENT_TYPES,
     Arrangement,
@@ -31,7 +31,7 @@ from nnpa_network.building.arrangement import (
     require_fits,
     whole,
 )
-from nnpa_network.building.constants import evaluate, limited, stickify
+from nnpa_network.building.constants import evaluate, limited, stickify, transform_to
 from nnpa_network.building.type_inference import OnnxNode, Value, View
 from nnpa_network.program import (
     ABSENT,
@@ -46,7 +46,6 @@ from nnpa_network.program import (
 )
 
 _CLIPPABLE = (np.dtype(np.float32), np.dtype(np.float16))
-_MOVES = frozenset(("Concat", "Expand", "Pad", "Reshape", "Slice", "Transpose"))
 _Forms: TypeAlias = tuple[int, dict[Arrangement, int], View | None]
 
 
@@ -227,13 +226,10 @@ class Builder:
         work = work_of(proto, inputs)
         if work in self._added:
             return self._added[work]
-        dtype, shape = output_type(proto, inputs)
-        variable = [value for value in inputs if value is not None and value.constant is None]
-        bounded = op_type in _MOVES and all(value.bounded for value in variable)
-        output = Value(f"{op_type}_{self._last}", dtype, shape, bounded=bounded)
+        output = output_of(proto, inputs, f"{op_type}_{self._last}")
         if output.nbytes > self.max_bytes:
             raise NotMapped(f"{op_type} would take {output.nbytes} bytes, at most {self.max_bytes}")
-        if not variable:
+        if all(value is None or value.constant is not None for value in inputs):
             return self.constant(evaluate(proto, HELPER_OPSET, inputs)[0])
         self._host_step(proto, inputs, [output], HELPER_OPSET)
         self._added[work] = output
@@ -327,10 +323,9 @@ class Builder:
     ) -> int:
         """Return a tensor filled from arrays: at import where all are constants, else by a step."""
         require_fits(self.guest.machine, transformed)
-        gates = transformed.layout in LAYOUT_GATES
         if self.saturate and transformed.type == DataTypes.ZDNN_DLFLOAT16:
             data = [self._clipped(piece) for piece in data]
-        verb, options = self._transform(transformed, gates)
+        verb, options = transform_to(transformed, self.guest, self.saturate)
         if all(piece.constant is not None for piece in data):
             return self._constant_tensor(data, verb, options, TensorInfo(pre, transformed, scale))
         numbers = tuple(self.array(piece) for piece in data)
@@ -338,15 +333,6 @@ class Builder:
         arguments = {"ztensor": number, **options, "data": numbers}
         self.steps.append(AcceleratorStep(self.node, verb, arguments))
         return number
-
-    def _transform(self, transformed: TensorDesc, gates: bool) -> tuple[str, dict[str, int]]:
-        if transformed.type == DataTypes.ZDNN_BINARY_INT8:
-            options = {"saturation_control": False, "clip_min": -128, "clip_max": 127}
-            return "transform_quantized_ztensor", options
-        old = self.guest.library_version < LIBRARY_VERSIONS["1.1.0"]
-        if gates or old or not self.saturate:
-            return "transform_ztensor", {}
-        return "transform_ztensor_with_saturation", {}
 
     def _clipped(self, value: Value) -> Value:
         """Limit a value to DLFLOAT16's range, infinities too; NaN stays.

@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Constants of a model at import: computed, limited to DLFLOAT16's range, stickified."""
+"""Constants of a model at import: computed, limited to DLFLOAT16's range, stickified.
+
+The transform of what else becomes sticks is chosen here, too.
+"""
 
 from collections.abc import Mapping, Sequence
 
 import ml_dtypes
 import numpy as np
 import onnx
-from nnpa_emulator import Guest, Status, Ztensor
+from nnpa_emulator import Guest, Status, TensorDesc, Ztensor
 from nnpa_emulator import run as call
 from nnpa_emulator.dlfloat import MAX_VALUE
+from nnpa_emulator.machine import LIBRARY_VERSIONS
 from nnpa_emulator.pipeline import allocate_sticks
 from nnpa_emulator.status import Refused
-from nnpa_emulator.ztensor import init_quantized_ztensor
+from nnpa_emulator.ztensor import LAYOUT_GATES, DataTypes, init_quantized_ztensor
 
 from nnpa_network.building.type_inference import Value
 from nnpa_network.program import Array, ModelRefused, TensorInfo
@@ -44,6 +48,19 @@ def limited(array: Array) -> Array:
     ):
         return array
     return np.asarray(np.minimum(np.maximum(array, low), high))
+
+
+def transform_to(
+    transformed: TensorDesc, guest: Guest, saturate: bool
+) -> tuple[str, dict[str, int]]:
+    """Return the function that fills a tensor from arrays, and its options."""
+    if transformed.type == DataTypes.ZDNN_BINARY_INT8:
+        options = {"saturation_control": False, "clip_min": -128, "clip_max": 127}
+        return "transform_quantized_ztensor", options
+    old = guest.library_version < LIBRARY_VERSIONS["1.1.0"]
+    if transformed.layout in LAYOUT_GATES or old or not saturate:
+        return "transform_ztensor", {}
+    return "transform_ztensor_with_saturation", {}
 
 
 def stickify(

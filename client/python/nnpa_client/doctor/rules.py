@@ -50,7 +50,7 @@ class Evidence:
     machines: tuple[str, ...]
 
     @property
-    def others(self) -> Iterator[Run]:
+    def compared(self) -> Iterator[Run]:
         """The runs but that which others are measured by."""
         return (run for run in self.runs if run is not self.measure)
 
@@ -58,7 +58,7 @@ class Evidence:
     def elsewhere(self) -> Iterator[Run]:
         """The runs on other machines, and without one."""
         machine = self.measure.condition.machine
-        return (run for run in self.others if run.condition.machine != machine)
+        return (run for run in self.compared if run.condition.machine != machine)
 
     def run_of(self, title: str) -> Run | None:
         """Return the run under a condition."""
@@ -150,7 +150,7 @@ def _fails_on_its_machines(evidence: Evidence) -> Iterator[str]:
 
 
 def _crashes(evidence: Evidence) -> Iterator[str]:
-    for run in evidence.others:
+    for run in evidence.compared:
         is_its = run.condition.machine in evidence.machines
         if is_crash(run.ended.code) and not is_its and not evidence.measure.ended.code:
             yield f"{run.condition.title}: {run.ending}{_reasons(run)}"
@@ -160,7 +160,7 @@ def _crashes(evidence: Evidence) -> Iterator[str]:
 def _passes_over_errors(evidence: Evidence) -> Iterator[str]:
     measure = evidence.measure
     reported: set[str] = set()
-    for run in (measure, *(run for run in evidence.others if not run.condition.sanitize)):
+    for run in (measure, *(run for run in evidence.compared if not run.condition.sanitize)):
         same = (run.ended.code, run.names) == (measure.ended.code, measure.names)
         errors = [f"{step.name}: {step.answer}" for step in run.refused]
         fresh = [error for error in errors if error not in reported]

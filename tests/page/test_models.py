@@ -14,7 +14,7 @@ from onnx import helper
 
 from tests.network.small_models import dense, model
 from tests.page.serving import PageServer
-from tests.page.viewing import HOSTILE, refused, report_of, viewing
+from tests.page.viewing import HOSTILE, refused, viewing, write_model_and_report
 
 NEWER = (
     "runs[0].nodes is missing: no report of `nnpa network validate --json` of this version: "
@@ -27,8 +27,7 @@ NODES = ["product", "sum", "act"]
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a model and its accuracy report."""
     place = tmp_path_factory.mktemp("models")
-    (place / "dense.onnx").write_bytes(dense(32).SerializeToString())
-    (place / "report.json").write_text(report_of(place / "dense.onnx"), encoding="utf-8")
+    write_model_and_report(place)
     return place
 
 

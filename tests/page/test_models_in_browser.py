@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from tests.network.small_models import dense, model
+from tests.network.small_models import model
 from tests.page.serving import PageServer
-from tests.page.viewing import HOSTILE, report_of, viewing
+from tests.page.viewing import HOSTILE, viewing, write_model_and_report
 
 pytestmark = pytest.mark.browser
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -32,8 +32,7 @@ def browser() -> Iterator[Browser]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a model and its accuracy report."""
     place = tmp_path_factory.mktemp("models")
-    (place / "dense.onnx").write_bytes(dense(32).SerializeToString())
-    (place / "report.json").write_text(report_of(place / "dense.onnx"), encoding="utf-8")
+    write_model_and_report(place)
     return place
 
 

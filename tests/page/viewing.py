@@ -17,6 +17,7 @@ from nnpa_client import Session, trace, zdnn
 from nnpa_client.cli import main
 from nnpa_client.trace.format import TraceWriter
 
+from tests.network.small_models import dense
 from tests.page.serving import PageServer
 from tests.server.process import PATIENCE
 
@@ -89,6 +90,12 @@ def calls(count: int) -> list[TraceRecord]:
             traced.call.new_results.add()
         records.append(traced)
     return records
+
+
+def write_model_and_report(folder: Path) -> None:
+    """Write dense.onnx, of three nodes, and its accuracy report, report.json."""
+    (folder / "dense.onnx").write_bytes(dense(32).SerializeToString())
+    (folder / "report.json").write_text(report_of(folder / "dense.onnx"), encoding="utf-8")
 
 
 def report_of(model: Path) -> str:

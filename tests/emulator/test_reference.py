@@ -303,6 +303,8 @@ thread.start()
 while thread.is_alive():
     run()
 print("numba" in sys.modules, hasattr(elementwise.binary, "py_func"))
+jit.put_called()
+print(hasattr(elementwise.binary, "py_func"))
 jit.compile_in(None)
 run()
 names = [vars(one) for name, one in sys.modules.items() if name.startswith("nnpa_emulator")]
@@ -315,7 +317,38 @@ def test_first_calls_need_no_compiler() -> None:
 
     Bits are the vectors' before, while and after kernels take the places of their references.
     """
-    assert lines_of(DURING_COMPILATION) == ["False False", "True True", "[]"]
+    assert lines_of(DURING_COMPILATION) == ["False False", "True False", "True", "[]"]
+
+
+LATE = """
+import threading
+import numpy as np
+from nnpa_emulator.kernels import convert, elementwise, jit, padding
+
+codes = np.zeros(2048, np.uint16)
+
+def compile_one():
+    elementwise.binary(0, codes, codes, codes, (1, 1, 1, 32, 64), False)
+
+thread = threading.Thread(target=compile_one)
+jit.compile_in(thread)
+thread.start()
+thread.join()
+reading = np.frombuffer(bytes(4096), np.uint16)
+elementwise.binary(0, reading, reading, codes, (1, 1, 1, 32, 64), False)
+padding.clear_padding(codes, (1, 1, 1, 1), (1, 1, 1))
+convert.encode_fp64(np.zeros(64, np.uint64), codes[:64])
+kernels = jit.KERNELS["elementwise.binary"], jit.KERNELS["padding.clear_padding"]
+print([len(kernel.compiled().signatures) for kernel in kernels])
+"""
+
+
+def test_no_call_waits_for_another_compilation() -> None:
+    """Until the compiling thread is done, others compile no kernel for arguments of another kind.
+
+    Nor one that other kernels call: Numba has one lock for all compilations.
+    """
+    assert lines_of(LATE) == ["[1, 0]"]
 
 
 LARGE = """

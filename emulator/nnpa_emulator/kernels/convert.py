@@ -154,7 +154,7 @@ def decode_run(
     return largest
 
 
-@implements(reference.encode_fp64, shared=True)
+@implements(reference.encode_fp64)
 def encode_fp64(words: Words64, codes: Codes) -> np.uint16:
     """Round a run of float64 bits to codes in one step; return the largest magnitude.
 

@@ -60,6 +60,7 @@ KERNELS: dict[str, AnyKernel] = {}
 _lock = threading.RLock()
 _adjustments: list[Adjustment] = []
 _waiting: set[AnyKernel] = set()
+_called: set[AnyKernel] = set()
 _njit: Njit | None = None
 _compiler: threading.Thread | None = None
 _limits = CACHED
@@ -67,20 +68,13 @@ _plain = False
 
 
 class Kernel(Generic[P, R]):
-    """A function that Numba compiles, and the reference that computes the same.
-
-    A `shared` kernel is called by other kernels, too, which find it compiled as soon as Numba is
-    imported.
-    """
+    """A function that Numba compiles, and the reference that computes the same."""
 
     def __init__(
-        self,
-        make: Callable[[], Callable[P, R]],
-        reference: Callable[P, R] | None = None,
-        shared: bool = True,
+        self, make: Callable[[], Callable[P, R]], reference: Callable[P, R] | None = None
     ) -> None:
         self._make = make
-        self.reference, self.shared = reference, shared
+        self.reference = reference
         self._work = 0
         self._compiled: Callable[P, R] | None = None
         _waiting.add(self)
@@ -100,10 +94,14 @@ class Kernel(Generic[P, R]):
             if self.reference is None:
                 raise ImportError("Numba is not installed, and a part of a kernel has no reference")
             return self.reference(*arguments, **names)
-        result = self.compiled()(*arguments, **names)
-        if self in _waiting:
-            _put(self)
-        return result
+        _called.add(self)
+        return self.compiled()(*arguments, **names)
+
+    @property
+    def _numba_type_(self) -> object:
+        """What Numba looks up where another kernel calls this one."""
+        compiled: Any = self.compiled()
+        return compiled._numba_type_
 
     def _is_for_reference(self, arguments: tuple[object, ...]) -> bool:
         """Tell whether the operands are within the limits and another thread compiles."""
@@ -126,7 +124,7 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def implements(
-    reference: Callable[P, R], *, shared: bool = False, contracted: bool = False
+    reference: Callable[P, R], *, contracted: bool = False
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Compile a kernel that computes what `reference` does, with the same arguments.
 
@@ -136,7 +134,7 @@ def implements(
     options: dict[str, object] = {"fastmath": {"contract"}} if contracted else {}
 
     def wrap(function: Callable[P, R]) -> Callable[P, R]:
-        entry = Kernel(_maker(function, cache=True, **options), reference, shared)
+        entry = Kernel(_maker(function, cache=True, **options), reference)
         KERNELS[f"{function.__module__.rpartition('.')[2]}.{function.__name__}"] = entry
         return reference if _plain else _wait(function, entry)
 
@@ -170,14 +168,24 @@ def when_loaded(adjust: Adjustment) -> None:
 def compile_in(thread: threading.Thread | None, limits: ReferenceLimits = CACHED) -> None:
     """Say which thread compiles kernels, so that others need not wait; None says it is done.
 
-    Others compute by references within `limits`. A kernel that the thread has called is compiled
-    for all. With None that is true for those that it left out too: their next call compiles them.
+    Others compute by references within `limits`; `put_called` gives them what the thread has
+    compiled. None gives them all kernels: the next call of one that it left out compiles it.
     """
     global _compiler, _limits
     with _lock:
         _compiler, _limits = thread, limits
         if _njit is not None and thread is None and not _plain:
             _put(*_waiting)
+
+
+def put_called() -> None:
+    """Have all threads call the kernels themselves that were called until now.
+
+    A kernel is compiled for each kind of arguments by itself: the thread that compiles says so when
+    it has called each with every kind that is usual.
+    """
+    with _lock:
+        _put(*(_called & _waiting))
 
 
 def use_reference() -> None:
@@ -211,7 +219,7 @@ def _returning(reference: Callable[..., Any] | None) -> Callable[..., Callable[.
 def load() -> bool:
     """Import Numba, unless references are used; tell whether it is there.
 
-    Kernels that others call, or that have no reference, take their places in their modules.
+    Parts of kernels take their places in their modules, and all kernels where no thread compiles.
     """
     global _njit
     with _lock:
@@ -227,7 +235,7 @@ def load() -> bool:
         for adjust in _adjustments:
             adjust()
         _njit = njit
-        _put(*(entry for entry in _waiting if entry.shared or _compiler is None))
+        _put(*(entry for entry in _waiting if _compiler is None or entry.reference is None))
         return True
 
 

@@ -59,7 +59,7 @@ TILE = ROWS * 64
 """Most sums of a tile."""
 
 
-@implements(reference.gate_panels, shared=True)
+@implements(reference.gate_panels)
 def gate_panels(
     buffer: Buffer, panels: Words, start: int, rows: int, hidden: int, gates: int
 ) -> np.float32:

@@ -95,7 +95,7 @@ def store_codes(codes: Codes, sticks: Codes, place: Place, rows: Span, columns: 
                     sticks[cell + i] = codes[item + i]
 
 
-@implements(reference.clear_padding, shared=True)
+@implements(reference.clear_padding)
 def clear_padding(sticks: Codes, place: Place, rows: int, columns: int) -> None:
     """Zero what lies behind the last row and the last column of whole matrices."""
     real = columns % 64

@@ -14,7 +14,7 @@ Pages = tuple[int, int, int]
 PAGE_CELLS = 2048
 
 
-@implements(reference.clear_padding, shared=True)
+@implements(reference.clear_padding)
 def clear_padding(out: Codes, dims: Dims, pages: Pages) -> None:
     """Set the padding to zero and leave the elements alone, so that they may be an operand's."""
     d4, d3, d2, d1 = dims

@@ -7,6 +7,7 @@ before the kernels are.
 
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -268,6 +269,7 @@ def main(
         **flags,
     )
     _require_safe(config)
+    _require_onnx(config)
     router = _require_router(config)
     prepare(config, log_level)
     try:
@@ -306,6 +308,13 @@ def _start(
 
         return supervise(config, log_level, router)
     return run(config)
+
+
+def _require_onnx(config: Config) -> None:
+    """Refuse to host models without the packages that read them."""
+    for name in ("onnx", "onnxruntime") if config.models else ():
+        if find_spec(name) is None:
+            raise click.UsageError(f"--models needs {name}: pip install 'nnpa[onnx]'")
 
 
 def _require_router(config: Config) -> str:

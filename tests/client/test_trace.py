@@ -549,7 +549,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("files")
     done = nnpa("record", "--contents", "-o", folder / "run", "--", sys.executable, "-c", PROGRAM)
     assert done.exit_code == 0, done.output
-    assert re.search(r"1 sessions, \d+ calls, 4 operations\n$", done.output)
+    assert re.search(r"1 session, \d+ calls, 4 operations\n$", done.output)
     return folder
 
 

@@ -18,12 +18,14 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from nnpa.oip import open_inference_grpc_pb2 as oip
 from nnpa.oip.open_inference_grpc_pb2_grpc import GRPCInferenceServiceStub
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1.fault_pb2 import FaultDelay, FaultRule
+from nnpa_server import __main__
 
 from tests.certificates import Party, issue
 from tests.server.conftest import CONFIG, Running
@@ -124,6 +126,17 @@ def test_usage_errors_end_with_2(flags: tuple[str, ...], says: str) -> None:
     result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert (result.returncode, result.stdout) == (2, "")
     assert says in result.stderr
+
+
+@pytest.mark.parametrize("missing", ["onnx", "onnxruntime"])
+def test_models_need_the_packages_for_onnx(
+    missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """--models without the packages that read models is a usage error with the command."""
+    monkeypatch.setattr(__main__, "find_spec", {"onnx": "", "onnxruntime": "", missing: None}.get)
+    ended = CliRunner().invoke(__main__.main, ("--models", str(tmp_path)))
+    assert ended.exit_code == 2
+    assert f"--models needs {missing}: pip install 'nnpa[onnx]'" in ended.output
 
 
 def test_version_and_help() -> None:

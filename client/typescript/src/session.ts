@@ -156,6 +156,11 @@ export class Session {
     return this.toString();
   }
 
+  /** Is the same in JSON: a session is no data. */
+  toJSON(): string {
+    return this.toString();
+  }
+
   /**
    * Asks the server for the session as it is now: options, tensorCount, storedBytes, ... It prints what
    * it holds in one line, and not its name.

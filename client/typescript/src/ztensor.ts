@@ -147,6 +147,11 @@ export class Ztensor implements TransferTensor {
     return this.toString();
   }
 
+  /** Is the same in JSON; `data` fetches the numbers. */
+  toJSON(): string {
+    return this.toString();
+  }
+
   /** Returns what the buffer is: "4096 bytes, transformed", "freed" or "no buffer". */
   #state(): string {
     if (this.structure.nullBuffer) {

@@ -98,6 +98,7 @@ test("a session shows where it is and what it runs on, and nothing shows its nam
   for (const text of shown.map((value) => inspect(value, { depth: 9, getters: false }))) {
     assert.ok(!text.includes(session.name) && !text.includes(second.name), text);
   }
+  assert.deepEqual(JSON.parse(JSON.stringify([session, a])), [String(session), String(a)]);
 });
 
 test("a ztensor shows layout, sizes, type and what its buffer is", async () => {

@@ -110,9 +110,9 @@ def _extent(recorded: Trace) -> str:
     if not recorded.sessions:
         return "no session was recorded: does the program use ZDNN_SERVER, or connect()?"
     operations = sum(not operation.is_housekeeping for operation in recorded.operations)
-    text = (
-        f"{len(recorded.sessions)} sessions, {len(recorded.calls)} calls, {operations} operations"
-    )
+    counts = {"session": len(recorded.sessions), "call": len(recorded.calls)}
+    counts["operation"] = operations
+    text = ", ".join(f"{count} {name}{'s' * (count != 1)}" for name, count in counts.items())
     return f"{text}, {recorded.ending}" if recorded.ending else text
 
 

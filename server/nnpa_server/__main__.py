@@ -257,9 +257,9 @@ def main(
     """Serve an emulated Telum over gRPC.
 
     The first line on stdout, "nnpa-server listening on ADDRESS", says that it is ready; there is
-    one for each --listen, "nnpa-server inference on ADDRESS" for --inference-listen, and
-    "nnpa-server page on URL" for --page. With
-    --compile-first, lines "nnpa-server compiling N of M" come before. Logs go to stderr.
+    one for each --listen, "nnpa-server inference on ADDRESS" for --inference-listen,
+    "nnpa-server health on ADDRESS" for --health-listen, and "nnpa-server page on URL" for --page.
+    With --compile-first, lines "nnpa-server compiling N of M" come before. Logs go to stderr.
     """
     limits = Limits(**{name: flags.pop(name) for name in Limits.__slots__})
     config = Config(

@@ -250,11 +250,15 @@ def parse_listen(text: str) -> str:
     if text.startswith("unix:"):
         path = text.removeprefix("unix:").removeprefix("//")
         if not path.startswith("/"):
-            raise ValueError(f"--listen is {text!r}, the path of a socket must be absolute")
+            raise ValueError(f"address is {text!r}, the path of a socket must be absolute")
         return f"unix:{path}"
+    return _parse_tcp(text, "host:port (0 to 65535) or unix:/path")
+
+
+def _parse_tcp(text: str, expected: str) -> str:
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535:
-        raise ValueError(f"--listen is {text!r}, must be host:port (0 to 65535) or unix:/path")
+        raise ValueError(f"address is {text!r}, must be {expected}")
     return f"{host or '127.0.0.1'}:{int(port)}"
 
 
@@ -265,9 +269,7 @@ def parse_inference_listen(text: str) -> str:
 
 def parse_http(text: str) -> str:
     """Return an address for HTTP, `host:port`; ValueError says what is wrong with it."""
-    if text.startswith("unix:"):
-        raise ValueError(f"address is {text!r}, must be host:port")
-    return parse_listen(text) if text else ""
+    return _parse_tcp(text, "host:port (0 to 65535)") if text else ""
 
 
 def parse_functions(text: str) -> frozenset[str] | None:

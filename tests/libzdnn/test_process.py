@@ -127,6 +127,7 @@ def test_no_server(compile_program: Compile) -> None:
     assert process.stdout == "0 000c0002\n" * 2
     (line,) = process.stderr.splitlines()
     assert line.startswith(f"nnpa: zdnn_is_nnpa_installed: no server at {address}: ")
+    assert line.endswith(". Check that nnpa-server listens there, ZDNN_SERVER, and TLS")
 
 
 @pytest.mark.parametrize(

@@ -178,6 +178,19 @@ def test_usage(testee: str) -> None:
         assert ended.stderr.startswith("usage: zdnn-testee")
 
 
+def test_machines_have_their_names_on_the_command_line(testee: str, server: str) -> None:
+    """z17 is telum2, the machine's name as elsewhere; what is no machine is a usage error."""
+    path = str(VECTORS / "sqrt.jsonl")
+    telum2, z17 = (
+        answers([testee, "--machine", name, path], ZDNN_SERVER=server) for name in ("telum2", "z17")
+    )
+    assert z17.stdout == telum2.stdout
+    assert any("steps" in answer for answer in lines(z17.stdout))
+    refused = answers([testee, "--machine", "z99", path], ZDNN_SERVER=server)
+    assert refused.returncode == 2
+    assert "--machine z99: expected telum1 (z16) or telum2 (z17)" in refused.stderr
+
+
 @pytest.mark.parametrize("machine", ["telum1", "telum2"])
 def test_results_say_where_they_come_from_and_are_a_row(
     testee: str, server: str, tmp_path: Path, machine: str

@@ -101,11 +101,21 @@ def test_port_in_use_ends_with_1(tmp_path: Path, flag: str) -> None:
     assert f"cannot listen on {server.address}" in second.stderr
 
 
+def test_a_socket_in_no_folder_ends_with_1(tmp_path: Path) -> None:
+    """A socket whose folder does not exist is said in one line, of ours."""
+    address = f"unix:{tmp_path}/nowhere/nnpa.sock"
+    command = [sys.executable, "-m", "nnpa_server", "--listen", address]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    text = f"cannot listen on {address}: there is no folder {tmp_path}/nowhere\n"
+    assert (ended.returncode, ended.stderr) == (1, f"nnpa-server: {text}")
+
+
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
         (("--listen", "0.0.0.0:0"), "--insecure"),
-        (("--listen", "nowhere"), "host:port"),
+        (("--listen", "nowhere"), "'--listen': address is 'nowhere', must be host:port (0"),
+        (("--metrics", "nowhere"), "'--metrics': address is 'nowhere', must be host:port"),
         (("--inference-listen", "0.0.0.0:0"), "--inference-listen 0.0.0.0:0 is reachable"),
         (("--inference-listen", "nowhere"), "host:port"),
         (("--max-message", "much"), "must be a number"),

@@ -210,7 +210,7 @@ def run_soak(tmp_path: Path, seconds: float, growth: int) -> str:
         assert server.stop() == 0
         log = server.log_text()
     assert soak.failures == []
-    assert "sessions=0, tensors=0, stored_bytes=0, staged_bytes=0" in log
+    assert "left in the store: 0 sessions, 0 tensors, 0 bytes stored, 0 staged" in log
     assert "all calls finished" in log
     assert rest[2] - max(rest[:2]) < growth, rest  # pools and arenas fill up in the first third
     counts = ", ".join(f"{key} {count}" for key, count in sorted(soak.met.items()))

@@ -30,7 +30,7 @@ static const char USAGE[] =
     "  --server    the address of an emulated machine, as ZDNN_SERVER; implies --emulated\n"
     "  --emulated  choose machine and library version of each vector by ZDNN_MACHINE and\n"
     "              ZDNN_LIBRARY_VERSION; otherwise vectors for other machines are skipped\n"
-    "  --machine   the machine this is: telum1 or telum2; otherwise zDNN is asked\n"
+    "  --machine   the machine this is: telum1 (z16) or telum2 (z17); otherwise zDNN is asked\n"
     "  --results   begin with machine, library, date and this note, and end with the number of\n"
     "              answers, for `nnpa conformance score`; a real machine's, so not --emulated\n";
 
@@ -172,6 +172,14 @@ static void frames_run(const options *chosen) {
   }
 }
 
+/* Returns the name that vectors have for a machine, NULL for none of theirs. */
+static const char *machine_named(const char *text) {
+  static const char *const NAMES[][2] = {{"telum1", "z16"}, {"telum2", "z17"}};
+  for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++)
+    if (strcmp(text, NAMES[i][0]) == 0 || strcmp(text, NAMES[i][1]) == 0) return NAMES[i][0];
+  return NULL;
+}
+
 /* Reads the options; returns the place of the first argument behind them, or 0. */
 static int options_read(int count, char **arguments, options *chosen) {
   int at = 1;
@@ -188,7 +196,11 @@ static int options_read(int count, char **arguments, options *chosen) {
     if (value == NULL) return 0;
     at++;
     if (strcmp(option, "--machine") == 0) {
-      chosen->machine = value;
+      chosen->machine = machine_named(value);
+      if (chosen->machine == NULL) {
+        fprintf(stderr, "zdnn-testee: --machine %s: expected telum1 (z16) or telum2 (z17)\n", value);
+        return 0;
+      }
     } else if (strcmp(option, "--file") == 0) {
       chosen->file = value;
     } else if (strcmp(option, "--results") == 0) {

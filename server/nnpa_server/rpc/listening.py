@@ -101,6 +101,9 @@ def require_free(address: str) -> str:
     """
     make_way(address)
     if address.startswith("unix:"):
+        folder = Path(address.removeprefix("unix:")).parent
+        if not folder.is_dir():
+            raise CannotListen(f"cannot listen on {address}: there is no folder {folder}")
         return address
     host, port = split_address(address)
     try:

@@ -236,6 +236,12 @@ class Counts:
     staged_bytes: int = 0
     cached_bytes: int = 0
 
+    def __str__(self) -> str:
+        """Return the counts in words."""
+        stored = f"{self.stored_bytes} bytes stored, {self.staged_bytes} staged"
+        held = f"{self.sessions} sessions, {self.tensors} tensors"
+        return f"{held}, {stored}, {self.cached_bytes} cached"
+
 
 class Store:
     """The sessions of a server, by name.

@@ -141,7 +141,10 @@ pub fn failure(status: &Status) -> Failure {
         };
     }
     match status.code() {
-        Code::Unavailable if never_connected(status) => Failure::Unreachable(explanation(status)),
+        Code::Unavailable if never_connected(status) => Failure::Unreachable(format!(
+            "{}. Check that nnpa-server listens there, ZDNN_SERVER, and TLS",
+            explanation(status)
+        )),
         Code::Unauthenticated | Code::Unimplemented => Failure::Unreachable(explanation(status)),
         Code::ResourceExhausted => Failure::Refused {
             reason: "MESSAGE_TOO_LARGE".to_owned(),

@@ -47,7 +47,7 @@ REASONS: Mapping[str, str] = {
     "REGION_NOT_FOUND": "Register the region on the connection that uses it.",
     "REGION_IN_USE": "Unregister the region first, or choose another name.",
     "RESPONSE_TOO_LARGE": "Set the option named on the channel, and say so in the request.",
-    "FAULTS_NOT_ALLOWED": "Start the server with --allow-faults, or leave the rules out.",
+    "FAULTS_NOT_ALLOWED": "Start the server with --allow-faults{suite}, or leave the rules out.",
     "MODEL_NOT_OWNED": "Publish under another name, or ask a holder of an admin's token.",
     "INTERNAL": "This is a defect of the server: report the correlation id.",
 }

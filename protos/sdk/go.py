@@ -77,6 +77,7 @@ SPELLING = {
     "token": "Options.Token",
     "timeout": "Give the context more time",
     "offer": "offer the method",
+    "suite": "",
 }
 
 

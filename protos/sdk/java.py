@@ -106,6 +106,7 @@ SPELLING = {
     "token": "Endpoint.withToken",
     "timeout": "Raise Endpoint.withTimeout",
     "offer": "speak nnpa.zdnn.v1",
+    "suite": "",
 }
 
 

@@ -225,6 +225,7 @@ SPELLING = {
     "token": "connect(token=...)",
     "timeout": "Raise connect(timeout=...)",
     "offer": "speak nnpa.zdnn.v1",
+    "suite": ", in a suite of pytest by nnpa_server_flags",
 }
 
 

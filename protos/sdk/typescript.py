@@ -122,6 +122,7 @@ SPELLING = {
     "token": "connect(target, { token })",
     "timeout": "Raise connect(target, { timeout })",
     "offer": "speak this API",
+    "suite": "",
 }
 
 

@@ -405,6 +405,7 @@ def test_refused_without_the_flag() -> None:
         session.faults(zdnn.add, note=True).__enter__()
     assert (caught.value.code, caught.value.reason) == ("PERMISSION_DENIED", "FAULTS_NOT_ALLOWED")
     assert caught.value.metadata["option"] == "--allow-faults"
+    assert "with --allow-faults, in a suite of pytest by nnpa_server_flags" in str(caught.value)
 
 
 def test_private_server() -> None:

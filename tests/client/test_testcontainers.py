@@ -45,6 +45,22 @@ def test_container_serves_and_goes(engine: Engine) -> None:
     assert list(engine.asked["ExposedPorts"]) == ["50051/tcp"]
 
 
+def test_an_engine_that_is_not_there_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an engine the error says so and what to do, without the client's own traceback."""
+    from docker.errors import DockerException
+    from nnpa_client.testcontainers import NnpaContainer
+
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:9")
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    with pytest.raises(
+        DockerException, match=r"^no Docker engine answers: .* Start Docker"
+    ) as caught:
+        NnpaContainer()
+    assert caught.value.__suppress_context__
+
+
 def test_options_are_the_containers(engine: Engine) -> None:
     """Options of DockerContainer pass through, and win over what is set here."""
     from nnpa_client.testcontainers import NnpaContainer

@@ -11,6 +11,7 @@ names another one.
 from typing import Any
 
 try:
+    from docker.errors import DockerException
     from testcontainers.core.container import DockerContainer
     from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 except ModuleNotFoundError as error:
@@ -34,7 +35,11 @@ class NnpaContainer(DockerContainer):
 
     def __init__(self, image: str = "nnpa", *flags: str, **options: Any) -> None:
         merged: dict[str, Any] = {**_CONFINED, **options}
-        super().__init__(image, **merged)
+        try:
+            super().__init__(image, **merged)
+        except DockerException as error:
+            advice = "Start Docker, or set DOCKER_HOST to an engine that this user may use."
+            raise DockerException(f"no Docker engine answers: {error}. {advice}") from None
         self.with_exposed_ports(PORT)
         self.with_command(["--listen", f"0.0.0.0:{PORT}", "--insecure", *flags])
         self.waiting_for(LogMessageWaitStrategy(_READY))

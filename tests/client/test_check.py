@@ -93,12 +93,13 @@ def test_table() -> None:
         (b"", "names no function"),
         (b"# nothing here\n", "names no function"),
         (b"zdnn-add", "'zdnn-add' is no function name"),
+        (b'puts("sum");', "PROGRAM is a compiled program, or a list of function names"),
         (b"\xff\xfe\x00", "neither an ELF file nor a text"),
         (shared_object(["printf"]), "no zdnn_ symbol at all"),
         (shared_object([], ["zdnn_add"]), "linked statically"),
         (SOUND[:100], "damaged ELF file"),
     ],
-    ids=["empty", "comment", "dash", "binary", "without", "static", "cut"],
+    ids=["empty", "comment", "dash", "source", "binary", "without", "static", "cut"],
 )
 def test_nothing_to_check(content: bytes, message: str) -> None:
     """An input without functions is refused, and the reason names the input."""

@@ -99,8 +99,11 @@ def test_once_and_json_tell_what_ran(token: tuple[str, Path], server: ServerProc
 
 def test_no_server_is_exit_code_3() -> None:
     """Without metrics at the address the command says so; a file is no address."""
-    found = run("top", "127.0.0.1:9", "--once")
-    assert (found.exit_code, "no metrics there" in found.output) == (3, True)
+    lost = run("top", "127.0.0.1:9", "--once")
+    assert (lost.exit_code, "no metrics there" in lost.output) == (3, True)
+    assert "Connection refused. Start nnpa-server with --metrics ADDRESS, and give that" in (
+        " ".join(lost.output.split())
+    )
     assert run("top", "file:///etc/passwd", "--once").exit_code == 2
 
 

@@ -25,6 +25,7 @@ __all__ = ["check", "functions_of", "symbols"]
 NOT_AS_PROMISED = 1
 _DEFAULT_MACHINES = ("telum1", "telum2", "z15")
 _PREFIX = "zdnn_"
+_EXPECTED = "PROGRAM is a compiled program, or a list of function names."
 _ELF_MAGIC = b"\x7fELF"
 
 
@@ -76,13 +77,13 @@ def functions_of(source: str, content: bytes) -> list[str]:
     try:
         text = content.decode()
     except UnicodeDecodeError:
-        raise NothingToCheck(f"{source}: neither an ELF file nor a text") from None
+        raise NothingToCheck(f"{source}: neither an ELF file nor a text. {_EXPECTED}") from None
     words = re.split(r"[\s,]+", re.sub(r"#.*", "", text))
     names = sorted({word.removeprefix(_PREFIX) for word in words if word})
     invalid = [name for name in names if not re.fullmatch(r"[A-Za-z_]\w*", name)]
     if invalid or not names:
         problem = f"{invalid[0]!r} is no function name" if invalid else "names no function"
-        raise NothingToCheck(f"{source}: {problem}")
+        raise NothingToCheck(f"{source}: {problem}. {_EXPECTED}")
     return names
 
 

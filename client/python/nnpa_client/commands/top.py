@@ -33,6 +33,7 @@ _MAX_BYTES = 16 << 20  # of a scrape; a server's own is some tens of KiB
 _MAX_ROWS = 20
 _HTTP2 = "\0\0"  # a frame of HTTP/2, with its length in front; source: RFC 9113, 4.1
 _WHERE = "Give the address of the server's --metrics"
+_START = "Start nnpa-server with --metrics ADDRESS, and give that ADDRESS."
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +196,7 @@ def fetch(url: str, context: ssl.SSLContext | None) -> Scrape:
         raise Unreachable(f"{url}: no HTTP there. {_WHERE}") from error
     except (OSError, HTTPException, ValueError) as error:
         why = error.reason if isinstance(error, URLError) else error
-        raise Unreachable(f"{url}: no metrics there: {why}") from error
+        raise Unreachable(f"{url}: no metrics there: {why}. {_START}") from error
 
 
 @click.command(epilog=EXIT_CODES)

@@ -114,7 +114,7 @@ def parquet(**columns: object) -> Callable[[Path], Path]:
     [
         (npz(pixels=ROWS), "data.npz: 'pixels' is no input of the model: x float32[-1, 4]"),
         (npz(x=ROWS, z=ROWS), "'z' is no input of the model"),
-        (npz(x=ROWS, z=ROWS), "; give --labels z where it has the labels"),
+        (npz(x=ROWS, z=ROWS), "; give labels='z' where it has the labels"),
         (npz(x=ROWS.astype(np.float64)), "input x: float64 array, expected float32; .astype("),
         (npz(x=ROWS[:, :3]), "input x is [10, 3], expected rows of [4], with or without the batch"),
         (npz(x=ROWS.reshape(1, 1, 10, 4)), "input x is [1, 1, 10, 4], expected rows of [4]"),
@@ -186,7 +186,7 @@ def test_free_dims_that_data_do_not_settle(tmp_path: Path) -> None:
         (np.arange(3), "labels: 3 labels for 10 rows"),
         (np.arange(10) + 0.5, "labels: labels are float64, expected whole numbers"),
         (np.array(["a"] * 10), "expected whole numbers"),
-        ("y.npy", "--labels y.npy: no such file, and no array or column of data"),
+        ("y.npy", "labels='y.npy': no such file, and no array or column of data"),
     ],
 )
 def test_wrong_labels(labels: object, message: str) -> None:
@@ -198,7 +198,7 @@ def test_wrong_labels(labels: object, message: str) -> None:
 def test_labels_that_a_file_lacks(tmp_path: Path) -> None:
     """A name of labels that the data lack is said with the names that they have."""
     np.savez(tmp_path / "data.npz", x=ROWS, y=np.arange(10))
-    message = "--labels z: no such file, and no array or column of data.npz, which has x, y"
+    message = "labels='z': no such file, and no array or column of data.npz, which has x, y"
     with pytest.raises(ValueError, match=re.escape(message)):
         open_data(tmp_path / "data.npz", (X,), (Y,), "z")
 

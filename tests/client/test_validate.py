@@ -138,6 +138,7 @@ def test_images_with_json_beside_the_model(validate: Run, tmp_path: Path) -> Non
         (("--data", "none.npz"), "none.npz: there is no such file"),
         (("--data", "wrong.npz"), "'z' is no input of the model: x float32[-1, 4]"),
         (("--data", "double.npy"), "float64 array, expected float32"),
+        (("--data", "x.npy", "--labels", "lab"), "Error: --labels 'lab': no such file, and no"),
         (("--data", "x.npy", "--labels", "x.npy"), "labels are float32, expected whole numbers"),
         (("--data", "x.npy", "--labels", "three.npy"), "three.npy: 3 labels for 8 rows"),
         (("--data", "x.npy", "--labels", "pairs.npy"), "labels: 2 for each row; answers for each"),
@@ -208,6 +209,8 @@ def test_accuracy_from_python(server_target: str, path: Path) -> None:
     assert again.report["samples"] == 10
     with pytest.raises(ValueError, match="'z' is no input"):
         nnpa_client.accuracy(path, {"z": X}, target=server_target)
+    with pytest.raises(ValueError, match=r"^labels='lab': no such file, and no array or column"):
+        nnpa_client.accuracy(path, {"x": X}, "lab", target=server_target)
 
 
 def test_measurements_of_others_on_the_wire(server_target: str, path: Path) -> None:

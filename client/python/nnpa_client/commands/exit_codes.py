@@ -22,7 +22,10 @@ EXIT_CODES_WITH_TARGET = (
 # Reasons of a server that was reached and cannot host, or run, the model.
 _NOT_HOSTED = frozenset(("MODEL_INVALID", "NETWORK_FAILED", "NETWORK_NOT_READY"))
 _USAGE = frozenset(("FIELD_INVALID", "FIELD_UNSPECIFIED"))
-_KEYWORD = re.compile(r"connect\((token)=\.\.\.\)|(?<!\S)(tls_(?:ca|cert|key))(?=[:,]?(?:\s|$))")
+_KEYWORD = re.compile(
+    r"connect\((token)=\.\.\.\)|(?<!\S)(tls_(?:ca|cert|key))(?=[:,]?(?:\s|$))"
+    r"|(?<!\S)(labels)=(?=['\"])"
+)
 Answer = TypeVar("Answer")
 
 
@@ -56,5 +59,10 @@ def reported(action: Callable[[], Answer]) -> Answer:
 
 
 def in_flags(text: str) -> str:
-    """Return an error's text with flags of commands for keywords of `connect` that are options."""
-    return _KEYWORD.sub(lambda match: f"--{match[match.lastindex or 0].replace('_', '-')}", text)
+    """Return an error's text with flags of commands for keywords of Python that are options."""
+
+    def flag(match: re.Match[str]) -> str:
+        name = match[match.lastindex or 0].replace("_", "-")
+        return f"--{name} " if match[0].endswith("=") else f"--{name}"
+
+    return _KEYWORD.sub(flag, text)

@@ -114,7 +114,7 @@ def _without_labels(columns: Columns, labels: Labels, source: str) -> tuple[Colu
 
 
 def _no_labels(labels: str | PathLike[str], source: str) -> str:
-    return f"--labels {labels}: no such file, and no array or column of {source}"
+    return f"labels={str(labels)!r}: no such file, and no array or column of {source}"
 
 
 def _by_name(

@@ -71,7 +71,7 @@ def require_names(names: Collection[str], source: str, inputs: Sequence[Port]) -
     described = ", ".join(describe(port) for port in inputs)
     if wrong := [name for name in names if name not in input_names]:
         text = f"{source}: {wrong[0]!r} is no input of the model: {described}"
-        raise ValueError(f"{text}; give --labels {wrong[0]} where it has the labels")
+        raise ValueError(f"{text}; give labels={wrong[0]!r} where it has the labels")
     if missing := [name for name in input_names if name not in names]:
         raise ValueError(f"{source}: input {missing[0]!r} is missing: {described}")
 

@@ -271,7 +271,7 @@ def test_lint_advises_and_does_not_fail(recorded: Path) -> None:
     """A call below the break-even is an advice with its operation; the exit code stays 0."""
     printed = nnpa("trace", "lint", recorded)
     assert printed.exit_code == 0, printed.output
-    assert "advice: 1 calls are below the break-even with the CPU of telum2 (operations" in (
+    assert "advice: 1 call below the break-even with the CPU of telum2 (operation " in (
         printed.output
     )
     report = json.loads(nnpa("trace", "lint", recorded, "--json").output)

@@ -50,6 +50,8 @@ def test_check(tmp_path: Path) -> None:
     rules.write_text("rules: [{operation: zdnn_add, status: ZDNN_EXCEEDS_MDIS}, {note: true}]")
     answer = CliRunner().invoke(main, ["faults", "check", str(rules)])
     assert (answer.exit_code, answer.stdout) == (0, f"{rules}: 2 rules\n")
+    rules.write_text("rules: [{note: true}]")
+    assert CliRunner().invoke(main, ["faults", "check", str(rules)]).stdout == f"{rules}: 1 rule\n"
     rules.write_text("rules: [{operation: zdnn_ad, note: true}]")
     answer = CliRunner().invoke(main, ["faults", "check", str(rules)])
     assert answer.exit_code == 2
@@ -68,7 +70,7 @@ def test_run_a_python_program(tmp_path: Path) -> None:
     answer = _nnpa("run", str(rules), "--", sys.executable, str(program), "careful")
     assert answer.returncode == 1
     assert "ZDNN_EXCEEDS_MDIS: session.fault_rules[0] is injected at call 3" in answer.stderr
-    assert "1 faults injected" in answer.stderr
+    assert "1 fault injected" in answer.stderr
 
 
 @pytest.mark.heavy
@@ -94,6 +96,7 @@ def test_sweep_by_several_jobs(tmp_path: Path) -> None:
     reports = []
     for jobs in ("1", "3"):
         answer = _nnpa("sweep", "--jobs", jobs, *statuses, *command)
+        assert "runs" not in answer.stderr.splitlines()
         report = json.loads(answer.stdout)
         for run in report["runs"]:
             assert run.pop("seconds") > 0

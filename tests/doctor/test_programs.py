@@ -28,7 +28,7 @@ FAULTS = {
         "ignored-error": "zdnn_transform_origtensor: ZDNN_CONVERT_FAILURE",
     },
     "needs_telum2": {"machine": "z16: exit code 1; operation 1, zdnn_gelu"},
-    "never_freed": {"leak": "2 ztensors are allocated, 1 are freed"},
+    "never_freed": {"leak": "2 ztensors allocated, 1 freed"},
     "no_storage": {
         "crash": "without NNPA: SIGSEGV",
         "ignored-error": "zdnn_allochelper_ztensor, calls 1, 2: it goes on",

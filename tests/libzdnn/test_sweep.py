@@ -134,6 +134,6 @@ def test_run(program: str, tmp_path: Path) -> None:
     answer = _nnpa("run", str(rules), "--", program, "handle")
     assert answer.returncode == 3
     assert "ZDNN_EXCEEDS_MDIS" in answer.stderr
-    assert "1 faults injected" in answer.stderr
+    assert "1 fault injected" in answer.stderr
     rules.write_text("rules: [{operation: zdnn_add, program_check: data}]")
     assert _nnpa("run", str(rules), "--", program).returncode == 128 + signal.SIGILL

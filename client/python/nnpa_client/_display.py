@@ -40,6 +40,12 @@ def described(desc: TensorDesc) -> str:
     return f"{layout} {'x'.join(map(str, shape))} {enum_name(DataTypes.DESCRIPTOR, desc.type)}"
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a count and its noun, in the plural unless it is 1: "1 call", "1,024 statuses"."""
+    ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
+    return f"{count:,} {noun}{ending}"
+
+
 def machine_name(machine: accelerator_pb2.Machine) -> str:
     """Return a machine's name as `connect` takes it, "custom" for one that has none."""
     return machine.name.removeprefix("machines/") or "custom"
@@ -124,7 +130,7 @@ def _desc_facts(desc: TensorDesc) -> dict[str, object]:
 
 
 def _machine_repr(machine: accelerator_pb2.Machine) -> str:
-    functions = f"{len(machine.functions)} functions" if machine.nnpa_installed else "no NNPA"
+    functions = counted(len(machine.functions), "function") if machine.nnpa_installed else "no NNPA"
     names = ", ".join((machine_name(machine), *machine.aliases))
     return f"<Machine {names}: {machine.display_name}, {functions}>"
 
@@ -146,7 +152,7 @@ def _machine_facts(machine: accelerator_pb2.Machine) -> dict[str, object]:
 def _session_repr(session: accelerator_pb2.Session) -> str:
     return (
         f"<Session of {machine_name(session.machine)}, zDNN {session.library_version}: "
-        f"{session.tensor_count} tensors, {session.stored_bytes} bytes>"
+        f"{counted(session.tensor_count, 'tensor')}, {session.stored_bytes} bytes>"
     )
 
 

@@ -155,7 +155,7 @@ def verdict(report: Report) -> str:
     """Return the sentence that answers: does the model keep its accuracy?"""
     machines, rows = report.machines, report.measured.rows
     drops = [drop_of(report, run) for run in machines]
-    worst, over = max(drops), f"over {_rows(rows)}"
+    worst, over = max(drops), f"over {counted(rows, 'row')}"
     points = f"{float(100 * abs(worst)):.2f} points"
     if report.has_labels:
         fp32 = report.measured.labels
@@ -174,7 +174,7 @@ def verdict(report: Report) -> str:
             text = f"Every answer is that of FP32, {over}, on {_joined_names(machines)}"
         text += f"; relative error {_worst_error(machines):.2g}"
     if nans := max(sum(output.nans for output in run.outputs.values()) for run in machines):
-        text += f"; {nans:,} elements of outputs are NaN"
+        text += f"; {counted(nans, 'element')} of outputs NaN"
     for rows_left_out in report.unmeasured:
         text += f"; incomplete: {rows_left_out}"
     if report.max_drop is not None:
@@ -200,8 +200,9 @@ def _worst_error(runs: Sequence[Run]) -> float:
     return max((error for error in errors if not math.isnan(error)), default=0.0)
 
 
-def _rows(count: int) -> str:
-    return f"{count:,} row" if count == 1 else f"{count:,} rows"
+def counted(count: int, noun: str) -> str:
+    """Return a count and its noun, in the plural unless it is 1."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from nnpa_emulator.reference.comparison import NOT_NUMERIC
 
-from nnpa_network.reporting.accuracy import Report, drop_of, node_rows, title_of, verdict
+from nnpa_network.reporting.accuracy import Report, counted, drop_of, node_rows, title_of, verdict
 from nnpa_network.reporting.measurements import Output, Run, WorstRow
 from nnpa_network.reporting.metrics import ULP_LABELS
 
@@ -18,11 +18,12 @@ _MAX_CONFUSION = 16
 def as_text(report: Report) -> str:
     """Return the report for people."""
     measured = report.measured
+    runs = counted(measured.rows, "run")
     lines = [
         verdict(report),
         "",
-        f"{measured.network}, placement {measured.placement}: {measured.rows:,} runs beside FP32",
-        f"batches of {measured.batch_rows:,} rows",
+        f"{measured.network}, placement {measured.placement}: {runs} beside FP32",
+        f"batches of {counted(measured.batch_rows, 'row')}",
         *(f"measured by: {runtime}" for runtime in report.measured_by),
         *(f"{name}: {text}" for name, text in report.about.items()),
         "",
@@ -40,7 +41,7 @@ def as_text(report: Report) -> str:
     for run in report.machines:
         lines.extend(_turns(run))
     for run in report.machines:
-        lines += ["", f"{run.machine}, node by node, over {measured.node_rows} rows"]
+        lines += ["", f"{run.machine}, node by node, over {counted(measured.node_rows, 'row')}"]
         lines.extend(columns(_node_table(report, run)))
     return "\n".join(lines) + "\n"
 

@@ -6,8 +6,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
@@ -15,9 +14,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from nnpa_client._jobs import Cluster, Progress
+from nnpa_client._display import counted
+from nnpa_client._jobs import Cluster
 from nnpa_client.commands.cores import cores, jobs_option, ray_option, tell_lost
 from nnpa_client.commands.exit_codes import EXIT_CODES, NOT_AS_PROMISED, reported
+from nnpa_client.commands.progress import shown_progress
 from nnpa_client.config import environment_with
 from nnpa_client.connection import connect
 from nnpa_client.faults.program import FaultServer, Marked
@@ -61,7 +62,7 @@ def check(rules: Path) -> None:
         with connect(allow_faults=True) as session, session.faults(rules=parsed):
             return len(parsed)
 
-    click.echo(f"{rules}: {reported(read)} rules")
+    click.echo(f"{rules}: {counted(reported(read), 'rule')}")
 
 
 @faults.command("run", epilog="The exit code is the program's, 128 and the number for a signal.")
@@ -86,7 +87,9 @@ def run_program(rules: Path, program: Sequence[str]) -> None:
 
 
 def _print_marked(marked: Sequence[Marked]) -> None:
-    table = Table(box=box.SIMPLE, title=f"{len(marked)} faults injected", title_justify="left")
+    table = Table(
+        box=box.SIMPLE, title=f"{counted(len(marked), 'fault')} injected", title_justify="left"
+    )
     for heading in ("session", "call", "operation", "rule", "effect", "detail"):
         table.add_column(heading)
     for mark in marked:
@@ -135,7 +138,7 @@ def run_sweep(
     are the same, unless its runs disturb one another: by a file that each writes, or by a busy
     machine.
     """
-    with _progress() as progress:
+    with shown_progress("runs") as progress:
         if ray is None:
             at_once = 1 if jobs is None else cores(jobs)
             swept = _usable(
@@ -163,18 +166,6 @@ def _usable(program: Sequence[str], run: Callable[[], Sweep]) -> Sweep:
         raise click.UsageError(str(error)) from error
     except OSError as error:
         raise click.UsageError(f"{program[0]}: {error.strerror}") from error
-
-
-@contextmanager
-def _progress() -> Generator[Progress]:
-    """Show runs that are done on standard error."""
-    with click.progressbar(length=1, file=sys.stderr, label="runs") as bar:
-
-        def show(done: int, total: int) -> None:
-            bar.length = total
-            bar.update(done - bar.pos)
-
-        yield show
 
 
 def as_data(program: Sequence[str], swept: Sweep) -> dict[str, object]:
@@ -208,7 +199,7 @@ def _signal(code: int | None) -> str | None:
 def matrix(swept: Sweep) -> Table:
     """Return a sweep as a table: a row for each call, a column for each class of statuses."""
     summary = ", ".join(f"{count} {name}" for name, count in swept.counts().items() if count)
-    title = f"{len(swept.trials)} runs: {summary}"
+    title = f"{counted(len(swept.trials), 'run')}: {summary}"
     table = Table(box=box.SIMPLE, title=title, title_justify="left")
     table.add_column("call", justify="right")
     table.add_column("function")

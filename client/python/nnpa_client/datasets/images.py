@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from nnpa_client._display import counted
 from nnpa_client._wire import Array
 from nnpa_client.datasets.rows import Dataset, describe, run_together
 from nnpa_client.datasets.tables import NEEDS_DATA
@@ -130,7 +131,7 @@ def image_rows(
         return {port.name: stacked if together else stacked[:, None]}
 
     shape = _pixels(files[0], folder, channels, preprocessing, port).shape
-    about = {"data": f"{len(files):,} images of {folder.name}"}
+    about = {"data": f"{counted(len(files), 'image')} of {folder.name}"}
     return Dataset(
         len(files), read, {**about, **preprocessing.lines(), "interpolation": "bilinear"}
     )

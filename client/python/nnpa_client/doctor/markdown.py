@@ -4,6 +4,7 @@
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
+from nnpa_client._display import counted
 from nnpa_client.doctor.laboratory import TITLES
 from nnpa_client.doctor.report import Checked, Report, Seen, Time
 from nnpa_client.doctor.trials import Attempt
@@ -22,7 +23,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield ""
     names = " and ".join(TITLES[name] for name in report.machines)
     count = len(report.findings)
-    summary = f"{count} finding{'s' * (count != 1)}" if count else "Nothing found"
+    summary = counted(count, "finding") if count else "Nothing found"
     yield f"**{summary}**, for {names}."
     yield from _findings(report)
     yield from _section("What differs", ("run", "ends", "operations", "errors", "differs"),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from nnpa_client._display import counted
 from nnpa_client.availability import find_host, verdict
 from nnpa_client.doctor.laboratory import AGAIN, INSTRUCTION, SANITIZED, Run, ending, is_crash
 from nnpa_client.doctor.trials import RANGE_VIOLATION, Attempt, Trials
@@ -272,7 +273,7 @@ def _leaks(evidence: Evidence) -> Iterator[str]:
     allocated = run.names.count(_ALLOCATES)
     freed = run.names.count(_FREES)
     if freed < allocated:
-        yield f"{allocated} ztensors are allocated, {freed} are freed"
+        yield f"{counted(allocated, 'ztensor')} allocated, {freed} freed"
 
 
 def _transforms_again(evidence: Evidence) -> Iterator[str]:

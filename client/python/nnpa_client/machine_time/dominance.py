@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What dominates an estimated time, in a sentence with what would change it."""
 
+from nnpa_client._display import counted
 from nnpa_client.machine_time.estimator import Estimate
 
 _MIN_SHARE = 0.25  # of a cause, below which the largest function is named in its place
@@ -9,8 +10,8 @@ _TRANSFORMS = (
     "accelerator from call to call, and weights transformed once, save them."
 )
 _SMALL = (
-    "{small} calls below the break-even with the CPU take about {share:.0%} of it: fewer and "
-    "larger calls, such as larger batches, save them."
+    "{small} below the break-even with the CPU: about {share:.0%} of it, saved by fewer and larger "
+    "calls, such as larger batches."
 )
 _FIXED = (
     "What calls cost whatever their size is about {share:.0%} of it: fewer and larger calls, such "
@@ -44,4 +45,5 @@ def dominant(estimate: Estimate) -> str:
     share, text = max(causes, key=lambda cause: cause[0])
     if share < _MIN_SHARE:
         share, text = shares.of_largest, _ARITHMETIC
-    return text.format(share=share, small=len(estimate.small), function=shares.largest)
+    small = counted(len(estimate.small), "call")
+    return text.format(share=share, small=small, function=shares.largest)

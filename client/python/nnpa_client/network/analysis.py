@@ -14,6 +14,7 @@ from nnpa.network.v1.program_pb2 import PLACEMENT_ALL, PLACEMENT_COMPILER, Node
 from rich import box
 from rich.table import Table
 
+from nnpa_client._display import counted
 from nnpa_client.machine_time import Interval, NetworkTimes
 from nnpa_client.network.buffers import from_wire
 from nnpa_client.network.formats import Format, fmt_get
@@ -93,7 +94,7 @@ def headline(report: pb.NetworkReport) -> str:
     total = sum(node.macc for node in report.nodes) or 1
     share = sum(node.macc for node in report.nodes if node.device == "accelerator") / total
     text = (
-        f"{placement(report)}: {counts['accelerator']} nodes on the accelerator "
+        f"{placement(report)}: {counted(counts['accelerator'], 'node')} on the accelerator "
         f"({share:.1%} of macc), {counts['host']} on the host, {counts['folded']} folded"
     )
     heavy = [node for node in report.nodes if node.device == "host" and node.op_type in _HEAVY]

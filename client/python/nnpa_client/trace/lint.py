@@ -24,6 +24,7 @@ from nnpa.zdnn.v1.trace_pb2 import (
     TracedContents,
 )
 
+from nnpa_client._display import counted
 from nnpa_client._wire import DTYPES, dims
 from nnpa_client.trace.history import COMPUTING, Call, Trace, TracedOperation
 from nnpa_client.trace.machine_times import is_below_break_even, machine_of
@@ -131,10 +132,11 @@ def _advice(trace: Trace) -> Iterator[str]:
     for machine, operations in small.items():
         first = ", ".join(str(operation.index) for operation in operations[:_MAX_NAMED])
         more = f" and {len(operations) - _MAX_NAMED} more" if len(operations) > _MAX_NAMED else ""
+        plural = "s" * (len(operations) != 1)
         yield (
-            f"{len(operations)} calls are below the break-even with the CPU of {machine} "
-            f"(operations {first}{more}): fewer and larger calls, such as larger batches, pay; "
-            "`nnpa estimate` says more"
+            f"{counted(len(operations), 'call')} below the break-even with the CPU of {machine} "
+            f"(operation{plural} {first}{more}): fewer and larger calls, such as larger batches, "
+            "pay; `nnpa estimate` says more"
         )
 
 

@@ -10,6 +10,7 @@ from rich.console import Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from nnpa_client._display import counted
 from nnpa_client._wire import dims, layout_shape
 from nnpa_client.trace.diff import Comparison, Difference
 from nnpa_client.trace.history import Operand, Trace, TracedOperation
@@ -90,10 +91,11 @@ def summary(trace: Trace) -> str:
     count = sum(not operation.is_housekeeping for operation in trace.operations)
     milliseconds = sum(operation.duration_ns for operation in trace.operations) / 1e6
     contents = "with" if trace.start.contents else "without"
-    text = f"{count} operations in {len(trace.calls)} calls, {milliseconds:.1f} ms on the server, "
+    text = f"{counted(count, 'operation')} in {counted(len(trace.calls), 'call')}, "
+    text += f"{milliseconds:.1f} ms on the server, "
     if trace.instructions:
         computing = sum(instruction.duration_ns for instruction in trace.instructions) / 1e6
-        text += f"{len(trace.instructions)} instructions, {computing:.1f} ms, "
+        text += f"{counted(len(trace.instructions), 'instruction')}, {computing:.1f} ms, "
     return f"{text}{contents} contents"
 
 
@@ -210,18 +212,19 @@ def render_comparison(comparison: Comparison) -> RenderableType:
             shown = sentence(difference) if difference else "none"
             lines.append(Text(f"first difference in {title}: {shown}"))
         lines.append(_differences(comparison))
-    lines.append(Text(f"compared: {comparison.statuses} statuses, {comparison.values} outputs"))
+    lines.append(Text(f"compared: {compared(comparison)}"))
     if comparison.unknown:
-        lines.append(
-            Text(f"not compared: values of {comparison.unknown} outputs, not in both traces")
-        )
+        values = counted(comparison.unknown, "output")
+        lines.append(Text(f"not compared: values of {values}, not in both traces"))
     if comparison.by_contents:
-        lines.append(
-            Text(
-                f"not compared: {comparison.by_contents} statuses that depend on what tensors hold"
-            )
-        )
+        statuses = counted(comparison.by_contents, "status")
+        lines.append(Text(f"not compared, as it takes what tensors hold: {statuses}"))
     return Group(*lines)
+
+
+def compared(comparison: Comparison) -> str:
+    """Return how much was compared."""
+    return f"{counted(comparison.statuses, 'status')}, {counted(comparison.values, 'output')}"
 
 
 def sentence(difference: Difference) -> str:

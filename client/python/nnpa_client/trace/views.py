@@ -16,6 +16,7 @@ from nnpa.zdnn.v1.trace_pb2 import (
 )
 from nnpa_page import Query, View, Visitor, number
 
+from nnpa_client._display import counted
 from nnpa_client._ulp import values_of
 from nnpa_client.trace.diff import (
     Comparison,
@@ -31,6 +32,7 @@ from nnpa_client.trace.lint import Finding, lint
 from nnpa_client.trace.machine_times import estimated
 from nnpa_client.trace.show import (
     cells,
+    compared,
     headings,
     instruction_cells,
     operand_data,
@@ -143,11 +145,14 @@ def _compare(left: _Shown, right: _Shown) -> Comparison:
 
 
 def _compared(comparison: Comparison) -> Sequence[str]:
-    counts = f"{comparison.statuses} statuses, {comparison.values} outputs"
     total = len(comparison.differences)
-    lines = [f"{total} differences" if total else "no difference", f"compared: {counts}"]
+    lines = [
+        counted(total, "difference") if total else "no difference",
+        f"compared: {compared(comparison)}",
+    ]
     if comparison.unknown:
-        lines.append(f"not compared: values of {comparison.unknown} outputs, not in both traces")
+        values = counted(comparison.unknown, "output")
+        lines.append(f"not compared: values of {values}, not in both traces")
     return lines
 
 

@@ -15,8 +15,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from nnpa_client import ProgramCheck, Session, TransportError, connect, zdnn
+from nnpa_client._display import counted
 from nnpa_client.availability import find_host
 from nnpa_client.cli import main
+from nnpa_client.commands.outputs import new_file_option, new_folder_option
 from nnpa_client.networks.digits import onnx_cnn
 
 from tests.certificates import issue
@@ -288,6 +290,16 @@ def test_top_names_a_port_of_grpc(server: ServerProcess) -> None:
     assert ended.stderr.isprintable() or ended.stderr.strip().isprintable()
 
 
+@pytest.mark.parametrize(
+    ("count", "noun", "text"),
+    [(0, "call", "0 calls"), (1, "call", "1 call"), (1, "status", "1 status"),
+     (2, "status", "2 statuses"), (1024, "row", "1,024 rows")],
+)  # fmt: skip
+def test_a_noun_has_the_number_of_its_count(count: int, noun: str, text: str) -> None:
+    """A count of 1 has the singular, any other the plural."""
+    assert counted(count, noun) == text
+
+
 CREDENTIALS = {"--token", "--tls-ca", "--tls-cert", "--tls-key"}
 NEEDLESS: dict[tuple[str, ...], set[str]] = {
     ("top",): {"--token"},  # metrics ask for none
@@ -327,3 +339,52 @@ def test_commands_that_connect_are_found() -> None:
     """The walk over the commands meets those that reach servers."""
     names = {" ".join(path) for path, _options in COMMANDS}
     assert names >= {"info", "demo", "top", "run", "network validate", "trace record"}
+
+
+READ = {("network", "validate", "--data")}  # a path that may be of a file or a folder
+WRITTEN = [
+    (path, option)
+    for path, command in leaves(main, click.Context(main))
+    for parameter in command.params
+    for option in parameter.opts[:1]
+    if isinstance(parameter.type, click.File)
+    or (isinstance(parameter.type, click.Path) and not parameter.type.exists)
+    if (*path, option) not in READ
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "option"), WRITTEN, ids=[" ".join((*path, option)) for path, option in WRITTEN]
+)
+def test_a_place_that_cannot_be_written_is_usage(path: tuple[str, ...], option: str) -> None:
+    """An option that names what a command writes refuses, before any work, where it cannot be."""
+    refused = CliRunner().invoke(main, [*path, option, "/proc/nothere/file"])
+    assert refused.exit_code == 2
+    message = " ".join(refused.stderr.split())
+    assert f"Invalid value for '{option}'" in message
+    assert ": /proc/nothere/file cannot be written: " in message
+    assert message.endswith(". Name a place that can be written.")
+
+
+def test_options_that_name_what_is_written_are_found() -> None:
+    """The walk over the commands meets the options that name a file or folder to write."""
+    assert {" ".join((*path, option)) for path, option in WRITTEN} == {
+        "conformance run --out", "conformance score --out", "network generate --output",
+        "network run --output", "network validate --html", "network validate --worst",
+        "run --trace", "trace record --output", "trace replay --output",
+    }  # fmt: skip
+
+
+def test_a_place_is_not_made_before_it_is_written(tmp_path: Path) -> None:
+    """Whether a place can be written is found out without making anything there."""
+
+    @click.command()
+    @new_file_option("--file")
+    @new_folder_option("--folder")
+    def command(file: Path, folder: Path) -> None:
+        click.echo(f"{file.exists()} {folder.exists()}")
+
+    options = ["--file", str(tmp_path / "file"), "--folder", str(tmp_path / "some" / "folder")]
+    ended = CliRunner().invoke(command, options)
+    assert (ended.exit_code, ended.stdout) == (0, "False False\n")
+    assert list(tmp_path.iterdir()) == []

@@ -2,6 +2,7 @@
 """`nnpa network`: what it prints, what it writes, and how it ends."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,9 @@ def test_validate(nnpa: Any, path: Path, tmp_path: Path) -> None:
     told = nnpa("validate", path, "--json", "--data", tmp_path / "data.npz")
     assert json.loads(told.stdout)["samples"] == 3
     assert nnpa("validate", path, "--samples", 2, "--max-l2r", 1e-9).exit_code == 1
+    single = nnpa("validate", path, "--samples", 1).output
+    assert ": 1 run beside FP32" in single
+    assert not re.search(r"\b1 (?:runs|rows)\b", single)
 
 
 def test_validate_with_uneven_data(nnpa: Any, tmp_path: Path) -> None:
@@ -172,7 +176,7 @@ def test_probe_finds_nan(nnpa: Any, tmp_path: Path) -> None:
     file.write_bytes(made.SerializeToString())
     told = nnpa("probe", file, "--size", 1, "--check")
     assert told.exit_code == 1
-    assert "give NaN" in told.output
+    assert "NaN over zeros: 2 runs." in told.output
 
 
 def test_exit_codes(nnpa: Any, path: Path, tmp_path: Path) -> None:

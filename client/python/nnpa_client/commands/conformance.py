@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Unpack
+from typing import Unpack
 
 import click
 from rich import box
@@ -21,6 +21,7 @@ from nnpa_client._testee import TesteeError, installed_testee, run_vectors, vect
 from nnpa_client._workers import spread
 from nnpa_client.commands.cores import cluster_at, cores, jobs_option, ray_option, tell_lost
 from nnpa_client.commands.exit_codes import NOT_AS_PROMISED, reported
+from nnpa_client.commands.outputs import new_file_option
 from nnpa_client.commands.reaching import Reaching, credentials, reaching_options
 from nnpa_client.commands.score import score
 from nnpa_client.config import Credentials, credentials_environment, environment_with
@@ -90,13 +91,13 @@ def _print(reports: Sequence[Report]) -> None:
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
 @click.option("--target", help="A server, host:port or unix:/path; else a private one.")
 @reaching_options
-@click.option("--out", type=click.File("wb", atomic=True), default="-", help="Where answers go.")
+@new_file_option("--out", allow_dash=True, default="-", help="Where answers go.")
 @jobs_option("Files that run at a time, each on a server of its own. Default: one for each core.")
 @ray_option("Run them on a Ray cluster, whose nodes have nnpa-libzdnn too")
 def run_files(
     files: tuple[str, ...],
     target: str | None,
-    out: BinaryIO,
+    out: Path,
     jobs: int | None,
     ray: str | None,
     **reaching: Unpack[Reaching],
@@ -112,7 +113,8 @@ def run_files(
         answers = reported(lambda: list(_cluster_answers(cluster, paths, lost)))
     else:
         answers = _answers_here(target, paths, cores(jobs), credentials(reaching))
-    out.write(b"".join(answers))
+    with click.open_file(out, "wb") as file:
+        file.write(b"".join(answers))
     tell_lost(lost)
     if lost:
         sys.exit(NOT_AS_PROMISED)

@@ -18,7 +18,6 @@ from nnpa_client.network.hosted import Network
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _PIPE_WIDTH = 140
-NEW_FILE = click.Path(dir_okay=False, path_type=Path)
 EPILOG = (
     f"{EXIT_CODES} A model that cannot be hosted is refused: the message names the node and why."
 )

@@ -16,17 +16,18 @@ from nnpa.network.v1.program_pb2 import Program
 from rich import box
 from rich.table import Table
 
+from nnpa_client._display import counted
 from nnpa_client._wire import Array
 from nnpa_client.commands.exit_codes import NOT_AS_PROMISED, reported
 from nnpa_client.commands.hosting import (
     EPILOG,
-    NEW_FILE,
     Hosting,
     hosting_options,
     loaded,
     options_of,
     table_console,
 )
+from nnpa_client.commands.outputs import new_file_option, new_folder_option
 from nnpa_client.commands.validate import validate
 from nnpa_client.machine_time import network_times
 from nnpa_client.network import analysis
@@ -103,7 +104,7 @@ network.add_command(validate)
     metavar="[NAME=]FILE",
     help="A .npy array for an input, or a .npz with arrays by name. Repeatable.",
 )
-@click.option("--output", type=NEW_FILE, help="Write the outputs to this .npz file.")
+@new_file_option("--output", help="Write the outputs to this .npz file.")
 @click.option("--json", "as_json", is_flag=True, help="Print what happened as JSON.")
 def run_model(
     model: Path,
@@ -171,7 +172,7 @@ def probe(
         table_console().print(_probe_table(rows, hosting["placement"]))
     bad = [row for row in rows if row["inputs"] == "zeros" and row["nans"]]
     if check and bad:
-        click.echo(f"{len(bad)} runs over zeros give NaN.", err=True)
+        click.echo(f"NaN over zeros: {counted(len(bad), 'run')}.", err=True)
         sys.exit(NOT_AS_PROMISED)
 
 
@@ -190,9 +191,8 @@ def _probe_table(rows: list[ProbeRun], placement: str) -> Table:
 @network.command(epilog=EPILOG)
 @hosting_options
 @click.option("--name", default="network", show_default=True, help="C name of the network.")
-@click.option(
+@new_folder_option(
     "--output",
-    type=click.Path(file_okay=False, path_type=Path),
     default=Path(),
     help="Folder for the files; made where it is missing. Default: this one.",
 )

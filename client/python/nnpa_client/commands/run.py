@@ -28,6 +28,7 @@ from nnpa_client._methods import CREATE_SESSION, DELETE_SESSION, GET_SESSION
 from nnpa_client._server import PrivateServer
 from nnpa_client._transport import GrpcTransport, Transport
 from nnpa_client.commands.exit_codes import reported
+from nnpa_client.commands.outputs import new_file_option
 from nnpa_client.commands.reaching import token_option
 from nnpa_client.config import Endpoint, endpoint
 from nnpa_client.errors import TransportError
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
-_NEW_FILE = click.Path(dir_okay=False, path_type=Path)
 # A connection for each thread of the program, of which a server has four for a worker.
 _FLAGS = ("--shared-memory", "--workers", "64", "--max-sessions", "256")
 _KEPT_ALIVE = 3  # times in each idle timeout
@@ -118,7 +118,7 @@ def _function(code: int) -> str:
 @click.option("--precheck", is_flag=True, help="Have the program's zDNN verify its operands: sets "
               "ZDNN_ENABLE_PRECHECK.")  # fmt: skip
 @click.option("--faults", type=_FILE, help="File of fault rules that the program meets.")
-@click.option("--trace", type=_NEW_FILE, help="File in which the run is recorded.")
+@new_file_option("--trace", help="File in which the run is recorded.")
 @click.option("--server", "target", help="Server on this host, unix:/path; else a private one.")
 @token_option
 @click.option("--container", is_flag=True, help="The command starts a container of the other "

@@ -14,8 +14,10 @@ import click
 from rich import box
 from rich.table import Table
 
+from nnpa_client._display import counted
 from nnpa_client.commands.exit_codes import NOT_AS_PROMISED, reported
 from nnpa_client.commands.hosting import table_console
+from nnpa_client.commands.outputs import new_folder_option
 from nnpa_client.commands.progress import shown_progress
 from nnpa_client.conformance import (
     FILES,
@@ -57,8 +59,9 @@ _ENDS = (
               help="A suite; repeatable. Default: all.")  # fmt: skip
 @click.option("--vectors", type=click.Path(exists=True, file_okay=False, path_type=Path),
               help="A folder of vectors instead of those that nnpa has.")  # fmt: skip
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path),
-              help="A folder for score.html, score.json, score.svg (badge), score.md.")  # fmt: skip
+@new_folder_option(
+    "--out", help="A folder for score.html, score.json, score.svg (badge), score.md."
+)
 @click.option("--against", type=click.Path(exists=True, dir_okay=False, path_type=Path),
               help="A score.json that is kept: other counts end with 1.")  # fmt: skip
 @click.option("--onto", type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -195,6 +198,6 @@ def _machines(scored: Score) -> Iterator[str]:
         unlike = [line.function for line in row.functions if not line.is_equal]
         verdict = f"not equal in {', '.join(unlike)}" if unlike else "equal"
         yield (
-            f"{row.title}, library {row.library}, {row.date}, {row.file}: {cases} cases of "
-            f"{len(row.functions)} functions, {verdict}"
+            f"{row.title}, library {row.library}, {row.date}, {row.file}: "
+            f"{counted(cases, 'case')} of {counted(len(row.functions), 'function')}, {verdict}"
         )

@@ -15,11 +15,13 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from nnpa_client._display import counted
 from nnpa_client._jobs import Cluster
 from nnpa_client._transport import Transport
 from nnpa_client._workers import spread
 from nnpa_client.commands.cores import cluster_at, cores, jobs_option, ray_option, tell_lost
 from nnpa_client.commands.exit_codes import EXIT_CODES, NOT_AS_PROMISED, reported
+from nnpa_client.commands.outputs import new_file_option
 from nnpa_client.commands.reaching import Reaching, credentials, reaching_options
 from nnpa_client.config import default_target
 from nnpa_client.connection import Reach, close_connection, open_transport
@@ -32,7 +34,6 @@ from nnpa_client.trace.replay import replay as play
 from nnpa_client.trace.show import as_data, headings, render_comparison, render_report, timeline
 
 _TRACE = click.Path(exists=True, dir_okay=False, path_type=Path)
-_OUTPUT = click.Path(dir_okay=False, path_type=Path)
 _CONNECT_SECONDS = 10.0
 _WIDTH = 1000  # maximum line length in a file, characters
 _target = click.option(
@@ -71,8 +72,8 @@ def _read(path: Path) -> Trace:
                "unreachable, 1 no session was recorded.")  # fmt: skip
 @_target
 @reaching_options
-@click.option("--output", "-o", type=_OUTPUT, default="trace.nnpa", show_default=True,
-              help="File of the trace.")  # fmt: skip
+@new_file_option("--output", "-o", default="trace.nnpa", show_default=True,
+                 help="File of the trace.")  # fmt: skip
 @click.option("--contents", is_flag=True, help="Record the contents of tensors, too.")
 @click.option("--max-bytes", type=click.IntRange(0), default=0,
               help="Cut the trace at so many bytes of records; 0: at 4 GiB.")  # fmt: skip
@@ -112,7 +113,7 @@ def _extent(recorded: Trace) -> str:
     operations = sum(not operation.is_housekeeping for operation in recorded.operations)
     counts = {"session": len(recorded.sessions), "call": len(recorded.calls)}
     counts["operation"] = operations
-    text = ", ".join(f"{count} {name}{'s' * (count != 1)}" for name, count in counts.items())
+    text = ", ".join(counted(count, name) for name, count in counts.items())
     return f"{text}, {recorded.ending}" if recorded.ending else text
 
 
@@ -135,7 +136,7 @@ def show(file: Path, everything: bool, as_json: bool) -> None:
 @reaching_options
 @click.option("--machine", help="Machine in the place of the trace's, such as telum1.")
 @click.option("--library", help="Version of zDNN in the place of the trace's.")
-@click.option("--output", "-o", type=_OUTPUT, help="Keep the trace of the replay in this file.")
+@new_file_option("--output", "-o", help="Keep the trace of the replay in this file.")
 @jobs_option("Traces that run at a time, each on a server of its own. Default: one for each core.")
 @ray_option("Run them on a Ray cluster")
 @_ulp

@@ -15,13 +15,13 @@ from nnpa_client.commands.cores import jobs_option, ray_option
 from nnpa_client.commands.exit_codes import NOT_AS_PROMISED, reported
 from nnpa_client.commands.hosting import (
     EPILOG,
-    NEW_FILE,
     Command,
     Hosting,
     hosting_options,
     loaded,
     options_of,
 )
+from nnpa_client.commands.outputs import new_file_option
 from nnpa_client.commands.progress import shown_progress
 from nnpa_client.datasets import Preprocessing, read_preprocessing
 from nnpa_client.datasets.images import parse_preprocessing
@@ -109,8 +109,8 @@ def _measured(command: Command) -> Command:
             "Default: one for each core."
         ),
         ray_option("Measure on a Ray cluster"),
-        click.option("--html", type=NEW_FILE, help="Write one self-contained page with plots."),
-        click.option("--worst", type=NEW_FILE, help="Write the worst rows to this .npz."),
+        new_file_option("--html", help="Write one self-contained page with plots."),
+        new_file_option("--worst", help="Write the worst rows to this .npz."),
         click.option("--json", "as_json", is_flag=True, help="Print the report as JSON."),
         click.option(
             "--max-l2r",

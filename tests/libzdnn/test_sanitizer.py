@@ -16,6 +16,7 @@ from tests.libzdnn.toolchain import Prefix
 SOURCE = Path(__file__).parent / "programs/misuse.c"
 EXAMPLES = toolchain.LIBRARY / "examples"
 PLACE = re.compile(r"misuse\+0x([0-9a-f]+)")
+NEVER_WRITTEN = "has sticks that have never been written"
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -72,7 +73,7 @@ def test_sticks_that_nothing_has_written(run: Run, program: Path, transfer: str)
     answer = run("never_written", ZDNN_TRANSFER=transfer)
     (report,) = answer.stderr.splitlines()
     assert report.startswith("zdnn_add at misuse+0x")
-    assert "input_b has never been written; allocated by zdnn_init_ztensor_with_malloc" in report
+    assert f"input_b {NEVER_WRITTEN}; allocated by zdnn_init_ztensor_with_malloc" in report
     assert lines(program, report) == ["use", "allocation"]
     assert "in add:" in report
     assert answer.stdout.endswith("free 00000000\n")
@@ -82,8 +83,32 @@ def test_sticks_that_nothing_has_written_back(run: Run, program: Path) -> None:
     """Converting sticks back that were only allocated is told, whatever the structure claims."""
     (report,) = run("never_written_back").stderr.splitlines()
     assert "zdnn_transform_origtensor at misuse" in report
-    assert "has never been written" in report
+    assert "never been written" in report
     assert lines(program, report) == ["back", "allocation"]
+
+
+@pytest.mark.parametrize("transfer", toolchain.TRANSFERS)
+@pytest.mark.parametrize(
+    ("misuse", "operand", "sites"),
+    [
+        ("view_never_written", "input_b", ["use", "stacks"]),
+        ("stack_never_written", "input", ["whole", "stacks"]),
+    ],
+)
+def test_reports_a_stack_that_was_never_written_beside_written_ones(
+    run: Run, program: Path, transfer: str, misuse: str, operand: str, sites: list[str]
+) -> None:
+    """A read of one stack that nobody wrote is reported, as a view and as a part of the whole."""
+    (report,) = run(misuse, ZDNN_TRANSFER=transfer).stderr.splitlines()
+    assert f"{operand} {NEVER_WRITTEN}" in report
+    assert lines(program, report) == sites
+
+
+@pytest.mark.parametrize("clean", ["stacks", "disjoint_views"])
+def test_does_not_report_views_that_were_written(run: Run, clean: str) -> None:
+    """Written views, and threads that read one view and write others, are not reported."""
+    answer = run(clean)
+    assert (answer.returncode, answer.stderr) == (0, "")
 
 
 def test_sticks_that_the_program_writes(run: Run) -> None:
@@ -102,7 +127,7 @@ def test_sticks_that_are_not_numbers(run: Run) -> None:
 def test_large_sticks(run: Run, program: Path) -> None:
     """Sticks that travel in chunks are watched as well."""
     report = run("large", ZDNN_TRANSFER="sticks").stderr.splitlines()[0]
-    assert "has never been written" in report
+    assert "never been written" in report
     assert lines(program, report) == ["large", "allocation"]
 
 
@@ -181,7 +206,7 @@ def test_linked_into_the_program(prefix: Prefix, server: str, tmp_path: Path) ->
         env={**os.environ, **variables}, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     (report,) = answer.stderr.splitlines()
-    assert re.match(r"zdnn_add at call \d+: input_b has never been written", report)
+    assert re.match(rf"zdnn_add at call \d+: input_b {NEVER_WRITTEN}", report)
     assert re.search(r"allocated by zdnn_init_ztensor_with_malloc at call \d+$", report)
 
 

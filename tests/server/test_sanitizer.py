@@ -122,7 +122,7 @@ def test_reading_sticks_that_nothing_has_written(client: Client) -> None:
     assert report.allocation == Site(operation="allochelper_ztensor", at="alloc.c:1")
     assert not report.HasField("other")
     assert report.text == (
-        "zdnn_add at use.c:2: input_b (tensor 2) has never been written; "
+        "zdnn_add at use.c:2: input_b (tensor 2) has sticks that have never been written; "
         "allocated by zdnn_allochelper_ztensor at alloc.c:1"
     )
     assert report.text in [one.text for one in result.diagnostics]

@@ -19,7 +19,7 @@ Report: TypeAlias = pb.SanitizerReport
 _SITE_BYTES = 256
 _DETAIL_BYTES = 2048  # of reports with an error: gRPC's clients take 8 KiB behind an answer
 _SAID = {
-    pb.MISUSE_NEVER_WRITTEN: "has never been written",
+    pb.MISUSE_NEVER_WRITTEN: "has sticks that have never been written",
     pb.MISUSE_PADDING_READ: "has padding on which the result depends",
     pb.MISUSE_TRANSFORMED_TWICE: "is transformed already",
     pb.MISUSE_USE_AFTER_FREE: "is used after it was freed",

@@ -71,6 +71,42 @@ static void both(zdnn_ztensor *middle, zdnn_ztensor *one, zdnn_ztensor *other, i
   printf("wrong %d\n", jobs[0].wrong + jobs[1].wrong);
 }
 
+#define STACKS 4
+
+/* Tensors of one stack each within the buffer of a whole: the first `written` are transformed. */
+static zdnn_ztensor stacked(zdnn_ztensor views[STACKS], int written) {
+  static zdnn_tensor_desc pre_whole, whole;
+  zdnn_init_pre_transformed_desc(ZDNN_3DS, FP32, &pre_whole, (uint32_t)STACKS, 10u, 10u);
+  zdnn_generate_transformed_desc(&pre_whole, &whole);
+  zdnn_init_pre_transformed_desc(ZDNN_2D, FP32, &pre, 10u, 10u);
+  zdnn_generate_transformed_desc(&pre, &desc);
+  zdnn_ztensor all;
+  memset(&all, 0, sizeof all);
+  zdnn_init_ztensor_with_malloc(&pre_whole, &whole, &all); /* site: stacks */
+  for (int i = 0; i < STACKS; i++) {
+    zdnn_init_ztensor(&pre, &desc, &views[i]);
+    views[i].buffer_size = all.buffer_size / STACKS;
+    views[i].buffer = (char *)all.buffer + (size_t)i * views[i].buffer_size;
+    if (i < written) {
+      zdnn_transform_ztensor(&views[i], data);
+    }
+  }
+  return all;
+}
+
+/* Two threads use views of one buffer: both read the first, each writes its own. */
+static void disjoint(zdnn_ztensor views[STACKS]) {
+  both(&views[0], &views[1], &views[2], 0);
+}
+
+static void exp_whole(zdnn_ztensor *whole) {
+  zdnn_ztensor output;
+  memset(&output, 0, sizeof output);
+  zdnn_init_ztensor_with_malloc(whole->pre_transformed_desc, whole->transformed_desc, &output);
+  zdnn_status status = zdnn_exp(whole, &output); /* site: whole */
+  printf("exp %08x\n", (unsigned)status);
+}
+
 int main(int count, char **words) {
   const char *what = count > 1 ? words[1] : "clean";
   for (int i = 0; i < ELEMENTS; i++) {
@@ -86,6 +122,23 @@ int main(int count, char **words) {
     zdnn_ztensor tensor = allocated(), output = allocated();
     zdnn_status status = zdnn_exp(&tensor, &output); /* site: large */
     printf("exp %08x\n", (unsigned)status);
+    return 0;
+  }
+  zdnn_ztensor views[STACKS];
+  if (strcmp(what, "view_never_written") == 0) {
+    stacked(views, 1);
+    add(&views[0], &views[1]);
+    return 0;
+  }
+  if (strcmp(what, "stack_never_written") == 0 || strcmp(what, "stacks") == 0) {
+    zdnn_ztensor whole = stacked(views, strcmp(what, "stacks") == 0 ? STACKS : STACKS - 1);
+    exp_whole(&whole);
+    return 0;
+  }
+  if (strcmp(what, "disjoint_views") == 0) {
+    stacked(views, 1);
+    disjoint(views);
+    add(&views[1], &views[2]);
     return 0;
   }
   zdnn_ztensor a = transformed(), b = transformed();

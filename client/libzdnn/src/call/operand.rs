@@ -313,7 +313,7 @@ impl<'a> Operands<'a> {
             };
             unsafe { self.transfer.store(output, answer) }?;
             if self.watch.is_some() {
-                sanitizer::written(output.buffer);
+                sanitizer::written(output.buffer, output.size);
             }
             unsafe { (**ztensor).is_transformed = u8::from(answer.is_transformed) };
         }

@@ -6,9 +6,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{CStr, c_void};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::abi::PAGE;
 use crate::wire::{Provenance, SanitizerSite as Site};
 
 /// NINF, in every half word of a fresh buffer.
@@ -33,8 +35,29 @@ struct Block {
     raw: usize,
     allocation: Site,
     free: Option<Site>,
-    /// Whether an operation has written to it.
-    written: bool,
+    /// Whether an operation has written to each page: views of a buffer are on its boundaries.
+    written: Vec<bool>,
+}
+
+impl Block {
+    /// Returns the pages that some bytes of the buffer lie in.
+    fn pages(&self, offset: usize, size: usize) -> Range<usize> {
+        let end = offset.saturating_add(size).min(self.size);
+        offset / PAGE..end.div_ceil(PAGE)
+    }
+
+    /// Returns whether neither an operation nor the program has written to some page of these
+    /// bytes since the buffer was allocated.
+    ///
+    /// # Safety
+    /// The buffer begins at `first`, and can be read.
+    unsafe fn has_fresh_page(&self, first: usize, offset: usize, size: usize) -> bool {
+        let end = offset.saturating_add(size).min(self.size);
+        self.pages(offset, size).any(|page| {
+            let (from, to) = (offset.max(page * PAGE), end.min((page + 1) * PAGE));
+            !self.written[page] && unsafe { is_pattern(first + from, to - from) }
+        })
+    }
 }
 
 /// Memory that a call under way reads or writes.
@@ -167,7 +190,7 @@ pub unsafe fn allocated(sticks: *mut c_void, bytes: u64, name: &str) {
         raw,
         allocation: site(name.trim_start_matches("zdnn_")),
         free: None,
-        written: false,
+        written: vec![false; size.div_ceil(PAGE)],
     };
     memory().blocks.insert(sticks as usize, block);
 }
@@ -212,10 +235,15 @@ pub unsafe fn freed(sticks: *mut c_void) -> Freed {
     Freed::Kept
 }
 
-/// Notes that an operation has written to a buffer.
-pub fn written(sticks: *mut c_void) {
-    if let Some((_, block)) = memory().block(sticks as usize) {
-        block.written = true;
+/// Notes that an operation has written bytes of a buffer.
+pub fn written(sticks: *mut c_void, bytes: u64) {
+    let (address, size) = (
+        sticks as usize,
+        usize::try_from(bytes).unwrap_or(usize::MAX),
+    );
+    if let Some((first, block)) = memory().block(address) {
+        let pages = block.pages(address - first, size);
+        block.written[pages].fill(true);
     }
 }
 
@@ -259,9 +287,9 @@ impl Watch {
         if let Some((begin, block)) = memory.block(first) {
             provenance.allocation = Some(block.allocation.clone());
             provenance.free.clone_from(&block.free);
-            let readable = size.min(begin + block.size - first);
-            let fresh = !writes && !block.written && block.free.is_none();
-            provenance.never_written = fresh && unsafe { is_pattern(sticks, readable) };
+            provenance.never_written = !writes
+                && block.free.is_none()
+                && unsafe { block.has_fresh_page(begin, first - begin, size) };
         }
         let call = self.call;
         let using = Use {
@@ -276,8 +304,8 @@ impl Watch {
     }
 }
 
-unsafe fn is_pattern(sticks: *const c_void, size: usize) -> bool {
-    let cells = unsafe { std::slice::from_raw_parts(sticks.cast::<u8>(), size) };
+unsafe fn is_pattern(address: usize, size: usize) -> bool {
+    let cells = unsafe { std::slice::from_raw_parts(address as *const u8, size) };
     let pattern = PATTERN.to_ne_bytes();
     cells.chunks_exact(2).all(|cell| cell == pattern)
 }

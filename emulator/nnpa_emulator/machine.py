@@ -128,6 +128,11 @@ class Machine:
     qaf: QueryResult
 
     @property
+    def label(self) -> str:
+        """The name and what it stands for: "telum1 (IBM z16, Telum I)"."""
+        return f"{self.name} ({self.title})"
+
+    @property
     def nnpa_installed(self) -> bool:
         """Tell whether STFLE reports facility 165."""
         return self.qaf.functions != 0
@@ -144,6 +149,12 @@ MACHINES: Mapping[str, Machine] = {
     )
 }
 DEFAULT_MACHINE = "telum2"
+
+
+def name_machines_with_format(parmblk_format: int) -> str:
+    """Return the labels of the machines that have a parameter block format."""
+    machines = MACHINES.values()
+    return " or ".join(m.label for m in machines if m.qaf.has_parmblk_format(parmblk_format))
 
 
 def find_machine(name: str) -> Machine:

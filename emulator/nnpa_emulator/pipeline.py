@@ -50,7 +50,13 @@ from nnpa_emulator.instruction import (
     require_executable,
     require_installed,
 )
-from nnpa_emulator.machine import LIBRARY_VERSIONS, FunctionCode, Guest, Memory
+from nnpa_emulator.machine import (
+    LIBRARY_VERSIONS,
+    FunctionCode,
+    Guest,
+    Memory,
+    name_machines_with_format,
+)
 from nnpa_emulator.status import (
     NotInLibrary,
     ProgramCheck,
@@ -365,14 +371,13 @@ def require_facility(guest: Guest, code: FunctionCode, parmblk_format: int) -> N
 
 def _require_format(guest: Guest, parmblk_format: int) -> None:
     """Refuse where the library does not remember the parameter block format as installed."""
-    if not guest.cached.has_parmblk_format(parmblk_format):
-        raise Refused(
-            Status.ZDNN_UNAVAILABLE_FUNCTION,
-            "parameter block format",
-            parmblk_format,
-            f"installed on {guest.machine.name}",
-            "pipeline_c2",
-        )
+    if guest.cached.has_parmblk_format(parmblk_format):
+        return
+    value, limit = guest.machine.label, name_machines_with_format(parmblk_format)
+    if guest.machine.qaf.has_parmblk_format(parmblk_format):  # the guest moved here
+        value = f"{value}, remembered as another"
+        limit = "asked again (zdnn_refresh_nnpa_query_result)"
+    raise Refused(Status.ZDNN_UNAVAILABLE_FUNCTION, "machine", value, limit, "pipeline_c2")
 
 
 def allocate_sticks(guest: Guest, ztensor: Ztensor, label: str) -> None:

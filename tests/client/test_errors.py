@@ -309,6 +309,25 @@ def test_what_the_library_prints_is_logged(caplog: pytest.LogCaptureFixture) -> 
     ]
 
 
+def test_an_error_is_printed_once() -> None:
+    """A program that does not set up logging gets the exception, and no log line beside it."""
+    program = """
+import numpy as np
+from nnpa_client import ZdnnError, connect, zdnn
+
+with connect(machine="z16") as session:
+    try:
+        zdnn.transform_ztensor(session.ztensor(np.ones(4, np.float32)), np.ones(4, np.float32))
+    except ZdnnError as error:
+        print(error)
+"""
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120
+    )
+    assert "ZDNN_INVALID_STATE" in answer.stdout
+    assert answer.stderr == ""
+
+
 def test_quota_frees_what_was_dropped_first() -> None:
     """A session at its limit of tensors can go on when Python objects have been dropped."""
     session = Session(InProcessTransport(Store(Limits(max_session_tensors=3))))

@@ -38,6 +38,7 @@ __tracebackhide__ = True  # pytest shows the line that called, not these
 
 # What the library prints: its standard error as errors, its standard output as information.
 _library_log = logging.getLogger("nnpa_client.zdnn")
+_library_log.addHandler(logging.NullHandler())  # an exception says it; a caller may log it too
 
 # Reasons of errors that the server finds before anything of a list has run.
 NOTHING_HAS_RUN = frozenset(

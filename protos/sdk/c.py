@@ -95,6 +95,19 @@ def _rust_type(parameter: Parameter) -> str:
     return _RUST_TYPES[parameter.kind].format(_bits(parameter))
 
 
+def _is_followed(verb: Verb, parameter: Parameter) -> bool:
+    """Return True if the library itself reads an operand's structure, so that NULL is a crash.
+
+    It composes recurrent layers and quantized products, and chooses the function of a product of
+    stacks by the shapes of its factors.
+    """
+    chooses = verb.name in ("matmul_bcast_op", "matmul_transpose_op")
+    is_factor = parameter.name in ("input_a", "input_b")
+    return (
+        verb.family == "recurrent" or verb.name == "quantized_matmul_op" or (chooses and is_factor)
+    )
+
+
 def _rust_field(verb: Verb, parameter: Parameter) -> str:
     """Return a parameter as a field of its message."""
     name = parameter.name
@@ -102,10 +115,14 @@ def _rust_field(verb: Verb, parameter: Parameter) -> str:
         return f"{name}: None,"
     if parameter.output and verb.family == "recurrent":
         return f'{name}: operands.layer_output("{name}", {name}, &layer),'
+    if parameter.kind is Kind.ZTENSOR and _is_followed(verb, parameter):
+        method = "write" if parameter.output else "read"
+        operand = f'"{name}", {name}' if parameter.output else name
+        return f"{name}: operands.{method}({operand}, Use::default()),"
     if parameter.output:
         return f'{name}: operands.output("{name}", {name}),'
     if parameter.kind is Kind.ZTENSOR:
-        return f"{name}: operands.input({name}),"
+        return f'{name}: operands.input("{name}", {name}),'
     if parameter.absent is Absent.NULL:
         return f"{name}: optional({name}),"
     if parameter.kind is Kind.ENUM:

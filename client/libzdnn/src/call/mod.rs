@@ -23,18 +23,21 @@ use crate::wire::{self, OperationResult, operation::Operation as Arm};
 /// What the first page of a work area holds after a call: on the machine, intermediate sticks.
 const WORK_AREA_BYTE: u8 = 0x5A;
 
+/// The pages of a save area, ZDNN_8K_SAVEAREA_SIZE.
+const SAVE_AREA_PAGES: usize = 2;
+
 /// Memory that a program lends, beside buffers.
 #[derive(Clone, Copy, Default)]
 pub struct Lent {
-    save_area_misaligned: bool,
+    save_area: Option<NonNull<c_void>>,
     work_area: Option<NonNull<c_void>>,
 }
 
 impl Lent {
-    /// Looks at the alignment of a save area, or NULL.
-    pub fn save_area(address: *const c_void) -> Self {
+    /// Takes a save area, or NULL.
+    pub fn save_area(address: *mut c_void) -> Self {
         Self {
-            save_area_misaligned: is_misaligned(address),
+            save_area: NonNull::new(address),
             ..Self::default()
         }
     }
@@ -47,9 +50,16 @@ impl Lent {
         }
     }
 
-    fn is_work_area_misaligned(self) -> bool {
-        let area = self.work_area;
-        area.is_some_and(|area| is_misaligned(area.as_ptr()))
+    /// Stores a byte of each page of a save area as it stands, because the instruction stores
+    /// there: a program whose area is no memory, or may not be written, gets the signal.
+    unsafe fn touch_save_area(self) {
+        let Some(area) = self.save_area else { return };
+        for page in 0..SAVE_AREA_PAGES {
+            unsafe {
+                let byte = area.cast::<u8>().add(page * PAGE);
+                byte.write_volatile(byte.read_volatile());
+            }
+        }
     }
 
     /// Writes the first page of a work area, as the library does: programs look whether it did.
@@ -58,6 +68,10 @@ impl Lent {
             unsafe { area.cast::<u8>().write_bytes(WORK_AREA_BYTE, PAGE) };
         }
     }
+}
+
+fn is_area_misaligned(area: Option<NonNull<c_void>>) -> bool {
+    area.is_some_and(|area| is_misaligned(area.as_ptr()))
 }
 
 /// Returns whether an operation needs its work area: products of what is pre-computed do not.
@@ -73,8 +87,8 @@ pub fn operation(arm: Arm, operands: &Operands<'_>, lent: Lent) -> wire::Operati
     wire::Operation {
         operation: Some(arm),
         buffer_misaligned: operands.misaligned,
-        save_area_misaligned: lent.save_area_misaligned,
-        work_area_misaligned: lent.is_work_area_misaligned(),
+        save_area_misaligned: is_area_misaligned(lent.save_area),
+        work_area_misaligned: is_area_misaligned(lent.work_area),
         shared_data: operands.shared_data.clone(),
         site: operands
             .watch
@@ -109,20 +123,30 @@ pub fn in_session<T>(attempt: impl Fn(&Session) -> Result<T, Failure>) -> Result
 }
 
 unsafe fn once(
+    name: &str,
     session: &Session,
     build: &dyn Fn(&mut Operands<'_>) -> Arm,
     lent: Lent,
 ) -> Result<OperationResult, Failure> {
     let mut operands = Operands::new(session);
     let arm = build(&mut operands);
+    for operand in &operands.skipped {
+        diagnostics::explain_once(
+            name,
+            format!("{operand} is NULL: a tensor without dimensions"),
+        );
+    }
     let needs_work_area = needs_work_area(&arm);
     let answer = match operands.failure.take() {
         Some(failure) => Err(failure),
         None => session.server.execute(operation(arm, &operands, lent)),
     };
     let result = unsafe { operands.store(answer) }?;
-    if needs_work_area && result.zdnn_status == status::OK {
-        unsafe { lent.write_work_area() };
+    if result.zdnn_status == status::OK {
+        unsafe { lent.touch_save_area() };
+        if needs_work_area {
+            unsafe { lent.write_work_area() };
+        }
     }
     Ok(result)
 }
@@ -132,10 +156,11 @@ unsafe fn once(
 /// # Safety
 /// The operands that `build` names are valid, as C asks.
 pub unsafe fn answer(
+    name: &str,
     build: &dyn Fn(&mut Operands<'_>) -> Arm,
     lent: Lent,
 ) -> Result<OperationResult, Failure> {
-    let result = in_session(|session| unsafe { once(session, build, lent) })?;
+    let result = in_session(|session| unsafe { once(name, session, build, lent) })?;
     diagnostics::relay(&result);
     Ok(result)
 }
@@ -149,9 +174,21 @@ pub unsafe fn status_of(
     lent: Lent,
     build: &dyn Fn(&mut Operands<'_>) -> Arm,
 ) -> Status {
-    match unsafe { answer(build, lent) } {
-        Ok(result) => result.zdnn_status,
+    match unsafe { answer(name, build, lent) } {
+        Ok(result) => {
+            if result.zdnn_status == status::UNAVAILABLE_FUNCTION {
+                explain_refusal(name, &result);
+            }
+            result.zdnn_status
+        }
         Err(failure) => failed(name, &failure),
+    }
+}
+
+/// Prints which machine a function needs: the library returns this status without a log line.
+fn explain_refusal(name: &str, result: &OperationResult) {
+    if let Some(refusal) = &result.refusal {
+        diagnostics::explain_once(name, refusal.text.clone());
     }
 }
 

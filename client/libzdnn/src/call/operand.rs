@@ -67,6 +67,8 @@ pub struct Operands<'a> {
     pub session: &'a Session,
     pub misaligned: bool,
     pub failure: Option<Failure>,
+    /// The operands that are NULL.
+    pub skipped: Vec<&'static str>,
     transfer: Box<dyn StickTransfer + 'a>,
     outputs: Vec<(*mut Ztensor, Output)>,
     /// The call, for a session that sanitizes.
@@ -108,6 +110,7 @@ impl<'a> Operands<'a> {
             session,
             misaligned: false,
             failure: None,
+            skipped: Vec::new(),
             transfer: shortcuts::transfer(&session.server, memory, cache),
             outputs: Vec::new(),
             shared_data: Vec::new(),
@@ -117,12 +120,32 @@ impl<'a> Operands<'a> {
     }
 
     /// Returns an input with its sticks. Where dims or size exceed the machine's limits there may
-    /// be no memory behind it, and none is read.
+    /// be no memory behind it, and none is read. Without precheck it may be NULL.
     ///
     /// # Safety
     /// The ztensor and its buffer are valid, as C asks.
-    pub unsafe fn input(&mut self, ztensor: *const Ztensor) -> Option<TensorRef> {
+    pub unsafe fn input(
+        &mut self,
+        name: &'static str,
+        ztensor: *const Ztensor,
+    ) -> Option<TensorRef> {
+        if self.is_skipped(ztensor) {
+            return self.skip(name);
+        }
         unsafe { self.read(ztensor, Use::default()) }
+    }
+
+    /// Returns whether the library leaves an operand out of the parameter block: it tests
+    /// pointers there, and follows them unseen in precheck.
+    fn is_skipped(&self, ztensor: *const Ztensor) -> bool {
+        ztensor.is_null() && !self.session.prechecks
+    }
+
+    /// Returns the tensor that the machine then sees: zeros.
+    fn skip(&mut self, name: &'static str) -> Option<TensorRef> {
+        self.skipped.push(name);
+        let message = structure(&Ztensor::ZERO, &Desc::default(), None);
+        self.reference(Ok(Tensor::InlineZtensor(message)), None)
     }
 
     /// Returns an input that an operation uses in this way.
@@ -201,6 +224,9 @@ impl<'a> Operands<'a> {
         name: &'static str,
         ztensor: *mut Ztensor,
     ) -> Option<TensorRef> {
+        if self.is_skipped(ztensor) {
+            return self.skip(name);
+        }
         unsafe { self.write(name, ztensor, Use::default()) }
     }
 

@@ -7,7 +7,7 @@ use std::ffi::c_void;
 
 use crate::abi::Ztensor;
 use crate::abi::status::Status;
-use crate::call::operand::{Layer, Operands};
+use crate::call::operand::{Layer, Operands, Use};
 use crate::call::{Lent, status_of};
 use crate::wire::{self, operation::Operation as Arm};
 
@@ -29,8 +29,8 @@ pub unsafe extern "C" fn zdnn_add(
 ) -> Status {
     let build = |operands: &mut Operands<'_>| unsafe {
         Arm::Add(wire::Add {
-            input_a: operands.input(input_a),
-            input_b: operands.input(input_b),
+            input_a: operands.input("input_a", input_a),
+            input_b: operands.input("input_b", input_b),
             output: operands.output("output", output),
         })
     };
@@ -46,8 +46,8 @@ pub unsafe extern "C" fn zdnn_sub(
 ) -> Status {
     let build = |operands: &mut Operands<'_>| unsafe {
         Arm::Sub(wire::Sub {
-            input_a: operands.input(input_a),
-            input_b: operands.input(input_b),
+            input_a: operands.input("input_a", input_a),
+            input_b: operands.input("input_b", input_b),
             output: operands.output("output", output),
         })
     };
@@ -63,8 +63,8 @@ pub unsafe extern "C" fn zdnn_mul(
 ) -> Status {
     let build = |operands: &mut Operands<'_>| unsafe {
         Arm::Mul(wire::Mul {
-            input_a: operands.input(input_a),
-            input_b: operands.input(input_b),
+            input_a: operands.input("input_a", input_a),
+            input_b: operands.input("input_b", input_b),
             output: operands.output("output", output),
         })
     };
@@ -80,8 +80,8 @@ pub unsafe extern "C" fn zdnn_div(
 ) -> Status {
     let build = |operands: &mut Operands<'_>| unsafe {
         Arm::Div(wire::Div {
-            input_a: operands.input(input_a),
-            input_b: operands.input(input_b),
+            input_a: operands.input("input_a", input_a),
+            input_b: operands.input("input_b", input_b),
             output: operands.output("output", output),
         })
     };
@@ -97,8 +97,8 @@ pub unsafe extern "C" fn zdnn_min(
 ) -> Status {
     let build = |operands: &mut Operands<'_>| unsafe {
         Arm::Min(wire::Min {
-            input_a: operands.input(input_a),
-            input_b: operands.input(input_b),
+            input_a: operands.input("input_a", input_a),
+            input_b: operands.input("input_b", input_b),
             output: operands.output("output", output),
         })
     };
@@ -114,8 +114,8 @@ pub unsafe extern "C" fn zdnn_max(
 ) -> Status {
     let build = |operands: &mut Operands<'_>| unsafe {
         Arm::Max(wire::Max {
-            input_a: operands.input(input_a),
-            input_b: operands.input(input_b),
+            input_a: operands.input("input_a", input_a),
+            input_b: operands.input("input_b", input_b),
             output: operands.output("output", output),
         })
     };
@@ -127,7 +127,7 @@ pub unsafe extern "C" fn zdnn_max(
 pub unsafe extern "C" fn zdnn_log(input: *const Ztensor, output: *mut Ztensor) -> Status {
     let build = |operands: &mut Operands<'_>| unsafe {
         Arm::Log(wire::Log {
-            input: operands.input(input),
+            input: operands.input("input", input),
             output: operands.output("output", output),
         })
     };
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn zdnn_log(input: *const Ztensor, output: *mut Ztensor) -
 pub unsafe extern "C" fn zdnn_exp(input: *const Ztensor, output: *mut Ztensor) -> Status {
     let build = |operands: &mut Operands<'_>| unsafe {
         Arm::Exp(wire::Exp {
-            input: operands.input(input),
+            input: operands.input("input", input),
             output: operands.output("output", output),
         })
     };
@@ -151,7 +151,7 @@ pub unsafe extern "C" fn zdnn_exp(input: *const Ztensor, output: *mut Ztensor) -
 pub unsafe extern "C" fn zdnn_sqrt(input: *const Ztensor, output: *mut Ztensor) -> Status {
     let build = |operands: &mut Operands<'_>| unsafe {
         Arm::Sqrt(wire::Sqrt {
-            input: operands.input(input),
+            input: operands.input("input", input),
             output: operands.output("output", output),
         })
     };
@@ -167,7 +167,7 @@ pub unsafe extern "C" fn zdnn_invsqrt(
 ) -> Status {
     let build = |operands: &mut Operands<'_>| unsafe {
         Arm::Invsqrt(wire::Invsqrt {
-            input: operands.input(input),
+            input: operands.input("input", input),
             epsilon: Some(epsilon),
             output: operands.output("output", output),
         })
@@ -184,7 +184,7 @@ pub unsafe extern "C" fn zdnn_relu(
 ) -> Status {
     let build = |operands: &mut Operands<'_>| unsafe {
         Arm::Relu(wire::Relu {
-            input: operands.input(input),
+            input: operands.input("input", input),
             clipping_value: optional(clipping_value),
             output: operands.output("output", output),
         })
@@ -202,7 +202,7 @@ pub unsafe extern "C" fn zdnn_leaky_relu(
 ) -> Status {
     let build = |operands: &mut Operands<'_>| unsafe {
         Arm::LeakyRelu(wire::LeakyRelu {
-            input: operands.input(input),
+            input: operands.input("input", input),
             clipping_value: optional(clipping_value),
             adjustment_factor: Some(adjustment_factor),
             output: operands.output("output", output),
@@ -216,7 +216,7 @@ pub unsafe extern "C" fn zdnn_leaky_relu(
 pub unsafe extern "C" fn zdnn_tanh(input: *const Ztensor, output: *mut Ztensor) -> Status {
     let build = |operands: &mut Operands<'_>| unsafe {
         Arm::Tanh(wire::Tanh {
-            input: operands.input(input),
+            input: operands.input("input", input),
             output: operands.output("output", output),
         })
     };
@@ -228,7 +228,7 @@ pub unsafe extern "C" fn zdnn_tanh(input: *const Ztensor, output: *mut Ztensor) 
 pub unsafe extern "C" fn zdnn_sigmoid(input: *const Ztensor, output: *mut Ztensor) -> Status {
     let build = |operands: &mut Operands<'_>| unsafe {
         Arm::Sigmoid(wire::Sigmoid {
-            input: operands.input(input),
+            input: operands.input("input", input),
             output: operands.output("output", output),
         })
     };
@@ -245,7 +245,7 @@ pub unsafe extern "C" fn zdnn_softmax(
 ) -> Status {
     let build = |operands: &mut Operands<'_>| unsafe {
         Arm::Softmax(wire::Softmax {
-            input: operands.input(input),
+            input: operands.input("input", input),
             act_func: Some(act_func.cast_signed()),
             output: operands.output("output", output),
         })
@@ -264,7 +264,7 @@ pub unsafe extern "C" fn zdnn_softmax_mask(
 ) -> Status {
     let build = |operands: &mut Operands<'_>| unsafe {
         Arm::SoftmaxMask(wire::SoftmaxMask {
-            input: operands.input(input),
+            input: operands.input("input", input),
             act_func: Some(act_func.cast_signed()),
             softmax_mask: Some(softmax_mask),
             output: operands.output("output", output),
@@ -278,7 +278,7 @@ pub unsafe extern "C" fn zdnn_softmax_mask(
 pub unsafe extern "C" fn zdnn_gelu(input: *const Ztensor, output: *mut Ztensor) -> Status {
     let build = |operands: &mut Operands<'_>| unsafe {
         Arm::Gelu(wire::Gelu {
-            input: operands.input(input),
+            input: operands.input("input", input),
             output: operands.output("output", output),
         })
     };
@@ -295,9 +295,9 @@ pub unsafe extern "C" fn zdnn_batchnorm(
 ) -> Status {
     let build = |operands: &mut Operands<'_>| unsafe {
         Arm::Batchnorm(wire::Batchnorm {
-            input_a: operands.input(input_a),
-            input_b: operands.input(input_b),
-            input_c: operands.input(input_c),
+            input_a: operands.input("input_a", input_a),
+            input_b: operands.input("input_b", input_b),
+            input_c: operands.input("input_c", input_c),
             output: operands.output("output", output),
         })
     };
@@ -313,8 +313,8 @@ pub unsafe extern "C" fn zdnn_norm(
 ) -> Status {
     let build = |operands: &mut Operands<'_>| unsafe {
         Arm::Norm(wire::Norm {
-            input_a: operands.input(input_a),
-            input_b: operands.input(input_b),
+            input_a: operands.input("input_a", input_a),
+            input_b: operands.input("input_b", input_b),
             output: operands.output("output", output),
         })
     };
@@ -331,7 +331,7 @@ pub unsafe extern "C" fn zdnn_moments(
 ) -> Status {
     let build = |operands: &mut Operands<'_>| unsafe {
         Arm::Moments(wire::Moments {
-            input: operands.input(input),
+            input: operands.input("input", input),
             bessel_correction_type: Some(bessel_correction_type.cast_signed()),
             output_a: operands.output("output_a", output_a),
             output_b: operands.output("output_b", output_b),
@@ -353,9 +353,9 @@ pub unsafe extern "C" fn zdnn_layernorm(
 ) -> Status {
     let build = |operands: &mut Operands<'_>| unsafe {
         Arm::Layernorm(wire::Layernorm {
-            input_a: operands.input(input_a),
-            input_b: operands.input(input_b),
-            input_c: operands.input(input_c),
+            input_a: operands.input("input_a", input_a),
+            input_b: operands.input("input_b", input_b),
+            input_c: operands.input("input_c", input_c),
             beta_value: Some(beta_value),
             gamma_value: Some(gamma_value),
             epsilon_value: Some(epsilon_value),
@@ -370,7 +370,7 @@ pub unsafe extern "C" fn zdnn_layernorm(
 pub unsafe extern "C" fn zdnn_meanreduce2d(input: *const Ztensor, output: *mut Ztensor) -> Status {
     let build = |operands: &mut Operands<'_>| unsafe {
         Arm::Meanreduce2d(wire::Meanreduce2d {
-            input: operands.input(input),
+            input: operands.input("input", input),
             output: operands.output("output", output),
         })
     };
@@ -387,7 +387,7 @@ pub unsafe extern "C" fn zdnn_reduce(
 ) -> Status {
     let build = |operands: &mut Operands<'_>| unsafe {
         Arm::Reduce(wire::Reduce {
-            input: operands.input(input),
+            input: operands.input("input", input),
             op_type: Some(op_type.cast_signed()),
             output: operands.output("output", output),
         })
@@ -406,9 +406,9 @@ pub unsafe extern "C" fn zdnn_matmul_op(
 ) -> Status {
     let build = |operands: &mut Operands<'_>| unsafe {
         Arm::MatmulOp(wire::MatmulOp {
-            input_a: operands.input(input_a),
-            input_b: operands.input(input_b),
-            input_c: operands.input(input_c),
+            input_a: operands.input("input_a", input_a),
+            input_b: operands.input("input_b", input_b),
+            input_c: operands.input("input_c", input_c),
             op_type: Some(op_type.cast_signed()),
             output: operands.output("output", output),
         })
@@ -427,9 +427,9 @@ pub unsafe extern "C" fn zdnn_matmul_bcast_op(
 ) -> Status {
     let build = |operands: &mut Operands<'_>| unsafe {
         Arm::MatmulBcastOp(wire::MatmulBcastOp {
-            input_a: operands.input(input_a),
-            input_b: operands.input(input_b),
-            input_c: operands.input(input_c),
+            input_a: operands.read(input_a, Use::default()),
+            input_b: operands.read(input_b, Use::default()),
+            input_c: operands.input("input_c", input_c),
             op_type: Some(op_type.cast_signed()),
             output: operands.output("output", output),
         })
@@ -450,9 +450,9 @@ pub unsafe extern "C" fn zdnn_matmul_transpose_op(
 ) -> Status {
     let build = |operands: &mut Operands<'_>| unsafe {
         Arm::MatmulTransposeOp(wire::MatmulTransposeOp {
-            input_a: operands.input(input_a),
-            input_b: operands.input(input_b),
-            input_c: operands.input(input_c),
+            input_a: operands.read(input_a, Use::default()),
+            input_b: operands.read(input_b, Use::default()),
+            input_c: operands.input("input_c", input_c),
             transpose_a: Some(transpose_a),
             transpose_b: Some(transpose_b),
             op_type: Some(op_type.cast_signed()),
@@ -479,16 +479,16 @@ pub unsafe extern "C" fn zdnn_quantized_matmul_op(
 ) -> Status {
     let build = |operands: &mut Operands<'_>| unsafe {
         Arm::QuantizedMatmulOp(wire::QuantizedMatmulOp {
-            input_a: operands.input(input_a),
-            input_b: operands.input(input_b),
-            input_c: operands.input(input_c),
+            input_a: operands.read(input_a, Use::default()),
+            input_b: operands.read(input_b, Use::default()),
+            input_c: operands.read(input_c, Use::default()),
             op_type: Some(op_type.cast_signed()),
             clip_min: Some(clip_min.into()),
             clip_max: Some(clip_max.into()),
             disable_clipping: Some(disable_clipping),
             dequantize: Some(dequantize),
             pre_computed: Some(pre_computed),
-            output: operands.output("output", output),
+            output: operands.write("output", output, Use::default()),
         })
     };
     unsafe {
@@ -513,7 +513,7 @@ pub unsafe extern "C" fn zdnn_avgpool2d(
 ) -> Status {
     let build = |operands: &mut Operands<'_>| unsafe {
         Arm::Avgpool2d(wire::Avgpool2d {
-            input: operands.input(input),
+            input: operands.input("input", input),
             padding_type: Some(padding_type.cast_signed()),
             kernel_height: Some(kernel_height),
             kernel_width: Some(kernel_width),
@@ -538,7 +538,7 @@ pub unsafe extern "C" fn zdnn_maxpool2d(
 ) -> Status {
     let build = |operands: &mut Operands<'_>| unsafe {
         Arm::Maxpool2d(wire::Maxpool2d {
-            input: operands.input(input),
+            input: operands.input("input", input),
             padding_type: Some(padding_type.cast_signed()),
             kernel_height: Some(kernel_height),
             kernel_width: Some(kernel_width),
@@ -565,9 +565,9 @@ pub unsafe extern "C" fn zdnn_conv2d(
 ) -> Status {
     let build = |operands: &mut Operands<'_>| unsafe {
         Arm::Conv2d(wire::Conv2d {
-            input: operands.input(input),
-            kernel: operands.input(kernel),
-            bias: operands.input(bias),
+            input: operands.input("input", input),
+            kernel: operands.input("kernel", kernel),
+            bias: operands.input("bias", bias),
             padding_type: Some(padding_type.cast_signed()),
             stride_height: Some(stride_height),
             stride_width: Some(stride_width),
@@ -601,13 +601,13 @@ pub unsafe extern "C" fn zdnn_lstm(
     };
     let build = |operands: &mut Operands<'_>| unsafe {
         Arm::Lstm(wire::Lstm {
-            input: operands.input(input),
-            h0: operands.input(h0),
-            c0: operands.input(c0),
-            weights: operands.input(weights),
-            biases: operands.input(biases),
-            hidden_weights: operands.input(hidden_weights),
-            hidden_biases: operands.input(hidden_biases),
+            input: operands.read(input, Use::default()),
+            h0: operands.read(h0, Use::default()),
+            c0: operands.read(c0, Use::default()),
+            weights: operands.read(weights, Use::default()),
+            biases: operands.read(biases, Use::default()),
+            hidden_weights: operands.read(hidden_weights, Use::default()),
+            hidden_biases: operands.read(hidden_biases, Use::default()),
             direction: Some(direction.cast_signed()),
             hn_output: operands.layer_output("hn_output", hn_output, &layer),
             cf_output: operands.layer_output("cf_output", cf_output, &layer),
@@ -637,12 +637,12 @@ pub unsafe extern "C" fn zdnn_gru(
     };
     let build = |operands: &mut Operands<'_>| unsafe {
         Arm::Gru(wire::Gru {
-            input: operands.input(input),
-            h0: operands.input(h0),
-            weights: operands.input(weights),
-            biases: operands.input(biases),
-            hidden_weights: operands.input(hidden_weights),
-            hidden_biases: operands.input(hidden_biases),
+            input: operands.read(input, Use::default()),
+            h0: operands.read(h0, Use::default()),
+            weights: operands.read(weights, Use::default()),
+            biases: operands.read(biases, Use::default()),
+            hidden_weights: operands.read(hidden_weights, Use::default()),
+            hidden_biases: operands.read(hidden_biases, Use::default()),
             direction: Some(direction.cast_signed()),
             hn_output: operands.layer_output("hn_output", hn_output, &layer),
             all_timesteps: None,

@@ -27,7 +27,7 @@ fn cached<T: Default>(name: &str, ask: impl Fn(&Query) -> T) -> T {
 #[unsafe(no_mangle)]
 pub extern "C" fn zdnn_is_nnpa_installed() -> bool {
     let ask = |_: &mut Operands<'_>| Arm::IsNnpaInstalled(wire::IsNnpaInstalled {});
-    match unsafe { call::answer(&ask, Lent::default()) } {
+    match unsafe { call::answer("zdnn_is_nnpa_installed", &ask, Lent::default()) } {
         Ok(result) => result.value == Some(Value::Boolean(true)),
         Err(failure) => {
             call::failed("zdnn_is_nnpa_installed", &failure);

@@ -283,7 +283,7 @@ pub unsafe extern "C" fn zdnn_reshape_ztensor(src: *const Ztensor, dest: *mut Zt
         let dest = unsafe { operands.write("dest", dest, Use::WHOLE) };
         Arm::ReshapeZtensor(wire::ReshapeZtensor { src, dest })
     };
-    match unsafe { call::answer(&build, Lent::default()) } {
+    match unsafe { call::answer("zdnn_reshape_ztensor", &build, Lent::default()) } {
         Ok(result) => {
             unsafe { nnpa_raise_flags(result.fp_flags) };
             result.zdnn_status
@@ -308,7 +308,7 @@ pub unsafe extern "C" fn zdnn_getrange_ztensor(
         let ztensor = unsafe { operands.read(ztensor, usage) };
         Arm::GetrangeZtensor(wire::GetrangeZtensor { ztensor })
     };
-    match unsafe { call::answer(&build, Lent::default()) } {
+    match unsafe { call::answer("zdnn_getrange_ztensor", &build, Lent::default()) } {
         Ok(result) => {
             if let Some(Value::Range(wire::FloatRange {
                 min: Some(low),

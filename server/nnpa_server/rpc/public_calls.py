@@ -108,9 +108,11 @@ def _message(request: object) -> object:
 
 @contextmanager
 def _refusing(context: CallContext) -> Generator[None]:
-    """End the call with the status of an error."""
+    """End the call with the status of an error, also of a method that a service leaves out."""
     try:
         yield
+    except NotImplementedError:
+        context.abort(grpc.StatusCode.UNIMPLEMENTED, "this server does not implement the method")
     except CallRefused as refused:
         context.abort_with_status(refused.status())
     except CallCancelled as cancelled:

@@ -14,6 +14,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from nnpa_network.building.arrangement import Arrangement, Shape
+from nnpa_network.building.transposed_windows import transposed_axes
 from nnpa_network.program import ABSENT, Array, DType, ModelRefused
 from nnpa_network.running import host
 from nnpa_network.running.runtime_types import MAX_CONSTANT_BYTES, Operand, node_types
@@ -168,7 +169,22 @@ def infer(
         onnx.checker.ValidationError,
     ) as error:
         raise ModelRefused(str(error).splitlines()[0][:200], node.name or node.op_type) from error
-    return [type_of(inferred[name]) if name in inferred else UNKNOWN for name in node.output]
+    types_ = [type_of(inferred[name]) if name in inferred else UNKNOWN for name in node.output]
+    if node.op_type == "ConvTranspose" and domain == "" and len(present) > 1:
+        types_[0] = types_[0][0], _transposed(node, present[0], present[1], types_[0][1])
+    return types_
+
+
+def _transposed(
+    node: onnx.NodeProto, value: Value, weights: Value, inferred: Shape | None
+) -> Shape | None:
+    """Return the shape of a transposed convolution, as inferred where sizes are not known."""
+    if not (value.known and weights.known):
+        return inferred
+    attributes, kernel = attributes_of(node), weights.dims[2:]
+    channels = weights.dims[1] * int(attributes.get("group", 1))
+    axes = transposed_axes(attributes, value.dims[2:], kernel)
+    return (value.dims[0], channels, *(axis.size for axis in axes))
 
 
 def told_by_runtime(node: onnx.NodeProto, opset: int, operands: Mapping[str, Value]) -> list[Type]:

@@ -2,13 +2,15 @@
 """Complete a model that ONNX Runtime loads for ONNX's checker: order, domains, types of outputs."""
 
 import heapq
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import onnx
 from onnx import helper, version_converter
 
+from nnpa_network.building.transposed_windows import is_same, transposed_axes
+from nnpa_network.building.type_inference import Attributes, attributes_of
 from nnpa_network.containment import all_nodes
 from nnpa_network.program import ModelRefused
 from nnpa_network.running import host
@@ -116,6 +118,33 @@ def shown_to_checker(proto: onnx.ModelProto) -> Generator[None]:
             node.domain = ""
         if added:
             del proto.opset_import[-1]
+
+
+def pad_explicitly(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Give transposed convolutions the pads that auto_pad means, which no input's size decides.
+
+    ONNX's shape inference computes others. `shapes` are those of initializers.
+    """
+    for node in all_nodes(proto):
+        if node.op_type != "ConvTranspose" or any(field.ref_attr_name for field in node.attribute):
+            continue
+        try:
+            pads = _same_pads(attributes_of(node), shapes.get((*node.input, "", "")[1], ())[2:])
+        except (TypeError, ValueError, IndexError):  # attributes that are none: the checker says so
+            continue
+        if pads:
+            kept = [field for field in node.attribute if field.name not in ("auto_pad", "pads")]
+            del node.attribute[:]
+            node.attribute.extend([*kept, helper.make_attribute("pads", pads)])
+
+
+def _same_pads(attributes: Attributes, kernel: Sequence[int]) -> list[int]:
+    """Return the pads that auto_pad means for a kernel, none where it means none."""
+    kernel = attributes.get("kernel_shape") or kernel
+    if not is_same(attributes) or "output_shape" in attributes:
+        return []
+    axes = transposed_axes(attributes, [1] * len(kernel), kernel)
+    return [*(axis.before for axis in axes), *(axis.after for axis in axes)]
 
 
 def make_weights_inputs(graph: onnx.GraphProto) -> None:

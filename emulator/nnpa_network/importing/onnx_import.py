@@ -24,6 +24,7 @@ from nnpa_network.importing.completion import (
     converted,
     import_domains,
     make_weights_inputs,
+    pad_explicitly,
     shown_to_checker,
     sort_nodes,
 )
@@ -202,6 +203,7 @@ def import_onnx(model: bytes, guest: Guest, options: ImportOptions | None = None
     if newer is not proto:
         proto, initializers = newer, _initializers(newer.graph)
     opsets = _opsets(proto)
+    pad_explicitly(proto, {name: array.shape for name, array in initializers.items()})
     make_weights_inputs(proto.graph)
     proto = _inferred(proto)  # first: outputs without a shape are common, and no error
     complete_outputs(proto)

@@ -15,6 +15,7 @@ from nnpa_emulator.ztensor import (
 
 from nnpa_network.building.arrangement import ELEMENT_TYPES, NotMapped, channels_last, plain
 from nnpa_network.building.builder import Builder
+from nnpa_network.building.transposed_windows import TransposedAxis, transposed_axes
 from nnpa_network.building.type_inference import OnnxNode, Value
 from nnpa_network.operators.elementwise import clipping
 from nnpa_network.operators.table import (
@@ -33,7 +34,6 @@ from nnpa_network.operators.windows import (
     Window,
     as_images,
     is_same,
-    pads_of,
     pair,
     read_window,
     require_images,
@@ -256,23 +256,20 @@ def _transposed_ends(
 ) -> tuple[Pair, Pair]:
     """Return what to add before and behind the spread operand, less than 0 to crop.
 
-    Source: ONNX operator ConvTranspose, output_shape and auto_pad.
+    Refuse what ONNX Runtime refuses, so that the host says it.
     """
-    auto = node.attributes.get("auto_pad", "NOTSET")
-    extra = pair(node, "output_padding", 0)
-    pads = pads_of(node)
-    before: list[int] = []
-    after: list[int] = []
-    for axis in (0, 1):
-        spread = (value.dims[2 + axis] - 1) * strides[axis] + 1
-        whole = spread + kernel[axis] - 1 + extra[axis]
-        cut = whole - output.dims[2 + axis]
-        is_explicit = "output_shape" in node.attributes or auto in ("SAME_UPPER", "SAME_LOWER")
-        start = pads[axis]
-        if is_explicit:
-            start = cut // 2 if auto == "SAME_UPPER" else cut - cut // 2
-        before.append(kernel[axis] - 1 - start)
-        after.append(output.dims[2 + axis] + kernel[axis] - 1 - spread - before[-1])
+    rank = len(required_input(node, 0).dims) - 2
+    extra, before, after = pair(node, "output_padding", 0), [0, 0], [0, 0]
+    geometry = transposed_axes(node.attributes, value.dims[-rank:], kernel[-rank:])
+    for axis, along in enumerate([TransposedAxis(0, 0, 1), *geometry][-2:]):
+        if extra[axis] >= strides[axis] and extra[axis]:
+            raise NotMapped(f"output_padding is {extra[axis]}, must be less than the stride")
+        spread, size = (value.dims[2 + axis] - 1) * strides[axis] + 1, output.dims[2 + axis]
+        span = size + along.before + along.after - kernel[axis]
+        if span // strides[axis] + 1 != value.dims[2 + axis]:
+            raise NotMapped("output_shape does not lead back to the input's")
+        before[axis] = kernel[axis] - 1 - along.before
+        after[axis] = size + kernel[axis] - 1 - spread - before[axis]
     return (before[0], before[1]), (after[0], after[1])
 
 

@@ -262,6 +262,26 @@ def test_truncated_everywhere() -> None:
 
 
 @pytest.mark.parametrize(
+    "call",
+    [
+        "Conv(x, w)",
+        "AveragePool <kernel_shape = [5,5]> (x)",
+        "MaxPool <kernel_shape = [5,2]> (x)",
+        "ConvTranspose <pads = [4,4,4,4]> (x, w)",
+        "Pad(x, p)",
+    ],
+)
+def test_a_window_larger_than_its_image(call: str) -> None:
+    """An output of less than nothing is refused by the node, with the shape that it would have."""
+    body = (
+        "g (float[1,1,3,3] x) => (float[a,b,c,d] z)"
+        f" <int64[8] p = {{0,0,-4,0,0,0,0,0}}> {{ w = Expand(one, size) y = {call} z = Relu(y) }}"
+    ).replace("}> {", "}, float one = {1}, int64[4] size = {1,1,5,5}> {")
+    with pytest.raises(ModelRefused, match=rf"^node {call.split('(')[0].split(' ')[0]}.*: larger"):
+        load(text_model(body)).specialise()
+
+
+@pytest.mark.parametrize(
     ("feeds", "reason"),
     [
         ({}, "input x is missing"),

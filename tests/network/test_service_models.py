@@ -203,7 +203,7 @@ def test_free_dims_without_a_size(client: Client) -> None:
     node = helper.make_node("Split", ["x", "sizes"], ["a", "b"], "cut", axis=1)
     outputs: list[Any] = [("a", np.float32, ["N", 5]), ("b", np.float32, ["N", 7])]
     cut = model([node], [("x", np.float32, ["N", "M"])], outputs, {"sizes": np.array([5, 7])})
-    text = r"free dims of x were taken as 1 and 32: .*--shape"
+    text = r"free dims of x were taken as 1, 32, 256: .*--shape"
     with pytest.raises(grpc.RpcError, match=text) as caught:
         client.create(cut, c_name="open")
     assert read_error(caught.value).reason == "MODEL_INVALID"
@@ -229,6 +229,18 @@ def test_free_dims_that_cannot_be_one(client: Client) -> None:
     (output,) = client.infer(handle, x=x).outputs
     expected = np.concatenate([x, x[:, [0, 2, 0, 2]]])
     assert np.frombuffer(output.data, np.float32).tolist() == expected.reshape(-1).tolist()
+
+
+@pytest.mark.parametrize("kernel", [33, 65])
+@pytest.mark.parametrize("stride", [1, 11])
+def test_a_window_over_a_free_length(client: Client, kernel: int, stride: int) -> None:
+    """A Conv over a free length is hosted though its kernel is wider than the guessed lengths."""
+    node = helper.make_node("Conv", ["x", "w"], ["y"], "wide", strides=[stride])
+    ends = [("x", np.float32, (1, 1, "L"))], [("y", np.float32, (1, 1, "M"))]
+    handle = client.ready(model([node], *ends, {"w": np.ones((1, 1, kernel), np.float32)}))
+    x = np.ones((1, 1, kernel + stride), np.float32)
+    (output,) = client.infer(handle, x=x).outputs
+    assert np.frombuffer(output.data, np.float32).tolist() == [kernel, kernel]
 
 
 def test_static_dims_of_zero(client: Client) -> None:

@@ -171,7 +171,7 @@ def test_free_dims_that_no_guess_fits(caller: Caller, data: bytes) -> None:
     caller.load("late", data)
     assert _is_ready(caller, "late")
     facts = caller.facts("late")
-    assert facts["warmup"].startswith("left out: free dims of 1 and 32 do not fit (node ")
+    assert facts["warmup"].startswith("left out: free dims of 1, 32, 256 do not fit (node ")
     assert "config.pbtxt" in facts["warmup"]
     assert "--shape" in facts["warmup"]
     assert "nodes_host" not in facts

@@ -124,7 +124,7 @@ def _decoded(value: object) -> object:
 
 
 def type_of(proto: onnx.TypeProto) -> Type:
-    """Return element type and shape of a tensor type; symbolic dims become -1."""
+    """Return element type and shape of a tensor type; symbolic and negative dims become -1."""
     if not proto.HasField("tensor_type"):
         return UNKNOWN
     tensor = proto.tensor_type
@@ -134,7 +134,7 @@ def type_of(proto: onnx.TypeProto) -> Type:
     if not tensor.HasField("shape"):
         return dtype, None
     dims = (dim.dim_value if dim.HasField("dim_value") else -1 for dim in tensor.shape.dim)
-    return dtype, tuple(int(dim) for dim in dims)
+    return dtype, tuple(max(int(dim), -1) for dim in dims)
 
 
 def infer(
@@ -169,10 +169,21 @@ def infer(
         onnx.checker.ValidationError,
     ) as error:
         raise ModelRefused(str(error).splitlines()[0][:200], node.name or node.op_type) from error
+    for name in inferred:
+        _require_sizes(node, name, inferred[name])
     types_ = [type_of(inferred[name]) if name in inferred else UNKNOWN for name in node.output]
     if node.op_type == "ConvTranspose" and domain == "" and len(present) > 1:
         types_[0] = types_[0][0], _transposed(node, present[0], present[1], types_[0][1])
     return types_
+
+
+def _require_sizes(node: onnx.NodeProto, name: str, proto: onnx.TypeProto) -> None:
+    """Refuse an output of less than nothing, as a window that is larger than its image makes."""
+    sizes = [dim.dim_value for dim in proto.tensor_type.shape.dim if dim.HasField("dim_value")]
+    if any(size < 0 for size in sizes):
+        text = f"[ShapeInferenceError] {node.op_type} would make {name} of shape {sizes}"
+        remedy = "larger inputs, or a smaller window or crop, are needed"
+        raise ModelRefused(f"{text}: {remedy}", node.name or node.op_type)
 
 
 def _transposed(

@@ -329,7 +329,7 @@ def _executor(plan: Plan, options: Options) -> ProgramRunner:
     first = refusals[0]
     if not first.node or not open_names:
         raise first
-    text = f"free dims of {', '.join(open_names)} were taken as {' and '.join(map(str, GUESSES))}"
+    text = f"free dims of {', '.join(open_names)} were taken as {', '.join(map(str, GUESSES))}"
     text += ": options.shapes, --shape of `nnpa network`, say their sizes"
     raise ModelRefused(f"{first.reason}; {text}", first.node) from first
 

@@ -5,8 +5,11 @@ from collections.abc import Mapping, Sequence
 
 from nnpa_network.program import ModelRefused, Port, fits
 
-GUESSES = (1, 32)
-"""Sizes of free dims that nobody says: the second for models that halve a size again and again."""
+GUESSES = (1, 32, 256)
+"""Sizes of free dims that nobody says.
+
+The second is for models that halve a size again and again, the third for wide windows.
+"""
 
 
 def concrete_shapes(

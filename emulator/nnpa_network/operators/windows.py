@@ -87,7 +87,11 @@ def read_window(node: OnnxNode, size: Pair, kernel: Pair) -> Window:
         ends = (small, large) if auto == "SAME_UPPER" else (large, small)
         return Window(kernel, strides, *ends)
     top, left, bottom, right = [0, 0, 0, 0] if auto == "VALID" else pads_of(node)
-    return Window(kernel, strides, (top, left), (bottom, right))
+    window = Window(kernel, strides, (top, left), (bottom, right))
+    for axis in (0, 1):
+        if kernel[axis] > size[axis] + window.before[axis] + window.after[axis]:
+            raise NotMapped(f"the kernel is {list(kernel)}, larger than the image with its pads")
+    return window
 
 
 def _same(size: int, kernel: int, stride: int) -> int:

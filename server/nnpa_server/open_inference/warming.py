@@ -70,7 +70,7 @@ def _are_of_shapes(refusals: Sequence[ModelRefused]) -> bool:
 
 
 def _left_out(refused: ModelRefused) -> WarmUp:
-    guesses = " and ".join(map(str, GUESSES))
+    guesses = ", ".join(map(str, GUESSES))
     text = f"left out: free dims of {guesses} do not fit ({refused}); {HOW_TO_SAY}"
     return WarmUp({"warmup": text})
 

@@ -21,6 +21,8 @@ DType: TypeAlias = np.dtype[Any]
 
 ABSENT = 0
 """The id of an optional ONNX input or output that is left out."""
+ANY_RANK = (-1,)
+"""The shape of an array of which not even the rank is known, or of rows of any number."""
 BOUNDARY = -1
 """The `node` of steps that serve no node: outputs of the network leave the accelerator."""
 

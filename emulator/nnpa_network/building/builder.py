@@ -35,6 +35,7 @@ from nnpa_network.building.constants import evaluate, limited, stickify, transfo
 from nnpa_network.building.type_inference import OnnxNode, Value, View
 from nnpa_network.program import (
     ABSENT,
+    ANY_RANK,
     BOUNDARY,
     AcceleratorStep,
     Array,
@@ -178,7 +179,7 @@ class Builder:
         if value.nbytes > self.max_bytes:
             raise ModelRefused(f"{value.name} takes {value.nbytes} bytes, at most {self.max_bytes}")
         number = self._number()
-        shape = value.shape if value.shape is not None else (-1,)
+        shape = value.shape if value.shape is not None else ANY_RANK
         dtype = value.dtype if value.dtype is not None else np.dtype(np.float32)
         self.arrays[number] = ArrayInfo(dtype, shape)
         self.touch(value)

@@ -2,7 +2,7 @@
 """Values of a model while a program is made, and the types that nodes give them.
 
 Source: ONNX shape inference, one node at a time, with the values of constants; ONNX Runtime for
-operators that it does not know.
+operators that it does not know, and for shapes in which the two differ.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,6 +14,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from nnpa_network.building.arrangement import Arrangement, Shape
+from nnpa_network.building.runtime_shapes import runtime_shapes
 from nnpa_network.building.transposed_windows import transposed_axes
 from nnpa_network.program import ABSENT, Array, DType, ModelRefused
 from nnpa_network.running import host
@@ -151,7 +152,7 @@ def infer(
         return [UNKNOWN] * len(node.output)
     if any(operand.dtype is None for operand in present):
         return [UNKNOWN] * len(node.output)
-    types = {operand.name: _proto(operand) for operand in present}
+    protos = {operand.name: _proto(operand) for operand in present}
     data = {
         operand.name: numpy_helper.from_array(operand.constant, operand.name)
         for operand in present
@@ -161,7 +162,7 @@ def infer(
     try:
         schema = onnx.defs.get_schema(node.op_type, opsets[domain], domain)
         inferred = onnx.shape_inference.infer_node_outputs(
-            schema, node, types, data, opset_imports=imports
+            schema, node, protos, data, opset_imports=imports
         )
     except (
         onnx.shape_inference.InferenceError,
@@ -171,10 +172,12 @@ def infer(
         raise ModelRefused(str(error).splitlines()[0][:200], node.name or node.op_type) from error
     for name in inferred:
         _require_sizes(node, name, inferred[name])
-    types_ = [type_of(inferred[name]) if name in inferred else UNKNOWN for name in node.output]
+    types = [type_of(inferred[name]) if name in inferred else UNKNOWN for name in node.output]
     if node.op_type == "ConvTranspose" and domain == "" and len(present) > 1:
-        types_[0] = types_[0][0], _transposed(node, present[0], present[1], types_[0][1])
-    return types_
+        types[0] = types[0][0], _transposed(node, present[0], present[1], types[0][1])
+    taken = [None if operand is None else operand.shape for operand in inputs]
+    shapes = runtime_shapes(node, taken, [shape for _, shape in types])
+    return [(dtype, shape) for (dtype, _), shape in zip(types, shapes, strict=True)]
 
 
 def _require_sizes(node: onnx.NodeProto, name: str, proto: onnx.TypeProto) -> None:

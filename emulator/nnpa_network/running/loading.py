@@ -10,6 +10,7 @@ from nnpa_emulator import Guest, Ztensor
 from nnpa_network.containment import MAX_TRIPS
 from nnpa_network.program import (
     ABSENT,
+    ANY_RANK,
     Array,
     DType,
     HostStep,
@@ -27,8 +28,6 @@ from nnpa_network.running.layer_normalizations import (
     find_layer_normalizations,
 )
 from nnpa_network.running.runtime_types import MAX_CONSTANT_BYTES
-
-_ANY_RANK = (-1,)  # how a program declares an array of which not even the rank is known
 
 
 class LoadedProgram:
@@ -122,9 +121,9 @@ class LoadedProgram:
             return
         arrays = self.program.arrays
         shapes = [() if number == ABSENT else arrays[number].shape for number in step.inputs]
-        yield tuple(None if shape == _ANY_RANK else shape for shape in shapes)
+        yield tuple(None if shape == ANY_RANK else shape for shape in shapes)
         yield tuple(shapes)
-        yield tuple(None if shape == _ANY_RANK else (-1,) * len(shape) for shape in shapes)
+        yield tuple(None if shape == ANY_RANK else (-1,) * len(shape) for shape in shapes)
         yield None
 
     def _small_constants(self, step: HostStep) -> list[Array | None]:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Results of runs between a worker and the server: JSON, and the outputs as arrays.
 
-The worker is not trusted: types and shapes are those of the program, or the result is refused.
+The worker is not trusted: types and ranks are those of the program, or the result is refused. Sizes
+are those of the run, which a program tells as far as shape inference does.
 """
 
 from collections import Counter
@@ -11,7 +12,7 @@ from typing import TypedDict
 from nnpa_emulator.arith import OperandViolation, RangeViolation, ViolatingElement
 from nnpa_emulator.function_codes import FunctionCode
 from nnpa_emulator.status import Status
-from nnpa_network.program import Array, Port, Program, fits
+from nnpa_network.program import ANY_RANK, Array, Port, Program
 from nnpa_network.running.results import Result, Violation
 
 from nnpa_server.network.program_codec import NotProgram, pack, unpack
@@ -99,8 +100,8 @@ def decode_result(
     nans = [_number(count) for count in facts["nans"]]
     if not len(outputs) == len(ports) == len(nans):
         raise NotProgram(f"{len(outputs)} outputs of {len(ports)}")
-    for port, array in zip(ports, outputs, strict=True):
-        _require_fit(port, array)
+    for port, number, array in zip(ports, program.output_ids, outputs, strict=True):
+        _require_fit(port, program.arrays.get(number, port).shape, array)
     names = [port.name for port in ports]
     violations = tuple(
         _violation(violation, len(program.nodes)) for violation in facts["violations"]
@@ -111,8 +112,9 @@ def decode_result(
     return Result(dict(zip(names, outputs, strict=True)), violations, nans_by_name, dict(calls))
 
 
-def _require_fit(port: Port, array: Array) -> None:
-    if array.dtype != port.dtype or not fits(array.shape, port.shape):
+def _require_fit(port: Port, shape: tuple[int, ...], array: Array) -> None:
+    has_rank = shape == ANY_RANK or array.ndim == len(shape)
+    if array.dtype != port.dtype or not has_rank:
         raise NotProgram(f"output {port.name}: {array.dtype} {list(array.shape)}")
 
 

@@ -32,6 +32,7 @@ from nnpa_server.network.workers import Workers, make_workers
 from nnpa_server.sandbox import confinement
 from nnpa_server.sandbox.frames import Message
 from nnpa_server.sandbox.owner import Owner
+from nnpa_server.sandbox.pool import Pool
 from nnpa_server.sandbox.process import JobLimits, allow
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
@@ -544,6 +545,42 @@ def test_a_worker_that_was_taken_over(name: str) -> None:
         executor.run({"x": np.ones((1, 4), np.float32)})
     assert len(failed.value.reason) <= 1000
     assert owner.closed
+
+
+@pytest.mark.parametrize(
+    ("death", "text"),
+    [
+        ("segfault", "its worker was ended by SIGSEGV; it may take 201326592 bytes and 3600 s"),
+        ("abort", "its worker was ended by SIGABRT; it may take 201326592 bytes and 3600 s"),
+        ("exit", "its worker ended with exit code 3; it may take 201326592 bytes and 3600 s"),
+        ("memory", "its worker takes more than 201326592 bytes"),
+        ("garbage", "its worker gave an answer of no known form"),
+    ],
+)
+def test_a_worker_that_dies_says_how(death: str, text: str) -> None:
+    """The caller reads the signal or exit code, and the limits of the worker."""
+    pool = Pool("tests.server.sandbox_jobs:start", {})
+    owner = Owner(pool)
+    try:
+        workers = Workers(owner, owner, allow, lambda: 320 << 20)
+        with pytest.raises(StepFailed) as failed:
+            workers.run(Message(f"answer {death}".encode()))
+        assert str(failed.value) == f"host: {text}"
+    finally:
+        pool.close()
+
+
+def test_a_worker_that_cannot_start_is_no_fault_of_the_model() -> None:
+    """Where no process can be made the caller reads that, and the next run is served."""
+    pool = Pool("tests.server.sandbox_jobs:start_late", {})
+    owner = Owner(pool)
+    try:
+        workers = Workers(owner, owner, allow, lambda: 320 << 20)
+        with pytest.raises(StepFailed, match="no worker could be started"):
+            workers.run(Message(b"echo"))
+        assert workers.run(Message(b"echo")) == (b"e", Message(b"cho"))
+    finally:
+        pool.close()
 
 
 def test_no_changed_byte_is_an_error_of_ours() -> None:

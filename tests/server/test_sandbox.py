@@ -22,7 +22,7 @@ from nnpa_server.sandbox.fork_server import ForkServer
 from nnpa_server.sandbox.frames import Array, Message
 from nnpa_server.sandbox.owner import Owner
 from nnpa_server.sandbox.pool import Pool, PoolClosed
-from nnpa_server.sandbox.process import JobLimits, WorkerProcess, allow, go_on
+from nnpa_server.sandbox.process import JobLimits, WorkerProcess, allow, ending, go_on
 
 from tests.server.forked import Forked
 from tests.server.sandbox_jobs import ATTEMPTS
@@ -238,12 +238,19 @@ def test_closing_ends_a_job(worker: WorkerProcess) -> None:
     assert is_gone(worker.pid)
 
 
-@pytest.mark.parametrize("death", ["exit", "abort", "segfault"])
+DEATHS = {
+    "exit": "ended with exit code 3",
+    "abort": "was ended by SIGABRT",
+    "segfault": "was ended by SIGSEGV",
+}
+
+
+@pytest.mark.parametrize("death", DEATHS)
 def test_a_worker_that_dies_fails_its_job(worker: WorkerProcess, death: str) -> None:
-    """The job fails at once, the process is reaped, and later jobs fail too."""
+    """The job fails at once and says how, the process is reaped, and later jobs fail too."""
     with pytest.raises(WorkerFailed) as failed:
         ask(worker, f"answer {death}")
-    assert failed.value.why == Why.ENDED
+    assert (failed.value.why, failed.value.text) == (Why.ENDED, DEATHS[death])
     assert is_gone(worker.pid)
     with pytest.raises(WorkerFailed):
         ask(worker, "echo")
@@ -326,6 +333,13 @@ def test_a_fork_that_fails_is_told() -> None:
         assert ask(pool.lease(), "echo") == b"echo"
     finally:
         pool.close()
+
+
+def test_signals_without_a_name_have_a_number() -> None:
+    """An exit code names a signal, by its number where Python knows no name."""
+    assert ending(-signal.SIGKILL) == "was ended by SIGKILL"
+    assert ending(-40) == "was ended by signal 40"
+    assert ending(0) == "ended with exit code 0"
 
 
 def test_a_closed_pool_ends_jobs_and_lends_nothing() -> None:

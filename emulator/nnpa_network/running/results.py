@@ -14,7 +14,7 @@ class StepFailed(RuntimeError):
 
     def __init__(self, node: str, verb: str, status: int, reason: str) -> None:
         self.node, self.verb, self.status, self.reason = node, verb, status, reason
-        super().__init__(f"node {node or '(none)'}: {verb}: {reason}")
+        super().__init__(f"node {node}: {verb}: {reason}" if node else f"{verb}: {reason}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from nnpa_server.sandbox.pool import PoolClosed
 from nnpa_server.sandbox.process import JobLimits, allow
 from nnpa_server.sessions.tokens import caller
 
-BROKEN = "its worker broke on it"
+BROKEN = "its worker gave an answer of no known form"
 _log = logging.getLogger("nnpa.sandbox")
 _COMPILE_SECONDS, _RUN_SECONDS = 120, 3600
 _RUN_IDLE_SECONDS = 300.0
@@ -132,6 +132,11 @@ def _refused(failed: WorkerFailed, limits: JobLimits) -> ModelRefused:
         return ModelRefused(f"its worker takes more than {limits.memory} bytes")
     if failed.why == Why.TIME:
         return ModelRefused(f"its worker takes more than {limits.seconds} s")
+    if failed.why == Why.START:
+        return ModelRefused("no worker could be started for it: try again later")
+    if failed.why == Why.ENDED:
+        limit = f"it may take {limits.memory} bytes and {limits.seconds} s"
+        return ModelRefused(f"its worker {failed.text}; {limit}")
     return ModelRefused(BROKEN)
 
 

@@ -15,6 +15,7 @@ class Why(StrEnum):
     PROTOCOL = "protocol"
     ENDED = "ended"
     RAISED = "raised"
+    START = "start"
 
 
 class WorkerFailed(Exception):

@@ -63,7 +63,7 @@ class ForkServer:
             self._send(FORK, connection, arena)
             answer, descriptors = self._receive(_ANSWER_SECONDS)
         if not descriptors:
-            raise WorkerFailed(Why.ENDED, answer.decode("utf-8", "replace"))
+            raise WorkerFailed(Why.START, answer.decode("utf-8", "replace"))
         return Child(int(answer), descriptors[0], self._reap)
 
     @property
@@ -88,7 +88,7 @@ class ForkServer:
         try:
             socket.send_fds(self._socket, [message], descriptors)
         except OSError as error:
-            raise WorkerFailed(Why.ENDED, "the fork server ended") from error
+            raise WorkerFailed(Why.START, "the fork server ended") from error
 
     def _receive(
         self, seconds: float, check: Callable[[], None] = lambda: None
@@ -99,14 +99,14 @@ class ForkServer:
             check()
             if time.monotonic() > deadline:
                 self._process.kill()  # an answer that comes later is none to the next question
-                raise WorkerFailed(Why.TIME, "the fork server did not answer in time")
+                raise WorkerFailed(Why.START, "the fork server did not answer in time")
         message, descriptors = b"", list[int]()
         with suppress(OSError):
             message, descriptors, *_ = socket.recv_fds(
                 self._socket, MAX_MESSAGE, 1, socket.MSG_CMSG_CLOEXEC
             )
         if not message:
-            raise WorkerFailed(Why.ENDED, "the fork server ended")
+            raise WorkerFailed(Why.START, "the fork server ended")
         return message, descriptors
 
 

@@ -278,14 +278,22 @@ class WorkerProcess:
             raise self._ended() from error
 
     def _ended(self) -> WorkerFailed:
-        """Return why the process ended, as far as its exit code tells."""
+        """Return how the process ended: by which signal, or with which exit code."""
         try:
             code = self._process.wait(1.0)
         except TimeoutError:
             return WorkerFailed(Why.PROTOCOL, "the connection ended, and not the process")
         if -code == signal.SIGXCPU:
             return WorkerFailed(Why.TIME, "no CPU time is left")
-        return WorkerFailed(Why.ENDED, f"the worker ended with code {code}")
+        return WorkerFailed(Why.ENDED, ending(code))
+
+
+def ending(code: int) -> str:
+    """Return how a process ended by its exit code, which is negative for a signal."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    names = {number.value: number.name for number in signal.Signals}
+    return f"was ended by {names.get(-code, f'signal {-code}')}"
 
 
 def _soft(limit: int) -> tuple[int, int]:

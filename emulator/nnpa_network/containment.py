@@ -40,7 +40,10 @@ def fault_of(node: str, tensor: Tensor) -> str:
     if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.external_data:
         where = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
         title = f"tensor {tensor.name}" if tensor.name else "a tensor"
-        return f"{title} lies outside of the model ({where[:80]!r}); external data is refused"
+        return (
+            f"{title} lies outside of the model ({where[:80]!r}); external data is refused: load "
+            "the path of the file, or onnx.save(onnx.load(path), path, save_as_external_data=False)"
+        )
     return ""
 
 

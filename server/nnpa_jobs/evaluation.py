@@ -15,6 +15,7 @@ from nnpa_client.datasets.opening import Source
 from nnpa_client.evaluation import processor
 from nnpa_client.network.hosted import Port
 from nnpa_emulator import Guest, find_machine
+from nnpa_files import external_data
 from nnpa_network import program
 from nnpa_network.importing.onnx_import import ImportOptions, import_onnx
 from nnpa_network.reporting.accuracy import WorkerKind
@@ -37,8 +38,8 @@ class Evaluation:
     machines: Sequence[str] = MACHINES
 
     def contents(self) -> bytes:
-        """Return the model's contents."""
-        return self.model if isinstance(self.model, bytes) else self.model.read_bytes()
+        """Return the model's contents, external data among them."""
+        return self.model if isinstance(self.model, bytes) else external_data.read_model(self.model)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from nnpa_client.datasets import Dataset, Preprocessing
 from nnpa_client.datasets.images import image_rows
 from nnpa_client.datasets.labels import whole_labels
 from nnpa_client.datasets.opening import open_columns
+from nnpa_files import external_data
 from nnpa_network.importing.onnx_import import ImportOptions
 from nnpa_network.program import Array
 from nnpa_network.reporting.accuracy import Report
@@ -52,7 +53,7 @@ class MeasureBatch:
         row: str = "row",
     ) -> None:
         tune()
-        contents = model if isinstance(model, bytes) else Path(model).read_bytes()
+        contents = model if isinstance(model, bytes) else external_data.read_model(Path(model))
         self._settings = settings or Settings()
         self._model = MeasuredModel(contents, options or ImportOptions(), self._settings)
         self._row, self._labels, self._images = row, labels, images

@@ -12,6 +12,7 @@ from nnpa_client.datasets.images import parse_preprocessing
 from nnpa_client.datasets.opening import Source
 from nnpa_client.evaluation import batch_rows, save_rows
 from nnpa_emulator import Guest, find_machine
+from nnpa_files import external_data
 from nnpa_network.client_api.creation import Caller, Options, Provenance
 from nnpa_network.client_api.network import Network
 from nnpa_network.client_api.report import Version
@@ -92,7 +93,7 @@ def validate(request: Request, progress: Progress) -> Report:
     """
     model, source, options = Path(request.model), request.source(), request.options()
     try:
-        network = _network(model.read_bytes(), request, options)
+        network = _network(external_data.read_model(model), request, options)
     except ModelRefused as refused:
         raise NotHosted(str(refused)) from refused
     inputs = ports(network.plan.inputs)

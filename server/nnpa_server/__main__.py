@@ -37,7 +37,7 @@ from nnpa_server.tuning.kernel_cache import mark_complete
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _DEFAULTS = Limits()
 _OURS = ("nnpa", "nnpa_wire", "nnpa_page", "nnpa_emulator", "mli_emulator", "nnpa_network",
-         "nnpa_server")  # fmt: skip
+         "nnpa_server", "nnpa_files")  # fmt: skip
 _EXTRAS = {"opentelemetry": "otel", "onnx": "onnx", "onnxruntime": "onnx"}  # others are of server
 Main = TypeVar("Main", bound=Callable[..., None])
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from nnpa_client._jobs import evaluate_rows
 from nnpa_jobs.ray_data import MeasureBatch, report
@@ -63,6 +64,17 @@ def test_whole_batches_in_any_order_give_the_report_of_one_process(tmp_path: Pat
     document = report_of(batches[::-1])
     differ = {key for key in expected if document[key] != expected[key]}
     assert differ <= {"about"}
+
+
+def test_a_path_with_external_data(tmp_path: Path) -> None:
+    """A worker reads the external data beside the path of a model."""
+    path = tmp_path / "dense.onnx"
+    onnx.save(dense(), path, save_as_external_data=True, location="w", size_threshold=0)
+    rows = columns(np.arange(4))
+    models = str(path), dense().SerializeToString()
+    parts = [MeasureBatch(model, labels="y")(rows)["measured"] for model in models]
+    apart, whole = (as_json(report([{"measured": one} for one in part])) for part in parts)
+    assert apart == whole
 
 
 def test_cut_batches_have_the_same_rows() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 import numpy as np
+import onnx
 import pytest
 from nnpa.oip import open_inference_grpc_pb2 as pb
 from nnpa_server.open_inference.repository import Duration, Repository, State
@@ -262,6 +263,58 @@ def test_folder_in_both_layouts(tmp_path: Path) -> None:
         assert [(one.name, one.version) for one in index.models] == [("div", "1"), ("ops", "10")]
         broken = request("broken", x=ROW, y=ROW)
         assert "not an ONNX model" in refusal("MODEL_UNAVAILABLE", caller.stub.ModelInfer, broken)
+
+
+def _write_apart(path: Path, location: str = "") -> None:
+    """Write the dense model with its weights in a file beside it, or as if they were elsewhere."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside, proto = f"{path.name}.data", onnx.ModelProto.FromString(dense())
+    onnx.save(proto, path, save_as_external_data=True, location=beside, size_threshold=0)
+    if location:
+        moved = onnx.load(path, load_external_data=False)
+        moved.graph.initializer[0].external_data[0].value = location
+        path.write_bytes(moved.SerializeToString())
+
+
+def test_external_data_of_the_folder(tmp_path: Path) -> None:
+    """Models of the folder have external data beside them, nowhere else; a client's have none."""
+    folder = tmp_path / "models"
+    _write_apart(folder / "flat.onnx")
+    _write_apart(folder / "deep/1/model.onnx")
+    _write_apart(folder / "leaves.onnx", "../secret.bin")
+    (tmp_path / "secret.bin").write_bytes(bytes(1 << 12))
+    with offering(folder=folder) as (_, caller):
+        _wait_ready(caller)
+        assert caller.states() == {"flat": "READY", "deep": "READY", "leaves": "UNAVAILABLE"}
+        expected = np.maximum(ROW @ np.arange(-3, 5, dtype=np.float32).reshape(4, 2), 0)
+        for name in ("flat", "deep"):
+            np.testing.assert_allclose(caller.infer(name, x=ROW)["y"], expected, rtol=0.01)
+        message = request("leaves", x=ROW)
+        text = refusal("MODEL_UNAVAILABLE", caller.stub.ModelInfer, message)
+        assert "external data '../secret.bin' must be in the model's folder" in text
+        stranger = pb.RepositoryModelLoadRequest(model_name="mine")
+        stranger.parameters["config"].string_param = "{}"
+        contents = (folder / "flat.onnx").read_bytes()
+        stranger.parameters["file:1/model.onnx"].bytes_param = contents
+        text = refusal("MODEL_INVALID", caller.stub.RepositoryModelLoad, stranger)
+        assert "external data is refused" in text
+        assert "save_as_external_data=False" in text
+
+
+def test_external_data_are_bounded(tmp_path: Path) -> None:
+    """A model of the folder and its external data together have the bytes of a session."""
+    weights = np.zeros((4096, 4096), np.float32)
+    large = model(
+        [("MatMul", ["x", "w"], ["y"])], {"x": (FLOAT, (1, 4096))}, {"y": (FLOAT, (1, 4096))},
+        {"w": weights, **{f"unused{index}": weights for index in range(4)}},
+    )  # fmt: skip
+    path = tmp_path / "large.onnx"
+    onnx.save(onnx.ModelProto.FromString(large), path, save_as_external_data=True, location="w")
+    with offering(folder=tmp_path) as (_, caller):
+        _wait_ready(caller)
+        text = refusal("MODEL_UNAVAILABLE", caller.stub.ModelInfer, request("large", x=ROW))
+        assert "large.onnx and its external data" in text
+        assert f"must be at most {256 << 20}" in text
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,9 @@ from typing import Any
 from google.protobuf import json_format, text_format
 from google.protobuf.message import Error as MessageError
 from nnpa.oip import open_inference_grpc_pb2 as pb
+from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator.machine import DEFAULT_MACHINE, find_machine, machine_names
+from nnpa_files import external_data
 from nnpa_network.placements import DEFAULT_PLACEMENT, PLACEMENTS, Placement
 
 from nnpa_server.errors import CallRefused, invalid
@@ -222,11 +224,17 @@ def _machine(path: str, value: str) -> str:
 
 
 def read(source: Path | bytes, limit: int, name: str) -> bytes:
-    """Return a model's bytes, at most `limit`."""
+    """Return a model's bytes, at most `limit`, with external data of the operator's folder."""
     size = len(source) if isinstance(source, bytes) else source.stat().st_size
     if size > limit:
         raise invalid(f"model {name}", f"{size} bytes", f"at most {limit}")
-    return source if isinstance(source, bytes) else source.read_bytes()
+    if isinstance(source, bytes):
+        return source
+    try:
+        return external_data.read_model(source, limit)
+    except external_data.ExternalDataError as error:
+        text, reason = f"model {name}: {error}", wire.ERROR_REASON_MODEL_INVALID
+        raise CallRefused(reason, text, node="", why=str(error)) from error
 
 
 def bad_name(name: str) -> CallRefused:

@@ -13,6 +13,7 @@ import click
 import numpy as np
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa.network.v1.program_pb2 import Program
+from nnpa_files import external_data
 from rich import box
 from rich.table import Table
 
@@ -213,7 +214,7 @@ def generate(model: Path, name: str, output: Path, **hosting: Unpack[Hosting]) -
         if not _C_NAME.fullmatch(name):
             raise ValueError(f"--name: {name!r}, expected a lower-case C identifier, at most 64")
         with loaded(model, hosting, name) as net:
-            return generated(net, model.read_bytes(), model.name, options_of(hosting))
+            return generated(net, external_data.read_model(model), model.name, options_of(hosting))
 
     files = reported(ask)
     output.mkdir(parents=True, exist_ok=True)

@@ -14,6 +14,7 @@ from typing import Literal, Protocol, TypedDict, Unpack, runtime_checkable
 
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa.network.v1.program_pb2 import PLACEMENT_ALL, PLACEMENT_COMPILER
+from nnpa_files import external_data
 
 from nnpa_client._methods import (
     CREATE_NETWORK,
@@ -57,7 +58,10 @@ class Serializable(Protocol):
 
 
 Model = str | PathLike[str] | bytes | Serializable
-"""An ONNX model: the path of its file, the file's bytes, or an onnx.ModelProto."""
+"""An ONNX model: the path of its file, the file's bytes, or an onnx.ModelProto.
+
+External data are read beside a path, in its folder only, and sent with the model.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +194,7 @@ def _bytes_of(model: Model) -> bytes:
         return model
     if isinstance(model, Serializable):
         return model.SerializeToString()
-    return Path(model).read_bytes()
+    return external_data.read_model(Path(model))
 
 
 def create(

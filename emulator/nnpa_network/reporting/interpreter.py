@@ -39,7 +39,8 @@ class Interpreter:
         arrays = [known[name] if name else None for name in names]
         opset = host.opset_for(node.op_type, node.domain, self._opsets.get(node.domain, 1))
         dtypes = tuple(None if array is None else array.dtype for array in arrays)
-        kernel = host.prepare(node.SerializeToString(), opset, dtypes)
+        constants = [self._constants.get(name) for name in names]
+        kernel = host.prepare(node.SerializeToString(), opset, dtypes, constants)
         results = kernel([array for array in arrays if array is not None])
         return dict(zip(filter(None, node.output), results, strict=True))
 

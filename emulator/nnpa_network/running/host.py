@@ -30,6 +30,10 @@ Kernel: TypeAlias = Callable[[Sequence[Array]], list[Array]]
 # The IR version that every opset from 7 on may be used with, and subgraphs without restrictions.
 _IR_VERSION = 10
 _KERNELS, _KEPT_BYTES = 2048, 1 << 14  # kernels kept, and the most bytes of a node that is
+# UINT8 times constant INT8 without sums of 16 bits, which saturate on x86-64 without VNNI; between
+# DequantizeLinear and QuantizeLinear FP32, as ONNX defines it, for the first fails on those where
+# two share weights. Source: ONNX Runtime, onnxruntime_session_options_config_keys.h.
+_EXACT = {"session.x64quantprecision": "1", "session.disable_quant_qdq": "1"}
 _REJECTIONS = (
     Fail, InvalidArgument, InvalidGraph, NotImplemented, RuntimeException, RuntimeError
 )  # fmt: skip
@@ -155,12 +159,16 @@ def prepare(
     serialised: bytes,
     opset: int,
     dtypes: tuple[DType | None, ...],
+    constants: Sequence[Array | None] = (),
 ) -> Kernel:
     """Compile a serialised NodeProto for the element types of its inputs, None where left out.
 
-    Inputs are those of the node, then what its subgraphs capture. Compiled kernels of small nodes
-    are cached. Raise `HostError`.
+    Inputs are those of the node, then what its subgraphs capture. `constants` are inputs whose
+    values never change; with an INT8 matrix among them they are compiled in, for `_EXACT` to
+    see it and its zero point. Compiled kernels of other small nodes are cached. Raise `HostError`.
     """
+    if any(array is not None and array.dtype == np.int8 and array.ndim > 1 for array in constants):
+        return compile_node(serialised, opset, dtypes, constants=constants)
     compiled = compile_node if len(serialised) > _KEPT_BYTES else _kept
     return compiled(serialised, opset, dtypes)
 
@@ -264,6 +272,8 @@ def load(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
     options.enable_cpu_mem_arena = False  # it would keep a session's most memory as long as that
+    for key, value in _EXACT.items():
+        options.add_session_config_entry(key, value)
     try:
         return onnxruntime.InferenceSession(
             model.SerializeToString(), options, providers=["CPUExecutionProvider"]

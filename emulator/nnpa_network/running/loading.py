@@ -99,7 +99,8 @@ class LoadedProgram:
         for shapes in self._shapes(node, step):
             try:
                 if shapes is None:
-                    kernel = host.prepare(step.onnx, step.opset, dtypes)
+                    constants = [self.arrays.get(number) for number in step.inputs]
+                    kernel = host.prepare(step.onnx, step.opset, dtypes, constants)
                 else:
                     small = self._small_constants(step)
                     kernel = host.compile_node(step.onnx, step.opset, dtypes, shapes, small)

@@ -40,7 +40,7 @@ ARRAYS: dict[str, Any] = {
     "BF16": np.array([[1.5, -2, 0]], ml_dtypes.bfloat16),
     "FP32": np.array([[1.5, -2, 1e-30]], np.float32),
     "FP64": np.array([[1.5, -2, 1e-300]], np.float64),
-    "BYTES": np.array([[b"", b"nnpa", b"\x00\xff"]], np.object_),
+    "BYTES": np.array([[b"", b"nnpa", "\x00ÿ".encode()]], np.object_),
 }
 
 
@@ -143,6 +143,19 @@ def datatypes(client: Any, _folder: Path) -> None:
         found = answer.as_numpy("y")
         tell(f"infer('id_{datatype}', {array.tolist()})", f"{found.tolist()} {found.dtype}")
         assert np.array_equal(found, array), (datatype, found)
+
+
+@chapter
+def text(client: Any, _folder: Path) -> None:
+    """A model compares and joins text, which the client takes as bytes or as `str`."""
+    for cat, dog in ((b"cat", b"b'cat'"), ("cat", "b'cat'")):
+        answer = client.infer("text", [tensor("x", np.array([cat, dog], np.object_), "BYTES")])
+        found = answer.as_numpy("twice").tolist(), answer.as_numpy("is_cat").tolist()
+        tell(f"infer('text', [{cat!r}, {dog!r}])", found)
+        assert found == ([b"catcat", b"b'cat'b'cat'"], [True, False])
+    strange = tensor("x", np.array([b"\xff"], np.object_), "BYTES")
+    told = refused(lambda: client.infer("text", [strange]), "INVALID_ARGUMENT", "text in UTF-8")
+    tell(r"infer('text', [b'\xff'])", told)
 
 
 @chapter

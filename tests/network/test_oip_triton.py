@@ -13,7 +13,7 @@ import pytest
 from nnpa.oip import open_inference_grpc_pb2 as pb
 from nnpa.oip.open_inference_grpc_pb2_grpc import GRPCInferenceServiceStub
 
-from tests.server.onnx_models import TYPES, binary, identity
+from tests.server.onnx_models import TYPES, binary, identity, text_model
 from tests.server.process import serving
 
 ROOT = Path(__file__).parents[2]
@@ -22,8 +22,8 @@ pytestmark = pytest.mark.skipif(
     reason="tritonclient is not installed: it needs protobuf 6, and this environment has another",
 )
 CHAPTERS = (
-    "health", "metadata", "infer", "datatypes", "asynchronous", "stream", "repository", "errors",
-    "large", "warnings", "memory",
+    "health", "metadata", "infer", "datatypes", "text", "asynchronous", "stream", "repository",
+    "errors", "large", "warnings", "memory",
 )  # fmt: skip
 
 
@@ -32,7 +32,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]
     """A server process with a folder of models: its address, and the folder."""
     folder = tmp_path_factory.mktemp("models")
     models = {"add": binary("Add", ("n", 4)), "mul": binary("Mul", ("n", 4))}
-    models |= {"div": binary("Div", ("n", 4))}
+    models |= {"div": binary("Div", ("n", 4)), "text": text_model()}
     models |= {f"id_{name}": identity(name) for name in TYPES}
     for name, data in models.items():
         (folder / f"{name}.onnx").write_bytes(data)

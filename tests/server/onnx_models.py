@@ -65,6 +65,9 @@ def model(
 
 
 def _constant(name: str, array: Array) -> Any:
+    if array.dtype == object:
+        texts = [text.encode() for text in array.reshape(-1).tolist()]
+        return helper.make_tensor(name, TensorProto.STRING, array.shape, texts)
     kind = helper.np_dtype_to_tensor_dtype(array.dtype)
     return helper.make_tensor(name, kind, array.shape, array.tobytes(), raw=True)
 
@@ -86,6 +89,28 @@ def identity(name: str) -> bytes:
     """Return `y = x` of an element type of the protocol, one free dim and one of 3."""
     port = (TYPES[name][0], ("n", 3))
     return model([("Identity", ["x"], ["y"])], {"x": port}, {"y": port})
+
+
+def gather(name: str) -> bytes:
+    """Return `y`, rows 2 and 0 of the three rows of `x`, as ONNX Runtime computes them."""
+    kind = TYPES[name][0]
+    return model(
+        [("GatherElements", ["x", "rows"], ["y"])],
+        {"x": (kind, (3, 3))},
+        {"y": (kind, (2, 3))},
+        {"rows": np.array([[2] * 3, [0] * 3])},
+    )
+
+
+def text_model() -> bytes:
+    """Return `twice = x + x` of text, and where `x` is "cat"."""
+    text = (TensorProto.STRING, ("n",))
+    return model(
+        [("StringConcat", ["x", "x"], ["twice"]), ("Equal", ["x", "cat"], ["is_cat"])],
+        {"x": text},
+        {"twice": text, "is_cat": (TensorProto.BOOL, ("n",))},
+        {"cat": np.array(["cat"], object)},
+    )
 
 
 def dense(rows: int = 4, columns: int = 2) -> bytes:

@@ -123,7 +123,7 @@ def test_free_dims_take_any_size(caller: Caller) -> None:
 def _contents(name: str) -> tuple[bytes, list[Any]]:
     """Return raw contents of shape (2, 3), and the elements for the typed field."""
     if name == "BYTES":
-        texts = [b"", b"a", "ß".encode(), b"\x00\xff", b"nnpa", b"5"]
+        texts = [b"", b"a", "ß".encode(), "\x00ÿ".encode(), b"nnpa", b"5"]
         return b"".join(len(one).to_bytes(4, "little") + one for one in texts), texts
     dtype = TYPES[name][1]
     if name == "BF16":

@@ -25,6 +25,7 @@ from tests.server.onnx_models import (
     offering,
     refusal,
     request,
+    text_model,
 )
 from tests.server.process import serving
 
@@ -136,6 +137,23 @@ def test_tensors_go_in_and_out_by_shared_memory(pair: Pair, memory: Object) -> N
     memory.write(2 * ROW, 24)
     caller.stub.ModelInfer(message)
     assert memory.read(16, 40) == (2 * ROW * ROW).tobytes()
+
+
+def test_text_lies_in_shared_memory(memory: Object) -> None:
+    """A model compares text in a region as text; what is not UTF-8 is refused."""
+    message = pb.ModelInferRequest(model_name="text")
+    message.inputs.add(name="x", datatype="BYTES", shape=[2])
+    for name in ("twice", "is_cat"):
+        message.outputs.add(name=name)
+    _point(message.inputs[0], size=14)
+    with offering({"text": text_model()}, **SHARING) as (_, caller):
+        _register(caller, memory)
+        memory.write(np.frombuffer(b"\3\0\0\0cat\3\0\0\0dog", np.uint8), 0)
+        twice, is_cat = caller.stub.ModelInfer(message).raw_output_contents
+        assert (twice, is_cat) == (b"\6\0\0\0catcat\6\0\0\0dogdog", b"\1\0")
+        memory.write(np.frombuffer(b"\xff", np.uint8), 11)
+        text = refusal("FIELD_INVALID", caller.stub.ModelInfer, message)
+        assert "element 1 is byte 0xff at 0" in text
 
 
 def test_status_and_unregister(pair: Pair, memory: Object) -> None:

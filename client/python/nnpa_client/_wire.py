@@ -27,12 +27,16 @@ from nnpa.zdnn.v1.tensor_pb2 import (
     ZDNN_NHWC,
     TensorDesc,
 )
+from nnpa_wire import byte_strings
 
 Array: TypeAlias = npt.NDArray[Any]
 """An array of whatever element type its user chose."""
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
 """A value of a JSON document."""
+
+TEXT = np.dtype(object)
+"""The type of arrays of text."""
 
 UINT32_MAX = 0xFFFFFFFF
 
@@ -96,3 +100,19 @@ def dims(desc: TensorDesc) -> tuple[int, int, int, int]:
 def layout_shape(desc: TensorDesc) -> tuple[int, ...]:
     """Return the dims that the descriptor's layout has, outermost first."""
     return dims(desc)[4 - RANKS.get(desc.layout, 0) :]
+
+
+def join_texts(array: Array) -> bytes:
+    """Return an array of text as bytes; TypeError for an element that is not `str`."""
+    texts = array.reshape(-1).tolist()
+    if strange := [element for element in texts if not isinstance(element, str)]:
+        raise TypeError(f"an element of text is {type(strange[0]).__name__}, expected str")
+    return byte_strings.join(text.encode() for text in texts)
+
+
+def split_texts(data: bytes) -> Array:
+    """Return the texts of `join_texts` as an array of `str`."""
+    texts = [string.decode() for string in byte_strings.split(data)]
+    array = np.empty(len(texts), TEXT)
+    array[:] = texts
+    return array

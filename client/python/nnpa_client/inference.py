@@ -16,11 +16,12 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Self, Unpack
 
 import grpc
+import ml_dtypes
 import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from nnpa_client._transport import error_from_rpc, open_channel
-from nnpa_client._wire import Array
+from nnpa_client._wire import TEXT, Array, join_texts, split_texts
 from nnpa_client.config import Credentials, endpoint
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
@@ -33,7 +34,8 @@ _DTYPES: Mapping[str, np.dtype[np.generic]] = MappingProxyType(
         for name, kind in (
             ("BOOL", "?"), ("UINT8", "u1"), ("UINT16", "<u2"), ("UINT32", "<u4"),
             ("UINT64", "<u8"), ("INT8", "i1"), ("INT16", "<i2"), ("INT32", "<i4"),
-            ("INT64", "<i8"), ("FP16", "<f2"), ("FP32", "<f4"), ("FP64", "<f8"),
+            ("INT64", "<i8"), ("FP16", "<f2"), ("BF16", ml_dtypes.bfloat16), ("FP32", "<f4"),
+            ("FP64", "<f8"), ("BYTES", TEXT),
         )
     }
 )  # fmt: skip
@@ -112,18 +114,16 @@ class ModelClient:
         return {key: parameter.string_value for key, parameter in parameters.items()}
 
     def infer(self, name: str, inputs: Mapping[str, Array]) -> Inferred:
-        """Run a model on arrays of its element types and shapes."""
+        """Run a model on arrays of its element types and shapes; text is `str`, in either kind."""
         request = _message("ModelInferRequest")(model_name=name)
         request.parameters["nnpa_max_response_bytes"].int64_param = 0
         for key, array in inputs.items():
-            dense = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-            if dense.dtype not in _NAMES:
-                raise ValueError(f"input {key} is {array.dtype}, must be one of {list(_DTYPES)}")
-            request.inputs.add(name=key, datatype=_NAMES[dense.dtype], shape=array.shape)
-            request.raw_input_contents.append(dense.tobytes())
+            datatype, data = _raw(key, array)
+            request.inputs.add(name=key, datatype=datatype, shape=array.shape)
+            request.raw_input_contents.append(data)
         response = self._call("ModelInfer", request)
         outputs = {
-            tensor.name: np.frombuffer(raw, _DTYPES[tensor.datatype]).reshape(tensor.shape)
+            tensor.name: _array(tensor.datatype, raw).reshape(tensor.shape)
             for tensor, raw in zip(response.outputs, response.raw_output_contents, strict=True)
         }
         return Inferred(outputs, response.parameters["nnpa_range_violations"].int64_param)
@@ -144,3 +144,19 @@ class ModelClient:
     ) -> None:
         """Close it."""
         self.close()
+
+
+def _raw(name: str, array: Array) -> tuple[str, bytes]:
+    """Return an input's element type and raw contents."""
+    if array.dtype.kind in "UT":
+        array = array.astype(TEXT)
+    dense = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+    if dense.dtype not in _NAMES:
+        raise ValueError(f"input {name} is {array.dtype}, must be one of {list(_DTYPES)}")
+    data = join_texts(dense) if dense.dtype == TEXT else dense.tobytes()
+    return _NAMES[dense.dtype], data
+
+
+def _array(datatype: str, raw: bytes) -> Array:
+    """Return an output from its raw contents."""
+    return split_texts(raw) if datatype == "BYTES" else np.frombuffer(raw, _DTYPES[datatype])

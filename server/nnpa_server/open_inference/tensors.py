@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors of the Open Inference Protocol: element types, raw and typed contents.
 
+BYTES are text in UTF-8, as strings of ONNX are: models compute with `str`.
 Source: Open Inference Protocol, version 2, "Tensor Data"; BF16 and raw BYTES as Triton has them.
 """
 
@@ -112,7 +113,7 @@ def read_raw(kind: Datatype, shape: Sequence[int], data: Buffer, path: str) -> "
 
 
 def _read_strings(data: Buffer, count: int, path: str) -> "Array":
-    """Return `count` byte strings, each with its length in front."""
+    """Return the texts of `count` byte strings, each with its length in front."""
     least = count * byte_strings.LENGTH_BYTES
     if least > len(data):
         raise wrong_size(path, f"{len(data)} bytes", f"at least {least} for {count} elements")
@@ -122,8 +123,19 @@ def _read_strings(data: Buffer, count: int, path: str) -> "Array":
         raise wrong_size(path, error, f"{count} elements within their bytes") from error
     if len(strings) != count:
         raise wrong_size(path, f"{len(data)} bytes, more elements", f"{count} elements")
-    array = np.empty(count, object)
-    array[:] = strings
+    return _texts(strings, path)
+
+
+def _texts(strings: Sequence[bytes], path: str) -> "Array":
+    """Return byte strings as the texts that models compute with."""
+    array = np.empty(len(strings), object)
+    for index, string in enumerate(strings):
+        try:
+            array[index] = string.decode()
+        except UnicodeDecodeError as error:
+            value = f"byte 0x{string[error.start]:02x} at {error.start}"
+            limit = "text in UTF-8: other bytes travel as UINT8"
+            raise invalid(f"{path}: element {index}", value, limit) from error
     return array
 
 
@@ -141,9 +153,7 @@ def read_typed(
         what = f"{math.prod(shape)} for {said(kind.name, shape)}"
         raise wrong_size(f"{path}: contents.{kind.field}", f"{len(values)} elements", what)
     if kind.dtype.kind == "O":
-        strings = np.empty(len(values), object)
-        strings[:] = list(values)
-        return strings.reshape(shape)
+        return _texts(values, f"{path}: contents.{kind.field}").reshape(shape)
     wide = np.array(values, _WIDE[kind.dtype.kind])
     return _narrowed(wide, kind, path).reshape(shape)
 

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa.network.v1 import program_pb2
-from nnpa_wire import byte_strings
 
 from nnpa_client._methods import (
     EXPORT_PROGRAM,
@@ -21,7 +20,7 @@ from nnpa_client._methods import (
 )
 from nnpa_client._open_session import OpenSession
 from nnpa_client._transport import Transport
-from nnpa_client._wire import Array
+from nnpa_client._wire import TEXT, Array, join_texts, split_texts
 from nnpa_client.errors import NetworkError, ZdnnWarning
 from nnpa_client.network import calls
 from nnpa_client.network.buffers import (
@@ -33,8 +32,6 @@ from nnpa_client.network.buffers import (
 from nnpa_client.network.calls import DEFAULT, Handle, Model, Options, Source
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
-
-_TEXT = np.dtype(object)
 
 
 class LoadOptions(Source, total=False):
@@ -247,8 +244,8 @@ def load(
 
 def array_of(message: pb.NamedArray) -> Array:
     """Return a message's array; one of texts has `str` objects."""
-    if message.dtype == _TEXT.name:
-        return _texts(message.data).reshape(list(message.shape))
+    if message.dtype == TEXT.name:
+        return split_texts(message.data).reshape(list(message.shape))
     if message.dtype == "bfloat16":
         import ml_dtypes
 
@@ -259,22 +256,6 @@ def array_of(message: pb.NamedArray) -> Array:
     return array
 
 
-def _texts(data: bytes) -> Array:
-    """Return an array of the texts in a message."""
-    texts = [string.decode() for string in byte_strings.split(data)]
-    array = np.empty(len(texts), _TEXT)
-    array[:] = texts
-    return array
-
-
-def _text_bytes(array: Array) -> bytes:
-    """Return texts as a message has them; TypeError for what is none."""
-    texts = array.reshape(-1).tolist()
-    if strange := [element for element in texts if not isinstance(element, str)]:
-        raise TypeError(f"an element of text is {type(strange[0]).__name__}, expected str")
-    return byte_strings.join(text.encode() for text in texts)
-
-
 def _port(message: program_pb2.Port) -> Port:
     return Port(message.name, message.dtype, tuple(message.shape))
 
@@ -283,13 +264,13 @@ def _named(name: str, value: npt.ArrayLike, dtype: str | None) -> pb.NamedArray:
     if isinstance(value, np.ndarray | np.generic):
         array = np.asarray(value)
         if array.dtype.kind in "UT":
-            array = array.astype(_TEXT)
+            array = array.astype(TEXT)
         if dtype is not None and array.dtype.name != dtype:
             raise TypeError(f"input {name}: {array.dtype.name} array, expected {dtype}")
     else:
         array = np.asarray(value, None if dtype in (None, "bfloat16") else dtype)
-    if array.dtype == _TEXT:
-        data = _text_bytes(array)
+    if array.dtype == TEXT:
+        data = join_texts(array)
     else:
         dense = np.ascontiguousarray(array)
         data = dense.astype(dense.dtype.newbyteorder("<"), copy=False).tobytes()

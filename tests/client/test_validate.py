@@ -235,6 +235,67 @@ def test_measurements_of_others_on_the_wire(server_target: str, path: Path) -> N
             assert message in refused.value.message
 
 
+@pytest.fixture
+def host_only(tmp_path: Path) -> Path:
+    """The file of a model of which the compiler for the machine places nothing."""
+    nodes = [
+        helper.make_node("HardSwish", ["x"], ["s"], "first"),
+        helper.make_node("HardSwish", ["s"], ["t"], "second"),
+        helper.make_node("Mod", ["t", "x"], ["y"], "third", fmod=1),
+    ]
+    ends: Ends = [("x", np.float32, ["N", 4])], [("y", np.float32, ["N", 4])]
+    file = tmp_path / "host.onnx"
+    file.write_bytes(model(nodes, *ends).SerializeToString())
+    return file
+
+
+def test_validate_of_a_model_on_the_host(validate: Run, host_only: Path, tmp_path: Path) -> None:
+    """The verdict on a model of the host alone is that nothing was on the machine, and why."""
+    data, page = tmp_path / "data.npz", tmp_path / "page.html"
+    np.savez(data, x=np.abs(X) + 1, y=Y)
+    printed = validate(host_only, "--data", data, "--labels", "y", "--html", page)
+    assert printed.exit_code == 0, printed.output
+    first, swish, mod, blank = printed.stdout.splitlines()[:4]
+    assert first == "Nothing of this model runs on the accelerator."
+    assert swish.startswith("  HardSwish (2): ")
+    assert "--placement all" in swish
+    assert mod.startswith("  Mod (1): ")
+    assert (len(mod) > 20, blank) == (True, "")
+    html = page.read_text(encoding="utf-8")
+    assert "<h1>Nothing of this model runs on the accelerator.</h1>" in html
+    assert f"<li>{swish.strip()}".replace("'", "&#39;") in html
+
+
+def test_analyze_of_a_model_on_the_host(server_target: str, host_only: Path) -> None:
+    """The analysis of such a model begins with it, and has no time and no grade."""
+    words = ["network", "analyze", str(host_only), "--target", server_target]
+    printed = CliRunner().invoke(main, words)
+    first, swish, mod = printed.stdout.splitlines()[:3]
+    assert first == "Nothing of this model runs on the accelerator."
+    assert swish.startswith("  HardSwish (2): ")
+    assert mod.startswith("  Mod (1): ")
+    assert "grade" not in printed.stdout
+    assert " us" not in printed.stdout
+    report = json.loads(CliRunner().invoke(main, [*words, "--json"]).stdout)
+    assert "grade" not in report
+    estimated = json.loads(CliRunner().invoke(main, ["estimate", *words[2:], "--json"]).stdout)
+    assert {of["grade"] for of in estimated["estimates"]} == {None}
+
+
+def test_a_machine_that_runs_nothing_of_a_model(validate: Run, tmp_path: Path) -> None:
+    """Where one machine has nodes of a model and the other has none, the verdict names it."""
+    node = helper.make_node("Gelu", ["x"], ["y"], "gelu")
+    proto = model([node], [("x", np.float32, ["N", 4])], [("y", np.float32, ["N", 4])])
+    proto.opset_import[0].version = 20
+    file, data = tmp_path / "gelu.onnx", tmp_path / "data.npz"
+    file.write_bytes(proto.SerializeToString())
+    np.savez(data, x=X)
+    first, why = validate(file, "--data", data).stdout.splitlines()[:2]
+    assert "nothing of it runs on the accelerator of Telum I." in first
+    assert why.startswith("  Gelu (1): ")
+    assert why.endswith(", on Telum I")
+
+
 def test_analyze_says_why_first(server_target: str, tmp_path: Path) -> None:
     """Reasons come before layers, one line each, and what was folded is counted, not listed."""
     nodes = [

@@ -3,6 +3,7 @@
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
@@ -157,7 +158,10 @@ def verdict(report: Report) -> str:
     drops = [drop_of(report, run) for run in machines]
     worst, over = max(drops), f"over {counted(rows, 'row')}"
     points = f"{float(100 * abs(worst)):.2f} points"
-    if report.has_labels:
+    idle = [run for run in machines if is_idle(run)]
+    if len(idle) == len(machines):
+        text = "Nothing of this model runs on the accelerator"
+    elif report.has_labels:
         fp32 = report.measured.labels
         each = _joined((title_of(run), f"{run.labels.accuracy:.2%}") for run in machines)
         figures = f"{fp32.accuracy:.2%} in FP32, {each}, {over}"
@@ -173,6 +177,8 @@ def verdict(report: Report) -> str:
         else:
             text = f"Every answer is that of FP32, {over}, on {_joined_names(machines)}"
         text += f"; relative error {_worst_error(machines):.2g}"
+    if 0 < len(idle) < len(machines):
+        text += f"; nothing of it runs on the accelerator of {_joined_names(idle)}"
     if nans := max(sum(output.nans for output in run.outputs.values()) for run in machines):
         text += f"; {counted(nans, 'element')} of outputs NaN"
     for rows_left_out in report.unmeasured:
@@ -181,6 +187,25 @@ def verdict(report: Report) -> str:
         held = "within" if worst <= Fraction(report.max_drop) else "above"
         text += f"; {held} the limit of {report.max_drop:.4g} ({report.max_drop:.2%})"
     return f"{text}."
+
+
+def is_idle(run: Run) -> bool:
+    """Return whether the accelerator has no node of a network that ran."""
+    return bool(run.nodes) and all(node.device != "accelerator" for node in run.nodes)
+
+
+def reasons_of_idle(report: Report) -> list[str]:
+    """Return why nothing runs on the accelerator of a machine, a line for each operator."""
+    idle = [run for run in report.machines if is_idle(run)]
+    lines: dict[str, list[str]] = {}
+    for run in idle:
+        why = Counter((node.op_type, node.reason or "folded at import") for node in run.nodes)
+        for (operator, reason), count in sorted(why.items()):
+            lines.setdefault(f"{operator} ({count:,}): {reason}", []).append(title_of(run))
+    return [
+        line if len(names) == len(report.machines) else f"{line}, on {' and '.join(names)}"
+        for line, names in lines.items()
+    ]
 
 
 def _joined(pairs: Iterator[tuple[str, str]]) -> str:

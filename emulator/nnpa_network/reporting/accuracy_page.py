@@ -10,7 +10,14 @@ import jinja2
 from nnpa_emulator.reference.comparison import NOT_NUMERIC
 
 from nnpa_network.reporting import placement_picture
-from nnpa_network.reporting.accuracy import NodeRow, Report, node_rows, title_of, verdict
+from nnpa_network.reporting.accuracy import (
+    NodeRow,
+    Report,
+    node_rows,
+    reasons_of_idle,
+    title_of,
+    verdict,
+)
 from nnpa_network.reporting.accuracy_text import side_by_side
 from nnpa_network.reporting.measurements import Run
 from nnpa_network.reporting.metrics import (
@@ -119,6 +126,7 @@ def as_html(report: Report) -> str:
         report=report,
         measured=report.measured,
         verdict=verdict(report),
+        idle=reasons_of_idle(report),
         table=side_by_side(report),
         pictures=_pictures(runs),
         box_height=placement_picture.HEIGHT,

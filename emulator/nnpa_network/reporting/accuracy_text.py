@@ -7,7 +7,15 @@ from fractions import Fraction
 
 from nnpa_emulator.reference.comparison import NOT_NUMERIC
 
-from nnpa_network.reporting.accuracy import Report, counted, drop_of, node_rows, title_of, verdict
+from nnpa_network.reporting.accuracy import (
+    Report,
+    counted,
+    drop_of,
+    node_rows,
+    reasons_of_idle,
+    title_of,
+    verdict,
+)
 from nnpa_network.reporting.measurements import Output, Run, WorstRow
 from nnpa_network.reporting.metrics import ULP_LABELS
 
@@ -21,6 +29,7 @@ def as_text(report: Report) -> str:
     runs = counted(measured.rows, "run")
     lines = [
         verdict(report),
+        *(f"  {line}" for line in reasons_of_idle(report)),
         "",
         f"{measured.network}, placement {measured.placement}: {runs} beside FP32",
         f"batches of {counted(measured.batch_rows, 'row')}",

@@ -43,6 +43,8 @@ _WHERE_FROM = (
     "the host's part or waiting. No time of this emulator is in it."
 )
 
+_NO_TIME: dict[str, object] = {"estimated_machine_ns": None, "grade": None}
+
 
 @dataclass(frozen=True, slots=True)
 class Estimated:
@@ -115,7 +117,7 @@ def _print(file: Path, estimates: Sequence[Estimated]) -> None:
     for estimated in estimates:
         of = estimated.estimate
         if not of.lines:
-            click.echo(f"{file.name} on {of.machine}: nothing to estimate")
+            click.echo(f"{file.name} on {of.machine}: {_nothing(estimated)}")
         else:
             click.echo(f"{file.name} on {of.machine}: {of.total}, grade {of.total.grade}")
             console.print(_table(of))
@@ -125,6 +127,15 @@ def _print(file: Path, estimates: Sequence[Estimated]) -> None:
         click.echo()
     _print_grades({line.interval.grade for each in estimates for line in each.estimate.lines})
     click.echo(_WHERE_FROM)
+
+
+def _nothing(estimated: Estimated) -> str:
+    if estimated.estimate.missing or not estimated.host_nodes:
+        return "nothing to estimate"
+    return (
+        "nothing to estimate: nothing of this model runs on the accelerator, and `nnpa network "
+        "analyze` says why"
+    )
 
 
 def _table(of: Estimate) -> Table:
@@ -160,7 +171,7 @@ def _document(file: Path, estimates: Sequence[Estimated]) -> dict[str, object]:
         "estimates": [
             {
                 "machine": estimated.estimate.machine,
-                **estimated.estimate.total.as_data(),
+                **(estimated.estimate.total.as_data() if estimated.estimate.lines else _NO_TIME),
                 "operations": [
                     {"operation": line.function, "calls": line.count, **line.interval.as_data()}
                     for line in estimated.estimate.lines

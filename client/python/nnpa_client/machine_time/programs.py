@@ -52,7 +52,7 @@ def calls_of(program: Program) -> ProgramCalls:
 
 
 def network_times(program: Program) -> NetworkTimes | None:
-    """Return the times of a program; None for a machine whose times are not estimated."""
+    """Return the times of a program; None where no time of the accelerator is estimated."""
     if program.machine not in machines():
         return None
     by_node: dict[int, Interval] = {}
@@ -60,7 +60,7 @@ def network_times(program: Program) -> NetworkTimes | None:
     for call, node in zip(counted.calls, counted.nodes, strict=True):
         if (interval := time_of(call, program.machine)) is not None:
             by_node[node] = by_node.get(node, Interval()) + interval
-    return NetworkTimes(sum(by_node.values(), Interval()), by_node)
+    return NetworkTimes(sum(by_node.values(), Interval()), by_node) if by_node else None
 
 
 def _call(message: operation_pb2.Operation, structures: Mapping[int, Ztensor]) -> Call:

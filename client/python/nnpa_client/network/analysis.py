@@ -5,6 +5,7 @@ Source of the layout: the analyze report of X-CUBE-AI 7.0's command line. RAM is
 emulated accelerator: sticks in pages of 4096 bytes.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
@@ -30,8 +31,9 @@ def header(
 ) -> Iterator[str]:
     """Yield the lines before the tables; `shape` has further lines, by heading.
 
-    `times` are estimates of the machine's time, None for a machine that has none.
+    `times` are estimates of the machine's time, None where there are none.
     """
+    yield from _idle(report)
     yield from (
         f"model file         : {model}",
         "type               : onnx",
@@ -49,6 +51,17 @@ def header(
     yield from _sizes(report)
     if times is not None:
         yield f"time on the machine: {_graded(times.total)}, by public figures (nnpa estimate)"
+
+
+def _idle(report: pb.NetworkReport) -> Iterator[str]:
+    """Yield that nothing runs on the accelerator, where that is so, and why by operator."""
+    if not report.nodes or any(node.device == "accelerator" for node in report.nodes):
+        return
+    yield "Nothing of this model runs on the accelerator."
+    why = Counter((node.op_type, node.reason or "folded at import") for node in report.nodes)
+    for (operator, reason), count in sorted(why.items()):
+        yield f"  {operator} ({count:,}): {reason}"
+    yield ""
 
 
 def _graded(interval: Interval) -> str:

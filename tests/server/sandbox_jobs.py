@@ -94,6 +94,48 @@ def _map_shared() -> None:
     mmap.mmap(-1, 1 << 20)
 
 
+def _map_stack() -> None:
+    """Map memory as stacks have it, which RLIMIT_DATA does not count."""
+    grows_down = 0x100
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | grows_down
+    mmap.mmap(-1, 64 << 20, flags, mmap.PROT_READ | mmap.PROT_WRITE)
+
+
+def _map_readable() -> None:
+    """Map memory that is only read, which takes page tables: RLIMIT_DATA does not count it."""
+    mmap.mmap(-1, 64 << 30, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ)
+
+
+def _answer_and(go_on: Callable[[], object]) -> bytes:
+    """Answer a text, go on, and then be silent."""
+    body = encode_body([], b"answered")
+    os.write(_descriptor(has_places=False), encode_header(Frame(Kind.ANSWER, body)) + body)
+    kept = go_on()
+    time.sleep(600)
+    return repr(kept).encode()
+
+
+def _grow() -> object:
+    """Take memory within the limit of the last job."""
+    time.sleep(0.6)
+    return np.ones(96 << 20, np.uint8)
+
+
+def _fill_arena() -> object:
+    """Write to all of the arena, of which the server has let go."""
+    time.sleep(0.3)
+    arena = _descriptor(has_places=True)
+    view = np.frombuffer(mmap.mmap(arena, os.lseek(arena, 0, os.SEEK_END)), np.uint8)
+    view[:] = 1
+    return view
+
+
+def _spin() -> object:
+    """Use a processor, whatever signal says that no time is left."""
+    signal.signal(signal.SIGXCPU, signal.SIG_IGN)
+    return _loop()
+
+
 def _change_later() -> bytes:
     """Answer an array of ones, and go on writing to it."""
     view = np.frombuffer(mmap.mmap(_descriptor(has_places=True), 4096), np.uint8)
@@ -136,6 +178,8 @@ ATTEMPTS: dict[str, Callable[[str], object]] = {
     "peek": lambda pid: _peek(int(pid)),
     "memory-file": lambda pid: Path(f"/proc/{pid}/mem").read_bytes(),
     "shared-anonymous": lambda _: _map_shared(),
+    "stack": lambda _: _map_stack(),
+    "readable": lambda _: _map_readable(),
     "memfd": lambda _: os.memfd_create("x"),
     "truncate": lambda _: os.ftruncate(_descriptor(has_places=True), 1 << 30),
     "environment": lambda name: os.environ[name],
@@ -143,6 +187,10 @@ ATTEMPTS: dict[str, Callable[[str], object]] = {
 ANSWERS: dict[str, Callable[[], bytes]] = {
     "memory": _exhaust_memory,
     "loop": _loop,
+    "spin": lambda: bytes(repr(_spin()), "ascii"),
+    "then-spin": lambda: _answer_and(_spin),
+    "then-grow": lambda: _answer_and(_grow),
+    "then-fill": lambda: _answer_and(_fill_arena),
     "silence": lambda: _write(b""),
     "exit": lambda: os._exit(3),
     "abort": lambda: os.abort(),

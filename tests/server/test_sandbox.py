@@ -151,11 +151,18 @@ def test_no_connection_is_made(shared: WorkerProcess) -> None:
 
 @whole
 @pytest.mark.parametrize("attempt", ["fork", "thread", "exec", "spawn", "memfd", "truncate",
-                                     "shared-anonymous"])  # fmt: skip
+                                     "shared-anonymous", "stack"])  # fmt: skip
 def test_nothing_is_made_that_no_limit_counts(shared: WorkerProcess, attempt: str) -> None:
     """No process, no thread, no program, no memory beside what is limited."""
     program = shutil.which("true")
     assert ask(shared, f"attempt {attempt} {program}") in (REFUSED, b"RuntimeError")
+
+
+def test_address_space_is_limited(shared: WorkerProcess) -> None:
+    """What RLIMIT_DATA does not count, and its page tables, are within the limit of a job."""
+    assert ask(shared, "attempt readable 64GiB") == b"OSError"
+    big = JobLimits(memory=1 << 40, seconds=20, cpu_seconds=20)
+    assert ask(shared, "attempt readable 64GiB", big) == b"done"
 
 
 @whole
@@ -213,6 +220,15 @@ def test_cpu_time_is_limited(worker: WorkerProcess) -> None:
     with pytest.raises(WorkerFailed) as failed:
         ask(worker, "answer loop", JobLimits(seconds=60, cpu_seconds=1))
     assert failed.value.why == Why.TIME
+
+
+def test_a_signal_that_is_ignored_gives_no_time(worker: WorkerProcess) -> None:
+    """A worker that ignores SIGXCPU ends at its limit of CPU time all the same."""
+    began = time.monotonic()
+    with pytest.raises(WorkerFailed) as failed:
+        ask(worker, "answer spin", JobLimits(seconds=60, cpu_seconds=1))
+    assert failed.value.why == Why.TIME
+    assert time.monotonic() - began < 20
 
 
 def test_the_caller_can_cancel(worker: WorkerProcess) -> None:
@@ -389,6 +405,39 @@ def test_an_owner_has_a_worker_while_it_has_jobs() -> None:
 def pid_of(owner: Owner) -> int:
     """Return the process that runs an owner's job."""
     return int(owner.run(Message(b"pid"), LIMITS, reserve=allow, check=go_on).text)
+
+
+@pytest.mark.parametrize("name", ["then-spin", "then-grow", "then-fill"])
+def test_a_worker_is_replaced_that_takes_between_jobs(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that computes, grows or fills its arena after its answer ends; the next job has one."""
+    pool = Pool(PROGRAM, {})
+    owner = Owner(pool, idle_seconds=60)
+    try:
+        pid = pid_of(owner)
+        job = Message(f"answer {name}".encode(), (np.zeros(24 << 20, np.uint8),))
+        assert owner.run(job, LIMITS, reserve=allow, check=go_on).text == b"answered"
+        assert await_end(pid)
+        assert pid_of(owner) != pid
+    finally:
+        pool.close()
+    assert "between jobs" in caplog.text
+
+
+def test_a_worker_that_waits_for_jobs_stays() -> None:
+    """What a job leaves behind within its limit ends no worker, nor does freeing it."""
+    pool = Pool(PROGRAM, {})
+    owner = Owner(pool, idle_seconds=60)
+    try:
+        pid = pid_of(owner)
+        for _ in range(3):
+            job = Message(b"double", (np.zeros(24 << 20, np.uint8),))
+            owner.run(job, LIMITS, reserve=allow, check=go_on)
+            time.sleep(0.8)
+            assert pid_of(owner) == pid
+    finally:
+        pool.close()
 
 
 def test_owners_wait_for_workers_as_long_as_somebody_waits_for_them() -> None:

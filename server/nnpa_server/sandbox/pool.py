@@ -229,6 +229,7 @@ class Pool:
             try:
                 order = self._orders.get(timeout=None if is_idle else _IDLE_PERIOD)
             except queue.Empty:
+                self._end_restless_workers()
                 for holder in holders:
                     holder.end_idle(time.monotonic())
                 self._end_idle_fork_server()
@@ -236,6 +237,14 @@ class Pool:
             if order is None:
                 return
             order()
+
+    def _end_restless_workers(self) -> None:
+        """End workers that take between jobs what they should not; owners get others."""
+        with self._lock:
+            workers = [*self._leased]
+        for worker in workers:
+            if excess := worker.end_restless():
+                _log.warning("a worker was ended that took %s between jobs", excess)
 
     def _end_idle_fork_server(self) -> None:
         """End the fork server where nobody has a worker of it, nor has wanted one for long."""

@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from fcntl import F_ADD_SEALS, F_SEAL_SEAL, F_SEAL_SHRINK, fcntl
-from pathlib import Path
 
 import numpy as np
 
+from nnpa_server.sandbox.accounting import cpu_seconds, limited_bytes, private_bytes
 from nnpa_server.sandbox.failures import Why, WorkerFailed
 from nnpa_server.sandbox.fork_server import ForkServer
 from nnpa_server.sandbox.frames import (
@@ -43,6 +43,8 @@ _UNCOUNTED_BYTES = 64 << 10  # of a text that comes back
 _SLACK_BYTES = 64 << 20  # of the worker's own, such as its stack
 _HIGHEST = 1 << 62
 _KEPT_BYTES = 2 << 20  # of the arena, for the next job
+_ARENA_VIEWS = 2  # of the worker, while its arena grows
+_RESTLESS_SECONDS = 0.5  # of processor time between jobs: it frees what a job left
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +90,9 @@ class WorkerProcess:
         self._reserve: Callable[[int], None] = allow
         self._check: Callable[[], None] = go_on
         self._deadline = self._cpu_deadline = self._next_look = math.inf
-        self._idle = 0, 0  # bytes of data, and of them in memory, before any job
+        self._idle = 0, 0, 0  # before any job: bytes of data, of address space, in memory
+        self._rest: tuple[float, int] | None = None  # at the first look after a job
         self.pid = self._process.pid
-        self._cpu_clock = (~self.pid << 3) | 2  # source: clock_getcpuclockid(3)
 
     def wait_ready(self, seconds: float) -> tuple[str, ...]:
         """Wait until the worker is confined; return what it could not give up."""
@@ -101,7 +103,7 @@ class WorkerProcess:
             except BaseException:
                 self.close()
                 raise
-            self._idle = _data_bytes(self.pid), _private_bytes(self.pid)
+            self._idle = *limited_bytes(self.pid), private_bytes(self.pid)
             return tuple(filter(None, frame.body.decode("ascii", "replace").split("\n")))
 
     def run(
@@ -119,6 +121,7 @@ class WorkerProcess:
         """
         with self._lock:
             self._limits, self._reserve, self._check = limits, reserve, check
+            self._rest = None
             try:
                 self._restrict(limits)
                 self._send_job(job)
@@ -138,6 +141,36 @@ class WorkerProcess:
         """Whether the process has not ended."""
         return self._process.poll() is None
 
+    def end_restless(self) -> str:
+        """End a process that takes between jobs what it should not; return what, or nothing."""
+        if not self._lock.acquire(blocking=False):  # a job runs
+            return ""
+        try:
+            excess = self._excess() if self._arena >= 0 and self.is_alive else ""
+            if excess:
+                self.close()
+            return excess
+        finally:
+            self._lock.release()
+
+    def _excess(self) -> str:
+        """Return what a process takes between jobs beyond what is left of its last one."""
+        seconds, private = cpu_seconds(self.pid), private_bytes(self.pid)
+        if self._rest is None:
+            self._rest = seconds, private
+        first_seconds, first_private = self._rest
+        if seconds - first_seconds > _RESTLESS_SECONDS:
+            return "processor time"
+        most = min(self._most_private, first_private + _SLACK_BYTES)
+        arena = os.fstat(self._arena).st_blocks * 512
+        return "memory" if private > most or arena > 2 * _KEPT_BYTES else ""
+
+    @property
+    def _most_private(self) -> int:
+        """Bytes that the process may have in memory, beside files and the arena."""
+        *_, private = self._idle
+        return private + self._limits.memory + _SLACK_BYTES
+
     def close(self) -> None:
         """Kill the process and reap it; a job that runs in it fails."""
         self._process.kill()
@@ -152,17 +185,25 @@ class WorkerProcess:
         """Set the limits of a job, some of which the kernel keeps."""
         if not self.is_alive:  # its number may be another process's by now
             raise self._ended()
-        data, _ = self._idle
+        data, *_ = self._idle
         now = time.monotonic()
         self._deadline, self._next_look = now + limits.seconds, now + _LOOK_SECONDS
         self._check()
         try:
-            self._cpu_deadline = time.clock_gettime(self._cpu_clock) + limits.cpu_seconds
+            self._cpu_deadline = cpu_seconds(self.pid) + limits.cpu_seconds
             seconds = math.ceil(self._cpu_deadline) + 1
             resource.prlimit(self.pid, resource.RLIMIT_DATA, _soft(data + limits.memory))
             resource.prlimit(self.pid, resource.RLIMIT_CPU, _soft(seconds))
+            self._restrict_address_space()
         except OSError as error:
             raise self._ended() from error
+
+    def _restrict_address_space(self) -> None:
+        """Bound what RLIMIT_DATA does not count: stacks, pages that are only read, page tables."""
+        _, size, _ = self._idle
+        views = _ARENA_VIEWS * self._arena_bytes
+        most = size + self._limits.memory + views + _SLACK_BYTES
+        resource.prlimit(self.pid, resource.RLIMIT_AS, _soft(most))
 
     def _send_job(self, job: Message) -> None:
         arrays = list(map(dense, job.arrays))
@@ -197,6 +238,10 @@ class WorkerProcess:
         except OSError as error:
             raise WorkerFailed(Why.MEMORY, f"no storage for {size} bytes") from error
         self._arena_bytes = size
+        try:
+            self._restrict_address_space()
+        except OSError as error:
+            raise self._ended() from error
 
     def _empty(self) -> None:
         """Return the pages of a large arena to the system: its arrays were one job's."""
@@ -265,14 +310,12 @@ class WorkerProcess:
         self._check()
         if now >= self._deadline:
             raise WorkerFailed(Why.TIME, "no answer in time")
-        data, private = self._idle
-        if not data:
+        if not any(self._idle):
             return
-        most = private + self._limits.memory + _SLACK_BYTES
-        if _private_bytes(self.pid) > most:
-            raise WorkerFailed(Why.MEMORY, f"in memory beyond {most} bytes")
+        if private_bytes(self.pid) > self._most_private:
+            raise WorkerFailed(Why.MEMORY, f"in memory beyond {self._most_private} bytes")
         try:
-            if time.clock_gettime(self._cpu_clock) >= self._cpu_deadline:
+            if cpu_seconds(self.pid) >= self._cpu_deadline:
                 raise WorkerFailed(Why.TIME, "no CPU time is left")
         except OSError as error:
             raise self._ended() from error
@@ -319,21 +362,3 @@ def _read(arena: int, slot: Slot) -> Array:
     if slot.dtype == bool and np.any(contents > 1):
         raise WorkerFailed(Why.PROTOCOL, "truths that are neither 0 nor 1")
     return contents.view(slot.dtype).reshape(slot.shape)
-
-
-def _private_bytes(pid: int) -> int:
-    """Return the bytes in memory that no file and no arena has, 0 where the process has ended."""
-    try:
-        _, resident, of_files, *_ = Path(f"/proc/{pid}/statm").read_text().split()
-    except (OSError, ValueError):
-        return 0
-    return (int(resident) - int(of_files)) * _PAGE
-
-
-def _data_bytes(pid: int) -> int:
-    """Return the bytes of a process that RLIMIT_DATA counts."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("VmData")), 0)

@@ -18,7 +18,7 @@ _MODE_FILTER = 2
 _ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _LOAD, _AND, _EQUAL, _RETURN = 0x20, 0x54, 0x15, 0x06  # BPF: LD W ABS, ALU AND, JMP JEQ, RET
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data
-_MAP_SHARED, _MAP_ANONYMOUS = 0x01, 0x20
+_MAP_SHARED, _MAP_ANONYMOUS, _MAP_GROWSDOWN = 0x01, 0x20, 0x100
 _F_GETFD, _F_DUPFD_CLOEXEC = 1, 1030
 _FREE = (
     "read", "write", "close", "fstat", "poll", "lseek", "mprotect", "munmap", "brk", "rt_sigaction",
@@ -59,9 +59,11 @@ class Argument:
 
 def conditions() -> tuple[Argument, ...]:
     """Return the system calls of which only some are allowed, for this process."""
-    shared_memory = _MAP_SHARED | _MAP_ANONYMOUS  # no limit on data counts it
+    shared = _MAP_SHARED | _MAP_ANONYMOUS
+    kinds = (0, _MAP_SHARED, _MAP_ANONYMOUS, shared)
+    uncounted = shared, *(kind | _MAP_GROWSDOWN for kind in kinds)  # by RLIMIT_DATA
     return (
-        Argument("mmap", 3, shared_memory, (shared_memory,), allowed=False),
+        Argument("mmap", 3, shared | _MAP_GROWSDOWN, uncounted, allowed=False),
         Argument("fcntl", 1, 0xFFFFFFFF, (_F_GETFD, _F_DUPFD_CLOEXEC)),
         Argument("tgkill", 0, 0xFFFFFFFF, (os.getpid(),)),
     )

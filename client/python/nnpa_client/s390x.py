@@ -24,6 +24,7 @@ _PROGRAM_HEADER_BYTES = 56
 _MACHINES = {3: "x86", 20: "ppc", 21: "ppc64", 22: "s390", 40: "arm", 62: "x86-64", 183: "aarch64",
              243: "riscv"}  # fmt: skip
 _S390, _ELF64, _BIG_ENDIAN, _INTERPRETER = 22, 2, 2, 3
+_RULES_BYTES = 511  # of a variable that the library keeps
 MACHINES = {"z16": "telum1", "z17": "telum2", "z15": "z15"}
 """What `nnpa run --machine` takes, and the server's names for them."""
 
@@ -107,6 +108,30 @@ def _has_loader(contents: bytes) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class StfleRules:
+    """What an owner knows of places that look like STFLE: NAME, or NAME+0xOFFSET."""
+
+    patched: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for flag, names in (("--patch", self.patched), ("--no-patch", self.kept)):
+            for name in names:
+                if not name or "/" in name or ":" in name:
+                    raise CannotRun(
+                        f"{flag}: {name!r}, expected a file's name without folders, or "
+                        f"NAME+0xOFFSET as --stats prints it"
+                    )
+            size = len(_joined(names).encode())
+            if size > _RULES_BYTES:
+                raise CannotRun(f"{flag}: names of {size} bytes, limit {_RULES_BYTES}; give fewer")
+
+
+def _joined(names: tuple[str, ...]) -> str:
+    return ":".join(names)
+
+
+@dataclass(frozen=True, slots=True)
 class Setup:
     """What a program finds here; no emulator where the system starts one, in a container."""
 
@@ -115,6 +140,7 @@ class Setup:
     emulator: Path | None = None
     sysroot: Path | None = None
     stats: Path | None = None
+    stfle: StfleRules = StfleRules()
 
     def environment(self, place: Place, more: Mapping[str, str]) -> dict[str, str]:
         """Return this process's environment with what the library reads."""
@@ -129,6 +155,8 @@ class Setup:
             "NNPA_TRAP_SESSION": place.session,
             "NNPA_TRAP_TOKEN": place.token,
             "NNPA_TRAP_MACHINE": self.machine,
+            "NNPA_TRAP_PATCH_STFLE": _joined(self.stfle.patched),
+            "NNPA_TRAP_KEEP_STFLE": _joined(self.stfle.kept),
             **{name: "" if path is None else str(path) for name, path in paths.items()},
         }
         return environment_with({**variables, **more})

@@ -3,6 +3,8 @@
 
 #include "linux.h"
 
+#define PROT_KNOWN 8
+
 static uint64_t holder; /* process and thread that change code; 0 for none */
 
 void code_lock(void)
@@ -55,55 +57,73 @@ static uint64_t next_hexadecimal(struct reader *reader, int *end)
   }
 }
 
+/* Read to the end of a word; return the character behind it. */
+static int skip_word(struct reader *reader)
+{
+  int character = next_character(reader);
+  while (character > ' ')
+    character = next_character(reader);
+  return character;
+}
+
+static void read_path(struct reader *reader, int character, char *path)
+{
+  size_t size = 0;
+  while (character == ' ')
+    character = next_character(reader);
+  for (; character >= 0 && character != '\n'; character = next_character(reader))
+    if (size < MAX_PATH)
+      path[size++] = (char)character;
+  path[size < MAX_PATH ? size : 0] = 0;
+}
+
 int visit_segments(segment_visitor *visitor, void *context)
 {
   struct reader reader = {SYS3(NR_OPEN, "/proc/self/maps", 0x80000, 0), 0, 0, {0}};
   int answer = 0, character = 0;
   if (reader.file < 0)
     return 0;
-  while (!answer && character >= 0) {
-    struct segment segment = {.first = next_hexadecimal(&reader, &character)};
+  while (!answer) {
+    struct segment segment;
+    segment.first = next_hexadecimal(&reader, &character);
     if (character != '-')
       break;
     segment.end = next_hexadecimal(&reader, &character);
+    segment.protection = 0;
     for (int bit = PROT_R; bit <= PROT_X; bit <<= 1)
       segment.protection |= next_character(&reader) == '-' ? 0 : bit;
-    while (character >= 0 && character != '\n')
-      character = next_character(&reader);
+    skip_word(&reader); /* shared or private */
+    segment.offset = next_hexadecimal(&reader, &character);
+    skip_word(&reader); /* device */
+    read_path(&reader, skip_word(&reader), segment.path); /* behind the inode */
     answer = visitor(&segment, context);
   }
   SYS3(NR_CLOSE, reader.file, 0, 0);
   return answer;
 }
 
-struct search { uint64_t address; struct segment found; };
+struct range { uint64_t first, end; };
 
-static int holds_address(const struct segment *segment, void *context)
+/* Return the protection of the segment that has a whole range, and bit 3, so that it is not 0. */
+static int protection_around(const struct segment *segment, void *context)
 {
-  struct search *search = context;
-  if (search->address < segment->first || search->address >= segment->end)
-    return 0;
-  search->found = *segment;
-  return 1;
+  const struct range *range = context;
+  int is_around = range->first >= segment->first && range->end <= segment->end;
+  return is_around ? segment->protection | PROT_KNOWN : 0;
 }
 
-static long protect(uint64_t address, uint64_t size, int protection)
+int code_protect(uint64_t address, uint64_t size, int protection)
 {
   uint64_t first = address & ~(PAGE - 1);
   uint64_t end = (address + size + PAGE - 1) & ~(PAGE - 1);
-  return SYS3(NR_MPROTECT, first, end - first, protection);
+  return SYS3(NR_MPROTECT, first, end - first, protection) == 0;
 }
 
-int code_open(uint64_t address, uint64_t size, struct segment *segment)
+int code_open(uint64_t address, uint64_t size)
 {
-  struct search search = {.address = address};
-  if (!visit_segments(holds_address, &search) || address + size > search.found.end)
-    return 0;
-  *segment = search.found;
-  return protect(address, size, PROT_R | PROT_W | PROT_X) == 0;
-}
-
-void code_close(uint64_t address, uint64_t size, const struct segment *segment)
-{
-  protect(address, size, segment->protection);
+  struct range range = {address, address + size};
+  int protection = visit_segments(protection_around, &range);
+  if (!protection || !code_protect(address, size, PROT_R | PROT_W | PROT_X))
+    return -1;
+  return protection & ~PROT_KNOWN;
 }

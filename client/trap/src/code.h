@@ -6,9 +6,13 @@
 
 #include <stdint.h>
 
+#define MAX_PATH 1024
+
 struct segment {
-  uint64_t first, end; /* addresses */
-  int protection;      /* PROT_R and so on */
+  uint64_t first, end;  /* addresses */
+  uint64_t offset;      /* in the file */
+  int protection;       /* PROT_R and so on */
+  char path[MAX_PATH];  /* of the file; empty for none, and for one that is too long */
 };
 
 typedef int segment_visitor(const struct segment *segment, void *context);
@@ -16,10 +20,13 @@ typedef int segment_visitor(const struct segment *segment, void *context);
 /* Visit the mappings of this process until a visitor returns other than 0, and return that. */
 int visit_segments(segment_visitor *visitor, void *context);
 
-/* Make some bytes of code writable, and give them their own protection back. Returns 0 where the
- * system refuses. Only who holds the lock may call them. */
-int code_open(uint64_t address, uint64_t size, struct segment *segment);
-void code_close(uint64_t address, uint64_t size, const struct segment *segment);
+/* Give the pages of some bytes a protection; 0 where the system refuses. Only who holds the lock
+ * may call it. */
+int code_protect(uint64_t address, uint64_t size, int protection);
+
+/* Make some bytes of code writable; the lock as above. Return their own protection, -1 where the
+ * system refuses. */
+int code_open(uint64_t address, uint64_t size);
 
 /* One thread of the process changes code at a time. A copy of a process inherits no lock. */
 void code_lock(void);

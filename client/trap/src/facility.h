@@ -10,13 +10,6 @@
 #define OPCODE_STFLE_TRAP 0xb2feU /* unassigned, put into STFLE's place */
 #define CAPABILITY_NNPA (1UL << 20)
 
-/* Look through executable segments not seen before. Where NNPA is in one, its STFLEs are made to
- * trap. */
-void facility_scan(void);
-
-/* Whether an address lies in a segment that was looked through. */
-int facility_knows(uint64_t address);
-
 /* Carry out the STFLE whose place traps, with the bit of NNPA. */
 void answer_stfle(struct frame *frame, uint64_t address);
 

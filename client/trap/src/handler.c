@@ -8,6 +8,7 @@
 #include "interruption.h"
 #include "linux.h"
 #include "patch.h"
+#include "scan.h"
 #include "settings.h"
 #include "statistics.h"
 #include "text.h"
@@ -25,8 +26,8 @@ static void answer(struct frame *frame, struct signal_information *information)
     complain("a z15 has no such instruction: operation exception", address);
     interrupt_illegal(frame, address);
   } else if (opcode == OPCODE_NNPA) {
-    if (!facility_knows(address))
-      facility_scan();
+    if (!scan_knows(address))
+      scan();
     answer_nnpa(frame, address);
   } else if (opcode == OPCODE_STFLE_TRAP) {
     answer_stfle(frame, address);

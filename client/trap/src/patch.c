@@ -22,7 +22,7 @@
 #define POOLS 64
 #define HINTS 64
 #define HINT_STEP (16UL << 20)
-#define REACH (1UL << 30) /* bytes: no halfword of an offset looks like STFLE or NNPA to a scan */
+#define REACH (1UL << 30) /* bytes */
 
 extern const uint8_t stub_begin[], stub_source[], stub_second[], stub_target[], stub_back[],
     stub_function[], stub_end[];
@@ -84,8 +84,8 @@ static int write_stub(uint64_t stub, uint64_t place, const struct conversion *co
 {
   uint64_t size = (uint64_t)(stub_end - stub_begin);
   uint64_t function = (uint64_t)conversion->function;
-  struct segment opened;
-  if (!code_open(stub, size, &opened))
+  int protection = code_open(stub, size);
+  if (protection < 0)
     return 0;
   copy_bytes((void *)stub, stub_begin, size);
   set_register(stub + (uint64_t)(stub_source - stub_begin), conversion->source);
@@ -93,23 +93,24 @@ static int write_stub(uint64_t stub, uint64_t place, const struct conversion *co
   set_register(stub + (uint64_t)(stub_target - stub_begin), conversion->target);
   set_offset(stub + (uint64_t)(stub_back - stub_begin), place + CONVERSION_SIZE);
   copy_bytes((void *)(stub + (uint64_t)(stub_function - stub_begin)), &function, 8);
-  code_close(stub, size, &opened);
+  code_protect(stub, size, protection);
   return 1;
 }
 
 static void patch(uint64_t place, const struct conversion *conversion)
 {
   uint64_t stub = cell_for(place);
-  struct segment opened;
-  if (!stub || !write_stub(stub, place, conversion) ||
-      !code_open(place, CONVERSION_SIZE, &opened))
+  if (!stub || !write_stub(stub, place, conversion))
+    return;
+  int protection = code_open(place, CONVERSION_SIZE);
+  if (protection < 0)
     return;
   *(volatile uint16_t *)place = INVALID_OPCODE;
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
   set_offset(place, stub);
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
   *(volatile uint16_t *)place = BRANCH_OPCODE;
-  code_close(place, CONVERSION_SIZE, &opened);
+  code_protect(place, CONVERSION_SIZE, protection);
   COUNT(patched_places);
 }
 

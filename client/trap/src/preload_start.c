@@ -14,6 +14,7 @@
 #include "facility.h"
 #include "handler.h"
 #include "preload.h"
+#include "scan.h"
 #include "settings.h"
 #include "statistics.h"
 
@@ -51,7 +52,7 @@ __attribute__((constructor)) static void begin(int count, char **arguments, char
     facility_mark(environment);
   if (settings.qemu[0])
     leave_environment(environment);
-  facility_scan();
+  scan();
   handler_install();
   pthread_atfork(NULL, NULL, begin_as_copy);
 }
@@ -84,6 +85,6 @@ EXPORTED void *dlopen(const char *file, int mode)
 {
   void *handle = FUNCTION(dlopen, void *, const char *, int)(file, mode);
   if (handle && is_set_up())
-    facility_scan();
+    scan();
   return handle;
 }

@@ -43,6 +43,8 @@ void settings_read(char **environment)
   KEEP(qemu, "NNPA_TRAP_QEMU");
   KEEP(sysroot, "NNPA_TRAP_SYSROOT");
   KEEP(preload, "LD_PRELOAD");
+  KEEP(patch, "NNPA_TRAP_PATCH_STFLE");
+  KEEP(keep, "NNPA_TRAP_KEEP_STFLE");
   KEEP(machine, "NNPA_TRAP_MACHINE");
 #undef KEEP
   settings.has_facility = !same_text(settings.machine, "z15");

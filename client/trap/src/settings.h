@@ -14,6 +14,8 @@ struct settings {
   char qemu[MAX_VARIABLE];    /* NNPA_TRAP_QEMU: program that runs what this one starts */
   char sysroot[MAX_VARIABLE]; /* NNPA_TRAP_SYSROOT, for qemu's -L */
   char preload[MAX_VARIABLE]; /* LD_PRELOAD */
+  char patch[MAX_VARIABLE];   /* NNPA_TRAP_PATCH_STFLE: NAME or NAME+0xOFFSET, between colons */
+  char keep[MAX_VARIABLE];    /* NNPA_TRAP_KEEP_STFLE: the same */
   char machine[8];            /* NNPA_TRAP_MACHINE: z15, z16, z17 */
   int has_facility;           /* whether that machine has NNPA */
   int patches;                /* NNPA_TRAP_PATCH: 0 leaves conversions as they are */

@@ -9,7 +9,7 @@
 #include <stddef.h>
 
 #define MORE_ARGUMENTS 8
-#define MORE_VARIABLES 8
+#define MORE_VARIABLES 10
 
 struct start {
   const char *path;

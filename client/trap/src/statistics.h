@@ -11,7 +11,6 @@ struct statistics {
   uint64_t traps;             /* signals answered here */
   uint64_t conversions;       /* vector conversions that trapped */
   uint64_t patched_places;    /* conversions that became branches */
-  uint64_t stfle_places;      /* STFLEs that trap */
   uint64_t nanoseconds;       /* in NNPA, server included */
 };
 
@@ -21,7 +20,10 @@ extern struct statistics statistics;
 
 void statistics_clear(void);
 
-/* Append the line once; a second call does nothing. */
+/* Append a line at once: what became of a place that looks like STFLE. */
+void statistics_place(const char *object, uint64_t offset, const char *fate);
+
+/* Append the line of the end once; a second call does nothing. */
 void statistics_write(void);
 
 #endif

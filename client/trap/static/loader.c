@@ -4,29 +4,16 @@
  * Source: System V ABI, "Program Loading"; s390x ABI supplement, "Process Initialization".
  */
 #include "../src/connection.h"
+#include "../src/elf.h"
 #include "../src/facility.h"
 #include "../src/handler.h"
 #include "../src/linux.h"
+#include "../src/scan.h"
 #include "../src/settings.h"
 #include "../src/text.h"
 
 enum auxiliary { AUX_PHDR = 3, AUX_PHNUM = 5, AUX_ENTRY = 9, AUX_EXECFN = 31 };
-enum header_type { HEADER_LOAD = 1, FILE_EXECUTABLE = 2, FILE_SHARED = 3 };
-enum { MAP_PRIVATE_FIXED = 0x12, MAX_HEADERS = 32 };
-
-struct elf_header {
-  uint8_t identification[16];
-  uint16_t type, machine;
-  uint32_t version;
-  uint64_t entry, headers, sections;
-  uint32_t flags;
-  uint16_t size, header_size, header_count, section_size, section_count, names;
-};
-
-struct program_header {
-  uint32_t type, flags;
-  uint64_t offset, address, physical, file_size, memory_size, alignment;
-};
+enum { MAP_PRIVATE_FIXED = 0x12 };
 
 struct image { struct elf_header elf; struct program_header headers[MAX_HEADERS]; };
 
@@ -74,12 +61,12 @@ static int map_segment(long file, uint64_t base, const struct program_header *he
   uint64_t address = base + header->address, skew = address % PAGE;
   uint64_t file_end = address + header->file_size, end = address + header->memory_size;
   uint64_t boundary = (file_end + PAGE - 1) & ~(PAGE - 1);
-  int protection = (header->flags & 4 ? PROT_R : 0) | (header->flags & 2 ? PROT_W : 0) |
-                   (header->flags & 1 ? PROT_X : 0);
+  int protection = (header->flags & FLAG_R ? PROT_R : 0) | (header->flags & FLAG_W ? PROT_W : 0) |
+                   (header->flags & FLAG_X ? PROT_X : 0);
   if (header->file_size && failed(map(address - skew, header->file_size + skew, protection,
                                       MAP_PRIVATE_FIXED, file, header->offset - skew)))
     return 0;
-  if (end > file_end && header->flags & 2 && header->file_size)
+  if (end > file_end && header->flags & FLAG_W && header->file_size)
     clear_bytes((void *)file_end, (end < boundary ? end : boundary) - file_end);
   if (!header->file_size)
     boundary = address - skew;
@@ -147,7 +134,7 @@ __attribute__((visibility("default"))) uint64_t load_program(uint64_t *stack)
   connections_forget();
   if (settings.has_facility)
     facility_mark(environment);
-  facility_scan();
+  scan();
   handler_install();
   stack[1] = count - 1;
   return (uint64_t)base + image.elf.entry;

@@ -3,14 +3,11 @@
 
 import contextlib
 import dataclasses
-import json
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +18,6 @@ from nnpa.zdnn.v1.accelerator_pb2 import (
     GetSessionRequest,
     Session,
 )
-from nnpa.zdnn.v1.operation_pb2 import NnpaFunctionCode
 
 from nnpa_client import s390x
 from nnpa_client._methods import CREATE_SESSION, DELETE_SESSION, GET_SESSION
@@ -30,6 +26,7 @@ from nnpa_client._transport import GrpcTransport, Transport
 from nnpa_client.commands.exit_codes import reported
 from nnpa_client.commands.outputs import new_file_option
 from nnpa_client.commands.reaching import token_option
+from nnpa_client.commands.run_stats import Stats
 from nnpa_client.config import Endpoint, endpoint
 from nnpa_client.errors import TransportError
 from nnpa_client.options import session_options
@@ -45,63 +42,6 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 # A connection for each thread of the program, of which a server has four for a worker.
 _FLAGS = ("--shared-memory", "--workers", "64", "--max-sessions", "256")
 _KEPT_ALIVE = 3  # times in each idle timeout
-
-
-@dataclass(slots=True)
-class Stats:
-    """What the processes of a run did, together."""
-
-    processes: int = 0
-    instructions: Counter[int] = field(default_factory=Counter[int])
-    traps: int = 0
-    conversions: int = 0
-    patched_places: int = 0
-    stfle_places: int = 0
-    nanoseconds: int = 0
-    seconds: float = 0.0
-
-    def add(self, line: str) -> None:
-        """Add what one process wrote at its end."""
-        document = json.loads(line)
-        self.processes += 1
-        for code, count in document["instructions"].items():
-            self.instructions[int(code)] += count
-        for name in ("traps", "conversions", "patched_places", "stfle_places", "nanoseconds"):
-            setattr(self, name, getattr(self, name) + document[name])
-
-    def as_data(self) -> dict[str, object]:
-        """Return the JSON document."""
-        return {
-            "processes": self.processes,
-            "instructions": {
-                _function(code): count for code, count in sorted(self.instructions.items())
-            },
-            "traps": self.traps,
-            "trapped_conversions": self.conversions,
-            "patched_places": self.patched_places,
-            "stfle_places": self.stfle_places,
-            "nnpa_seconds": self.nanoseconds / 1e9,
-            "seconds": self.seconds,
-        }
-
-    def lines(self) -> list[str]:
-        """Return the summary for people."""
-        total = sum(self.instructions.values())
-        counts = [f"{_function(code)} {n}" for code, n in sorted(self.instructions.items())]
-        return [
-            f"NNPA instructions: {total}" + (f" ({', '.join(counts)})" if counts else ""),
-            f"traps: {self.traps}, of them vector conversions {self.conversions}",
-            f"patched places: {self.patched_places} conversions, {self.stfle_places} STFLE",
-            f"time: {self.seconds:.3f} s; of all threads in NNPA: {self.nanoseconds / 1e9:.3f} s",
-            f"processes: {self.processes}",
-        ]
-
-
-def _function(code: int) -> str:
-    """Name a function code; the library counts those that no machine has together."""
-    if code not in NnpaFunctionCode.values():
-        return "undefined"
-    return NnpaFunctionCode.Name(code).removeprefix("NNPA_")  # type: ignore[arg-type] # checked
 
 
 @click.command(
@@ -124,6 +64,12 @@ def _function(code: int) -> str:
 @click.option("--container", is_flag=True, help="The command starts a container of the other "
               "architecture: it runs here as it is, with NNPA_TRAP_* set for what it "
               "starts.")  # fmt: skip
+@click.option("--patch", "patched", multiple=True, metavar="NAME",
+              help="Make what looks like STFLE in NAME trap, though nothing proves it: a program's "
+              "or library's file name, or NAME+0xOFFSET as --stats prints it. May be "
+              "repeated.")  # fmt: skip
+@click.option("--no-patch", "kept", multiple=True, metavar="NAME",
+              help="Leave what looks like STFLE in NAME as it is. May be repeated.")  # fmt: skip
 @click.option("--stats", "with_stats", is_flag=True,
               help="Print what happened at the end: instructions, traps, time.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the --stats as JSON.")
@@ -137,6 +83,8 @@ def run(
     target: str | None,
     token: str | None,
     container: bool,
+    patched: tuple[str, ...],
+    kept: tuple[str, ...],
     with_stats: bool,
     as_json: bool,
     program: tuple[str, ...],
@@ -149,27 +97,31 @@ def run(
     """
     try:
         prepare = _prepare_container if container else _prepare_program
+        rules = s390x.StfleRules(patched, kept)
         setup, command = prepare(machine, sysroot, program)
     except s390x.CannotRun as error:
         raise click.UsageError(str(error)) from error
     if target is not None and not target.startswith("unix:"):
         raise click.UsageError(f"--server: {target!r}, expected unix:/path of a server here")
-    rules = reported(lambda: _rules(faults))
+    fault_rules = reported(lambda: _rules(faults))
     with contextlib.ExitStack() as stack:
-        server = reported(lambda: _server(stack, target, token, with_faults=bool(rules)))
+        server = reported(lambda: _server(stack, target, token, with_faults=bool(fault_rules)))
         transport = GrpcTransport(server)
         stack.callback(transport.close)
-        session = reported(lambda: _open(stack, transport, machine, rules, trace))
+        session = reported(lambda: _open(stack, transport, machine, fault_rules, trace))
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="nnpa-run-"))
-        stats = Path(folder) / "stats"
-        stats.touch()
-        chosen = dataclasses.replace(setup, stats=stats)
+        notes = Path(folder) / "stats"
+        notes.touch()
+        chosen = dataclasses.replace(setup, stats=notes, stfle=rules)
         place = s390x.Place(_plain_socket(session, server), session.name, server.token)
         started = time.monotonic()
         more = {"ZDNN_ENABLE_PRECHECK": "true"} if precheck else {}
         code = _wait(transport, session, command, chosen.environment(place, more))
+        stats = Stats.of(notes, time.monotonic() - started)
+        for warning in stats.warnings(rules):
+            click.echo(warning, err=True)
         if with_stats or as_json:
-            _print(_stats(stats, time.monotonic() - started), as_json)
+            click.echo(stats.as_json() if as_json else "\n".join(stats.lines()), err=True)
     sys.exit(128 - code if code < 0 else code)
 
 
@@ -273,18 +225,3 @@ def _wait(
                     transport.unary(GET_SESSION, GetSessionRequest(name=session.name))
             except KeyboardInterrupt:
                 continue  # the program got it too, and decides
-
-
-def _stats(path: Path, seconds: float) -> Stats:
-    stats = Stats(seconds=seconds)
-    for line in path.read_text().splitlines():
-        stats.add(line)
-    return stats
-
-
-def _print(stats: Stats, as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps(stats.as_data(), indent=2), err=True)
-        return
-    for line in stats.lines():
-        click.echo(line, err=True)

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Whether bytes of a function are an instruction.
+ */
+#ifndef NNPA_TRAP_FUNCTION_H
+#define NNPA_TRAP_FUNCTION_H
+
+#include <stdint.h>
+
+enum proof {
+  UNPROVEN,    /* it may be one, or data between the instructions */
+  INSTRUCTION, /* control reaches it from the function's entry */
+  PART,        /* it is a part of an instruction */
+};
+
+/* Follow a function from its first byte. Returns 0 where it is not a sequence of instructions. */
+int function_follow(uint64_t first, uint64_t end);
+
+/* Tell what a place of the function is that was followed last. */
+enum proof function_proof(uint64_t address);
+
+#endif

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from nnpa_client import NetworkError, Session, TransportError, ZdnnWarning, network
 from nnpa_client.network import Buffer, Format, NetworkParams, Options
 from nnpa_network.client_api import buffer_format
+from onnx import helper
 
 from tests.network.small_models import (
     BIAS,
@@ -21,6 +23,7 @@ from tests.network.small_models import (
     dense,
     dense_reference,
     image,
+    model,
     quantised,
     two_ends,
 )
@@ -254,6 +257,28 @@ def test_several_inputs_and_outputs(session: Session) -> None:
             net(a, b, a)
         with pytest.raises(TypeError, match="inputs"):
             net(a, a=a)
+
+
+def test_a_mapping_is_an_argument(session: Session) -> None:
+    """Arrays may come in mappings by any name, beside others; a name that comes twice is named."""
+    ends = [(name, np.float32, ["N", 4]) for name in ("onnx::Flatten_0", "self")]
+    node = helper.make_node("Sub", [name for name, *_ in ends], ["y"], "difference")
+    a, b = X, X * 2
+    with session.load(model([node], ends, [("y", np.float32, ["N", 4])])) as net:
+        first, second = (port.name for port in net.inputs)
+        feeds = MappingProxyType({first: a, second: b})
+        for arguments in ((feeds,), (a, {second: b}), ({second: b}, a), ({first: a}, {second: b})):
+            np.testing.assert_array_equal(net(*arguments), a - b)
+            np.testing.assert_array_equal(net.infer(*arguments).outputs["y"], a - b)
+        np.testing.assert_array_equal(net({second: b}, **{first: a}), a - b)
+        wrong: tuple[Any, ...] = ((a, feeds), (feeds, {first: a}), (a, b, {second: b}))
+        for arguments in wrong:
+            with pytest.raises(
+                TypeError, match=r"inputs: .*'self'.*, expected \['onnx::Flatten_0'"
+            ):
+                net(*arguments)
+        with pytest.raises(TransportError, match="'z'"):
+            net({"z": a})
 
 
 def test_wrong_inputs(session: Session) -> None:

@@ -118,7 +118,7 @@ def run_model(
 
     def ask() -> Inference:
         with loaded(model, hosting) as net:
-            return net.infer(**_arrays(inputs, net))
+            return net.infer(_arrays(inputs, net))
 
     result = reported(ask)
     if output is not None:

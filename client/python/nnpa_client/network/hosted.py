@@ -5,7 +5,7 @@ import json
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,9 @@ from nnpa_client.network.buffers import (
 from nnpa_client.network.calls import DEFAULT, Handle, Model, Options, Source
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
+
+Feed: TypeAlias = npt.ArrayLike | Mapping[str, npt.ArrayLike]
+"""What a network is called with: an array, or arrays by the names of inputs."""
 
 
 class LoadOptions(Source, total=False):
@@ -94,12 +97,13 @@ class Network:
         self.model_signature = message.model_signature
         self.machine = message.machine
 
-    def __call__(self, *arrays: npt.ArrayLike, **named: npt.ArrayLike) -> Any:
+    def __call__(self, *arrays: Feed, **named: npt.ArrayLike) -> Any:
         """Return the output's array, or a tuple of the outputs in the model's order.
 
-        Arrays are positional, in the order of the inputs, or by name. Lists and numbers become
-        arrays of the input's type; an array of another type is a TypeError. Text is `str`, in
-        arrays of objects. The first range violation is a `ZdnnWarning`.
+        Arrays are positional, in the order of the inputs, or by name, as keywords or in a mapping.
+        Lists and numbers become arrays of the input's type; an array of another type is a
+        TypeError. Text is `str`, in arrays of objects. The first range violation is a
+        `ZdnnWarning`.
         """
         result = self.infer(*arrays, **named)
         for violation in result.violations[:1]:
@@ -108,18 +112,12 @@ class Network:
         outputs = tuple(result.outputs.values())
         return outputs[0] if len(outputs) == 1 else outputs
 
-    def infer(self, *arrays: npt.ArrayLike, **named: npt.ArrayLike) -> Inference:
+    def infer(self, *arrays: Feed, **named: npt.ArrayLike) -> Inference:
         """Run once and return outputs with diagnostics, without warnings."""
-        names = [port.name for port in self.inputs]
-        feeds = dict(zip(names, arrays, strict=False))
-        repeated = feeds.keys() & named.keys()
-        if len(arrays) > len(names) or repeated:
-            text = f"{len(arrays)} arrays and {sorted(named)}"
-            raise TypeError(f"inputs: {text}, expected {names}")
         request = pb.InferNetworkRequest(
             session=self.handle.session.name,
             network=self.handle.name,
-            inputs=self.named_arrays({**feeds, **named}),
+            inputs=self.named_arrays(self._by_name(arrays, named)),
         )
         answer = self._transport.unary(INFER_NETWORK, request)
         return Inference(
@@ -128,6 +126,23 @@ class Network:
             dict(answer.nans),
             dict(answer.calls),
         )
+
+    def _by_name(
+        self, arrays: Sequence[Feed], named: Mapping[str, npt.ArrayLike]
+    ) -> dict[str, npt.ArrayLike]:
+        """Return what a call is given, by the inputs' names; TypeError for two of one name."""
+        names = [port.name for port in self.inputs]
+        positional = [array for array in arrays if not isinstance(array, Mapping)]
+        mappings = [array for array in arrays if isinstance(array, Mapping)]
+        feeds = dict(zip(names, positional, strict=False))
+        is_over = len(positional) > len(names)
+        for mapping in (*mappings, named):
+            is_over |= not feeds.keys().isdisjoint(mapping)
+            feeds.update(mapping)
+        if is_over:
+            keys = [key for mapping in (*mappings, named) for key in mapping]
+            raise TypeError(f"inputs: {len(positional)} arrays and {keys}, expected {names}")
+        return feeds
 
     def named_arrays(self, feeds: Mapping[str, npt.ArrayLike]) -> list[pb.NamedArray]:
         """Return inputs as messages; TypeError for an array of another type than the input's."""

@@ -55,6 +55,11 @@ def fits(shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:
     )
 
 
+def may_be(shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:
+    """Tell whether a result's shape is the declared one, which may be that of any rank."""
+    return declared == ANY_RANK or fits(shape, declared)
+
+
 @dataclass(frozen=True, slots=True)
 class ArrayInfo:
     """An array on the host; -1 in `shape` is a dim known only at run time."""

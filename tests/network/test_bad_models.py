@@ -80,13 +80,6 @@ def _sequence() -> bytes:
     return _model(graph)
 
 
-def _rankless() -> bytes:
-    graph = _graph(helper.make_node("Reshape", ["x", "s"], ["y"]))
-    graph.input.append(helper.make_tensor_value_info("s", TensorProto.INT64, ["K"]))
-    graph.output[0].type.tensor_type.ClearField("shape")
-    return _model(graph)
-
-
 def _huge_dims() -> bytes:
     tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[1 << 20, 1 << 20, 1 << 10])
     node = helper.make_node("Add", ["x", "w"], ["y"])
@@ -167,10 +160,6 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
             )
         ),
         "node parts: SplitToSequence: .* sequences .* are taken out of a model by onnxsim",
-    ),
-    "an output without a rank": (
-        _rankless,
-        "output y has no shape, not even a rank: add its type and shape",
     ),
     "an operator that is none": (
         lambda: _model(_graph(helper.make_node("Rellu", ["x"], ["y"], name="typo"))),

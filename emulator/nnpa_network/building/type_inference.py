@@ -164,11 +164,9 @@ def infer(
         inferred = onnx.shape_inference.infer_node_outputs(
             schema, node, protos, data, opset_imports=imports
         )
-    except (
-        onnx.shape_inference.InferenceError,
-        onnx.defs.SchemaError,
-        onnx.checker.ValidationError,
-    ) as error:
+    except onnx.checker.ValidationError:  # ONNX Runtime may take it
+        return [UNKNOWN] * len(node.output)
+    except (onnx.shape_inference.InferenceError, onnx.defs.SchemaError) as error:
         raise ModelRefused(str(error).splitlines()[0][:200], node.name or node.op_type) from error
     for name in inferred:
         _require_sizes(node, name, inferred[name])

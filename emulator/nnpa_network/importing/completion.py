@@ -181,15 +181,6 @@ def complete_outputs(proto: onnx.ModelProto) -> None:
                     info.name, kind, dims and [dim or None for dim in dims]
                 )
             )
-    _require_shapes("input", proto.graph.input)
-    _require_shapes("output", lacking)
-
-
-def _require_shapes(what: str, infos: Iterable[onnx.ValueInfoProto]) -> None:
-    for info in infos:
-        if _is_open(info) and info.type.WhichOneof("value") in (None, "tensor_type"):
-            remedy = f"not even a rank: add its type and shape to the model's graph.{what}"
-            raise ModelRefused(f"{what} {info.name} has no shape, {remedy}")
 
 
 def _is_open(info: onnx.ValueInfoProto) -> bool:

@@ -32,7 +32,7 @@ from nnpa_network.importing.shapes import concrete_shapes
 from nnpa_network.lowering.graph import Lowering, Settings
 from nnpa_network.lowering.placement import Rule
 from nnpa_network.placements import DEFAULT_PLACEMENT, Placement
-from nnpa_network.program import Array, ModelRefused, Port, Program
+from nnpa_network.program import ANY_RANK, Array, ModelRefused, Port, Program
 from nnpa_network.running import host
 from nnpa_network.running.executor import Executor
 from nnpa_network.running.results import Result
@@ -295,12 +295,16 @@ def _opsets(proto: onnx.ModelProto) -> dict[str, int]:
 
 
 def _check(proto: onnx.ModelProto) -> None:
+    """Refuse a model that ONNX's checker refuses, unless ONNX Runtime takes it."""
     try:
         with shown_to_checker(proto):
             onnx.checker.check_model(proto)
     except (onnx.checker.ValidationError, ValueError, RuntimeError) as error:
-        text = " ".join(str(error).split())[:300]
-        raise ModelRefused(f"the model is not valid: {text}") from error
+        try:
+            host.load(proto, as_it_is=True)
+        except host.HostError:
+            text = " ".join(str(error).split())[:300]
+            raise ModelRefused(f"the model is not valid: {text}") from error
 
 
 def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -312,7 +316,8 @@ def _input(info: onnx.ValueInfoProto, index: int) -> Port:
     if dtype is None:
         raise ModelRefused(f"input {info.name} is not a tensor of a type that is hosted")
     if shape is None:
-        raise ModelRefused(f"input {info.name} has no shape, not even a rank")
+        remedy = "add its type and shape to the model's graph.input"
+        raise ModelRefused(f"input {info.name} has no shape, not even a rank: {remedy}")
     dims = info.type.tensor_type.shape.dim
     symbols = tuple(
         "" if size >= 0 else str(dim.dim_param or f"?{index}.{axis}")  # bytes if no UTF-8
@@ -338,4 +343,4 @@ def _output(info: onnx.ValueInfoProto) -> Port:
         if kind == "sequence_type" and info.type.sequence_type.elem_type.HasField("map_type"):
             remedy = _REMEDIES["map_type"]
         raise ModelRefused(f"output {info.name} is not a tensor of a type that is hosted{remedy}")
-    return Port(info.name, dtype, shape if shape is not None else ())
+    return Port(info.name, dtype, shape if shape is not None else ANY_RANK)

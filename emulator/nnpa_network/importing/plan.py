@@ -14,7 +14,7 @@ import numpy as np
 from nnpa_emulator import Guest, Ztensor
 from nnpa_emulator.machine import page_memory
 
-from nnpa_network.program import ABSENT, Array, ModelRefused, Port, Program, fits, writes
+from nnpa_network.program import ABSENT, Array, ModelRefused, Port, Program, may_be, writes
 from nnpa_network.running.executor import Executor, ProgramRunner
 from nnpa_network.running.host import Kernel
 from nnpa_network.running.observed import Observer
@@ -123,7 +123,7 @@ def _requiring_shapes(kernel: Kernel, shapes: Sequence[tuple[int, ...]]) -> Kern
     def run(arrays: Sequence[Array]) -> list[Array]:
         results = kernel(arrays)
         for array, shape in zip(results, shapes, strict=True):
-            if array.shape != shape and not fits(array.shape, shape):
+            if array.shape != shape and not may_be(array.shape, shape):
                 raise ValueError(f"an output of shape {array.shape}, declared as {shape}")
         return results
 

@@ -115,7 +115,8 @@ class Lowering:
 
     def _output(self, port: Port) -> Port:
         value = self.values[port.name]
-        return Port(port.name, value.dtype or port.dtype, value.shape or port.shape)
+        shape = port.shape if value.shape is None else value.shape
+        return Port(port.name, value.dtype or port.dtype, shape)
 
     def _declare(self, builder: Builder, inputs: Sequence[Port]) -> None:
         """Declare inputs and initializers, and collect the readers of every value."""

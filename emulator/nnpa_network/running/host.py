@@ -204,10 +204,20 @@ def compile_node(
     present = [name for name, dtype in zip(names, dtypes, strict=True) if dtype is not None]
 
     def kernel(arrays: Sequence[Array]) -> list[Array]:
+        if fault := _fault_of_empty(node.op_type, arrays):
+            raise HostError(fault)
         feeds = dict(zip(present, arrays, strict=True))
         return results(session, outputs, {name: feeds[name] for name in feeds if name not in fixed})
 
     return kernel
+
+
+def _fault_of_empty(op_type: str, arrays: Sequence[Array]) -> str:
+    """Return why a recurrent layer does not run: ONNX Runtime 1.32 ends the process for these."""
+    is_layer = op_type in ("GRU", "LSTM") and bool(arrays)
+    if not is_layer or arrays[0].size or (op_type == "LSTM" and arrays[0].shape[1]):
+        return ""
+    return f"{op_type} has an input of shape {list(arrays[0].shape)}, must not be empty"
 
 
 _kept = lru_cache(maxsize=_KERNELS)(compile_node)
@@ -265,9 +275,11 @@ def node_session(
     return load(helper.make_model(graph, opset_imports=imports, ir_version=_IR_VERSION))
 
 
-def load(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
-    """Make a session for a model; raise `HostError`."""
+def load(model: onnx.ModelProto, *, as_it_is: bool = False) -> onnxruntime.InferenceSession:
+    """Make a session for a model, optimised unless to be taken as it is; raise `HostError`."""
     options = onnxruntime.SessionOptions()
+    if as_it_is:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.log_severity_level = 4

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models that ONNX Runtime runs though ONNX's checker or shape inference has a word against them."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from nnpa_network.running.results import StepFailed
+
+from tests.network.hosting import Array, load, normal, reference, text_model
+from tests.network.service_client import Client
+from tests.server.conftest import CONFIG, Running
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Running]:
+    """A server for this file."""
+    server = Running(CONFIG)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def client(running: Running) -> Iterator[Client]:
+    """A session of its own."""
+    connected = Client(running.channel)
+    yield connected
+    connected.close()
+
+
+def _open(model: bytes) -> bytes:
+    """Return a model with outputs of which neither type nor rank are declared."""
+    proto = onnx.ModelProto.FromString(model)
+    for info in proto.graph.output:
+        info.ClearField("type")
+    return bytes(proto.SerializeToString())
+
+
+X = {"x": normal(2, 3)}
+RANKLESS: dict[str, tuple[str, Mapping[str, Array]]] = {
+    "a size that a run tells": (
+        "g (float[2,3] x, int64[K] s) => (float[a] y) { r = Relu(x) y = Reshape(r, s) }",
+        X | {"s": np.array([3, 1, 2])},
+    ),
+    "free dims that are 1": (
+        "g (float[N,M] x) => (float[a] y) { r = Exp(x) y = Squeeze(r) }",
+        {"x": normal(1, 3)},
+    ),
+    "a scalar": ("g (float[N,M] x) => (float[a] y) { y = Squeeze(x) }", {"x": normal(1, 1)}),
+    "a loop that changes it": (
+        "g (int64 n, bool c, float[2,3] x) => (float[a] y) { y = Loop <body = b (int64 i, bool k,"
+        " float s) => (bool k2, float t) <int64[1] first = {0}> { k2 = Identity(k)"
+        " t = Unsqueeze(s, first) }> (n, c, x) }",
+        X | {"n": np.array(2), "c": np.array(True)},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", RANKLESS)
+def test_outputs_without_a_rank(case: str, client: Client) -> None:
+    """An output whose rank only a run tells is hosted, with the shape that the run makes."""
+    body, feeds = RANKLESS[case]
+    model = _open(text_model(body))
+    (expected,) = reference(model, feeds)
+    (got,) = load(model).run(feeds).outputs.values()
+    assert (got.dtype, got.shape) == (expected.dtype, expected.shape)
+    np.testing.assert_allclose(got, expected, rtol=0.01)
+    answer = client.infer(client.ready(onnx.ModelProto.FromString(model)), **dict(feeds))
+    assert tuple(answer.outputs[0].shape) == expected.shape
+    assert answer.outputs[0].data == got.tobytes()
+
+
+LAYERS = {"LSTM": 4, "GRU": 3}
+
+
+@pytest.mark.parametrize("op_type", LAYERS)
+def test_layers_over_nothing(op_type: str) -> None:
+    """A recurrent layer over an empty batch, which ends ONNX Runtime's process, fails by name."""
+    gates = LAYERS[op_type]
+    body = (
+        f"g (float[3,N,2] x, float[1,{4 * gates},2] w, float[1,{4 * gates},4] r)"
+        f" => (float[3,1,N,4] y) {{ [layer] y = {op_type} <hidden_size = 4> (x, w, r) }}"
+    )
+    feeds: dict[str, Any] = {"x": normal(3, 0, 2)}
+    feeds |= {"w": normal(1, 4 * gates, 2), "r": normal(1, 4 * gates, 4)}
+    with pytest.raises(StepFailed, match=rf"node layer: .*{op_type} has an input of shape"):
+        load(text_model(body)).run(feeds)
+
+
+def test_what_only_the_checker_refuses() -> None:
+    """GroupNormalization of opset 18, deprecated to the checker, is hosted as ONNX Runtime has it."""
+    body = (
+        "g (float[2,4,3] x) => (float[2,4,3] y) <float[2] s = {1.5, 0.5}, float[2] b = {0.25, -1}>"
+        " { y = GroupNormalization <num_groups = 2> (x, s, b) }"
+    )
+    model, feeds = text_model(body, 18), {"x": normal(2, 4, 3)}
+    (expected,) = reference(model, feeds)
+    np.testing.assert_allclose(load(model).run(feeds).outputs["y"], expected, rtol=1e-5)

@@ -123,6 +123,7 @@ _COUNT = {"type": click.IntRange(1)}
 @_flag("--max-session-bytes", "8GiB", "Bytes of one session's tensors and transfers.", **_SIZE)
 @_flag("--max-session-tensors", _DEFAULTS.max_session_tensors, "Tensors of a session.", **_COUNT)
 @_flag("--max-session-cache", "256MiB", "Bytes of contents that a session keeps.", **_SIZE)
+@_flag("--lease-grace", "10s", "A session unused for so long ends if its client has.", **_TIME)
 @_flag("--idle-timeout", "15m", "A session, or stream, unused for so long ends.", **_TIME)
 @_flag("--max-message", "64MiB", "Largest message; larger tensors are streamed.", **_SIZE)
 @_flag(

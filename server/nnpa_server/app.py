@@ -38,13 +38,14 @@ from nnpa_server.open_inference.repository import Repository
 from nnpa_server.open_inference.saved_models import SavedModels, StateInvalid
 from nnpa_server.rpc import core_log
 from nnpa_server.rpc.admission import MessageWaits
-from nnpa_server.rpc.interceptor import Interceptor
+from nnpa_server.rpc.interceptor import Interceptor, draining
 from nnpa_server.rpc.lazy import Lazy
 from nnpa_server.rpc.listening import CannotListen, bind, listen, make_way, server_options
 from nnpa_server.rpc.methods import Conversation
 from nnpa_server.rpc.newcomers import Newcomers
 from nnpa_server.rpc.public_calls import MAX_MESSAGE, PublicCalls
 from nnpa_server.rpc.signals import Signals, end_in_time, end_now, wait_for_quiet
+from nnpa_server.rpc.sockets import find_lost_hosts
 from nnpa_server.rpc.unix_frames import SUFFIX, PlainListener
 from nnpa_server.sandbox.confinement import NotConfined
 from nnpa_server.sessions.cancellation import Metadata
@@ -199,7 +200,9 @@ class Server:
             self.inference_address = self._listen_for_inference()
         if self.config.health_listen:
             self.health_address = self._listen_for_health()
-        self.newcomers.watch(*addresses, self.inference_address, self.health_address)
+        listening = (*addresses, self.inference_address, self.health_address)
+        self.newcomers.watch(*listening)
+        find_lost_hosts(listening)
         if "lazy-services" not in self.config.shortcuts:
             self._construct_services()
         self._grpc.start()
@@ -324,6 +327,7 @@ class Server:
         self.traces.close()
         if self.pools is not None:
             self.pools.close()
+        self.store.end_holds(draining())
         stopped = self._grpc.stop(_GRACE)
         if self.listener is not None:
             self.listener.stop(_GRACE)

@@ -63,13 +63,17 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What clients may use: counts, bytes, and seconds without a call before a session ends."""
+    """What clients may use: counts, bytes, and seconds without a call before a session ends.
+
+    `lease_grace` holds for sessions whose lease is broken.
+    """
 
     max_sessions: int = 64
     max_session_bytes: int = 8 * GIB
     max_session_tensors: int = 100_000
     max_session_cache: int = 256 * MIB
     idle_timeout: float = 900.0
+    lease_grace: float = 10.0
     max_message: int = 64 * MIB
 
     @property

@@ -28,6 +28,7 @@ NETWORKS = 8
 TIMEOUT = 5.0
 OPEN_TIMEOUT = 0.15
 ENDLESS = (
+    ACCELERATOR + "HoldSession",
     recorded.TRACING + "RecordTrace",
     NETWORK + "ObserveNetwork",
     HEALTH + "Watch",

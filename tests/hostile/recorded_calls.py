@@ -121,6 +121,7 @@ def _of_accelerator() -> dict[str, Sequence[Recording]]:
         ],
         "GetSession": [[zdnn.GetSessionRequest(name=SESSION)]],
         "UpdateSession": [[update], [masked]],
+        "HoldSession": [[zdnn.HoldSessionRequest(name=SESSION)]],
         "DeleteSession": [[zdnn.DeleteSessionRequest(name=SESSION)]],
         "Execute": [[request] for request in requests],
         "ExecuteStream": streams,

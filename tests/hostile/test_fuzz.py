@@ -39,7 +39,7 @@ def test_the_seed_reproduces() -> None:
 
 def test_every_method_is_fuzzed() -> None:
     """Each method, and the plain socket, has recordings and takes its turn."""
-    assert len(methods()) == 55
+    assert len(methods()) == 56
     assert {corpus.case(1, number).path for number in range(len(methods()))} == set(methods())
     assert all(recorded_calls().values())
 

@@ -232,6 +232,7 @@ def test_unknown_session_in_every_method(client: Client) -> None:
     calls: list[Callable[[], object]] = [
         lambda: stub.GetSession(pb.GetSessionRequest(name=name)),
         lambda: stub.DeleteSession(pb.DeleteSessionRequest(name=name)),
+        lambda: next(stub.HoldSession(pb.HoldSessionRequest(name=name))),
         lambda: stub.UpdateSession(pb.UpdateSessionRequest(session=pb.Session(name=name))),
         lambda: stub.Execute(pb.ExecuteRequest(session=name)),
         lambda: list(stub.ExecuteStream(iter([pb.ExecuteRequest(session=name)]))),

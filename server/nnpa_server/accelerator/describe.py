@@ -78,16 +78,21 @@ def describe_session(session: Session, model: str, now: float) -> accelerator_pb
 
 
 def _limits(limits: Limits) -> accelerator_pb2.SessionLimits:
-    timeout = duration_pb2.Duration()
-    timeout.FromNanoseconds(round(limits.idle_timeout * 1e9))
     return accelerator_pb2.SessionLimits(
         max_inline_bytes=limits.max_inline,
         max_message_bytes=limits.max_message,
         max_tensors=limits.max_session_tensors,
         max_bytes=limits.max_session_bytes,
-        idle_timeout=timeout,
+        idle_timeout=_duration(limits.idle_timeout),
         max_cache_bytes=limits.max_session_cache,
+        lease_grace=_duration(limits.lease_grace),
     )
+
+
+def _duration(seconds: float) -> duration_pb2.Duration:
+    duration = duration_pb2.Duration()
+    duration.FromNanoseconds(round(seconds * 1e9))
+    return duration
 
 
 def timestamp(seconds: float) -> timestamp_pb2.Timestamp:

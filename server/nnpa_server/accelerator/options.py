@@ -170,7 +170,7 @@ def make_guest(options: accelerator_pb2.Session) -> Guest:
 def chosen_options(options: accelerator_pb2.Session) -> accelerator_pb2.Session:
     """Return the options alone: what a client chose, without output-only fields."""
     kept = accelerator_pb2.Session()
-    for name in ("library_version", "sanitize", *UPDATABLE):
+    for name in ("library_version", "sanitize", "lease", *UPDATABLE):
         _copy_field(options, kept, name)
     kept.library_version = kept.library_version or DEFAULT_LIBRARY
     return kept

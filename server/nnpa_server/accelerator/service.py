@@ -6,10 +6,12 @@ Methods raise `CallRefused`; the interceptor turns it into a gRPC error.
 
 import heapq
 import os
+import threading
 import time
 from collections.abc import Collection, Generator, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 
+import grpc
 from google.protobuf import empty_pb2
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
@@ -41,7 +43,8 @@ from nnpa_server.errors import CallRefused, invalid
 from nnpa_server.faults import change_faults, faults_of, read_rules
 from nnpa_server.rpc.codec import Response
 from nnpa_server.sessions.audit import Trail
-from nnpa_server.sessions.cancellation import Context, PlainContext
+from nnpa_server.sessions.cancellation import Context, OpenContext, PlainContext
+from nnpa_server.sessions.leases import End
 from nnpa_server.sessions.pagination import make_token, page_size, read_token
 from nnpa_server.sessions.shared_memory import HOLDING, MappedMemory, open_for, shared_of
 from nnpa_server.sessions.shared_objects import ObjectAccess
@@ -139,6 +142,26 @@ class AcceleratorService:
         """Delete a session and all its tensors."""
         self.store.delete(request.name)
         return empty_pb2.Empty()
+
+    def HoldSession(  # noqa: N802
+        self, request: pb.HoldSessionRequest, context: OpenContext, end: End
+    ) -> None:
+        """Hold a session's lease until the call ends; no thread waits for that."""
+        opening = threading.Lock()
+
+        def end_in_turn(refusal: CallRefused | None) -> None:
+            with opening:
+                end(refusal)
+
+        with opening:
+            release = self.store.hold(request.name, end_in_turn)
+            if not context.add_callback(release):  # the client has gone meanwhile
+                release()
+                return
+            with suppress(grpc.RpcError):
+                context.send_initial_metadata(())
+
+    vars(HoldSession)["experimental_non_blocking"] = True  # where gRPC looks for it
 
     def Execute(self, request: Request, context: Context) -> pb.ExecuteResponse:  # noqa: N802
         """Run operations in order."""

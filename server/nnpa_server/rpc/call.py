@@ -35,6 +35,14 @@ class CallContext(Context, Protocol):
         """Cut the call off."""
         ...
 
+    def set_code(self, code: grpc.StatusCode) -> None:
+        """Say how the call will end."""
+        ...
+
+    def set_details(self, details: str) -> None:
+        """Say why."""
+        ...
+
     def abort(self, code: grpc.StatusCode, details: str) -> object:
         """End the call with an error."""
         ...
@@ -52,7 +60,8 @@ class Call:
     next one of a stream, both of use for streams only. In a conversation `started` is when its
     last message came, `is_logged` whether all are answered and in the log. `entered` is whether it
     was let in, `refused` the error that it ended with, `is_cut_off` whether the server ended it,
-    `converses` whether it is a conversation. `span` is that of the call, or of its last message,
+    `converses` whether it is a conversation, `stays_open` whether it goes on without a thread when
+    it was answered. `span` is that of the call, or of its last message,
     `path` the method's full name.
     """
 
@@ -72,6 +81,7 @@ class Call:
     refused: CallRefused | None = None
     is_cut_off: bool = False
     converses: bool = False
+    stays_open: bool = False
     path: str = ""
     span: SpanOfCall | None = None
 

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 
 import grpc
@@ -60,6 +61,7 @@ _failures = logging.getLogger("nnpa.failure")
 _OURS = ("/nnpa.", "/inference.")
 _ids = random.Random()  # seeded by the system once: asking it each time lets other threads in first
 _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_STAYS_OPEN = "experimental_non_blocking"  # gRPC's name: no thread waits for the end of a call
 _WAITS = 1.0, 30.0  # seconds: the least and the most that a message may take
 _SESSION_GETTERS: dict[type, Callable[[object], str]] = {}  # by type of request
 
@@ -188,8 +190,10 @@ class Interceptor(ServerInterceptor):
         parse, serialize = handler.request_deserializer, handler.response_serializer
         assert parse is not None
         assert serialize is not None
-        make = self._answering_stream if writes else self._answering_once
+        stays_open = getattr(behaviour, _STAYS_OPEN, False)
+        make = self._answering_stream if writes and not stays_open else self._answering_once
         answer = make(behaviour, method, reads)
+        vars(answer)[_STAYS_OPEN] = stays_open
         if pool is not None:
             vars(answer)["experimental_thread_pool"] = pool  # where gRPC looks for it
         return make_handler(
@@ -215,16 +219,22 @@ class Interceptor(ServerInterceptor):
 
     def _answering_once(
         self, behaviour: Behaviour, method: str, reads: bool
-    ) -> Callable[[object, CallContext], object]:
-        """Return what answers calls once, of a stream of messages or of one."""
+    ) -> Callable[..., object]:
+        """Return what answers calls once, of a stream of messages or of one.
+
+        One that stays open is ended by the function that its behaviour gets, at any later time.
+        """
         requests = self._reader(reads)
         name = method.rpartition("/")[2]
 
-        def answer(request: object, context: CallContext) -> object:
-            call = Call(name, context, reads, path=method)
+        def answer(
+            request: object, context: CallContext, *send: Callable[[None], object]
+        ) -> object:
+            call = Call(name, context, reads, path=method, stays_open=bool(send))
             try:
                 self._enter(call)
-                response = behaviour(requests(call, request), context)
+                ends = [partial(_end, call, each) for each in send]
+                response = behaviour(requests(call, request), context, *ends)
                 call.operations = len(getattr(response, "results", ()))
                 return response
             except BaseException as error:
@@ -281,7 +291,7 @@ class Interceptor(ServerInterceptor):
             error.__traceback__ = None  # gRPC keeps the error with the call: no cycle of frames
             raise CallCancelled(grpc.StatusCode.CANCELLED) from None
         if self._draining:  # which waits for no message
-            raise _draining()
+            raise draining()
         return self._named(call, request)
 
     def _requests(self, call: Call, requests: Iterator[object]) -> Generator[object]:
@@ -320,14 +330,14 @@ class Interceptor(ServerInterceptor):
         with self._waits.waiting(call.context):
             first = tuple(islice(requests, 1))
         if self._draining:
-            raise _draining()
+            raise draining()
         yield from first
         yield from requests
 
     def _cut_off(self, call: Call) -> CallCancelled | CallRefused:
         """Return why a stream has no more messages that count."""
         if self._draining and call.converses:
-            return _draining()
+            return draining()
         return CallCancelled(grpc.StatusCode.CANCELLED)
 
     def _enter(self, call: Call) -> None:
@@ -348,7 +358,7 @@ class Interceptor(ServerInterceptor):
         self._let_in(call.context.peer())
         with self._lock:
             if self._draining:
-                raise _draining()
+                raise draining()
             if call.streaming:
                 self._streams.add(call)
             self._running += 1
@@ -387,7 +397,8 @@ class Interceptor(ServerInterceptor):
                 if call.streaming:
                     self._streams.discard(call)
                 if self._draining:
-                    self._answering += call.context.add_callback(self._answered)
+                    if not call.stays_open:
+                        self._answering += call.context.add_callback(self._answered)
                     self._ended.notify_all()
         if not call.is_logged or call.status != grpc.StatusCode.OK.name:
             self.reports.add(call)
@@ -399,6 +410,19 @@ class Interceptor(ServerInterceptor):
             self._ended.notify_all()
 
 
-def _draining() -> CallRefused:
+def _end(call: Call, send: Callable[[None], object], refusal: CallRefused | None) -> None:
+    """End a call that stays open, with an error or well, unless it has ended."""
+    if not call.context.is_active():
+        return
+    if refusal is not None:
+        status = refusal.status(*trailing_metadata(call))
+        call.context.set_trailing_metadata(tuple(status.trailing_metadata or ()))
+        call.context.set_code(status.code)
+        call.context.set_details(status.details)
+    send(None)
+
+
+def draining() -> CallRefused:
+    """Return the refusal of a server that drains."""
     text = "the server is shutting down: retry against another one"
     return CallRefused(wire.ERROR_REASON_SERVER_DRAINING, text)

@@ -14,10 +14,12 @@ from pathlib import Path
 import grpc
 
 from nnpa_server.config import OVERSIZE_BYTES, Config, is_local, join_address, split_address
+from nnpa_server.rpc.sockets import IS_KERNEL_ASKED, KEEPALIVE_SECONDS, LOST_SECONDS
 
 MAX_CONNECTION_CALLS = 1000  # of one connection at a time; its client keeps more to itself
 MAX_PENDING_CALLS = 20_000  # that Python has not taken; of more, gRPC cancels anybody's
 FIRST_WINDOW = 4 << 20  # bytes of a call that gRPC takes before anybody reads them
+_NEVER = (1 << 31) - 1  # milliseconds
 _HANDSHAKE_TIMEOUT_MS = 10_000  # until a connection has said that it speaks HTTP/2
 
 
@@ -39,14 +41,14 @@ def server_options(config: Config) -> Sequence[tuple[str, int]]:
         ("grpc.http2.bdp_probe", 0),  # it widens the window, also for who waits for a token's check
         ("grpc.server_handshake_timeout_ms", _HANDSHAKE_TIMEOUT_MS),
         ("grpc.max_connection_idle_ms", _milliseconds(max(60.0, config.limits.idle_timeout))),
-        ("grpc.keepalive_time_ms", 60_000),
-        ("grpc.keepalive_timeout_ms", 20_000),
+        ("grpc.keepalive_time_ms", _NEVER if IS_KERNEL_ASKED else KEEPALIVE_SECONDS * 1000),
+        ("grpc.keepalive_timeout_ms", LOST_SECONDS * 1000),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
     )
 
 
 def _milliseconds(seconds: float) -> int:
-    return int(min(seconds * 1e3, (1 << 31) - 1))
+    return int(min(seconds * 1e3, _NEVER))
 
 
 def _credentials(config: Config) -> grpc.ServerCredentials:

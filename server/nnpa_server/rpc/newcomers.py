@@ -15,11 +15,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import NamedTuple
 from urllib.parse import quote
 
-_FILES = "/dev/fd"
+from nnpa_server.rpc.sockets import borrowed, files, port_of
+
 _PERIOD = 0.1  # seconds between looks at the connections, at least
 _PERIOD_OF_ONE = 0.0005  # seconds, for each connection that a listener takes: few are soon taken
 _BRIEF = 0.02  # seconds, while newcomers have half of what they may have, or more
@@ -60,11 +61,8 @@ class Newcomers:
 
     def watch(self, *addresses: str) -> None:
         """Bound the newcomers of listeners; those of Unix sockets are bounded by who may open."""
-        self._ports = frozenset(
-            int(address.rpartition(":")[2])
-            for address in addresses
-            if address and not address.startswith("unix:")
-        )
+        ports = map(port_of, addresses)
+        self._ports = frozenset(port for port in ports if port is not None)
         if self._ports and sys.platform == "linux":
             threading.Thread(target=self._run, name="newcomers", daemon=True).start()
 
@@ -77,7 +75,7 @@ class Newcomers:
         while not self._stopped.wait(pause):
             started, share = time.thread_time(), _CALM
             with suppress(OSError):
-                if len(_files()) > self._limit // 2 or len(self._let_in) > _MAX_NAMES:
+                if len(files()) > self._limit // 2 or len(self._let_in) > _MAX_NAMES:
                     share = self._close_excess()
             least = self._period if share == _CALM else min(_BRIEF, self._period)
             pause = max(least, share * (time.thread_time() - started))
@@ -103,25 +101,11 @@ class Newcomers:
 
     def _connections(self) -> Generator[_Connection]:
         """Yield the connections of the listeners."""
-        for file in _files():
-            with suppress(OSError), _borrowed(file) as connection:
+        for file in files():
+            with suppress(OSError), borrowed(file) as connection:
                 looked = _look(connection, file)
                 if looked.port in self._ports:
                     yield looked
-
-
-def _files() -> list[int]:
-    return [int(name) for name in os.listdir(_FILES)]  # noqa: PTH208 - numbers, not paths
-
-
-@contextmanager
-def _borrowed(file: int) -> Generator[socket.socket]:
-    """Look at a descriptor as a socket, whatever it is and whoever closes it."""
-    borrowed = socket.socket(socket.AF_INET6, socket.SOCK_STREAM, 0, file)
-    try:
-        yield borrowed
-    finally:
-        borrowed.detach()
 
 
 def _excess(newcomers: list[_Connection], limit: int) -> list[_Connection]:
@@ -137,7 +121,7 @@ def _excess(newcomers: list[_Connection], limit: int) -> list[_Connection]:
 
 def _silence(newcomer: _Connection) -> int:
     """Return for how many milliseconds nothing came."""
-    with suppress(OSError), _borrowed(newcomer.file) as connection:
+    with suppress(OSError), borrowed(newcomer.file) as connection:
         facts = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _SILENCE.size)
         silence: int = _SILENCE.unpack(facts)[0]
         return silence

@@ -33,7 +33,7 @@ def created(tag: str, trail: Trail) -> None:
 
 
 def ended(tag: str, trail: Trail, why: str) -> None:
-    """Tell that a session ended: "deleted", "idle" or "shutdown"."""
+    """Tell that a session ended: "deleted", "idle", "lease" or "shutdown"."""
     counts = {
         "why": why,
         "seconds": round(time.monotonic() - trail.began, 3),

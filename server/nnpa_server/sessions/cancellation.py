@@ -2,6 +2,7 @@
 """Cancellation of calls: by the client, by a deadline, by the end of the session."""
 
 import time
+from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
 import grpc
@@ -47,6 +48,18 @@ class PlainContext(Context, Protocol):
 
     def take_memory(self) -> int | None:
         """Return the descriptor that came with the call, once."""
+        ...
+
+
+class OpenContext(Context, Protocol):
+    """What the service uses of a call that stays open without a thread."""
+
+    def add_callback(self, callback: Callable[[], None]) -> bool:
+        """Have something called when the call ends; tell whether it has not ended yet."""
+        ...
+
+    def send_initial_metadata(self, initial_metadata: Metadata) -> None:
+        """Send the headers of the answer."""
         ...
 
 

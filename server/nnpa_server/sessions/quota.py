@@ -36,6 +36,11 @@ class SharedQuota:
         with self._turn:
             self._send({"give": token})
 
+    def close(self) -> None:
+        """Ask no more; the places that are left return."""
+        self._answers.close()
+        self._socket.close()
+
     def _send(self, message: dict[str, object]) -> None:
         self._socket.sendall(json.dumps(message).encode() + b"\n")
 

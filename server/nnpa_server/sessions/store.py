@@ -16,28 +16,27 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Protocol
 
 import grpc
-from google.rpc.error_details_pb2 import RetryInfo  # type: ignore[import-untyped] # ships none
 from nnpa.zdnn.v1 import accelerator_pb2
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator.machine import Guest, Memory, page_memory
 from nnpa_emulator.ztensor import Ztensor
 
 from nnpa_server.config import Limits
-from nnpa_server.errors import CallCancelled, CallRefused, too_many_calls
+from nnpa_server.errors import CallCancelled, CallRefused, invalid, too_many_calls
 from nnpa_server.sessions import audit
 from nnpa_server.sessions.audit import Trail
 from nnpa_server.sessions.content_cache import Contents
+from nnpa_server.sessions.leases import BrokenLeases, End, Lease
 from nnpa_server.sessions.metrics import Metrics
-from nnpa_server.sessions.quota import SharedQuota
+from nnpa_server.sessions.places import Places
 from nnpa_server.sessions.tokens import caller
 
 _NAME_BYTES = 24  # 192 random bits: who knows a name has the session
 _PREFIX = "sessions/"
-_RETRY_SECONDS = 1  # until a full server may be asked again
 _MIN_RETURNED = 1 << 30  # bytes that sessions freed until the system has them back
 
 
@@ -53,22 +52,6 @@ def _not_found(name: str) -> CallRefused:
         "the session does not exist, was deleted, or expired: create one and start over",
         session=name[:64],
     )
-
-
-def _too_many(who: str, limit: int) -> CallRefused:
-    return CallRefused(
-        wire.ERROR_REASON_SESSION_QUOTA_EXCEEDED,
-        f"{who} holds max_sessions, {limit}: retry later",
-        field="max_sessions",
-        limit=limit,
-    )
-
-
-def _full(limit: int) -> CallRefused:
-    """Return the refusal that says when to ask again: others' sessions end by themselves."""
-    refusal = _too_many("the server", limit)
-    refusal.details.append(RetryInfo(retry_delay={"seconds": _RETRY_SECONDS}))
-    return refusal
 
 
 class Holding(Protocol):
@@ -106,6 +89,7 @@ class Session:
         self.last_used = time.monotonic()
         self.calls = 0
         self.closed = False
+        self.lease = Lease() if options.lease else None  # under the store's lock
         self.stored_bytes = 0
         self.staged_bytes = 0
         self.pending_bytes = 0
@@ -204,6 +188,11 @@ class Session:
             if self.closed:
                 self.clear()
 
+    @property
+    def has_place(self) -> bool:
+        """Whether it counts in max_sessions: a session whose lease is broken makes room."""
+        return self.lease is None or not self.lease.is_broken
+
     def require_open(self) -> None:
         """Refuse to go on in a session that was deleted or has expired."""
         if self.closed:
@@ -259,16 +248,17 @@ class Store:
         quota: str = "",
     ) -> None:
         self.limits = limits
-        self._quota = SharedQuota(quota) if quota else None
+        self._places = Places(limits.max_sessions, quota)
         self._metrics = metrics
         self._ended_hits = 0
         self._give_back = give_back
         self._freed = False
         self._max_session_calls = max_session_calls
         self._sessions: dict[str, Session] = {}
+        self._broken = BrokenLeases()
         self._lock = threading.Lock()
         self._stopped = threading.Event()
-        period = min(5.0, limits.idle_timeout / 4)
+        period = min(5.0, limits.idle_timeout / 4, limits.lease_grace / 4)
         self._reaper = threading.Thread(
             target=self._reap, args=(period,), name="reaper", daemon=True
         )
@@ -283,23 +273,58 @@ class Store:
         trail = trail or Trail(token.name)
         session = Session(name, guest, options, limits, trail, self._metrics)
         with self._lock:
-            full = self._take_place(token.name, limits.max_sessions)
-            if full == "server":
-                raise _full(self.limits.max_sessions)
-            if full == "token":
-                raise _too_many(f"the token {token.name}", limits.max_sessions)
+            mine = token.name, limits.max_sessions, self._sessions.values()
+            self._places.take(*mine)
+            if (given_up := self._places.too_many(*mine)) is not None:
+                self._forget(given_up)
             self._sessions[name] = session
+        if given_up is not None:
+            self._end(given_up, "lease")
         audit.created(session_tag(name), session.trail)
         return session
 
-    def _take_place(self, token: str, limit: int) -> str:
-        """Take a place for a session; return who has none left: "server", "token", else ""."""
-        if self._quota is not None:
-            return self._quota.take(token, limit)
-        if len(self._sessions) >= self.limits.max_sessions:
-            return "server"
-        mine = sum(session.trail.token == token for session in self._sessions.values())
-        return "token" if token and mine >= limit else ""
+    def _forget(self, session: Session) -> None:
+        del self._sessions[session.name]
+        if session.lease is not None and not session.lease.holds:
+            self._broken.add(session.name)
+
+    def _find(self, name: str) -> Session:
+        session = self._sessions.get(name)
+        if session is None or session.trail.token != caller().name:
+            raise self._broken.refusal(name) or _not_found(name)
+        return session
+
+    def hold(self, name: str, end: End) -> Callable[[], None]:
+        """Hold a session's lease until what is returned is called.
+
+        `end` is called when the session ends before.
+        """
+        with self._lock:
+            session = self._find(name)
+            if session.lease is None:
+                raise invalid("lease", "not set", "set when the session is created")
+            if len(session.lease.holds) >= self._max_session_calls:
+                raise too_many_calls("max_session_calls", self._max_session_calls)
+            if not session.has_place:
+                most = session.limits.max_sessions
+                self._places.take(session.trail.token, most, self._sessions.values())
+            return partial(self._release, session, session.lease, session.lease.hold(end))
+
+    def _release(self, session: Session, lease: Lease, key: object) -> None:
+        """Note that a call holds a lease no more; one that is broken gives its place up."""
+        with self._lock:
+            if session.name not in self._sessions:
+                return
+            lease.release(key)
+            gives_up = lease.is_broken
+        if gives_up:
+            self._places.give(session.trail.token)
+
+    def end_holds(self, refusal: CallRefused) -> None:
+        """End the calls that hold leases; the sessions stay."""
+        for session in self.sessions():
+            if session.lease is not None:
+                session.lease.end(refusal)
 
     @contextmanager
     def using(self, name: str, bounded: bool = True) -> Generator[Session]:
@@ -308,9 +333,7 @@ class Store:
         Calls that wait in a thread of their own need not be bounded.
         """
         with self._lock:
-            session = self._sessions.get(name)
-            if session is None or session.trail.token != caller().name:
-                raise _not_found(name)
+            session = self._find(name)
             if bounded and session.calls >= self._max_session_calls:
                 raise too_many_calls("max_session_calls", self._max_session_calls)
             session.calls += 1
@@ -325,9 +348,7 @@ class Store:
     def delete(self, name: str) -> None:
         """Forget a session and free its tensors; a running operation ends first."""
         with self._lock:
-            session = self._sessions.get(name)
-            if session is None or session.trail.token != caller().name:
-                raise _not_found(name)
+            session = self._find(name)
             del self._sessions[name]
         self._end(session, "deleted")
         self.return_memory()
@@ -340,8 +361,10 @@ class Store:
         with self._lock:
             self._ended_hits += session.contents.hits
         session.clear()
-        if self._quota is not None:
-            self._quota.give(session.trail.token)
+        if session.lease is not None:
+            session.lease.end(None if why == "deleted" else _not_found(session.name))
+        if session.has_place:
+            self._places.give(session.trail.token)
         audit.ended(session_tag(session.name), session.trail, why)
 
     def sessions(self) -> tuple[Session, ...]:
@@ -376,22 +399,30 @@ class Store:
             self._sessions.clear()
         for session in sessions:
             self._end(session, "shutdown")
+        self._places.close()
 
     def expire(self) -> int:
-        """End the sessions that nobody used for the idle timeout; return how many."""
-        oldest = time.monotonic() - self.limits.idle_timeout
+        """End the sessions that nobody used, or whose lease is broken; return how many."""
         with self._lock:
-            idle = [
-                session
+            expired = [
+                (session, why)
                 for session in self._sessions.values()
-                if not session.calls and session.last_used < oldest
+                if not session.calls and (why := self._expiry(session))
             ]
-            for session in idle:
-                del self._sessions[session.name]
-        for session in idle:
-            self._end(session, "idle")
-        self._freed = self._freed or bool(idle)
-        return len(idle)
+            for session, _why in expired:
+                self._forget(session)
+        for session, why in expired:
+            self._end(session, why)
+        self._freed = self._freed or bool(expired)
+        return len(expired)
+
+    def _expiry(self, session: Session) -> str:
+        """Return why a session without calls ends: "idle", "lease", or "" where it stays."""
+        if session.last_used < time.monotonic() - self.limits.idle_timeout:
+            return "idle"
+        lease, grace = session.lease, self.limits.lease_grace
+        is_over = lease is not None and lease.is_over(session.last_used, grace)
+        return "lease" if is_over else ""
 
     def _reap(self, period: float) -> None:
         most = 0

@@ -786,7 +786,14 @@ type Session struct {
 	Trace string `protobuf:"bytes,24,opt,name=trace,proto3" json:"trace,omitempty"`
 	// The socket beside the Unix socket that the call came over, on which ExecuteStream travels without
 	// HTTP/2. Absent over TCP, and where there is none. Output only.
-	PlainSocket   *PlainSocket `protobuf:"bytes,25,opt,name=plain_socket,json=plainSocket,proto3" json:"plain_socket,omitempty"`
+	PlainSocket *PlainSocket `protobuf:"bytes,25,opt,name=plain_socket,json=plainSocket,proto3" json:"plain_socket,omitempty"`
+	// Have the session end soon after its client, however that ends: by a signal, by _exit, or with its
+	// host. Such a session needs a HoldSession call that stays open, begun within limits.lease_grace of
+	// the creation. When the last such call ends the lease is broken: the session ends once it had no
+	// call for limits.lease_grace, or at once where its place is needed; after that its name is
+	// SESSION_NOT_FOUND, and the text says why. A forked child creates a session of its own. The answer
+	// has it from a server that knows leases; an older one ignores it. Default false. Cannot be updated.
+	Lease         bool `protobuf:"varint,26,opt,name=lease,proto3" json:"lease,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -989,6 +996,13 @@ func (x *Session) GetPlainSocket() *PlainSocket {
 	return nil
 }
 
+func (x *Session) GetLease() bool {
+	if x != nil {
+		return x.Lease
+	}
+	return false
+}
+
 // A plain socket; protos/README.md, "Plain sockets", says what travels on it.
 type PlainSocket struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1119,6 +1133,8 @@ type SessionLimits struct {
 	// Most bytes in the session's content cache, see Ztensor.cache_as; they count in max_bytes. 0:
 	// the server has none, and takes no `cached`.
 	MaxCacheBytes uint64 `protobuf:"varint,6,opt,name=max_cache_bytes,json=maxCacheBytes,proto3" json:"max_cache_bytes,omitempty"`
+	// Time without a call after which a session ends whose lease is broken, see Session.lease.
+	LeaseGrace    *durationpb.Duration `protobuf:"bytes,7,opt,name=lease_grace,json=leaseGrace,proto3" json:"lease_grace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1193,6 +1209,13 @@ func (x *SessionLimits) GetMaxCacheBytes() uint64 {
 		return x.MaxCacheBytes
 	}
 	return 0
+}
+
+func (x *SessionLimits) GetLeaseGrace() *durationpb.Duration {
+	if x != nil {
+		return x.LeaseGrace
+	}
+	return nil
 }
 
 // Request of ListMachines.
@@ -1547,6 +1570,89 @@ func (x *DeleteSessionRequest) GetName() string {
 	return ""
 }
 
+// Request of HoldSession.
+type HoldSessionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "sessions/{session}".
+	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HoldSessionRequest) Reset() {
+	*x = HoldSessionRequest{}
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HoldSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HoldSessionRequest) ProtoMessage() {}
+
+func (x *HoldSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HoldSessionRequest.ProtoReflect.Descriptor instead.
+func (*HoldSessionRequest) Descriptor() ([]byte, []int) {
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *HoldSessionRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// Response of HoldSession. None is sent today; clients ignore one.
+type HoldSessionResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HoldSessionResponse) Reset() {
+	*x = HoldSessionResponse{}
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HoldSessionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HoldSessionResponse) ProtoMessage() {}
+
+func (x *HoldSessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HoldSessionResponse.ProtoReflect.Descriptor instead.
+func (*HoldSessionResponse) Descriptor() ([]byte, []int) {
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{14}
+}
+
 // Request of Execute and ExecuteStream.
 type ExecuteRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1560,7 +1666,7 @@ type ExecuteRequest struct {
 
 func (x *ExecuteRequest) Reset() {
 	*x = ExecuteRequest{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[13]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1572,7 +1678,7 @@ func (x *ExecuteRequest) String() string {
 func (*ExecuteRequest) ProtoMessage() {}
 
 func (x *ExecuteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[13]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1585,7 +1691,7 @@ func (x *ExecuteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecuteRequest.ProtoReflect.Descriptor instead.
 func (*ExecuteRequest) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{13}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ExecuteRequest) GetSession() string {
@@ -1614,7 +1720,7 @@ type ExecuteResponse struct {
 
 func (x *ExecuteResponse) Reset() {
 	*x = ExecuteResponse{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[14]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1626,7 +1732,7 @@ func (x *ExecuteResponse) String() string {
 func (*ExecuteResponse) ProtoMessage() {}
 
 func (x *ExecuteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[14]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1639,7 +1745,7 @@ func (x *ExecuteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecuteResponse.ProtoReflect.Descriptor instead.
 func (*ExecuteResponse) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{14}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ExecuteResponse) GetResults() []*OperationResult {
@@ -1665,7 +1771,7 @@ type WriteTensorRequest struct {
 
 func (x *WriteTensorRequest) Reset() {
 	*x = WriteTensorRequest{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[15]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1677,7 +1783,7 @@ func (x *WriteTensorRequest) String() string {
 func (*WriteTensorRequest) ProtoMessage() {}
 
 func (x *WriteTensorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[15]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1690,7 +1796,7 @@ func (x *WriteTensorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteTensorRequest.ProtoReflect.Descriptor instead.
 func (*WriteTensorRequest) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{15}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WriteTensorRequest) GetMessage() isWriteTensorRequest_Message {
@@ -1754,7 +1860,7 @@ type WriteTensorHeader struct {
 
 func (x *WriteTensorHeader) Reset() {
 	*x = WriteTensorHeader{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[16]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1766,7 +1872,7 @@ func (x *WriteTensorHeader) String() string {
 func (*WriteTensorHeader) ProtoMessage() {}
 
 func (x *WriteTensorHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[16]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1779,7 +1885,7 @@ func (x *WriteTensorHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteTensorHeader.ProtoReflect.Descriptor instead.
 func (*WriteTensorHeader) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{16}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WriteTensorHeader) GetSession() string {
@@ -1847,7 +1953,7 @@ type WriteArrays struct {
 
 func (x *WriteArrays) Reset() {
 	*x = WriteArrays{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[17]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1859,7 +1965,7 @@ func (x *WriteArrays) String() string {
 func (*WriteArrays) ProtoMessage() {}
 
 func (x *WriteArrays) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[17]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1872,7 +1978,7 @@ func (x *WriteArrays) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteArrays.ProtoReflect.Descriptor instead.
 func (*WriteArrays) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{17}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *WriteArrays) GetOperation() *Operation {
@@ -1914,7 +2020,7 @@ type WriteSticks struct {
 
 func (x *WriteSticks) Reset() {
 	*x = WriteSticks{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[18]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1926,7 +2032,7 @@ func (x *WriteSticks) String() string {
 func (*WriteSticks) ProtoMessage() {}
 
 func (x *WriteSticks) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[18]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1939,7 +2045,7 @@ func (x *WriteSticks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteSticks.ProtoReflect.Descriptor instead.
 func (*WriteSticks) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{18}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *WriteSticks) GetId() uint64 {
@@ -1995,7 +2101,7 @@ type WriteTensorResponse struct {
 
 func (x *WriteTensorResponse) Reset() {
 	*x = WriteTensorResponse{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[19]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2007,7 +2113,7 @@ func (x *WriteTensorResponse) String() string {
 func (*WriteTensorResponse) ProtoMessage() {}
 
 func (x *WriteTensorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[19]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2020,7 +2126,7 @@ func (x *WriteTensorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteTensorResponse.ProtoReflect.Descriptor instead.
 func (*WriteTensorResponse) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{19}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *WriteTensorResponse) GetResult() *OperationResult {
@@ -2048,7 +2154,7 @@ type ReadTensorRequest struct {
 
 func (x *ReadTensorRequest) Reset() {
 	*x = ReadTensorRequest{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[20]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2060,7 +2166,7 @@ func (x *ReadTensorRequest) String() string {
 func (*ReadTensorRequest) ProtoMessage() {}
 
 func (x *ReadTensorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[20]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2073,7 +2179,7 @@ func (x *ReadTensorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadTensorRequest.ProtoReflect.Descriptor instead.
 func (*ReadTensorRequest) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{20}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ReadTensorRequest) GetSession() string {
@@ -2141,7 +2247,7 @@ type ReadSticks struct {
 
 func (x *ReadSticks) Reset() {
 	*x = ReadSticks{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[21]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2153,7 +2259,7 @@ func (x *ReadSticks) String() string {
 func (*ReadSticks) ProtoMessage() {}
 
 func (x *ReadSticks) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[21]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2166,7 +2272,7 @@ func (x *ReadSticks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadSticks.ProtoReflect.Descriptor instead.
 func (*ReadSticks) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{21}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReadSticks) GetId() uint64 {
@@ -2206,7 +2312,7 @@ type ReadTensorResponse struct {
 
 func (x *ReadTensorResponse) Reset() {
 	*x = ReadTensorResponse{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[22]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2218,7 +2324,7 @@ func (x *ReadTensorResponse) String() string {
 func (*ReadTensorResponse) ProtoMessage() {}
 
 func (x *ReadTensorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[22]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2231,7 +2337,7 @@ func (x *ReadTensorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadTensorResponse.ProtoReflect.Descriptor instead.
 func (*ReadTensorResponse) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{22}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReadTensorResponse) GetMessage() isReadTensorResponse_Message {
@@ -2290,7 +2396,7 @@ type ReadTensorHeader struct {
 
 func (x *ReadTensorHeader) Reset() {
 	*x = ReadTensorHeader{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[23]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2302,7 +2408,7 @@ func (x *ReadTensorHeader) String() string {
 func (*ReadTensorHeader) ProtoMessage() {}
 
 func (x *ReadTensorHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[23]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2315,7 +2421,7 @@ func (x *ReadTensorHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadTensorHeader.ProtoReflect.Descriptor instead.
 func (*ReadTensorHeader) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{23}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ReadTensorHeader) GetResult() *OperationResult {
@@ -2347,7 +2453,7 @@ type ListTensorsRequest struct {
 
 func (x *ListTensorsRequest) Reset() {
 	*x = ListTensorsRequest{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[24]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2359,7 +2465,7 @@ func (x *ListTensorsRequest) String() string {
 func (*ListTensorsRequest) ProtoMessage() {}
 
 func (x *ListTensorsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[24]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2372,7 +2478,7 @@ func (x *ListTensorsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTensorsRequest.ProtoReflect.Descriptor instead.
 func (*ListTensorsRequest) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{24}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListTensorsRequest) GetSession() string {
@@ -2409,7 +2515,7 @@ type ListTensorsResponse struct {
 
 func (x *ListTensorsResponse) Reset() {
 	*x = ListTensorsResponse{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[25]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2421,7 +2527,7 @@ func (x *ListTensorsResponse) String() string {
 func (*ListTensorsResponse) ProtoMessage() {}
 
 func (x *ListTensorsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[25]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2434,7 +2540,7 @@ func (x *ListTensorsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTensorsResponse.ProtoReflect.Descriptor instead.
 func (*ListTensorsResponse) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{25}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListTensorsResponse) GetTensors() []*ZtensorInfo {
@@ -2504,7 +2610,7 @@ const file_nnpa_zdnn_v1_accelerator_proto_rawDesc = "" +
 	"\x10_max_tensor_sizeB\x12\n" +
 	"\x10_data_types_maskB\x16\n" +
 	"\x14_layout_formats_maskB\x17\n" +
-	"\x15_parmblk_formats_mask\"\x8b\t\n" +
+	"\x15_parmblk_formats_mask\"\xa1\t\n" +
 	"\aSession\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12<\n" +
 	"\fmachine_spec\x18\x02 \x01(\v2\x19.nnpa.zdnn.v1.MachineSpecR\vmachineSpec\x12/\n" +
@@ -2538,14 +2644,15 @@ const file_nnpa_zdnn_v1_accelerator_proto_rawDesc = "" +
 	"faultRules\x12D\n" +
 	"\x0finjected_faults\x18\x15 \x03(\v2\x1b.nnpa.zdnn.v1.InjectedFaultR\x0einjectedFaults\x12\x14\n" +
 	"\x05trace\x18\x18 \x01(\tR\x05trace\x12<\n" +
-	"\fplain_socket\x18\x19 \x01(\v2\x19.nnpa.zdnn.v1.PlainSocketR\vplainSocketB\x0e\n" +
+	"\fplain_socket\x18\x19 \x01(\v2\x19.nnpa.zdnn.v1.PlainSocketR\vplainSocket\x12\x14\n" +
+	"\x05lease\x18\x1a \x01(\bR\x05leaseB\x0e\n" +
 	"\f_status_diag\"H\n" +
 	"\vPlainSocket\x12\x16\n" +
 	"\x06suffix\x18\x01 \x01(\tR\x06suffix\x12!\n" +
 	"\ftakes_memory\x18\x02 \x01(\bR\vtakesMemory\"6\n" +
 	"\fSharedMemory\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
-	"\x04size\x18\x02 \x01(\x04R\x04size\"\x89\x02\n" +
+	"\x04size\x18\x02 \x01(\x04R\x04size\"\xc5\x02\n" +
 	"\rSessionLimits\x12(\n" +
 	"\x10max_inline_bytes\x18\x01 \x01(\x04R\x0emaxInlineBytes\x12*\n" +
 	"\x11max_message_bytes\x18\x02 \x01(\x04R\x0fmaxMessageBytes\x12\x1f\n" +
@@ -2553,7 +2660,9 @@ const file_nnpa_zdnn_v1_accelerator_proto_rawDesc = "" +
 	"maxTensors\x12\x1b\n" +
 	"\tmax_bytes\x18\x04 \x01(\x04R\bmaxBytes\x12<\n" +
 	"\fidle_timeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\x12&\n" +
-	"\x0fmax_cache_bytes\x18\x06 \x01(\x04R\rmaxCacheBytes\"Q\n" +
+	"\x0fmax_cache_bytes\x18\x06 \x01(\x04R\rmaxCacheBytes\x12:\n" +
+	"\vlease_grace\x18\a \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"leaseGrace\"Q\n" +
 	"\x13ListMachinesRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
@@ -2572,7 +2681,10 @@ const file_nnpa_zdnn_v1_accelerator_proto_rawDesc = "" +
 	"\vupdate_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\n" +
 	"updateMask\"*\n" +
 	"\x14DeleteSessionRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"c\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"(\n" +
+	"\x12HoldSessionRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\x15\n" +
+	"\x13HoldSessionResponse\"c\n" +
 	"\x0eExecuteRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x127\n" +
 	"\n" +
@@ -2661,7 +2773,7 @@ const file_nnpa_zdnn_v1_accelerator_proto_rawDesc = "" +
 	"Accumulate\x12\x1a\n" +
 	"\x16ACCUMULATE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fACCUMULATE_FP32\x10\x01\x12\x13\n" +
-	"\x0fACCUMULATE_FP64\x10\x022\xf3\x06\n" +
+	"\x0fACCUMULATE_FP64\x10\x022\xc9\a\n" +
 	"\x12AcceleratorService\x12U\n" +
 	"\fListMachines\x12!.nnpa.zdnn.v1.ListMachinesRequest\x1a\".nnpa.zdnn.v1.ListMachinesResponse\x12D\n" +
 	"\n" +
@@ -2670,7 +2782,8 @@ const file_nnpa_zdnn_v1_accelerator_proto_rawDesc = "" +
 	"\n" +
 	"GetSession\x12\x1f.nnpa.zdnn.v1.GetSessionRequest\x1a\x15.nnpa.zdnn.v1.Session\x12J\n" +
 	"\rUpdateSession\x12\".nnpa.zdnn.v1.UpdateSessionRequest\x1a\x15.nnpa.zdnn.v1.Session\x12K\n" +
-	"\rDeleteSession\x12\".nnpa.zdnn.v1.DeleteSessionRequest\x1a\x16.google.protobuf.Empty\x12F\n" +
+	"\rDeleteSession\x12\".nnpa.zdnn.v1.DeleteSessionRequest\x1a\x16.google.protobuf.Empty\x12T\n" +
+	"\vHoldSession\x12 .nnpa.zdnn.v1.HoldSessionRequest\x1a!.nnpa.zdnn.v1.HoldSessionResponse0\x01\x12F\n" +
 	"\aExecute\x12\x1c.nnpa.zdnn.v1.ExecuteRequest\x1a\x1d.nnpa.zdnn.v1.ExecuteResponse\x12P\n" +
 	"\rExecuteStream\x12\x1c.nnpa.zdnn.v1.ExecuteRequest\x1a\x1d.nnpa.zdnn.v1.ExecuteResponse(\x010\x01\x12T\n" +
 	"\vWriteTensor\x12 .nnpa.zdnn.v1.WriteTensorRequest\x1a!.nnpa.zdnn.v1.WriteTensorResponse(\x01\x12Q\n" +
@@ -2691,7 +2804,7 @@ func file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP() []byte {
 }
 
 var file_nnpa_zdnn_v1_accelerator_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_nnpa_zdnn_v1_accelerator_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_nnpa_zdnn_v1_accelerator_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_nnpa_zdnn_v1_accelerator_proto_goTypes = []any{
 	(MachineModel)(0),             // 0: nnpa.zdnn.v1.MachineModel
 	(ProgramCheckAction)(0),       // 1: nnpa.zdnn.v1.ProgramCheckAction
@@ -2711,46 +2824,48 @@ var file_nnpa_zdnn_v1_accelerator_proto_goTypes = []any{
 	(*GetSessionRequest)(nil),     // 15: nnpa.zdnn.v1.GetSessionRequest
 	(*UpdateSessionRequest)(nil),  // 16: nnpa.zdnn.v1.UpdateSessionRequest
 	(*DeleteSessionRequest)(nil),  // 17: nnpa.zdnn.v1.DeleteSessionRequest
-	(*ExecuteRequest)(nil),        // 18: nnpa.zdnn.v1.ExecuteRequest
-	(*ExecuteResponse)(nil),       // 19: nnpa.zdnn.v1.ExecuteResponse
-	(*WriteTensorRequest)(nil),    // 20: nnpa.zdnn.v1.WriteTensorRequest
-	(*WriteTensorHeader)(nil),     // 21: nnpa.zdnn.v1.WriteTensorHeader
-	(*WriteArrays)(nil),           // 22: nnpa.zdnn.v1.WriteArrays
-	(*WriteSticks)(nil),           // 23: nnpa.zdnn.v1.WriteSticks
-	(*WriteTensorResponse)(nil),   // 24: nnpa.zdnn.v1.WriteTensorResponse
-	(*ReadTensorRequest)(nil),     // 25: nnpa.zdnn.v1.ReadTensorRequest
-	(*ReadSticks)(nil),            // 26: nnpa.zdnn.v1.ReadSticks
-	(*ReadTensorResponse)(nil),    // 27: nnpa.zdnn.v1.ReadTensorResponse
-	(*ReadTensorHeader)(nil),      // 28: nnpa.zdnn.v1.ReadTensorHeader
-	(*ListTensorsRequest)(nil),    // 29: nnpa.zdnn.v1.ListTensorsRequest
-	(*ListTensorsResponse)(nil),   // 30: nnpa.zdnn.v1.ListTensorsResponse
-	(NnpaFunctionCode)(0),         // 31: nnpa.zdnn.v1.NnpaFunctionCode
-	(NnpaParmblkFormat)(0),        // 32: nnpa.zdnn.v1.NnpaParmblkFormat
-	(NnpaDataType)(0),             // 33: nnpa.zdnn.v1.NnpaDataType
-	(NnpaLayoutFormat)(0),         // 34: nnpa.zdnn.v1.NnpaLayoutFormat
-	(NnpaBfpFormat)(0),            // 35: nnpa.zdnn.v1.NnpaBfpFormat
-	(*timestamppb.Timestamp)(nil), // 36: google.protobuf.Timestamp
-	(*FaultRule)(nil),             // 37: nnpa.zdnn.v1.FaultRule
-	(*InjectedFault)(nil),         // 38: nnpa.zdnn.v1.InjectedFault
-	(*durationpb.Duration)(nil),   // 39: google.protobuf.Duration
-	(*fieldmaskpb.FieldMask)(nil), // 40: google.protobuf.FieldMask
-	(*Operation)(nil),             // 41: nnpa.zdnn.v1.Operation
-	(*OperationResult)(nil),       // 42: nnpa.zdnn.v1.OperationResult
-	(*Ztensor)(nil),               // 43: nnpa.zdnn.v1.Ztensor
-	(ByteOrder)(0),                // 44: nnpa.zdnn.v1.ByteOrder
-	(*ZtensorInfo)(nil),           // 45: nnpa.zdnn.v1.ZtensorInfo
-	(*emptypb.Empty)(nil),         // 46: google.protobuf.Empty
+	(*HoldSessionRequest)(nil),    // 18: nnpa.zdnn.v1.HoldSessionRequest
+	(*HoldSessionResponse)(nil),   // 19: nnpa.zdnn.v1.HoldSessionResponse
+	(*ExecuteRequest)(nil),        // 20: nnpa.zdnn.v1.ExecuteRequest
+	(*ExecuteResponse)(nil),       // 21: nnpa.zdnn.v1.ExecuteResponse
+	(*WriteTensorRequest)(nil),    // 22: nnpa.zdnn.v1.WriteTensorRequest
+	(*WriteTensorHeader)(nil),     // 23: nnpa.zdnn.v1.WriteTensorHeader
+	(*WriteArrays)(nil),           // 24: nnpa.zdnn.v1.WriteArrays
+	(*WriteSticks)(nil),           // 25: nnpa.zdnn.v1.WriteSticks
+	(*WriteTensorResponse)(nil),   // 26: nnpa.zdnn.v1.WriteTensorResponse
+	(*ReadTensorRequest)(nil),     // 27: nnpa.zdnn.v1.ReadTensorRequest
+	(*ReadSticks)(nil),            // 28: nnpa.zdnn.v1.ReadSticks
+	(*ReadTensorResponse)(nil),    // 29: nnpa.zdnn.v1.ReadTensorResponse
+	(*ReadTensorHeader)(nil),      // 30: nnpa.zdnn.v1.ReadTensorHeader
+	(*ListTensorsRequest)(nil),    // 31: nnpa.zdnn.v1.ListTensorsRequest
+	(*ListTensorsResponse)(nil),   // 32: nnpa.zdnn.v1.ListTensorsResponse
+	(NnpaFunctionCode)(0),         // 33: nnpa.zdnn.v1.NnpaFunctionCode
+	(NnpaParmblkFormat)(0),        // 34: nnpa.zdnn.v1.NnpaParmblkFormat
+	(NnpaDataType)(0),             // 35: nnpa.zdnn.v1.NnpaDataType
+	(NnpaLayoutFormat)(0),         // 36: nnpa.zdnn.v1.NnpaLayoutFormat
+	(NnpaBfpFormat)(0),            // 37: nnpa.zdnn.v1.NnpaBfpFormat
+	(*timestamppb.Timestamp)(nil), // 38: google.protobuf.Timestamp
+	(*FaultRule)(nil),             // 39: nnpa.zdnn.v1.FaultRule
+	(*InjectedFault)(nil),         // 40: nnpa.zdnn.v1.InjectedFault
+	(*durationpb.Duration)(nil),   // 41: google.protobuf.Duration
+	(*fieldmaskpb.FieldMask)(nil), // 42: google.protobuf.FieldMask
+	(*Operation)(nil),             // 43: nnpa.zdnn.v1.Operation
+	(*OperationResult)(nil),       // 44: nnpa.zdnn.v1.OperationResult
+	(*Ztensor)(nil),               // 45: nnpa.zdnn.v1.Ztensor
+	(ByteOrder)(0),                // 46: nnpa.zdnn.v1.ByteOrder
+	(*ZtensorInfo)(nil),           // 47: nnpa.zdnn.v1.ZtensorInfo
+	(*emptypb.Empty)(nil),         // 48: google.protobuf.Empty
 }
 var file_nnpa_zdnn_v1_accelerator_proto_depIdxs = []int32{
 	0,  // 0: nnpa.zdnn.v1.Machine.model:type_name -> nnpa.zdnn.v1.MachineModel
-	31, // 1: nnpa.zdnn.v1.Machine.functions:type_name -> nnpa.zdnn.v1.NnpaFunctionCode
-	32, // 2: nnpa.zdnn.v1.Machine.parmblk_formats:type_name -> nnpa.zdnn.v1.NnpaParmblkFormat
-	33, // 3: nnpa.zdnn.v1.Machine.data_types:type_name -> nnpa.zdnn.v1.NnpaDataType
-	34, // 4: nnpa.zdnn.v1.Machine.layout_formats:type_name -> nnpa.zdnn.v1.NnpaLayoutFormat
-	35, // 5: nnpa.zdnn.v1.Machine.conversions:type_name -> nnpa.zdnn.v1.NnpaBfpFormat
+	33, // 1: nnpa.zdnn.v1.Machine.functions:type_name -> nnpa.zdnn.v1.NnpaFunctionCode
+	34, // 2: nnpa.zdnn.v1.Machine.parmblk_formats:type_name -> nnpa.zdnn.v1.NnpaParmblkFormat
+	35, // 3: nnpa.zdnn.v1.Machine.data_types:type_name -> nnpa.zdnn.v1.NnpaDataType
+	36, // 4: nnpa.zdnn.v1.Machine.layout_formats:type_name -> nnpa.zdnn.v1.NnpaLayoutFormat
+	37, // 5: nnpa.zdnn.v1.Machine.conversions:type_name -> nnpa.zdnn.v1.NnpaBfpFormat
 	0,  // 6: nnpa.zdnn.v1.MachineSpec.model:type_name -> nnpa.zdnn.v1.MachineModel
-	31, // 7: nnpa.zdnn.v1.MachineSpec.removed_functions:type_name -> nnpa.zdnn.v1.NnpaFunctionCode
-	31, // 8: nnpa.zdnn.v1.MachineSpec.added_functions:type_name -> nnpa.zdnn.v1.NnpaFunctionCode
+	33, // 7: nnpa.zdnn.v1.MachineSpec.removed_functions:type_name -> nnpa.zdnn.v1.NnpaFunctionCode
+	33, // 8: nnpa.zdnn.v1.MachineSpec.added_functions:type_name -> nnpa.zdnn.v1.NnpaFunctionCode
 	6,  // 9: nnpa.zdnn.v1.Session.machine_spec:type_name -> nnpa.zdnn.v1.MachineSpec
 	5,  // 10: nnpa.zdnn.v1.Session.machine:type_name -> nnpa.zdnn.v1.Machine
 	1,  // 11: nnpa.zdnn.v1.Session.program_check_action:type_name -> nnpa.zdnn.v1.ProgramCheckAction
@@ -2758,59 +2873,62 @@ var file_nnpa_zdnn_v1_accelerator_proto_depIdxs = []int32{
 	3,  // 13: nnpa.zdnn.v1.Session.numerics:type_name -> nnpa.zdnn.v1.Numerics
 	4,  // 14: nnpa.zdnn.v1.Session.accumulate:type_name -> nnpa.zdnn.v1.Accumulate
 	10, // 15: nnpa.zdnn.v1.Session.limits:type_name -> nnpa.zdnn.v1.SessionLimits
-	36, // 16: nnpa.zdnn.v1.Session.create_time:type_name -> google.protobuf.Timestamp
-	36, // 17: nnpa.zdnn.v1.Session.expire_time:type_name -> google.protobuf.Timestamp
+	38, // 16: nnpa.zdnn.v1.Session.create_time:type_name -> google.protobuf.Timestamp
+	38, // 17: nnpa.zdnn.v1.Session.expire_time:type_name -> google.protobuf.Timestamp
 	9,  // 18: nnpa.zdnn.v1.Session.shared_memory:type_name -> nnpa.zdnn.v1.SharedMemory
-	37, // 19: nnpa.zdnn.v1.Session.fault_rules:type_name -> nnpa.zdnn.v1.FaultRule
-	38, // 20: nnpa.zdnn.v1.Session.injected_faults:type_name -> nnpa.zdnn.v1.InjectedFault
+	39, // 19: nnpa.zdnn.v1.Session.fault_rules:type_name -> nnpa.zdnn.v1.FaultRule
+	40, // 20: nnpa.zdnn.v1.Session.injected_faults:type_name -> nnpa.zdnn.v1.InjectedFault
 	8,  // 21: nnpa.zdnn.v1.Session.plain_socket:type_name -> nnpa.zdnn.v1.PlainSocket
-	39, // 22: nnpa.zdnn.v1.SessionLimits.idle_timeout:type_name -> google.protobuf.Duration
-	5,  // 23: nnpa.zdnn.v1.ListMachinesResponse.machines:type_name -> nnpa.zdnn.v1.Machine
-	7,  // 24: nnpa.zdnn.v1.CreateSessionRequest.session:type_name -> nnpa.zdnn.v1.Session
-	7,  // 25: nnpa.zdnn.v1.UpdateSessionRequest.session:type_name -> nnpa.zdnn.v1.Session
-	40, // 26: nnpa.zdnn.v1.UpdateSessionRequest.update_mask:type_name -> google.protobuf.FieldMask
-	41, // 27: nnpa.zdnn.v1.ExecuteRequest.operations:type_name -> nnpa.zdnn.v1.Operation
-	42, // 28: nnpa.zdnn.v1.ExecuteResponse.results:type_name -> nnpa.zdnn.v1.OperationResult
-	21, // 29: nnpa.zdnn.v1.WriteTensorRequest.header:type_name -> nnpa.zdnn.v1.WriteTensorHeader
-	22, // 30: nnpa.zdnn.v1.WriteTensorHeader.arrays:type_name -> nnpa.zdnn.v1.WriteArrays
-	23, // 31: nnpa.zdnn.v1.WriteTensorHeader.sticks:type_name -> nnpa.zdnn.v1.WriteSticks
-	41, // 32: nnpa.zdnn.v1.WriteArrays.operation:type_name -> nnpa.zdnn.v1.Operation
-	43, // 33: nnpa.zdnn.v1.WriteSticks.new_ztensor:type_name -> nnpa.zdnn.v1.Ztensor
-	44, // 34: nnpa.zdnn.v1.WriteSticks.byte_order:type_name -> nnpa.zdnn.v1.ByteOrder
-	42, // 35: nnpa.zdnn.v1.WriteTensorResponse.result:type_name -> nnpa.zdnn.v1.OperationResult
-	41, // 36: nnpa.zdnn.v1.ReadTensorRequest.operation:type_name -> nnpa.zdnn.v1.Operation
-	26, // 37: nnpa.zdnn.v1.ReadTensorRequest.sticks:type_name -> nnpa.zdnn.v1.ReadSticks
-	44, // 38: nnpa.zdnn.v1.ReadSticks.byte_order:type_name -> nnpa.zdnn.v1.ByteOrder
-	28, // 39: nnpa.zdnn.v1.ReadTensorResponse.header:type_name -> nnpa.zdnn.v1.ReadTensorHeader
-	42, // 40: nnpa.zdnn.v1.ReadTensorHeader.result:type_name -> nnpa.zdnn.v1.OperationResult
-	45, // 41: nnpa.zdnn.v1.ListTensorsResponse.tensors:type_name -> nnpa.zdnn.v1.ZtensorInfo
-	11, // 42: nnpa.zdnn.v1.AcceleratorService.ListMachines:input_type -> nnpa.zdnn.v1.ListMachinesRequest
-	13, // 43: nnpa.zdnn.v1.AcceleratorService.GetMachine:input_type -> nnpa.zdnn.v1.GetMachineRequest
-	14, // 44: nnpa.zdnn.v1.AcceleratorService.CreateSession:input_type -> nnpa.zdnn.v1.CreateSessionRequest
-	15, // 45: nnpa.zdnn.v1.AcceleratorService.GetSession:input_type -> nnpa.zdnn.v1.GetSessionRequest
-	16, // 46: nnpa.zdnn.v1.AcceleratorService.UpdateSession:input_type -> nnpa.zdnn.v1.UpdateSessionRequest
-	17, // 47: nnpa.zdnn.v1.AcceleratorService.DeleteSession:input_type -> nnpa.zdnn.v1.DeleteSessionRequest
-	18, // 48: nnpa.zdnn.v1.AcceleratorService.Execute:input_type -> nnpa.zdnn.v1.ExecuteRequest
-	18, // 49: nnpa.zdnn.v1.AcceleratorService.ExecuteStream:input_type -> nnpa.zdnn.v1.ExecuteRequest
-	20, // 50: nnpa.zdnn.v1.AcceleratorService.WriteTensor:input_type -> nnpa.zdnn.v1.WriteTensorRequest
-	25, // 51: nnpa.zdnn.v1.AcceleratorService.ReadTensor:input_type -> nnpa.zdnn.v1.ReadTensorRequest
-	29, // 52: nnpa.zdnn.v1.AcceleratorService.ListTensors:input_type -> nnpa.zdnn.v1.ListTensorsRequest
-	12, // 53: nnpa.zdnn.v1.AcceleratorService.ListMachines:output_type -> nnpa.zdnn.v1.ListMachinesResponse
-	5,  // 54: nnpa.zdnn.v1.AcceleratorService.GetMachine:output_type -> nnpa.zdnn.v1.Machine
-	7,  // 55: nnpa.zdnn.v1.AcceleratorService.CreateSession:output_type -> nnpa.zdnn.v1.Session
-	7,  // 56: nnpa.zdnn.v1.AcceleratorService.GetSession:output_type -> nnpa.zdnn.v1.Session
-	7,  // 57: nnpa.zdnn.v1.AcceleratorService.UpdateSession:output_type -> nnpa.zdnn.v1.Session
-	46, // 58: nnpa.zdnn.v1.AcceleratorService.DeleteSession:output_type -> google.protobuf.Empty
-	19, // 59: nnpa.zdnn.v1.AcceleratorService.Execute:output_type -> nnpa.zdnn.v1.ExecuteResponse
-	19, // 60: nnpa.zdnn.v1.AcceleratorService.ExecuteStream:output_type -> nnpa.zdnn.v1.ExecuteResponse
-	24, // 61: nnpa.zdnn.v1.AcceleratorService.WriteTensor:output_type -> nnpa.zdnn.v1.WriteTensorResponse
-	27, // 62: nnpa.zdnn.v1.AcceleratorService.ReadTensor:output_type -> nnpa.zdnn.v1.ReadTensorResponse
-	30, // 63: nnpa.zdnn.v1.AcceleratorService.ListTensors:output_type -> nnpa.zdnn.v1.ListTensorsResponse
-	53, // [53:64] is the sub-list for method output_type
-	42, // [42:53] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	41, // 22: nnpa.zdnn.v1.SessionLimits.idle_timeout:type_name -> google.protobuf.Duration
+	41, // 23: nnpa.zdnn.v1.SessionLimits.lease_grace:type_name -> google.protobuf.Duration
+	5,  // 24: nnpa.zdnn.v1.ListMachinesResponse.machines:type_name -> nnpa.zdnn.v1.Machine
+	7,  // 25: nnpa.zdnn.v1.CreateSessionRequest.session:type_name -> nnpa.zdnn.v1.Session
+	7,  // 26: nnpa.zdnn.v1.UpdateSessionRequest.session:type_name -> nnpa.zdnn.v1.Session
+	42, // 27: nnpa.zdnn.v1.UpdateSessionRequest.update_mask:type_name -> google.protobuf.FieldMask
+	43, // 28: nnpa.zdnn.v1.ExecuteRequest.operations:type_name -> nnpa.zdnn.v1.Operation
+	44, // 29: nnpa.zdnn.v1.ExecuteResponse.results:type_name -> nnpa.zdnn.v1.OperationResult
+	23, // 30: nnpa.zdnn.v1.WriteTensorRequest.header:type_name -> nnpa.zdnn.v1.WriteTensorHeader
+	24, // 31: nnpa.zdnn.v1.WriteTensorHeader.arrays:type_name -> nnpa.zdnn.v1.WriteArrays
+	25, // 32: nnpa.zdnn.v1.WriteTensorHeader.sticks:type_name -> nnpa.zdnn.v1.WriteSticks
+	43, // 33: nnpa.zdnn.v1.WriteArrays.operation:type_name -> nnpa.zdnn.v1.Operation
+	45, // 34: nnpa.zdnn.v1.WriteSticks.new_ztensor:type_name -> nnpa.zdnn.v1.Ztensor
+	46, // 35: nnpa.zdnn.v1.WriteSticks.byte_order:type_name -> nnpa.zdnn.v1.ByteOrder
+	44, // 36: nnpa.zdnn.v1.WriteTensorResponse.result:type_name -> nnpa.zdnn.v1.OperationResult
+	43, // 37: nnpa.zdnn.v1.ReadTensorRequest.operation:type_name -> nnpa.zdnn.v1.Operation
+	28, // 38: nnpa.zdnn.v1.ReadTensorRequest.sticks:type_name -> nnpa.zdnn.v1.ReadSticks
+	46, // 39: nnpa.zdnn.v1.ReadSticks.byte_order:type_name -> nnpa.zdnn.v1.ByteOrder
+	30, // 40: nnpa.zdnn.v1.ReadTensorResponse.header:type_name -> nnpa.zdnn.v1.ReadTensorHeader
+	44, // 41: nnpa.zdnn.v1.ReadTensorHeader.result:type_name -> nnpa.zdnn.v1.OperationResult
+	47, // 42: nnpa.zdnn.v1.ListTensorsResponse.tensors:type_name -> nnpa.zdnn.v1.ZtensorInfo
+	11, // 43: nnpa.zdnn.v1.AcceleratorService.ListMachines:input_type -> nnpa.zdnn.v1.ListMachinesRequest
+	13, // 44: nnpa.zdnn.v1.AcceleratorService.GetMachine:input_type -> nnpa.zdnn.v1.GetMachineRequest
+	14, // 45: nnpa.zdnn.v1.AcceleratorService.CreateSession:input_type -> nnpa.zdnn.v1.CreateSessionRequest
+	15, // 46: nnpa.zdnn.v1.AcceleratorService.GetSession:input_type -> nnpa.zdnn.v1.GetSessionRequest
+	16, // 47: nnpa.zdnn.v1.AcceleratorService.UpdateSession:input_type -> nnpa.zdnn.v1.UpdateSessionRequest
+	17, // 48: nnpa.zdnn.v1.AcceleratorService.DeleteSession:input_type -> nnpa.zdnn.v1.DeleteSessionRequest
+	18, // 49: nnpa.zdnn.v1.AcceleratorService.HoldSession:input_type -> nnpa.zdnn.v1.HoldSessionRequest
+	20, // 50: nnpa.zdnn.v1.AcceleratorService.Execute:input_type -> nnpa.zdnn.v1.ExecuteRequest
+	20, // 51: nnpa.zdnn.v1.AcceleratorService.ExecuteStream:input_type -> nnpa.zdnn.v1.ExecuteRequest
+	22, // 52: nnpa.zdnn.v1.AcceleratorService.WriteTensor:input_type -> nnpa.zdnn.v1.WriteTensorRequest
+	27, // 53: nnpa.zdnn.v1.AcceleratorService.ReadTensor:input_type -> nnpa.zdnn.v1.ReadTensorRequest
+	31, // 54: nnpa.zdnn.v1.AcceleratorService.ListTensors:input_type -> nnpa.zdnn.v1.ListTensorsRequest
+	12, // 55: nnpa.zdnn.v1.AcceleratorService.ListMachines:output_type -> nnpa.zdnn.v1.ListMachinesResponse
+	5,  // 56: nnpa.zdnn.v1.AcceleratorService.GetMachine:output_type -> nnpa.zdnn.v1.Machine
+	7,  // 57: nnpa.zdnn.v1.AcceleratorService.CreateSession:output_type -> nnpa.zdnn.v1.Session
+	7,  // 58: nnpa.zdnn.v1.AcceleratorService.GetSession:output_type -> nnpa.zdnn.v1.Session
+	7,  // 59: nnpa.zdnn.v1.AcceleratorService.UpdateSession:output_type -> nnpa.zdnn.v1.Session
+	48, // 60: nnpa.zdnn.v1.AcceleratorService.DeleteSession:output_type -> google.protobuf.Empty
+	19, // 61: nnpa.zdnn.v1.AcceleratorService.HoldSession:output_type -> nnpa.zdnn.v1.HoldSessionResponse
+	21, // 62: nnpa.zdnn.v1.AcceleratorService.Execute:output_type -> nnpa.zdnn.v1.ExecuteResponse
+	21, // 63: nnpa.zdnn.v1.AcceleratorService.ExecuteStream:output_type -> nnpa.zdnn.v1.ExecuteResponse
+	26, // 64: nnpa.zdnn.v1.AcceleratorService.WriteTensor:output_type -> nnpa.zdnn.v1.WriteTensorResponse
+	29, // 65: nnpa.zdnn.v1.AcceleratorService.ReadTensor:output_type -> nnpa.zdnn.v1.ReadTensorResponse
+	32, // 66: nnpa.zdnn.v1.AcceleratorService.ListTensors:output_type -> nnpa.zdnn.v1.ListTensorsResponse
+	55, // [55:67] is the sub-list for method output_type
+	43, // [43:55] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_nnpa_zdnn_v1_accelerator_proto_init() }
@@ -2823,20 +2941,20 @@ func file_nnpa_zdnn_v1_accelerator_proto_init() {
 	file_nnpa_zdnn_v1_tensor_proto_init()
 	file_nnpa_zdnn_v1_accelerator_proto_msgTypes[1].OneofWrappers = []any{}
 	file_nnpa_zdnn_v1_accelerator_proto_msgTypes[2].OneofWrappers = []any{}
-	file_nnpa_zdnn_v1_accelerator_proto_msgTypes[15].OneofWrappers = []any{
+	file_nnpa_zdnn_v1_accelerator_proto_msgTypes[17].OneofWrappers = []any{
 		(*WriteTensorRequest_Header)(nil),
 		(*WriteTensorRequest_Chunk)(nil),
 	}
-	file_nnpa_zdnn_v1_accelerator_proto_msgTypes[16].OneofWrappers = []any{
+	file_nnpa_zdnn_v1_accelerator_proto_msgTypes[18].OneofWrappers = []any{
 		(*WriteTensorHeader_Arrays)(nil),
 		(*WriteTensorHeader_Sticks)(nil),
 	}
-	file_nnpa_zdnn_v1_accelerator_proto_msgTypes[18].OneofWrappers = []any{}
-	file_nnpa_zdnn_v1_accelerator_proto_msgTypes[20].OneofWrappers = []any{
+	file_nnpa_zdnn_v1_accelerator_proto_msgTypes[20].OneofWrappers = []any{}
+	file_nnpa_zdnn_v1_accelerator_proto_msgTypes[22].OneofWrappers = []any{
 		(*ReadTensorRequest_Operation)(nil),
 		(*ReadTensorRequest_Sticks)(nil),
 	}
-	file_nnpa_zdnn_v1_accelerator_proto_msgTypes[22].OneofWrappers = []any{
+	file_nnpa_zdnn_v1_accelerator_proto_msgTypes[24].OneofWrappers = []any{
 		(*ReadTensorResponse_Header)(nil),
 		(*ReadTensorResponse_Chunk)(nil),
 	}
@@ -2846,7 +2964,7 @@ func file_nnpa_zdnn_v1_accelerator_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nnpa_zdnn_v1_accelerator_proto_rawDesc), len(file_nnpa_zdnn_v1_accelerator_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   26,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -31,6 +31,7 @@ const (
 	AcceleratorService_GetSession_FullMethodName    = "/nnpa.zdnn.v1.AcceleratorService/GetSession"
 	AcceleratorService_UpdateSession_FullMethodName = "/nnpa.zdnn.v1.AcceleratorService/UpdateSession"
 	AcceleratorService_DeleteSession_FullMethodName = "/nnpa.zdnn.v1.AcceleratorService/DeleteSession"
+	AcceleratorService_HoldSession_FullMethodName   = "/nnpa.zdnn.v1.AcceleratorService/HoldSession"
 	AcceleratorService_Execute_FullMethodName       = "/nnpa.zdnn.v1.AcceleratorService/Execute"
 	AcceleratorService_ExecuteStream_FullMethodName = "/nnpa.zdnn.v1.AcceleratorService/ExecuteStream"
 	AcceleratorService_WriteTensor_FullMethodName   = "/nnpa.zdnn.v1.AcceleratorService/WriteTensor"
@@ -102,6 +103,21 @@ type AcceleratorServiceClient interface {
 	//
 	// * NOT_FOUND / SESSION_NOT_FOUND.
 	DeleteSession(ctx context.Context, in *DeleteSessionRequest, opts ...grpc.CallOption) (*emptypb.Empty, error)
+	// Holds the lease of a session, see Session.lease, for as long as the call stays open: its
+	// connection ends with the client, however that ends. The headers of the answer say that the lease
+	// is held; no message follows. The call ends with OK when the session is deleted, and with
+	// NOT_FOUND / SESSION_NOT_FOUND when it expires. Several calls may hold one lease, over one
+	// connection or several; it breaks when the last of them has ended. A client whose call ends for
+	// another reason holds the lease again, within Session.limits.lease_grace. It is no activity: the
+	// idle time goes on. It counts in no limit of streams, and a server that drains ends it.
+	//
+	// The possible errors include:
+	//
+	//   - NOT_FOUND / SESSION_NOT_FOUND.
+	//   - INVALID_ARGUMENT / FIELD_INVALID: the session was created without a lease.
+	//   - RESOURCE_EXHAUSTED / SESSION_QUOTA_EXCEEDED: the lease broke, and others have taken the
+	//     session's place.
+	HoldSession(ctx context.Context, in *HoldSessionRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[HoldSessionResponse], error)
 	// Runs operations in order. Stops after the first whose status is neither ZDNN_OK nor a warning;
 	// that result is the last one. The whole list is checked before anything runs: arms, required
 	// fields, ids (each must exist, or be created earlier in the list and not freed since). When the
@@ -226,6 +242,25 @@ func (c *acceleratorServiceClient) DeleteSession(ctx context.Context, in *Delete
 	return out, nil
 }
 
+func (c *acceleratorServiceClient) HoldSession(ctx context.Context, in *HoldSessionRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[HoldSessionResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &AcceleratorService_ServiceDesc.Streams[0], AcceleratorService_HoldSession_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[HoldSessionRequest, HoldSessionResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AcceleratorService_HoldSessionClient = grpc.ServerStreamingClient[HoldSessionResponse]
+
 func (c *acceleratorServiceClient) Execute(ctx context.Context, in *ExecuteRequest, opts ...grpc.CallOption) (*ExecuteResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ExecuteResponse)
@@ -238,7 +273,7 @@ func (c *acceleratorServiceClient) Execute(ctx context.Context, in *ExecuteReque
 
 func (c *acceleratorServiceClient) ExecuteStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ExecuteRequest, ExecuteResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &AcceleratorService_ServiceDesc.Streams[0], AcceleratorService_ExecuteStream_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &AcceleratorService_ServiceDesc.Streams[1], AcceleratorService_ExecuteStream_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -251,7 +286,7 @@ type AcceleratorService_ExecuteStreamClient = grpc.BidiStreamingClient[ExecuteRe
 
 func (c *acceleratorServiceClient) WriteTensor(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[WriteTensorRequest, WriteTensorResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &AcceleratorService_ServiceDesc.Streams[1], AcceleratorService_WriteTensor_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &AcceleratorService_ServiceDesc.Streams[2], AcceleratorService_WriteTensor_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -264,7 +299,7 @@ type AcceleratorService_WriteTensorClient = grpc.ClientStreamingClient[WriteTens
 
 func (c *acceleratorServiceClient) ReadTensor(ctx context.Context, in *ReadTensorRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadTensorResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &AcceleratorService_ServiceDesc.Streams[2], AcceleratorService_ReadTensor_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &AcceleratorService_ServiceDesc.Streams[3], AcceleratorService_ReadTensor_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -355,6 +390,21 @@ type AcceleratorServiceServer interface {
 	//
 	// * NOT_FOUND / SESSION_NOT_FOUND.
 	DeleteSession(context.Context, *DeleteSessionRequest) (*emptypb.Empty, error)
+	// Holds the lease of a session, see Session.lease, for as long as the call stays open: its
+	// connection ends with the client, however that ends. The headers of the answer say that the lease
+	// is held; no message follows. The call ends with OK when the session is deleted, and with
+	// NOT_FOUND / SESSION_NOT_FOUND when it expires. Several calls may hold one lease, over one
+	// connection or several; it breaks when the last of them has ended. A client whose call ends for
+	// another reason holds the lease again, within Session.limits.lease_grace. It is no activity: the
+	// idle time goes on. It counts in no limit of streams, and a server that drains ends it.
+	//
+	// The possible errors include:
+	//
+	//   - NOT_FOUND / SESSION_NOT_FOUND.
+	//   - INVALID_ARGUMENT / FIELD_INVALID: the session was created without a lease.
+	//   - RESOURCE_EXHAUSTED / SESSION_QUOTA_EXCEEDED: the lease broke, and others have taken the
+	//     session's place.
+	HoldSession(*HoldSessionRequest, grpc.ServerStreamingServer[HoldSessionResponse]) error
 	// Runs operations in order. Stops after the first whose status is neither ZDNN_OK nor a warning;
 	// that result is the last one. The whole list is checked before anything runs: arms, required
 	// fields, ids (each must exist, or be created earlier in the list and not freed since). When the
@@ -436,6 +486,9 @@ func (UnimplementedAcceleratorServiceServer) UpdateSession(context.Context, *Upd
 }
 func (UnimplementedAcceleratorServiceServer) DeleteSession(context.Context, *DeleteSessionRequest) (*emptypb.Empty, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteSession not implemented")
+}
+func (UnimplementedAcceleratorServiceServer) HoldSession(*HoldSessionRequest, grpc.ServerStreamingServer[HoldSessionResponse]) error {
+	return status.Error(codes.Unimplemented, "method HoldSession not implemented")
 }
 func (UnimplementedAcceleratorServiceServer) Execute(context.Context, *ExecuteRequest) (*ExecuteResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Execute not implemented")
@@ -581,6 +634,17 @@ func _AcceleratorService_DeleteSession_Handler(srv interface{}, ctx context.Cont
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AcceleratorService_HoldSession_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(HoldSessionRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AcceleratorServiceServer).HoldSession(m, &grpc.GenericServerStream[HoldSessionRequest, HoldSessionResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AcceleratorService_HoldSessionServer = grpc.ServerStreamingServer[HoldSessionResponse]
+
 func _AcceleratorService_Execute_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ExecuteRequest)
 	if err := dec(in); err != nil {
@@ -683,6 +747,11 @@ var AcceleratorService_ServiceDesc = grpc.ServiceDesc{
 		},
 	},
 	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "HoldSession",
+			Handler:       _AcceleratorService_HoldSession_Handler,
+			ServerStreams: true,
+		},
 		{
 			StreamName:    "ExecuteStream",
 			Handler:       _AcceleratorService_ExecuteStream_Handler,

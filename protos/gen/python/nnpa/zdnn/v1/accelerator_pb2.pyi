@@ -449,6 +449,7 @@ class Session(_message.Message):
     INJECTED_FAULTS_FIELD_NUMBER: _builtins.int
     TRACE_FIELD_NUMBER: _builtins.int
     PLAIN_SOCKET_FIELD_NUMBER: _builtins.int
+    LEASE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Resource name "sessions/{session}". Output only. {session} cannot be guessed: who knows the
     name has the session.
@@ -491,6 +492,14 @@ class Session(_message.Message):
     """The trace that records the session, "traces/{trace}", see TraceService.RecordTrace. The answer has
     it while it records. A name that is not open, or another caller's, is ignored: nothing is
     recorded, and the answer has no name. Default: none. May be updated.
+    """
+    lease: _builtins.bool
+    """Have the session end soon after its client, however that ends: by a signal, by _exit, or with its
+    host. Such a session needs a HoldSession call that stays open, begun within limits.lease_grace of
+    the creation. When the last such call ends the lease is broken: the session ends once it had no
+    call for limits.lease_grace, or at once where its place is needed; after that its name is
+    SESSION_NOT_FOUND, and the text says why. A forked child creates a session of its own. The answer
+    has it from a server that knows leases; an older one ignores it. Default false. Cannot be updated.
     """
     @_builtins.property
     def machine_spec(self) -> Global___MachineSpec:
@@ -565,10 +574,11 @@ class Session(_message.Message):
         injected_faults: _abc.Iterable[_fault_pb2.InjectedFault] | None = ...,
         trace: _builtins.str = ...,
         plain_socket: Global___PlainSocket | None = ...,
+        lease: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_status_diag", b"_status_diag", "create_time", b"create_time", "expire_time", b"expire_time", "limits", b"limits", "machine", b"machine", "machine_spec", b"machine_spec", "plain_socket", b"plain_socket", "shared_memory", b"shared_memory", "status_diag", b"status_diag"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_status_diag", b"_status_diag", "accumulate", b"accumulate", "create_time", b"create_time", "expire_time", b"expire_time", "fault_rules", b"fault_rules", "injected_faults", b"injected_faults", "jitter_seed", b"jitter_seed", "library_version", b"library_version", "limits", b"limits", "log_level", b"log_level", "log_module", b"log_module", "machine", b"machine", "machine_spec", b"machine_spec", "name", b"name", "numerics", b"numerics", "plain_socket", b"plain_socket", "precheck", b"precheck", "program_check_action", b"program_check_action", "sanitize", b"sanitize", "server_version", b"server_version", "shared_memory", b"shared_memory", "status_diag", b"status_diag", "stored_bytes", b"stored_bytes", "tensor_count", b"tensor_count", "trace", b"trace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_status_diag", b"_status_diag", "accumulate", b"accumulate", "create_time", b"create_time", "expire_time", b"expire_time", "fault_rules", b"fault_rules", "injected_faults", b"injected_faults", "jitter_seed", b"jitter_seed", "lease", b"lease", "library_version", b"library_version", "limits", b"limits", "log_level", b"log_level", "log_module", b"log_module", "machine", b"machine", "machine_spec", b"machine_spec", "name", b"name", "numerics", b"numerics", "plain_socket", b"plain_socket", "precheck", b"precheck", "program_check_action", b"program_check_action", "sanitize", b"sanitize", "server_version", b"server_version", "shared_memory", b"shared_memory", "status_diag", b"status_diag", "stored_bytes", b"stored_bytes", "tensor_count", b"tensor_count", "trace", b"trace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__status_diag: _TypeAlias = _typing.Literal["status_diag"]  # noqa: Y015
     _WhichOneofArgType__status_diag: _TypeAlias = _typing.Literal["_status_diag", b"_status_diag"]  # noqa: Y015
@@ -645,6 +655,7 @@ class SessionLimits(_message.Message):
     MAX_BYTES_FIELD_NUMBER: _builtins.int
     IDLE_TIMEOUT_FIELD_NUMBER: _builtins.int
     MAX_CACHE_BYTES_FIELD_NUMBER: _builtins.int
+    LEASE_GRACE_FIELD_NUMBER: _builtins.int
     max_inline_bytes: _builtins.int
     """Largest contents of one inline tensor, one user array, or one answer, bytes. Larger ones go
     through WriteTensor and ReadTensor.
@@ -663,6 +674,10 @@ class SessionLimits(_message.Message):
     def idle_timeout(self) -> _duration_pb2.Duration:
         """Time without a call after which the session ends."""
 
+    @_builtins.property
+    def lease_grace(self) -> _duration_pb2.Duration:
+        """Time without a call after which a session ends whose lease is broken, see Session.lease."""
+
     def __init__(
         self,
         *,
@@ -672,10 +687,11 @@ class SessionLimits(_message.Message):
         max_bytes: _builtins.int = ...,
         idle_timeout: _duration_pb2.Duration | None = ...,
         max_cache_bytes: _builtins.int = ...,
+        lease_grace: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["idle_timeout", b"idle_timeout"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["idle_timeout", b"idle_timeout", "lease_grace", b"lease_grace"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["idle_timeout", b"idle_timeout", "max_bytes", b"max_bytes", "max_cache_bytes", b"max_cache_bytes", "max_inline_bytes", b"max_inline_bytes", "max_message_bytes", b"max_message_bytes", "max_tensors", b"max_tensors"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["idle_timeout", b"idle_timeout", "lease_grace", b"lease_grace", "max_bytes", b"max_bytes", "max_cache_bytes", b"max_cache_bytes", "max_inline_bytes", b"max_inline_bytes", "max_message_bytes", b"max_message_bytes", "max_tensors", b"max_tensors"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -858,6 +874,45 @@ class DeleteSessionRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteSessionRequest: _TypeAlias = DeleteSessionRequest  # noqa: Y015
+
+@_typing.final
+class HoldSessionRequest(_message.Message):
+    """Request of HoldSession."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """"sessions/{session}"."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HoldSessionRequest: _TypeAlias = HoldSessionRequest  # noqa: Y015
+
+@_typing.final
+class HoldSessionResponse(_message.Message):
+    """Response of HoldSession. None is sent today; clients ignore one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HoldSessionResponse: _TypeAlias = HoldSessionResponse  # noqa: Y015
 
 @_typing.final
 class ExecuteRequest(_message.Message):

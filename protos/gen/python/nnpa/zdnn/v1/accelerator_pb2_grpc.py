@@ -78,6 +78,11 @@ class AcceleratorServiceStub(object):
                 request_serializer=nnpa_dot_zdnn_dot_v1_dot_accelerator__pb2.DeleteSessionRequest.SerializeToString,
                 response_deserializer=google_dot_protobuf_dot_empty__pb2.Empty.FromString,
                 _registered_method=True)
+        self.HoldSession = channel.unary_stream(
+                '/nnpa.zdnn.v1.AcceleratorService/HoldSession',
+                request_serializer=nnpa_dot_zdnn_dot_v1_dot_accelerator__pb2.HoldSessionRequest.SerializeToString,
+                response_deserializer=nnpa_dot_zdnn_dot_v1_dot_accelerator__pb2.HoldSessionResponse.FromString,
+                _registered_method=True)
         self.Execute = channel.unary_unary(
                 '/nnpa.zdnn.v1.AcceleratorService/Execute',
                 request_serializer=nnpa_dot_zdnn_dot_v1_dot_accelerator__pb2.ExecuteRequest.SerializeToString,
@@ -197,6 +202,26 @@ class AcceleratorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def HoldSession(self, request, context):
+        """Holds the lease of a session, see Session.lease, for as long as the call stays open: its
+        connection ends with the client, however that ends. The headers of the answer say that the lease
+        is held; no message follows. The call ends with OK when the session is deleted, and with
+        NOT_FOUND / SESSION_NOT_FOUND when it expires. Several calls may hold one lease, over one
+        connection or several; it breaks when the last of them has ended. A client whose call ends for
+        another reason holds the lease again, within Session.limits.lease_grace. It is no activity: the
+        idle time goes on. It counts in no limit of streams, and a server that drains ends it.
+
+        The possible errors include:
+
+        * NOT_FOUND / SESSION_NOT_FOUND.
+        * INVALID_ARGUMENT / FIELD_INVALID: the session was created without a lease.
+        * RESOURCE_EXHAUSTED / SESSION_QUOTA_EXCEEDED: the lease broke, and others have taken the
+        session's place.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Execute(self, request, context):
         """Runs operations in order. Stops after the first whose status is neither ZDNN_OK nor a warning;
         that result is the last one. The whole list is checked before anything runs: arms, required
@@ -308,6 +333,11 @@ def add_AcceleratorServiceServicer_to_server(servicer, server):
                     servicer.DeleteSession,
                     request_deserializer=nnpa_dot_zdnn_dot_v1_dot_accelerator__pb2.DeleteSessionRequest.FromString,
                     response_serializer=google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
+            ),
+            'HoldSession': grpc.unary_stream_rpc_method_handler(
+                    servicer.HoldSession,
+                    request_deserializer=nnpa_dot_zdnn_dot_v1_dot_accelerator__pb2.HoldSessionRequest.FromString,
+                    response_serializer=nnpa_dot_zdnn_dot_v1_dot_accelerator__pb2.HoldSessionResponse.SerializeToString,
             ),
             'Execute': grpc.unary_unary_rpc_method_handler(
                     servicer.Execute,
@@ -510,6 +540,33 @@ class AcceleratorService(object):
             '/nnpa.zdnn.v1.AcceleratorService/DeleteSession',
             nnpa_dot_zdnn_dot_v1_dot_accelerator__pb2.DeleteSessionRequest.SerializeToString,
             google_dot_protobuf_dot_empty__pb2.Empty.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def HoldSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/nnpa.zdnn.v1.AcceleratorService/HoldSession',
+            nnpa_dot_zdnn_dot_v1_dot_accelerator__pb2.HoldSessionRequest.SerializeToString,
+            nnpa_dot_zdnn_dot_v1_dot_accelerator__pb2.HoldSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -103,6 +103,22 @@ class AcceleratorServiceStub:
 
     * NOT_FOUND / SESSION_NOT_FOUND.
     """
+    HoldSession: _grpc.UnaryStreamMultiCallable[_accelerator_pb2.HoldSessionRequest, _accelerator_pb2.HoldSessionResponse]
+    """Holds the lease of a session, see Session.lease, for as long as the call stays open: its
+    connection ends with the client, however that ends. The headers of the answer say that the lease
+    is held; no message follows. The call ends with OK when the session is deleted, and with
+    NOT_FOUND / SESSION_NOT_FOUND when it expires. Several calls may hold one lease, over one
+    connection or several; it breaks when the last of them has ended. A client whose call ends for
+    another reason holds the lease again, within Session.limits.lease_grace. It is no activity: the
+    idle time goes on. It counts in no limit of streams, and a server that drains ends it.
+
+    The possible errors include:
+
+    * NOT_FOUND / SESSION_NOT_FOUND.
+    * INVALID_ARGUMENT / FIELD_INVALID: the session was created without a lease.
+    * RESOURCE_EXHAUSTED / SESSION_QUOTA_EXCEEDED: the lease broke, and others have taken the
+      session's place.
+    """
     Execute: _grpc.UnaryUnaryMultiCallable[_accelerator_pb2.ExecuteRequest, _accelerator_pb2.ExecuteResponse]
     """Runs operations in order. Stops after the first whose status is neither ZDNN_OK nor a warning;
     that result is the last one. The whole list is checked before anything runs: arms, required
@@ -232,6 +248,22 @@ class AcceleratorServiceAsyncStub(AcceleratorServiceStub):
     The possible errors include:
 
     * NOT_FOUND / SESSION_NOT_FOUND.
+    """
+    HoldSession: _aio.UnaryStreamMultiCallable[_accelerator_pb2.HoldSessionRequest, _accelerator_pb2.HoldSessionResponse]  # type: ignore[assignment]
+    """Holds the lease of a session, see Session.lease, for as long as the call stays open: its
+    connection ends with the client, however that ends. The headers of the answer say that the lease
+    is held; no message follows. The call ends with OK when the session is deleted, and with
+    NOT_FOUND / SESSION_NOT_FOUND when it expires. Several calls may hold one lease, over one
+    connection or several; it breaks when the last of them has ended. A client whose call ends for
+    another reason holds the lease again, within Session.limits.lease_grace. It is no activity: the
+    idle time goes on. It counts in no limit of streams, and a server that drains ends it.
+
+    The possible errors include:
+
+    * NOT_FOUND / SESSION_NOT_FOUND.
+    * INVALID_ARGUMENT / FIELD_INVALID: the session was created without a lease.
+    * RESOURCE_EXHAUSTED / SESSION_QUOTA_EXCEEDED: the lease broke, and others have taken the
+      session's place.
     """
     Execute: _aio.UnaryUnaryMultiCallable[_accelerator_pb2.ExecuteRequest, _accelerator_pb2.ExecuteResponse]  # type: ignore[assignment]
     """Runs operations in order. Stops after the first whose status is neither ZDNN_OK nor a warning;
@@ -395,6 +427,28 @@ class AcceleratorServiceServicer(metaclass=_abc_1.ABCMeta):
         The possible errors include:
 
         * NOT_FOUND / SESSION_NOT_FOUND.
+        """
+
+    @_abc_1.abstractmethod
+    def HoldSession(
+        self,
+        request: _accelerator_pb2.HoldSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_accelerator_pb2.HoldSessionResponse], _abc.AsyncIterator[_accelerator_pb2.HoldSessionResponse]]:
+        """Holds the lease of a session, see Session.lease, for as long as the call stays open: its
+        connection ends with the client, however that ends. The headers of the answer say that the lease
+        is held; no message follows. The call ends with OK when the session is deleted, and with
+        NOT_FOUND / SESSION_NOT_FOUND when it expires. Several calls may hold one lease, over one
+        connection or several; it breaks when the last of them has ended. A client whose call ends for
+        another reason holds the lease again, within Session.limits.lease_grace. It is no activity: the
+        idle time goes on. It counts in no limit of streams, and a server that drains ends it.
+
+        The possible errors include:
+
+        * NOT_FOUND / SESSION_NOT_FOUND.
+        * INVALID_ARGUMENT / FIELD_INVALID: the session was created without a lease.
+        * RESOURCE_EXHAUSTED / SESSION_QUOTA_EXCEEDED: the lease broke, and others have taken the
+          session's place.
         """
 
     @_abc_1.abstractmethod

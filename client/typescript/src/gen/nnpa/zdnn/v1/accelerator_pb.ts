@@ -23,7 +23,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file nnpa/zdnn/v1/accelerator.proto.
  */
 export const file_nnpa_zdnn_v1_accelerator: GenFile = /*@__PURE__*/
-  fileDesc("Ch5ubnBhL3pkbm4vdjEvYWNjZWxlcmF0b3IucHJvdG8SDG5ucGEuemRubi52MSK4BQoHTWFjaGluZRIMCgRuYW1lGAEgASgJEikKBW1vZGVsGAIgASgOMhoubm5wYS56ZG5uLnYxLk1hY2hpbmVNb2RlbBIPCgdhbGlhc2VzGAMgAygJEhQKDGRpc3BsYXlfbmFtZRgEIAEoCRIWCg5ubnBhX2luc3RhbGxlZBgFIAEoCBIYChBoYXJkd2FyZV92ZXJzaW9uGAYgASgNEhgKEGZ1bmN0aW9uc192ZWN0b3IYByABKAwSMQoJZnVuY3Rpb25zGAggAygOMh4ubm5wYS56ZG5uLnYxLk5ucGFGdW5jdGlvbkNvZGUSHAoUcGFybWJsa19mb3JtYXRzX21hc2sYCSABKA0SOAoPcGFybWJsa19mb3JtYXRzGAogAygOMh8ubm5wYS56ZG5uLnYxLk5ucGFQYXJtYmxrRm9ybWF0EhcKD2RhdGFfdHlwZXNfbWFzaxgLIAEoDRIuCgpkYXRhX3R5cGVzGAwgAygOMhoubm5wYS56ZG5uLnYxLk5ucGFEYXRhVHlwZRIbChNsYXlvdXRfZm9ybWF0c19tYXNrGA0gASgNEjYKDmxheW91dF9mb3JtYXRzGA4gAygOMh4ubm5wYS56ZG5uLnYxLk5ucGFMYXlvdXRGb3JtYXQSGAoQY29udmVyc2lvbnNfbWFzaxgPIAEoDRIwCgtjb252ZXJzaW9ucxgQIAMoDjIbLm5ucGEuemRubi52MS5ObnBhQmZwRm9ybWF0EhgKEG1heF9kaW1faWR4X3NpemUYESABKA0SFwoPbWF4X3RlbnNvcl9zaXplGBIgASgEEhAKCG1heF9kaW00GBMgASgNEhAKCG1heF9kaW0zGBQgASgNEhAKCG1heF9kaW0yGBUgASgNEhAKCG1heF9kaW0xGBYgASgNEhEKCXFhZl9ibG9jaxgXIAEoDCLKBAoLTWFjaGluZVNwZWMSKQoFbW9kZWwYASABKA4yGi5ubnBhLnpkbm4udjEuTWFjaGluZU1vZGVsEh0KEG1heF9kaW1faWR4X3NpemUYAiABKA1IAIgBARIVCghtYXhfZGltNBgDIAEoDUgBiAEBEhUKCG1heF9kaW0zGAQgASgNSAKIAQESFQoIbWF4X2RpbTIYBSABKA1IA4gBARIVCghtYXhfZGltMRgGIAEoDUgEiAEBEhwKD21heF90ZW5zb3Jfc2l6ZRgHIAEoBEgFiAEBEjkKEXJlbW92ZWRfZnVuY3Rpb25zGAggAygOMh4ubm5wYS56ZG5uLnYxLk5ucGFGdW5jdGlvbkNvZGUSNwoPYWRkZWRfZnVuY3Rpb25zGAkgAygOMh4ubm5wYS56ZG5uLnYxLk5ucGFGdW5jdGlvbkNvZGUSHAoPZGF0YV90eXBlc19tYXNrGAogASgNSAaIAQESIAoTbGF5b3V0X2Zvcm1hdHNfbWFzaxgLIAEoDUgHiAEBEiEKFHBhcm1ibGtfZm9ybWF0c19tYXNrGAwgASgNSAiIAQFCEwoRX21heF9kaW1faWR4X3NpemVCCwoJX21heF9kaW00QgsKCV9tYXhfZGltM0ILCglfbWF4X2RpbTJCCwoJX21heF9kaW0xQhIKEF9tYXhfdGVuc29yX3NpemVCEgoQX2RhdGFfdHlwZXNfbWFza0IWChRfbGF5b3V0X2Zvcm1hdHNfbWFza0IXChVfcGFybWJsa19mb3JtYXRzX21hc2si7QYKB1Nlc3Npb24SDAoEbmFtZRgBIAEoCRIvCgxtYWNoaW5lX3NwZWMYAiABKAsyGS5ubnBhLnpkbm4udjEuTWFjaGluZVNwZWMSJgoHbWFjaGluZRgDIAEoCzIVLm5ucGEuemRubi52MS5NYWNoaW5lEhcKD2xpYnJhcnlfdmVyc2lvbhgEIAEoCRIQCghwcmVjaGVjaxgFIAEoCBIYCgtzdGF0dXNfZGlhZxgGIAEoDUgAiAEBEj4KFHByb2dyYW1fY2hlY2tfYWN0aW9uGAcgASgOMiAubm5wYS56ZG5uLnYxLlByb2dyYW1DaGVja0FjdGlvbhIpCglsb2dfbGV2ZWwYCCABKA4yFi5ubnBhLnpkbm4udjEuTG9nTGV2ZWwSEgoKbG9nX21vZHVsZRgJIAEoCRIoCghudW1lcmljcxgKIAEoDjIWLm5ucGEuemRubi52MS5OdW1lcmljcxITCgtqaXR0ZXJfc2VlZBgLIAEoBBIsCgphY2N1bXVsYXRlGAwgASgOMhgubm5wYS56ZG5uLnYxLkFjY3VtdWxhdGUSKwoGbGltaXRzGA0gASgLMhsubm5wYS56ZG5uLnYxLlNlc3Npb25MaW1pdHMSFAoMdGVuc29yX2NvdW50GA4gASgEEhQKDHN0b3JlZF9ieXRlcxgPIAEoBBIvCgtjcmVhdGVfdGltZRgQIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLwoLZXhwaXJlX3RpbWUYESABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhYKDnNlcnZlcl92ZXJzaW9uGBIgASgJEjEKDXNoYXJlZF9tZW1vcnkYEyABKAsyGi5ubnBhLnpkbm4udjEuU2hhcmVkTWVtb3J5EhAKCHNhbml0aXplGBYgASgIEiwKC2ZhdWx0X3J1bGVzGBQgAygLMhcubm5wYS56ZG5uLnYxLkZhdWx0UnVsZRI0Cg9pbmplY3RlZF9mYXVsdHMYFSADKAsyGy5ubnBhLnpkbm4udjEuSW5qZWN0ZWRGYXVsdBINCgV0cmFjZRgYIAEoCRIvCgxwbGFpbl9zb2NrZXQYGSABKAsyGS5ubnBhLnpkbm4udjEuUGxhaW5Tb2NrZXRCDgoMX3N0YXR1c19kaWFnIjMKC1BsYWluU29ja2V0Eg4KBnN1ZmZpeBgBIAEoCRIUCgx0YWtlc19tZW1vcnkYAiABKAgiKgoMU2hhcmVkTWVtb3J5EgwKBG5hbWUYASABKAkSDAoEc2l6ZRgCIAEoBCK2AQoNU2Vzc2lvbkxpbWl0cxIYChBtYXhfaW5saW5lX2J5dGVzGAEgASgEEhkKEW1heF9tZXNzYWdlX2J5dGVzGAIgASgEEhMKC21heF90ZW5zb3JzGAMgASgEEhEKCW1heF9ieXRlcxgEIAEoBBIvCgxpZGxlX3RpbWVvdXQYBSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SFwoPbWF4X2NhY2hlX2J5dGVzGAYgASgEIjwKE0xpc3RNYWNoaW5lc1JlcXVlc3QSEQoJcGFnZV9zaXplGAEgASgFEhIKCnBhZ2VfdG9rZW4YAiABKAkiWAoUTGlzdE1hY2hpbmVzUmVzcG9uc2USJwoIbWFjaGluZXMYASADKAsyFS5ubnBhLnpkbm4udjEuTWFjaGluZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiIQoRR2V0TWFjaGluZVJlcXVlc3QSDAoEbmFtZRgBIAEoCSI+ChRDcmVhdGVTZXNzaW9uUmVxdWVzdBImCgdzZXNzaW9uGAEgASgLMhUubm5wYS56ZG5uLnYxLlNlc3Npb24iIQoRR2V0U2Vzc2lvblJlcXVlc3QSDAoEbmFtZRgBIAEoCSJvChRVcGRhdGVTZXNzaW9uUmVxdWVzdBImCgdzZXNzaW9uGAEgASgLMhUubm5wYS56ZG5uLnYxLlNlc3Npb24SLwoLdXBkYXRlX21hc2sYAiABKAsyGi5nb29nbGUucHJvdG9idWYuRmllbGRNYXNrIiQKFERlbGV0ZVNlc3Npb25SZXF1ZXN0EgwKBG5hbWUYASABKAkiTgoORXhlY3V0ZVJlcXVlc3QSDwoHc2Vzc2lvbhgBIAEoCRIrCgpvcGVyYXRpb25zGAIgAygLMhcubm5wYS56ZG5uLnYxLk9wZXJhdGlvbiJBCg9FeGVjdXRlUmVzcG9uc2USLgoHcmVzdWx0cxgBIAMoCzIdLm5ucGEuemRubi52MS5PcGVyYXRpb25SZXN1bHQiYwoSV3JpdGVUZW5zb3JSZXF1ZXN0EjEKBmhlYWRlchgBIAEoCzIfLm5ucGEuemRubi52MS5Xcml0ZVRlbnNvckhlYWRlckgAEg8KBWNodW5rGAIgASgMSABCCQoHbWVzc2FnZSKIAQoRV3JpdGVUZW5zb3JIZWFkZXISDwoHc2Vzc2lvbhgBIAEoCRIrCgZhcnJheXMYAiABKAsyGS5ubnBhLnpkbm4udjEuV3JpdGVBcnJheXNIABIrCgZzdGlja3MYAyABKAsyGS5ubnBhLnpkbm4udjEuV3JpdGVTdGlja3NIAEIICgZ0YXJnZXQiTgoLV3JpdGVBcnJheXMSKgoJb3BlcmF0aW9uGAEgASgLMhcubm5wYS56ZG5uLnYxLk9wZXJhdGlvbhITCgthcnJheV9ieXRlcxgCIAMoBCLFAQoLV3JpdGVTdGlja3MSCgoCaWQYASABKAQSKgoLbmV3X3p0ZW5zb3IYAiABKAsyFS5ubnBhLnpkbm4udjEuWnRlbnNvchITCgt0b3RhbF9ieXRlcxgDIAEoBBIrCgpieXRlX29yZGVyGAQgASgOMhcubm5wYS56ZG5uLnYxLkJ5dGVPcmRlchIbCg5pc190cmFuc2Zvcm1lZBgFIAEoCEgAiAEBEgwKBHNpdGUYBiABKAlCEQoPX2lzX3RyYW5zZm9ybWVkIkQKE1dyaXRlVGVuc29yUmVzcG9uc2USLQoGcmVzdWx0GAEgASgLMh0ubm5wYS56ZG5uLnYxLk9wZXJhdGlvblJlc3VsdCKIAQoRUmVhZFRlbnNvclJlcXVlc3QSDwoHc2Vzc2lvbhgBIAEoCRIsCglvcGVyYXRpb24YAiABKAsyFy5ubnBhLnpkbm4udjEuT3BlcmF0aW9uSAASKgoGc3RpY2tzGAMgASgLMhgubm5wYS56ZG5uLnYxLlJlYWRTdGlja3NIAEIICgZzb3VyY2UiVwoKUmVhZFN0aWNrcxIKCgJpZBgBIAEoBBIrCgpieXRlX29yZGVyGAIgASgOMhcubm5wYS56ZG5uLnYxLkJ5dGVPcmRlchIQCghjYWNoZV9hcxgDIAEoDCJiChJSZWFkVGVuc29yUmVzcG9uc2USMAoGaGVhZGVyGAEgASgLMh4ubm5wYS56ZG5uLnYxLlJlYWRUZW5zb3JIZWFkZXJIABIPCgVjaHVuaxgCIAEoDEgAQgkKB21lc3NhZ2UiVgoQUmVhZFRlbnNvckhlYWRlchItCgZyZXN1bHQYASABKAsyHS5ubnBhLnpkbm4udjEuT3BlcmF0aW9uUmVzdWx0EhMKC3RvdGFsX2J5dGVzGAIgASgEIkwKEkxpc3RUZW5zb3JzUmVxdWVzdBIPCgdzZXNzaW9uGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoBRISCgpwYWdlX3Rva2VuGAMgASgJIloKE0xpc3RUZW5zb3JzUmVzcG9uc2USKgoHdGVuc29ycxgBIAMoCzIZLm5ucGEuemRubi52MS5adGVuc29ySW5mbxIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkqugEKDE1hY2hpbmVNb2RlbBIdChlNQUNISU5FX01PREVMX1VOU1BFQ0lGSUVEEAASGAoUTUFDSElORV9NT0RFTF9URUxVTTEQARIYChRNQUNISU5FX01PREVMX1RFTFVNMhACEhUKEU1BQ0hJTkVfTU9ERUxfWjE1EAMSHwobTUFDSElORV9NT0RFTF9URUxVTTFfTk9OTlBBEAQSHwobTUFDSElORV9NT0RFTF9URUxVTTJfTk9OTlBBEAUqewoSUHJvZ3JhbUNoZWNrQWN0aW9uEiQKIFBST0dSQU1fQ0hFQ0tfQUNUSU9OX1VOU1BFQ0lGSUVEEAASHgoaUFJPR1JBTV9DSEVDS19BQ1RJT05fQUJPUlQQARIfChtQUk9HUkFNX0NIRUNLX0FDVElPTl9TVEFUVVMQAiq0AQoITG9nTGV2ZWwSGQoVTE9HX0xFVkVMX1VOU1BFQ0lGSUVEEAASEQoNTE9HX0xFVkVMX09GRhABEhMKD0xPR19MRVZFTF9GQVRBTBACEhMKD0xPR19MRVZFTF9FUlJPUhADEhIKDkxPR19MRVZFTF9XQVJOEAQSEgoOTE9HX0xFVkVMX0lORk8QBRITCg9MT0dfTEVWRUxfREVCVUcQBhITCg9MT0dfTEVWRUxfVFJBQ0UQBypNCghOdW1lcmljcxIYChROVU1FUklDU19VTlNQRUNJRklFRBAAEhIKDk5VTUVSSUNTX0VYQUNUEAESEwoPTlVNRVJJQ1NfSklUVEVSEAIqUgoKQWNjdW11bGF0ZRIaChZBQ0NVTVVMQVRFX1VOU1BFQ0lGSUVEEAASEwoPQUNDVU1VTEFURV9GUDMyEAESEwoPQUNDVU1VTEFURV9GUDY0EAIy8wYKEkFjY2VsZXJhdG9yU2VydmljZRJVCgxMaXN0TWFjaGluZXMSIS5ubnBhLnpkbm4udjEuTGlzdE1hY2hpbmVzUmVxdWVzdBoiLm5ucGEuemRubi52MS5MaXN0TWFjaGluZXNSZXNwb25zZRJECgpHZXRNYWNoaW5lEh8ubm5wYS56ZG5uLnYxLkdldE1hY2hpbmVSZXF1ZXN0GhUubm5wYS56ZG5uLnYxLk1hY2hpbmUSSgoNQ3JlYXRlU2Vzc2lvbhIiLm5ucGEuemRubi52MS5DcmVhdGVTZXNzaW9uUmVxdWVzdBoVLm5ucGEuemRubi52MS5TZXNzaW9uEkQKCkdldFNlc3Npb24SHy5ubnBhLnpkbm4udjEuR2V0U2Vzc2lvblJlcXVlc3QaFS5ubnBhLnpkbm4udjEuU2Vzc2lvbhJKCg1VcGRhdGVTZXNzaW9uEiIubm5wYS56ZG5uLnYxLlVwZGF0ZVNlc3Npb25SZXF1ZXN0GhUubm5wYS56ZG5uLnYxLlNlc3Npb24SSwoNRGVsZXRlU2Vzc2lvbhIiLm5ucGEuemRubi52MS5EZWxldGVTZXNzaW9uUmVxdWVzdBoWLmdvb2dsZS5wcm90b2J1Zi5FbXB0eRJGCgdFeGVjdXRlEhwubm5wYS56ZG5uLnYxLkV4ZWN1dGVSZXF1ZXN0Gh0ubm5wYS56ZG5uLnYxLkV4ZWN1dGVSZXNwb25zZRJQCg1FeGVjdXRlU3RyZWFtEhwubm5wYS56ZG5uLnYxLkV4ZWN1dGVSZXF1ZXN0Gh0ubm5wYS56ZG5uLnYxLkV4ZWN1dGVSZXNwb25zZSgBMAESVAoLV3JpdGVUZW5zb3ISIC5ubnBhLnpkbm4udjEuV3JpdGVUZW5zb3JSZXF1ZXN0GiEubm5wYS56ZG5uLnYxLldyaXRlVGVuc29yUmVzcG9uc2UoARJRCgpSZWFkVGVuc29yEh8ubm5wYS56ZG5uLnYxLlJlYWRUZW5zb3JSZXF1ZXN0GiAubm5wYS56ZG5uLnYxLlJlYWRUZW5zb3JSZXNwb25zZTABElIKC0xpc3RUZW5zb3JzEiAubm5wYS56ZG5uLnYxLkxpc3RUZW5zb3JzUmVxdWVzdBohLm5ucGEuemRubi52MS5MaXN0VGVuc29yc1Jlc3BvbnNlYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_empty, file_google_protobuf_field_mask, file_google_protobuf_timestamp, file_nnpa_zdnn_v1_fault, file_nnpa_zdnn_v1_operation, file_nnpa_zdnn_v1_tensor]);
+  fileDesc("Ch5ubnBhL3pkbm4vdjEvYWNjZWxlcmF0b3IucHJvdG8SDG5ucGEuemRubi52MSK4BQoHTWFjaGluZRIMCgRuYW1lGAEgASgJEikKBW1vZGVsGAIgASgOMhoubm5wYS56ZG5uLnYxLk1hY2hpbmVNb2RlbBIPCgdhbGlhc2VzGAMgAygJEhQKDGRpc3BsYXlfbmFtZRgEIAEoCRIWCg5ubnBhX2luc3RhbGxlZBgFIAEoCBIYChBoYXJkd2FyZV92ZXJzaW9uGAYgASgNEhgKEGZ1bmN0aW9uc192ZWN0b3IYByABKAwSMQoJZnVuY3Rpb25zGAggAygOMh4ubm5wYS56ZG5uLnYxLk5ucGFGdW5jdGlvbkNvZGUSHAoUcGFybWJsa19mb3JtYXRzX21hc2sYCSABKA0SOAoPcGFybWJsa19mb3JtYXRzGAogAygOMh8ubm5wYS56ZG5uLnYxLk5ucGFQYXJtYmxrRm9ybWF0EhcKD2RhdGFfdHlwZXNfbWFzaxgLIAEoDRIuCgpkYXRhX3R5cGVzGAwgAygOMhoubm5wYS56ZG5uLnYxLk5ucGFEYXRhVHlwZRIbChNsYXlvdXRfZm9ybWF0c19tYXNrGA0gASgNEjYKDmxheW91dF9mb3JtYXRzGA4gAygOMh4ubm5wYS56ZG5uLnYxLk5ucGFMYXlvdXRGb3JtYXQSGAoQY29udmVyc2lvbnNfbWFzaxgPIAEoDRIwCgtjb252ZXJzaW9ucxgQIAMoDjIbLm5ucGEuemRubi52MS5ObnBhQmZwRm9ybWF0EhgKEG1heF9kaW1faWR4X3NpemUYESABKA0SFwoPbWF4X3RlbnNvcl9zaXplGBIgASgEEhAKCG1heF9kaW00GBMgASgNEhAKCG1heF9kaW0zGBQgASgNEhAKCG1heF9kaW0yGBUgASgNEhAKCG1heF9kaW0xGBYgASgNEhEKCXFhZl9ibG9jaxgXIAEoDCLKBAoLTWFjaGluZVNwZWMSKQoFbW9kZWwYASABKA4yGi5ubnBhLnpkbm4udjEuTWFjaGluZU1vZGVsEh0KEG1heF9kaW1faWR4X3NpemUYAiABKA1IAIgBARIVCghtYXhfZGltNBgDIAEoDUgBiAEBEhUKCG1heF9kaW0zGAQgASgNSAKIAQESFQoIbWF4X2RpbTIYBSABKA1IA4gBARIVCghtYXhfZGltMRgGIAEoDUgEiAEBEhwKD21heF90ZW5zb3Jfc2l6ZRgHIAEoBEgFiAEBEjkKEXJlbW92ZWRfZnVuY3Rpb25zGAggAygOMh4ubm5wYS56ZG5uLnYxLk5ucGFGdW5jdGlvbkNvZGUSNwoPYWRkZWRfZnVuY3Rpb25zGAkgAygOMh4ubm5wYS56ZG5uLnYxLk5ucGFGdW5jdGlvbkNvZGUSHAoPZGF0YV90eXBlc19tYXNrGAogASgNSAaIAQESIAoTbGF5b3V0X2Zvcm1hdHNfbWFzaxgLIAEoDUgHiAEBEiEKFHBhcm1ibGtfZm9ybWF0c19tYXNrGAwgASgNSAiIAQFCEwoRX21heF9kaW1faWR4X3NpemVCCwoJX21heF9kaW00QgsKCV9tYXhfZGltM0ILCglfbWF4X2RpbTJCCwoJX21heF9kaW0xQhIKEF9tYXhfdGVuc29yX3NpemVCEgoQX2RhdGFfdHlwZXNfbWFza0IWChRfbGF5b3V0X2Zvcm1hdHNfbWFza0IXChVfcGFybWJsa19mb3JtYXRzX21hc2si/AYKB1Nlc3Npb24SDAoEbmFtZRgBIAEoCRIvCgxtYWNoaW5lX3NwZWMYAiABKAsyGS5ubnBhLnpkbm4udjEuTWFjaGluZVNwZWMSJgoHbWFjaGluZRgDIAEoCzIVLm5ucGEuemRubi52MS5NYWNoaW5lEhcKD2xpYnJhcnlfdmVyc2lvbhgEIAEoCRIQCghwcmVjaGVjaxgFIAEoCBIYCgtzdGF0dXNfZGlhZxgGIAEoDUgAiAEBEj4KFHByb2dyYW1fY2hlY2tfYWN0aW9uGAcgASgOMiAubm5wYS56ZG5uLnYxLlByb2dyYW1DaGVja0FjdGlvbhIpCglsb2dfbGV2ZWwYCCABKA4yFi5ubnBhLnpkbm4udjEuTG9nTGV2ZWwSEgoKbG9nX21vZHVsZRgJIAEoCRIoCghudW1lcmljcxgKIAEoDjIWLm5ucGEuemRubi52MS5OdW1lcmljcxITCgtqaXR0ZXJfc2VlZBgLIAEoBBIsCgphY2N1bXVsYXRlGAwgASgOMhgubm5wYS56ZG5uLnYxLkFjY3VtdWxhdGUSKwoGbGltaXRzGA0gASgLMhsubm5wYS56ZG5uLnYxLlNlc3Npb25MaW1pdHMSFAoMdGVuc29yX2NvdW50GA4gASgEEhQKDHN0b3JlZF9ieXRlcxgPIAEoBBIvCgtjcmVhdGVfdGltZRgQIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLwoLZXhwaXJlX3RpbWUYESABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhYKDnNlcnZlcl92ZXJzaW9uGBIgASgJEjEKDXNoYXJlZF9tZW1vcnkYEyABKAsyGi5ubnBhLnpkbm4udjEuU2hhcmVkTWVtb3J5EhAKCHNhbml0aXplGBYgASgIEiwKC2ZhdWx0X3J1bGVzGBQgAygLMhcubm5wYS56ZG5uLnYxLkZhdWx0UnVsZRI0Cg9pbmplY3RlZF9mYXVsdHMYFSADKAsyGy5ubnBhLnpkbm4udjEuSW5qZWN0ZWRGYXVsdBINCgV0cmFjZRgYIAEoCRIvCgxwbGFpbl9zb2NrZXQYGSABKAsyGS5ubnBhLnpkbm4udjEuUGxhaW5Tb2NrZXQSDQoFbGVhc2UYGiABKAhCDgoMX3N0YXR1c19kaWFnIjMKC1BsYWluU29ja2V0Eg4KBnN1ZmZpeBgBIAEoCRIUCgx0YWtlc19tZW1vcnkYAiABKAgiKgoMU2hhcmVkTWVtb3J5EgwKBG5hbWUYASABKAkSDAoEc2l6ZRgCIAEoBCLmAQoNU2Vzc2lvbkxpbWl0cxIYChBtYXhfaW5saW5lX2J5dGVzGAEgASgEEhkKEW1heF9tZXNzYWdlX2J5dGVzGAIgASgEEhMKC21heF90ZW5zb3JzGAMgASgEEhEKCW1heF9ieXRlcxgEIAEoBBIvCgxpZGxlX3RpbWVvdXQYBSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SFwoPbWF4X2NhY2hlX2J5dGVzGAYgASgEEi4KC2xlYXNlX2dyYWNlGAcgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIjwKE0xpc3RNYWNoaW5lc1JlcXVlc3QSEQoJcGFnZV9zaXplGAEgASgFEhIKCnBhZ2VfdG9rZW4YAiABKAkiWAoUTGlzdE1hY2hpbmVzUmVzcG9uc2USJwoIbWFjaGluZXMYASADKAsyFS5ubnBhLnpkbm4udjEuTWFjaGluZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiIQoRR2V0TWFjaGluZVJlcXVlc3QSDAoEbmFtZRgBIAEoCSI+ChRDcmVhdGVTZXNzaW9uUmVxdWVzdBImCgdzZXNzaW9uGAEgASgLMhUubm5wYS56ZG5uLnYxLlNlc3Npb24iIQoRR2V0U2Vzc2lvblJlcXVlc3QSDAoEbmFtZRgBIAEoCSJvChRVcGRhdGVTZXNzaW9uUmVxdWVzdBImCgdzZXNzaW9uGAEgASgLMhUubm5wYS56ZG5uLnYxLlNlc3Npb24SLwoLdXBkYXRlX21hc2sYAiABKAsyGi5nb29nbGUucHJvdG9idWYuRmllbGRNYXNrIiQKFERlbGV0ZVNlc3Npb25SZXF1ZXN0EgwKBG5hbWUYASABKAkiIgoSSG9sZFNlc3Npb25SZXF1ZXN0EgwKBG5hbWUYASABKAkiFQoTSG9sZFNlc3Npb25SZXNwb25zZSJOCg5FeGVjdXRlUmVxdWVzdBIPCgdzZXNzaW9uGAEgASgJEisKCm9wZXJhdGlvbnMYAiADKAsyFy5ubnBhLnpkbm4udjEuT3BlcmF0aW9uIkEKD0V4ZWN1dGVSZXNwb25zZRIuCgdyZXN1bHRzGAEgAygLMh0ubm5wYS56ZG5uLnYxLk9wZXJhdGlvblJlc3VsdCJjChJXcml0ZVRlbnNvclJlcXVlc3QSMQoGaGVhZGVyGAEgASgLMh8ubm5wYS56ZG5uLnYxLldyaXRlVGVuc29ySGVhZGVySAASDwoFY2h1bmsYAiABKAxIAEIJCgdtZXNzYWdlIogBChFXcml0ZVRlbnNvckhlYWRlchIPCgdzZXNzaW9uGAEgASgJEisKBmFycmF5cxgCIAEoCzIZLm5ucGEuemRubi52MS5Xcml0ZUFycmF5c0gAEisKBnN0aWNrcxgDIAEoCzIZLm5ucGEuemRubi52MS5Xcml0ZVN0aWNrc0gAQggKBnRhcmdldCJOCgtXcml0ZUFycmF5cxIqCglvcGVyYXRpb24YASABKAsyFy5ubnBhLnpkbm4udjEuT3BlcmF0aW9uEhMKC2FycmF5X2J5dGVzGAIgAygEIsUBCgtXcml0ZVN0aWNrcxIKCgJpZBgBIAEoBBIqCgtuZXdfenRlbnNvchgCIAEoCzIVLm5ucGEuemRubi52MS5adGVuc29yEhMKC3RvdGFsX2J5dGVzGAMgASgEEisKCmJ5dGVfb3JkZXIYBCABKA4yFy5ubnBhLnpkbm4udjEuQnl0ZU9yZGVyEhsKDmlzX3RyYW5zZm9ybWVkGAUgASgISACIAQESDAoEc2l0ZRgGIAEoCUIRCg9faXNfdHJhbnNmb3JtZWQiRAoTV3JpdGVUZW5zb3JSZXNwb25zZRItCgZyZXN1bHQYASABKAsyHS5ubnBhLnpkbm4udjEuT3BlcmF0aW9uUmVzdWx0IogBChFSZWFkVGVuc29yUmVxdWVzdBIPCgdzZXNzaW9uGAEgASgJEiwKCW9wZXJhdGlvbhgCIAEoCzIXLm5ucGEuemRubi52MS5PcGVyYXRpb25IABIqCgZzdGlja3MYAyABKAsyGC5ubnBhLnpkbm4udjEuUmVhZFN0aWNrc0gAQggKBnNvdXJjZSJXCgpSZWFkU3RpY2tzEgoKAmlkGAEgASgEEisKCmJ5dGVfb3JkZXIYAiABKA4yFy5ubnBhLnpkbm4udjEuQnl0ZU9yZGVyEhAKCGNhY2hlX2FzGAMgASgMImIKElJlYWRUZW5zb3JSZXNwb25zZRIwCgZoZWFkZXIYASABKAsyHi5ubnBhLnpkbm4udjEuUmVhZFRlbnNvckhlYWRlckgAEg8KBWNodW5rGAIgASgMSABCCQoHbWVzc2FnZSJWChBSZWFkVGVuc29ySGVhZGVyEi0KBnJlc3VsdBgBIAEoCzIdLm5ucGEuemRubi52MS5PcGVyYXRpb25SZXN1bHQSEwoLdG90YWxfYnl0ZXMYAiABKAQiTAoSTGlzdFRlbnNvcnNSZXF1ZXN0Eg8KB3Nlc3Npb24YASABKAkSEQoJcGFnZV9zaXplGAIgASgFEhIKCnBhZ2VfdG9rZW4YAyABKAkiWgoTTGlzdFRlbnNvcnNSZXNwb25zZRIqCgd0ZW5zb3JzGAEgAygLMhkubm5wYS56ZG5uLnYxLlp0ZW5zb3JJbmZvEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSq6AQoMTWFjaGluZU1vZGVsEh0KGU1BQ0hJTkVfTU9ERUxfVU5TUEVDSUZJRUQQABIYChRNQUNISU5FX01PREVMX1RFTFVNMRABEhgKFE1BQ0hJTkVfTU9ERUxfVEVMVU0yEAISFQoRTUFDSElORV9NT0RFTF9aMTUQAxIfChtNQUNISU5FX01PREVMX1RFTFVNMV9OT05OUEEQBBIfChtNQUNISU5FX01PREVMX1RFTFVNMl9OT05OUEEQBSp7ChJQcm9ncmFtQ2hlY2tBY3Rpb24SJAogUFJPR1JBTV9DSEVDS19BQ1RJT05fVU5TUEVDSUZJRUQQABIeChpQUk9HUkFNX0NIRUNLX0FDVElPTl9BQk9SVBABEh8KG1BST0dSQU1fQ0hFQ0tfQUNUSU9OX1NUQVRVUxACKrQBCghMb2dMZXZlbBIZChVMT0dfTEVWRUxfVU5TUEVDSUZJRUQQABIRCg1MT0dfTEVWRUxfT0ZGEAESEwoPTE9HX0xFVkVMX0ZBVEFMEAISEwoPTE9HX0xFVkVMX0VSUk9SEAMSEgoOTE9HX0xFVkVMX1dBUk4QBBISCg5MT0dfTEVWRUxfSU5GTxAFEhMKD0xPR19MRVZFTF9ERUJVRxAGEhMKD0xPR19MRVZFTF9UUkFDRRAHKk0KCE51bWVyaWNzEhgKFE5VTUVSSUNTX1VOU1BFQ0lGSUVEEAASEgoOTlVNRVJJQ1NfRVhBQ1QQARITCg9OVU1FUklDU19KSVRURVIQAipSCgpBY2N1bXVsYXRlEhoKFkFDQ1VNVUxBVEVfVU5TUEVDSUZJRUQQABITCg9BQ0NVTVVMQVRFX0ZQMzIQARITCg9BQ0NVTVVMQVRFX0ZQNjQQAjLJBwoSQWNjZWxlcmF0b3JTZXJ2aWNlElUKDExpc3RNYWNoaW5lcxIhLm5ucGEuemRubi52MS5MaXN0TWFjaGluZXNSZXF1ZXN0GiIubm5wYS56ZG5uLnYxLkxpc3RNYWNoaW5lc1Jlc3BvbnNlEkQKCkdldE1hY2hpbmUSHy5ubnBhLnpkbm4udjEuR2V0TWFjaGluZVJlcXVlc3QaFS5ubnBhLnpkbm4udjEuTWFjaGluZRJKCg1DcmVhdGVTZXNzaW9uEiIubm5wYS56ZG5uLnYxLkNyZWF0ZVNlc3Npb25SZXF1ZXN0GhUubm5wYS56ZG5uLnYxLlNlc3Npb24SRAoKR2V0U2Vzc2lvbhIfLm5ucGEuemRubi52MS5HZXRTZXNzaW9uUmVxdWVzdBoVLm5ucGEuemRubi52MS5TZXNzaW9uEkoKDVVwZGF0ZVNlc3Npb24SIi5ubnBhLnpkbm4udjEuVXBkYXRlU2Vzc2lvblJlcXVlc3QaFS5ubnBhLnpkbm4udjEuU2Vzc2lvbhJLCg1EZWxldGVTZXNzaW9uEiIubm5wYS56ZG5uLnYxLkRlbGV0ZVNlc3Npb25SZXF1ZXN0GhYuZ29vZ2xlLnByb3RvYnVmLkVtcHR5ElQKC0hvbGRTZXNzaW9uEiAubm5wYS56ZG5uLnYxLkhvbGRTZXNzaW9uUmVxdWVzdBohLm5ucGEuemRubi52MS5Ib2xkU2Vzc2lvblJlc3BvbnNlMAESRgoHRXhlY3V0ZRIcLm5ucGEuemRubi52MS5FeGVjdXRlUmVxdWVzdBodLm5ucGEuemRubi52MS5FeGVjdXRlUmVzcG9uc2USUAoNRXhlY3V0ZVN0cmVhbRIcLm5ucGEuemRubi52MS5FeGVjdXRlUmVxdWVzdBodLm5ucGEuemRubi52MS5FeGVjdXRlUmVzcG9uc2UoATABElQKC1dyaXRlVGVuc29yEiAubm5wYS56ZG5uLnYxLldyaXRlVGVuc29yUmVxdWVzdBohLm5ucGEuemRubi52MS5Xcml0ZVRlbnNvclJlc3BvbnNlKAESUQoKUmVhZFRlbnNvchIfLm5ucGEuemRubi52MS5SZWFkVGVuc29yUmVxdWVzdBogLm5ucGEuemRubi52MS5SZWFkVGVuc29yUmVzcG9uc2UwARJSCgtMaXN0VGVuc29ycxIgLm5ucGEuemRubi52MS5MaXN0VGVuc29yc1JlcXVlc3QaIS5ubnBhLnpkbm4udjEuTGlzdFRlbnNvcnNSZXNwb25zZWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_empty, file_google_protobuf_field_mask, file_google_protobuf_timestamp, file_nnpa_zdnn_v1_fault, file_nnpa_zdnn_v1_operation, file_nnpa_zdnn_v1_tensor]);
 
 /**
  * Tells what a machine is and can do: the NNPA-QAF result, as fields and raw.
@@ -490,6 +490,18 @@ export type Session = Message<"nnpa.zdnn.v1.Session"> & {
    * @generated from field: nnpa.zdnn.v1.PlainSocket plain_socket = 25;
    */
   plainSocket?: PlainSocket | undefined;
+
+  /**
+   * Have the session end soon after its client, however that ends: by a signal, by _exit, or with its
+   * host. Such a session needs a HoldSession call that stays open, begun within limits.lease_grace of
+   * the creation. When the last such call ends the lease is broken: the session ends once it had no
+   * call for limits.lease_grace, or at once where its place is needed; after that its name is
+   * SESSION_NOT_FOUND, and the text says why. A forked child creates a session of its own. The answer
+   * has it from a server that knows leases; an older one ignores it. Default false. Cannot be updated.
+   *
+   * @generated from field: bool lease = 26;
+   */
+  lease: boolean;
 };
 
 /**
@@ -607,6 +619,13 @@ export type SessionLimits = Message<"nnpa.zdnn.v1.SessionLimits"> & {
    * @generated from field: uint64 max_cache_bytes = 6;
    */
   maxCacheBytes: bigint;
+
+  /**
+   * Time without a call after which a session ends whose lease is broken, see Session.lease.
+   *
+   * @generated from field: google.protobuf.Duration lease_grace = 7;
+   */
+  leaseGrace?: Duration | undefined;
 };
 
 /**
@@ -788,6 +807,42 @@ export const DeleteSessionRequestSchema: GenMessage<DeleteSessionRequest> = /*@_
   messageDesc(file_nnpa_zdnn_v1_accelerator, 12);
 
 /**
+ * Request of HoldSession.
+ *
+ * @generated from message nnpa.zdnn.v1.HoldSessionRequest
+ */
+export type HoldSessionRequest = Message<"nnpa.zdnn.v1.HoldSessionRequest"> & {
+  /**
+   * "sessions/{session}".
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+};
+
+/**
+ * Describes the message nnpa.zdnn.v1.HoldSessionRequest.
+ * Use `create(HoldSessionRequestSchema)` to create a new message.
+ */
+export const HoldSessionRequestSchema: GenMessage<HoldSessionRequest> = /*@__PURE__*/
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 13);
+
+/**
+ * Response of HoldSession. None is sent today; clients ignore one.
+ *
+ * @generated from message nnpa.zdnn.v1.HoldSessionResponse
+ */
+export type HoldSessionResponse = Message<"nnpa.zdnn.v1.HoldSessionResponse"> & {
+};
+
+/**
+ * Describes the message nnpa.zdnn.v1.HoldSessionResponse.
+ * Use `create(HoldSessionResponseSchema)` to create a new message.
+ */
+export const HoldSessionResponseSchema: GenMessage<HoldSessionResponse> = /*@__PURE__*/
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 14);
+
+/**
  * Request of Execute and ExecuteStream.
  *
  * @generated from message nnpa.zdnn.v1.ExecuteRequest
@@ -813,7 +868,7 @@ export type ExecuteRequest = Message<"nnpa.zdnn.v1.ExecuteRequest"> & {
  * Use `create(ExecuteRequestSchema)` to create a new message.
  */
 export const ExecuteRequestSchema: GenMessage<ExecuteRequest> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 13);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 15);
 
 /**
  * Response of Execute and ExecuteStream.
@@ -835,7 +890,7 @@ export type ExecuteResponse = Message<"nnpa.zdnn.v1.ExecuteResponse"> & {
  * Use `create(ExecuteResponseSchema)` to create a new message.
  */
 export const ExecuteResponseSchema: GenMessage<ExecuteResponse> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 14);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 16);
 
 /**
  * Request of WriteTensor: first a header, then chunks.
@@ -872,7 +927,7 @@ export type WriteTensorRequest = Message<"nnpa.zdnn.v1.WriteTensorRequest"> & {
  * Use `create(WriteTensorRequestSchema)` to create a new message.
  */
 export const WriteTensorRequestSchema: GenMessage<WriteTensorRequest> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 15);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 17);
 
 /**
  * Says what the chunks of WriteTensor are.
@@ -917,7 +972,7 @@ export type WriteTensorHeader = Message<"nnpa.zdnn.v1.WriteTensorHeader"> & {
  * Use `create(WriteTensorHeaderSchema)` to create a new message.
  */
 export const WriteTensorHeaderSchema: GenMessage<WriteTensorHeader> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 16);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 18);
 
 /**
  * Streams the user arrays of a transform.
@@ -946,7 +1001,7 @@ export type WriteArrays = Message<"nnpa.zdnn.v1.WriteArrays"> & {
  * Use `create(WriteArraysSchema)` to create a new message.
  */
 export const WriteArraysSchema: GenMessage<WriteArrays> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 17);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 19);
 
 /**
  * Streams the contents of a buffer.
@@ -1006,7 +1061,7 @@ export type WriteSticks = Message<"nnpa.zdnn.v1.WriteSticks"> & {
  * Use `create(WriteSticksSchema)` to create a new message.
  */
 export const WriteSticksSchema: GenMessage<WriteSticks> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 18);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 20);
 
 /**
  * Response of WriteTensor.
@@ -1027,7 +1082,7 @@ export type WriteTensorResponse = Message<"nnpa.zdnn.v1.WriteTensorResponse"> & 
  * Use `create(WriteTensorResponseSchema)` to create a new message.
  */
 export const WriteTensorResponseSchema: GenMessage<WriteTensorResponse> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 19);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 21);
 
 /**
  * Request of ReadTensor.
@@ -1071,7 +1126,7 @@ export type ReadTensorRequest = Message<"nnpa.zdnn.v1.ReadTensorRequest"> & {
  * Use `create(ReadTensorRequestSchema)` to create a new message.
  */
 export const ReadTensorRequestSchema: GenMessage<ReadTensorRequest> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 20);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 22);
 
 /**
  * Asks for the contents of a buffer. A tensor without one answers ZDNN_INVALID_BUFFER.
@@ -1106,7 +1161,7 @@ export type ReadSticks = Message<"nnpa.zdnn.v1.ReadSticks"> & {
  * Use `create(ReadSticksSchema)` to create a new message.
  */
 export const ReadSticksSchema: GenMessage<ReadSticks> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 21);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 23);
 
 /**
  * Response of ReadTensor: first a header, then chunks.
@@ -1143,7 +1198,7 @@ export type ReadTensorResponse = Message<"nnpa.zdnn.v1.ReadTensorResponse"> & {
  * Use `create(ReadTensorResponseSchema)` to create a new message.
  */
 export const ReadTensorResponseSchema: GenMessage<ReadTensorResponse> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 22);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 24);
 
 /**
  * Says what the chunks of ReadTensor are.
@@ -1171,7 +1226,7 @@ export type ReadTensorHeader = Message<"nnpa.zdnn.v1.ReadTensorHeader"> & {
  * Use `create(ReadTensorHeaderSchema)` to create a new message.
  */
 export const ReadTensorHeaderSchema: GenMessage<ReadTensorHeader> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 23);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 25);
 
 /**
  * Request of ListTensors.
@@ -1206,7 +1261,7 @@ export type ListTensorsRequest = Message<"nnpa.zdnn.v1.ListTensorsRequest"> & {
  * Use `create(ListTensorsRequestSchema)` to create a new message.
  */
 export const ListTensorsRequestSchema: GenMessage<ListTensorsRequest> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 24);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 26);
 
 /**
  * Response of ListTensors.
@@ -1234,7 +1289,7 @@ export type ListTensorsResponse = Message<"nnpa.zdnn.v1.ListTensorsResponse"> & 
  * Use `create(ListTensorsResponseSchema)` to create a new message.
  */
 export const ListTensorsResponseSchema: GenMessage<ListTensorsResponse> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 25);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 27);
 
 /**
  * Models of machines.
@@ -1574,6 +1629,29 @@ export const AcceleratorService: GenService<{
     methodKind: "unary";
     input: typeof DeleteSessionRequestSchema;
     output: typeof EmptySchema;
+  },
+  /**
+   * Holds the lease of a session, see Session.lease, for as long as the call stays open: its
+   * connection ends with the client, however that ends. The headers of the answer say that the lease
+   * is held; no message follows. The call ends with OK when the session is deleted, and with
+   * NOT_FOUND / SESSION_NOT_FOUND when it expires. Several calls may hold one lease, over one
+   * connection or several; it breaks when the last of them has ended. A client whose call ends for
+   * another reason holds the lease again, within Session.limits.lease_grace. It is no activity: the
+   * idle time goes on. It counts in no limit of streams, and a server that drains ends it.
+   *
+   * The possible errors include:
+   *
+   * * NOT_FOUND / SESSION_NOT_FOUND.
+   * * INVALID_ARGUMENT / FIELD_INVALID: the session was created without a lease.
+   * * RESOURCE_EXHAUSTED / SESSION_QUOTA_EXCEEDED: the lease broke, and others have taken the
+   *   session's place.
+   *
+   * @generated from rpc nnpa.zdnn.v1.AcceleratorService.HoldSession
+   */
+  holdSession: {
+    methodKind: "server_streaming";
+    input: typeof HoldSessionRequestSchema;
+    output: typeof HoldSessionResponseSchema;
   },
   /**
    * Runs operations in order. Stops after the first whose status is neither ZDNN_OK nor a warning;

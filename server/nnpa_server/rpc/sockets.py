@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sockets of this process that gRPC opened, found by their descriptors.
+
+The kernel asks silent clients over TCP for a sign of life, not gRPC: a lost host answers neither,
+but a client that calls rarely and has no thread of its own, or that a debugger holds, answers the
+kernel only.
+Sources: socket(7); tcp(7): accepted sockets inherit these options of the listening one.
+"""
+
+import os
+import socket
+import sys
+from collections.abc import Collection, Generator
+from contextlib import contextmanager, suppress
+
+IS_KERNEL_ASKED = sys.platform == "linux"
+KEEPALIVE_SECONDS = 60  # of silence, until the other end is asked
+LOST_SECONDS = 20  # without an answer, until the connection has ended
+_PROBE_SECONDS = 5
+_FILES = "/dev/fd"
+
+
+def files() -> list[int]:
+    """Return the descriptors of this process."""
+    return [int(name) for name in os.listdir(_FILES)]  # noqa: PTH208 - numbers, not paths
+
+
+@contextmanager
+def borrowed(file: int) -> Generator[socket.socket]:
+    """Look at a descriptor as a socket, whatever it is and whoever closes it."""
+    looked_at = socket.socket(socket.AF_INET6, socket.SOCK_STREAM, 0, file)
+    try:
+        yield looked_at
+    finally:
+        looked_at.detach()
+
+
+def port_of(address: str) -> int | None:
+    """Return the port of an address, None where it is a Unix socket or there is none."""
+    is_tcp = address and not address.startswith("unix:")
+    return int(address.rpartition(":")[2]) if is_tcp else None
+
+
+def find_lost_hosts(addresses: Collection[str]) -> None:
+    """Have the kernel end connections of these listeners whose other end is gone."""
+    ports = {port_of(address) for address in addresses} - {None}
+    if not (IS_KERNEL_ASKED and ports):
+        return
+    for file in files():
+        with suppress(OSError), borrowed(file) as listening:
+            if (
+                listening.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+                and listening.getsockopt(socket.SOL_SOCKET, socket.SO_PROTOCOL)
+                == socket.IPPROTO_TCP
+                and listening.getsockname()[1] in ports
+            ):
+                _keep_alive(listening)
+
+
+def _keep_alive(listening: socket.socket) -> None:
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        (socket.TCP_KEEPIDLE, KEEPALIVE_SECONDS),
+        (socket.TCP_KEEPINTVL, _PROBE_SECONDS),
+        (socket.TCP_USER_TIMEOUT, LOST_SECONDS * 1000),
+    ):
+        listening.setsockopt(socket.IPPROTO_TCP, option, value)

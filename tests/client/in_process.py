@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 from nnpa.zdnn.v1.sanitizer_pb2 import SanitizerReport
 from nnpa_client._methods import READ_TENSOR, WRITE_TENSOR
 from nnpa_client._shortcuts import out_of_band_arrays
-from nnpa_client._transport import Method, Received, Request, Response, Sent
+from nnpa_client._transport import Ended, Method, Received, Request, Response, Sent
 from nnpa_client.errors import NnpaError, ProgramCheck, TransportError
 from nnpa_server.accelerator import TraceService
 from nnpa_server.accelerator.service import AcceleratorService
@@ -126,6 +126,16 @@ class InProcessTransport:
             raise
         except Exception as error:
             raise as_client_error(error) from error
+
+    def hold(
+        self,
+        method: Method[Sent, Received],
+        request: Sent,
+        ended: Ended,
+        is_again: bool,
+    ) -> Callable[[], object]:
+        """Hold nothing: the service and its client end together."""
+        raise NotImplementedError(f"{method.path}: {request}")
 
     def close(self) -> None:
         """Do nothing: there is no connection."""

@@ -50,7 +50,7 @@ def test_only_config_reads_the_environment(path: Path) -> None:
 def test_the_seam_is_whole() -> None:
     """The gRPC transport and each shortcut have every method of the seam, alike."""
     methods = {name: method for name, method in vars(Transport).items() if name[0] != "_"}
-    calls = {"unary", "send_stream", "receive_stream"}
+    calls = {"unary", "send_stream", "receive_stream", "hold"}
     assert methods.keys() == {"target", "ticket", "close"} | calls
     for name, method in methods.items():
         if callable(method):

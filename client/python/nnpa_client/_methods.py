@@ -48,6 +48,9 @@ UPDATE_SESSION = _method(f"{_ZDNN}/UpdateSession", zdnn.UpdateSessionRequest, zd
 DELETE_SESSION = _method(
     f"{_ZDNN}/DeleteSession", zdnn.DeleteSessionRequest, empty_pb2.Empty, "connect"
 )
+HOLD_SESSION = _method(
+    f"{_ZDNN}/HoldSession", zdnn.HoldSessionRequest, zdnn.HoldSessionResponse, "none"
+)
 WRITE_TENSOR = Method(
     f"/nnpa.{_ZDNN}/WriteTensor", _serialize_upload, zdnn.WriteTensorResponse.FromString
 )

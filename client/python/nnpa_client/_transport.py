@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one seam between this client and a server: four kinds of calls, with errors of our own.
+"""The one seam between this client and a server: five kinds of calls, with errors of our own.
 
 This is the plain path: one gRPC call for each call, messages written and read by protobuf. What
 makes it quicker wraps a `Transport`: see `_shortcuts`.
@@ -9,8 +9,9 @@ import contextlib
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import grpc
 from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo  # type: ignore[import-untyped] # ships none
@@ -32,6 +33,8 @@ Sent = TypeVar("Sent")
 Received = TypeVar("Received")
 Answer = TypeVar("Answer", covariant=True)
 Timeout = Literal["call", "connect", "none"]
+Ended: TypeAlias = Callable[[NnpaError | None], object]
+"""Is told how a call that stays open has ended: with an error, or well."""
 
 _PROBE_SECONDS = 2.0
 _GIVE_CA = "Give tls_ca, or set ZDNN_TLS_CA: the file with the certificate that signs the server's."
@@ -143,6 +146,15 @@ class Transport(Protocol):
         """Send one message, and return its answers; closing the iterator ends the call."""
         ...
 
+    def hold(
+        self, method: Method[Sent, Received], request: Sent, ended: Ended, is_again: bool
+    ) -> Callable[[], object]:
+        """Send one message of a call that stays open; return what ends it, once it is open.
+
+        Where it `is_again` open, after a connection that broke, another connection is awaited.
+        """
+        ...
+
     def close(self) -> None:
         """Close the connection."""
         ...
@@ -225,6 +237,25 @@ class GrpcTransport:
         """Send one message, and return its answers; closing the iterator ends the call."""
         call = self._callable(method, self.channel.unary_stream)
         return self._received(self._begin(method, request, request, call), request)
+
+    def hold(
+        self, method: Method[Sent, Received], request: Sent, ended: Ended, is_again: bool
+    ) -> Callable[[], object]:
+        """Send one message of a call that stays open; return what ends it, once it is open."""
+        make = partial(self._callable(method, self.channel.unary_stream), wait_for_ready=is_again)
+        call = self._begin(method, request, request, make)
+
+        def has_ended() -> None:
+            is_well = call.code() is grpc.StatusCode.OK
+            ended(None if is_well else self.error_from(call, request))
+
+        call.initial_metadata()  # waits until it is open, or has ended
+        if not call.add_callback(has_ended):
+            has_ended()
+        if not call.is_active() and call.code() is not grpc.StatusCode.OK:
+            raise self.error_from(call, request)
+        end: Callable[[], object] = call.cancel
+        return end
 
     def _callable(self, method: Method[Any, Any], make: Callable[..., Any]) -> Any:
         if method not in self._callables:

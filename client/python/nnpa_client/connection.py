@@ -85,6 +85,7 @@ class ConnectOptions:
     allow_faults: bool = False
     plain: bool | Sequence[str] | None = None
     wait: float | None = None
+    lease: bool | None = None
 
     def over(self, others: "ConnectOptions") -> "ConnectOptions":
         """Return others with those of these options that are not the defaults."""
@@ -168,6 +169,7 @@ def connect(
     allow_faults: bool = False,
     plain: bool | Sequence[str] | None = None,
     wait: float | None = None,
+    lease: bool | None = None,
     options: ConnectOptions | None = None,
 ) -> Session:
     """Open a session on an emulated machine.
@@ -185,12 +187,14 @@ def connect(
     `accumulate` are the session options of the wire contract. `sanitize` reports misused ztensors
     as `SanitizerWarning` and in `Session.reports`. `timeout` bounds each call,
     `connect_timeout` opening and closing, seconds. A full server is asked again for `wait` seconds
-    (default: ZDNN_WAIT, else 0). `allow_faults` has the private server take the rules of
-    `Session.faults`. `plain` leaves out the shortcuts that make calls quicker: all of them (True),
-    in the private server too, or those named; without it, ZDNN_PLAIN says so. A program that `nnpa
-    trace record`, `nnpa faults` or `nnpa doctor` runs gets their server instead of a private one,
-    and what the environment says of machine, library and sanitize where it does not. `options` are
-    all of these as an object; a keyword that is given wins. Raises `TransportError`.
+    (default: ZDNN_WAIT, else 0). `lease` has the server end the session soon after this process,
+    also where that is killed (default: with private servers). `allow_faults` has the private server
+    take the rules of `Session.faults`. `plain` leaves out the shortcuts that make calls quicker:
+    all of them (True), in the private server too, or those named; without it, ZDNN_PLAIN says so. A
+    program that `nnpa trace record`, `nnpa faults` or `nnpa doctor` runs gets their server instead
+    of a private one, and what the environment says of machine, library and sanitize where it does
+    not. `options` are all of these as an object; a keyword that is given wins. Raises
+    `TransportError`.
     """
     keywords = ConnectOptions(
         target=target, machine=machine, library=library, precheck=precheck,
@@ -198,7 +202,7 @@ def connect(
         log_module=log_module, numerics=numerics, jitter_seed=jitter_seed, accumulate=accumulate,
         sanitize=sanitize, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, token=token,
         timeout=timeout, connect_timeout=connect_timeout, allow_faults=allow_faults, plain=plain,
-        wait=wait,
+        wait=wait, lease=lease,
     )  # fmt: skip
     return _open(keywords if options is None else keywords.over(options))
 
@@ -207,6 +211,7 @@ def _open(chosen: ConnectOptions) -> Session:
     wait = max_wait() if chosen.wait is None else chosen.wait
     if not 0 <= wait < math.inf:
         raise ValueError(f"wait: {wait}, expected seconds, 0 or more")
+    has_lease = chosen.target is None if chosen.lease is None else chosen.lease
     recording, faulty = recorder(), fault_settings()
     named = recording or faulty
     if named is not None and chosen.target is None and not chosen.allow_faults:
@@ -234,6 +239,7 @@ def _open(chosen: ConnectOptions) -> Session:
             jitter_seed=chosen.jitter_seed,
             accumulate=chosen.accumulate,
             sanitize=chosen.sanitize or None,
+            lease=has_lease or None,
             trace=recording.trace if recording is not None and recording.target == target else None,
         )
         if faulty is not None and faulty.target == target:

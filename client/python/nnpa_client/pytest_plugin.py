@@ -198,7 +198,7 @@ def nnpa_session(
     from nnpa_client import connect
 
     __tracebackhide__ = True
-    options: dict[str, Any] = _marked(request.node)
+    options: dict[str, Any] = {"lease": True, **_marked(request.node)}
     options |= {"machine": nnpa_machine, "library": nnpa_library}
     if request.config.getoption("--nnpa-sanitize"):
         options["sanitize"] = True

@@ -2,6 +2,7 @@
 """Sessions: a guest on an emulated machine, and how to get one."""
 
 import contextlib
+import weakref
 from collections.abc import Callable, Generator, Sequence
 from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from nnpa_client._at_exit import close_at_exit
 from nnpa_client._call import Call, KeepArrays, copy_arrays
 from nnpa_client._display import machine_name, session_facts, table
 from nnpa_client._guest import Guest
+from nnpa_client._lease import Lease
 from nnpa_client._methods import DELETE_SESSION, GET_SESSION, UPDATE_SESSION
 from nnpa_client._pipeline import Pipeline
 from nnpa_client._server import PrivateServer
@@ -88,6 +90,9 @@ class Session:
             transport.unary(DELETE_SESSION, pb.DeleteSessionRequest(name=self._message.name))
             raise NnpaError(f"sanitize: nnpa-server {self._message.server_version} cannot")
         self._guest = Guest(transport, self._message, server, keep_arrays)
+        self._lease = Lease(transport, self.name) if self._message.lease else None
+        if self._lease is not None:
+            weakref.finalize(self, self._lease.close)
         self._closed = False
         if server is None:
             close_at_exit(self)
@@ -193,6 +198,8 @@ class Session:
         self._closed = True
         with contextlib.suppress(TransportError):
             self._transport.unary(DELETE_SESSION, pb.DeleteSessionRequest(name=self.name))
+        if self._lease is not None:
+            self._lease.close()
         self._transport.close()
         if self._server is not None:
             self._server.stop()

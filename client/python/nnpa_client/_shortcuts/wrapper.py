@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A transport around another one, which calls go through unless a shortcut takes them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from nnpa_client._transport import Method, Received, Sent, Transport
+from nnpa_client._transport import Ended, Method, Received, Sent, Transport
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
 
@@ -34,6 +34,12 @@ class TransportWrapper:
     def receive_stream(self, method: Method[Sent, Received], request: Sent) -> Iterator[Received]:
         """Send one message, and return its answers."""
         return self.inner.receive_stream(method, request)
+
+    def hold(
+        self, method: Method[Sent, Received], request: Sent, ended: Ended, is_again: bool
+    ) -> Callable[[], object]:
+        """Send one message of a call that stays open."""
+        return self.inner.hold(method, request, ended, is_again)
 
     def close(self) -> None:
         """Close the connection."""

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lease of a session: an open call, which ends with this process, however that ends.
+
+Source: nnpa/zdnn/v1/accelerator.proto, Session.lease.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from nnpa.zdnn.v1.accelerator_pb2 import HoldSessionRequest
+
+from nnpa_client._methods import HOLD_SESSION
+from nnpa_client._transport import Transport
+from nnpa_client.errors import NnpaError, SessionLostError
+
+__tracebackhide__ = True  # pytest shows the line that called, not these
+
+_MIN_SECONDS = 1.0  # that a call has lasted if another one is worth it
+
+
+class Lease:
+    """Holds a session's lease until `close`; again where the connection broke."""
+
+    def __init__(self, transport: Transport, session: str) -> None:
+        self._transport = transport
+        self._request = HoldSessionRequest(name=session)
+        self._is_closed = False
+        self._cancel: Callable[[], object] = int
+        self._hold(is_again=False)
+
+    def _hold(self, is_again: bool) -> None:
+        began = time.monotonic()
+
+        def ended(failure: NnpaError | None) -> None:
+            has_lasted = time.monotonic() - began > _MIN_SECONDS
+            if isinstance(failure, SessionLostError) and has_lasted and not self._is_closed:
+                threading.Thread(target=self._hold_again, name="nnpa-lease", daemon=True).start()
+
+        self._cancel = self._transport.hold(HOLD_SESSION, self._request, ended, is_again)
+        if self._is_closed:  # meanwhile
+            self._cancel()
+
+    def _hold_again(self) -> None:
+        with suppress(NnpaError):  # the session's next call tells why
+            self._hold(is_again=True)
+
+    def close(self) -> None:
+        """Hold it no more; may be repeated."""
+        self._is_closed = True
+        self._cancel()

@@ -12,6 +12,7 @@ use crate::process::heap;
 use crate::rpc::channel::END_TIMEOUT;
 use crate::rpc::connection::Connection;
 use crate::rpc::failure::Failure;
+use crate::rpc::socket;
 
 #[derive(Default)]
 struct Opened {
@@ -101,6 +102,7 @@ pub fn requery(session: &Session) -> Result<(), Failure> {
 #[unsafe(no_mangle)]
 pub extern "C" fn nnpa_load() {
     heap::register_fork_handlers();
+    socket::register_fork_handler();
     environment::settings();
 }
 

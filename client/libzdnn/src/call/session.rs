@@ -2,7 +2,7 @@
 //! A session of the server: a guest on a machine, with this process's options.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use http::HeaderValue;
@@ -19,6 +19,7 @@ use crate::rpc::channel::{Channel, END_TIMEOUT, decoded, unary};
 use crate::rpc::connection::Connection;
 use crate::rpc::failure::Failure;
 use crate::rpc::frame::Frame;
+use crate::rpc::http2::Answers;
 use crate::rpc::session_channel::SessionChannel;
 use crate::rpc::stream::StreamChannel;
 use crate::transfer::content_cache::ContentCache;
@@ -48,6 +49,7 @@ pub struct Session {
     /// Whether the library checks operations before the machine does.
     pub prechecks: bool,
     pub connection: Arc<Connection>,
+    _lease: Option<Lease>,
     stream: Option<Arc<StreamChannel>>,
     endpoint: Endpoint,
     library: Option<String>,
@@ -145,9 +147,25 @@ fn create_request(
     session.trace.clone_from(&settings.trace);
     session.fault_rules = fault_rules(settings)?;
     session.sanitize = settings.sanitize;
+    session.lease = settings.lease;
     Ok(wire::CreateSessionRequest {
         session: Some(session),
     })
+}
+
+/// A call that holds a session's lease: it ends with the process, or when this is dropped.
+type Lease = Arc<Mutex<Answers>>;
+
+/// Holds the lease of a session, if it has one.
+fn hold(connection: &Connection, session: &wire::Session) -> Result<Option<Lease>, Failure> {
+    if !session.lease {
+        return Ok(None);
+    }
+    let request = wire::HoldSessionRequest {
+        name: session.name.clone(),
+    };
+    let answers = connection.open("HoldSession", &Frame::of(&request)?)?;
+    Ok(Some(Arc::new(Mutex::new(answers))))
 }
 
 impl Session {
@@ -164,7 +182,12 @@ impl Session {
         if settings.sanitize && !session.sanitize {
             diagnostics::explain("ZDNN_SANITIZE", "this server cannot");
         }
-        Ok(Self::opened(&connection, settings, shortcuts, &session))
+        let lease = hold(&connection, &session)?;
+        let opened = Self::opened(&connection, settings, shortcuts, &session);
+        Ok(Self {
+            _lease: lease,
+            ..opened
+        })
     }
 
     fn opened(
@@ -195,6 +218,7 @@ impl Session {
             has_faults: !session.fault_rules.is_empty(),
             prechecks: session.precheck,
             connection: Arc::clone(connection),
+            _lease: None,
             stream,
             endpoint: settings.endpoint.clone(),
             library: settings.library.clone(),

@@ -68,6 +68,8 @@ pub struct Settings {
     pub faults: Option<String>,
     /// Whether new sessions look for misused tensors: ZDNN_SANITIZE.
     pub sanitize: bool,
+    /// Whether new sessions end soon after this process, however it ends: ZDNN_LEASE.
+    pub lease: bool,
 }
 
 static SETTINGS: PerProcess<Mutex<Settings>> = PerProcess::new();
@@ -175,6 +177,7 @@ impl Settings {
             wait: Ok(Duration::ZERO),
             faults: None,
             sanitize: false,
+            lease: true,
         };
         settings.read();
         settings
@@ -223,6 +226,8 @@ impl Settings {
         );
         let sanitize = variable("ZDNN_SANITIZE").map(|text| text == "1");
         replace(&mut self.sanitize, sanitize);
+        let lease = variable("ZDNN_LEASE").map(|text| text != "0");
+        replace(&mut self.lease, lease);
         let transfer = variable("ZDNN_TRANSFER").and_then(|text| Transfer::parse(&text));
         replace(&mut self.transfer, transfer);
         let plain = variable("ZDNN_PLAIN").map(|text| parse_plain(&text));

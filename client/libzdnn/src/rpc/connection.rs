@@ -165,6 +165,12 @@ impl Connection {
         })
     }
 
+    /// Begins a call that stays open for as long as what is returned is kept.
+    pub fn open(&self, method: &str, request: &Frame) -> Result<Answers, Failure> {
+        let body = Body::new(Full::new(request.joined(&self.pool)));
+        self.drive(self.call(method, body))
+    }
+
     /// Runs a call to its end in the calling thread.
     pub fn drive<T>(&self, call: impl Future<Output = T>) -> T {
         self.runtime.block_on(call)

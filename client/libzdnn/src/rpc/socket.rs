@@ -5,8 +5,9 @@ use std::future::Future;
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::ToSocketAddrs;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -27,6 +28,38 @@ pub struct Socket {
     writable: Option<AsyncFd<OwnedFd>>,
 }
 
+/// Descriptors of this process's sockets, -1 where there is none.
+static OPEN: [AtomicI32; 8] = [const { AtomicI32::new(-1) }; 8];
+
+extern "C" fn close_inherited() {
+    for place in &OPEN {
+        let descriptor = place.swap(-1, Ordering::Relaxed);
+        if descriptor >= 0 {
+            unsafe { libc::close(descriptor) };
+        }
+    }
+}
+
+/// Has a forked child close its copies of the sockets, which it never uses: what a connection keeps
+/// at the server, a lease, ends with the process that opened it.
+pub fn register_fork_handler() {
+    unsafe { libc::pthread_atfork(None, None, Some(close_inherited)) };
+}
+
+fn exchange(from: RawFd, to: RawFd) {
+    let is_done = |place: &AtomicI32| {
+        let exchanged = place.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
+        exchanged.is_ok()
+    };
+    OPEN.iter().any(is_done);
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        exchange(self.readable.as_raw_fd(), -1);
+    }
+}
+
 /// Registers a descriptor with the connection's runtime.
 fn watched(descriptor: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
     // An `OwnedFd` stays open, and the same, for as long as it is owned.
@@ -39,6 +72,7 @@ fn count(done: isize) -> io::Result<usize> {
 
 impl Socket {
     fn of(descriptor: OwnedFd) -> io::Result<Self> {
+        exchange(-1, descriptor.as_raw_fd());
         Ok(Self {
             readable: watched(descriptor, Interest::READABLE)?,
             writable: None,

@@ -8,6 +8,7 @@ the instructions that qemu-user lacks. Source: ELF-64 object file format, s390x 
 import importlib
 import shutil
 import struct
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,9 @@ _HEADER = struct.Struct(">4sBB10xHH")
 _PROGRAM_HEADER_BYTES = 56
 _MACHINES = {3: "x86", 20: "ppc", 21: "ppc64", 22: "s390", 40: "arm", 62: "x86-64", 183: "aarch64",
              243: "riscv"}  # fmt: skip
-_S390, _ELF64, _BIG_ENDIAN, _INTERPRETER = 22, 2, 2, 3
+_ELF_HEADER_BYTES = 64
+_BIG_ENDIAN, _INTERPRETER = 2, 3
+_GUEST = (2, _BIG_ENDIAN, 22)  # width, byte order, machine
 _RULES_BYTES = 511  # of a variable that the library keeps
 MACHINES = {"z16": "telum1", "z17": "telum2", "z15": "z15"}
 """What `nnpa run --machine` takes, and the server's names for them."""
@@ -78,20 +81,38 @@ def find_sysroot(chosen: Path | None) -> Path | None:
     return _DEBIAN_SYSROOT if _DEBIAN_SYSROOT.is_dir() else None
 
 
+def is_native(path: Path) -> bool:
+    """Tell whether a program is for this machine, as the interpreter is, and not for s390x."""
+    try:
+        with path.open("rb") as program, Path(sys.executable).open("rb") as interpreter:
+            identity, own = (_identity(file.read(_HEADER.size)) for file in (program, interpreter))
+    except OSError as error:
+        raise CannotRun(f"{path}: {error.strerror}") from error
+    return identity is not None and identity == own != _GUEST
+
+
+def _identity(contents: bytes) -> tuple[int, int, int] | None:
+    """Return width, byte order and machine of an ELF file, None for any other."""
+    if len(contents) < _HEADER.size or not contents.startswith(b"\x7fELF"):
+        return None
+    _magic, width, order, _kind, machine = _HEADER.unpack_from(contents)
+    if order != _BIG_ENDIAN:
+        (machine,) = struct.unpack_from("<H", contents, 18)
+    return width, order, machine
+
+
 def is_static(path: Path) -> bool:
     """Tell whether a program for s390x is linked statically; `CannotRun` for any other file."""
     try:
         contents = path.read_bytes()
     except OSError as error:
         raise CannotRun(f"{path}: {error.strerror}") from error
-    if len(contents) < 64 or not contents.startswith(b"\x7fELF"):
-        raise CannotRun(f"{path}: not an ELF file, expected a program for s390x")
-    _magic, width, order, _kind, machine = _HEADER.unpack_from(contents)
-    if order != _BIG_ENDIAN:
-        (machine,) = struct.unpack_from("<H", contents, 18)
-    if (width, order, machine) != (_ELF64, _BIG_ENDIAN, _S390):
-        name = _MACHINES.get(machine, f"machine {machine}")
-        raise CannotRun(f"{path}: a program for {name}, expected s390x")
+    identity = _identity(contents)
+    if identity is None or len(contents) < _ELF_HEADER_BYTES:
+        raise CannotRun(f"{path}: not an ELF file, expected a program for s390x or this machine")
+    if identity != _GUEST:
+        name = _MACHINES.get(identity[2], f"machine {identity[2]}")
+        raise CannotRun(f"{path}: a program for {name}, expected s390x or this machine")
     return not _has_loader(contents)
 
 

@@ -98,8 +98,8 @@ def _raw(array: UserArray) -> memoryview:
 def explain(
     hardware: bool, met: Conversion, ztensor: Ztensor, array: Array, nchw: bool
 ) -> RangeViolation | None:
-    """Say which elements of the user's data violate the range; None where none does."""
-    if not (met.any_ninf if hardware else met.flags & (Flags.INVALID | Flags.OVERFLOW)):
+    """Say which elements of the user's data are no numbers in DLFLOAT16; None where all are."""
+    if not (met.any_ninf or _is_flagged(met)):
         return None
     d4, d3, d2, d1 = ztensor.transformed_desc.dims
     shaped = array.reshape(d4, d1, d3, d2).transpose(0, 2, 3, 1) if nchw else array
@@ -117,12 +117,19 @@ def judge(
 ) -> Outcome:
     """Turn what a conversion met into status and state.
 
+    Software passes over finite values beyond the range: the status is ZDNN_OK, and the violation
+    explains them all the same.
     Source: behaviour of the zDNN 1.2.0 library; underflow is ignored, inexact never raised.
     """
     flags = Flags.NONE if hardware else met.flags
     status = Status.ZDNN_OK
-    if violation is not None:
+    if met.any_ninf if hardware else _is_flagged(met):
         warn = hardware or clamped
         status = Status.ZDNN_ELEMENT_RANGE_VIOLATION if warn else Status.ZDNN_CONVERT_FAILURE
     ztensor.is_transformed = status != Status.ZDNN_CONVERT_FAILURE
     return Outcome(status, violation=violation, fp_flags=int(flags))
+
+
+def _is_flagged(met: Conversion) -> bool:
+    """Return whether software refuses a value: one that is infinite, or no number."""
+    return bool(met.flags & (Flags.INVALID | Flags.OVERFLOW))

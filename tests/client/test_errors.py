@@ -6,7 +6,9 @@ import pickle
 import subprocess
 import sys
 import warnings
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from nnpa.zdnn.v1 import status_pb2
@@ -35,6 +37,7 @@ from nnpa_client import (
 from nnpa_client._guest import NOTHING_HAS_RUN
 from nnpa_client._transport import Request, Response
 from nnpa_client.errors import ADVICE
+from nnpa_client.rnn import lstm_gates
 from nnpa_server.config import Limits
 from nnpa_server.sessions.store import Store
 
@@ -107,6 +110,56 @@ def test_warning_carries_the_violation(session: Session) -> None:
     assert "output: 1 not numbers, first at [0, 0, 0, 1]: 0xFFFF from -2" in str(warning)
     assert caught[0].filename == __file__
     assert out.is_transformed
+
+
+@pytest.mark.parametrize("machine", ["telum1", "telum2"])
+@pytest.mark.parametrize("dtype", [np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16)])
+@pytest.mark.parametrize("shape", [(2, 3), (48, 70), (640, 3000)])
+def test_values_beyond_the_range_are_told_as_they_enter(
+    open_session: Open, machine: str, dtype: np.dtype[Any], shape: tuple[int, int]
+) -> None:
+    """A transform warns of finite values beyond the range: how many, where, and the first."""
+    values = np.ones(shape, dtype)
+    values[1, 0], values[1, 2] = 1e12, -9e9
+    session = open_session(machine=machine)
+    for _ in range(2):
+        with pytest.warns(ZdnnWarning) as told:
+            ztensor = session.ztensor(values)
+        (warning,) = [record.message for record in told]
+        assert isinstance(warning, ZdnnWarning)
+        assert warning.violation is not None
+        (operand,) = warning.violation.operands
+        first = operand.elements[0]
+        assert (operand.operand, operand.count) == ("data", 2)
+        assert (list(first.index), first.code) == ([0, 0, 1, 0], 0x7FFF)
+        assert first.operand_values == [values[1, 0].astype(np.float32)]
+        assert "data: 2 not numbers, first at [0, 0, 1, 0]: 0x7FFF from 1" in str(warning)
+        cells = ztensor.buffer
+        assert cells is not None
+        assert cells.view(np.uint16)[64:67].tolist() == [0x7FFF, 0x3E00, 0xFFFF]
+
+
+def test_values_beyond_the_range_in_a_pipeline_and_of_gates(session: Session) -> None:
+    """Of a queued transform, and of a gate's array, the warning comes as well."""
+    entered = r"data: 1 not numbers, first at \[0, 0, 0, 1\]: 0x7FFF from 1e\+10"
+    with pytest.warns(ZdnnWarning, match=entered), session.pipeline():
+        session.ztensor(np.array([1, 1e10], np.float32))
+    plain, beyond = np.ones((2, 1, 2, 3), np.float32)
+    beyond[0, 1, 2] = -1e30
+    with pytest.warns(ZdnnWarning, match=r"data\[2\]: 1 not numbers, .*: 0xFFFF from -1e\+30"):
+        lstm_gates(
+            session, zdnn.USAGE_WEIGHTS, forget=plain, input=plain, cell=beyond, output=plain
+        )
+
+
+def test_the_range_ends_where_it_ends(session: Session) -> None:
+    """The greatest value enters without a warning, the next of FP32 with one."""
+    greatest = np.float32(8573157376)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        session.ztensor(np.array([greatest, -greatest]))
+    with pytest.warns(ZdnnWarning, match="from 8.58"):
+        session.ztensor(np.array([8581545984], np.float32))
 
 
 def test_warnings_as_errors(session: Session) -> None:

@@ -318,7 +318,8 @@ def test_engines(
     flag = 0 if hardware else {math.inf: 2, -math.inf: 2, 1e-30: 4}.get(value, 0)
     assert outcome.fp_flags == (1 if math.isnan(value) and not hardware else flag)
     told = outcome.violation is not None
-    assert told is (outcome.status != OK)
+    is_beyond = value == 1e20 and not saturating  # which software passes over, with ZDNN_OK
+    assert told is (outcome.status != OK or is_beyond)
 
 
 @pytest.mark.parametrize("value", [math.inf, math.nan])

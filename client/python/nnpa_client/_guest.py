@@ -233,14 +233,17 @@ class Guest:
     def raise_for_status(
         self, call: Call, result: OperationResult, index: int | None = None
     ) -> None:
-        """Raise ZdnnError for an error status, warn of a warning and of the sanitizer's reports."""
+        """Raise ZdnnError for an error status; warn of warnings, and of what the sanitizer reports.
+
+        Values beyond DLFLOAT16's range that a transform takes in silence are a warning, too.
+        """
         if self.watch is not None:
             self.watch.warn(line.report for line in result.diagnostics if line.HasField("report"))
         status = result.zdnn_status
-        if status == Status.ZDNN_OK:
-            return
         violation = result.range_violation if result.HasField("range_violation") else None
-        if is_warning(status):
+        if status == Status.ZDNN_OK and violation is None:
+            return
+        if status == Status.ZDNN_OK or is_warning(status):
             _frame, level = user_frame()
             warnings.warn(ZdnnWarning(status, call.name, violation), stacklevel=level)
             return

@@ -64,10 +64,14 @@ class ZdnnError(NnpaError):
         super().__init__(_sentence(self))
 
 
+_BEYOND = "ZDNN_OK, but values beyond DLFLOAT16's range, 8573157376, entered as what is no number."
+
+
 class ZdnnWarning(UserWarning):
     """A warning status, such as ZDNN_ELEMENT_RANGE_VIOLATION: outputs are valid otherwise.
 
-    Attributes as in `ZdnnError`.
+    With ZDNN_OK: finite values beyond DLFLOAT16's range that a transform took without a word, and
+    that are no numbers from there on. Attributes as in `ZdnnError`.
     """
 
     def __init__(self, status: int, op: str, violation: RangeViolation | None = None) -> None:
@@ -77,7 +81,8 @@ class ZdnnWarning(UserWarning):
         self.op = op
         self.violation = violation
         explained = explain_violation(violation) if violation else ""
-        super().__init__(f"zdnn_{op}: {self.message}{explained}")
+        text = self.message if status else _BEYOND
+        super().__init__(f"zdnn_{op}: {text}{explained}")
 
 
 class SanitizerWarning(UserWarning):

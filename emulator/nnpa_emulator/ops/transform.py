@@ -151,7 +151,7 @@ def _transform_gates(call: Call, ztensor: Ztensor, data: UserData) -> Outcome:
             part = array.reshape(slices, rows, columns)[index]
             met = stick.stickify_gate(part, desc, ztensor.sticks, index=index, gate=gate)
             flags = met.flags
-            violated |= met.any_ninf if hardware else False
+            violated |= met.any_ninf
             failed = not hardware and bool(flags & (Flags.INVALID | Flags.OVERFLOW))
             if failed:
                 break

@@ -131,7 +131,8 @@ def transform_ztensor(ztensor: Ztensor, *data: UserArray, **gates: UserArray) ->
     in C order or by name: (f, i, c, o) for LSTM, (z, r, h) for GRU. `ztensor.flags` tells the IEEE
     flags. Raises ZdnnError: ZDNN_INVALID_FORMAT, ZDNN_INVALID_LAYOUT, ZDNN_INVALID_TYPE,
     ZDNN_INVALID_SHAPE, ZDNN_INVALID_BUFFER, ZDNN_INVALID_STATE (already transformed),
-    ZDNN_CONVERT_FAILURE. Warns of ZDNN_ELEMENT_RANGE_VIOLATION where the machine converts.
+    ZDNN_CONVERT_FAILURE. Warns of ZDNN_ELEMENT_RANGE_VIOLATION where the machine converts, and of
+    finite values beyond DLFLOAT16's range, over which software passes.
     Source: zDNN API Reference 1.2.0, zdnn_transform_ztensor.
     """
     _transfer.transform_ztensor(ztensor, [*data, *_in_order(data, gates)])

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from nnpa.zdnn.v1.trace_pb2_grpc import add_TraceServiceServicer_to_server
 from nnpa_emulator import widened
@@ -44,6 +44,7 @@ from nnpa_server.rpc.listening import CannotListen, bind, listen, make_way, serv
 from nnpa_server.rpc.methods import Conversation
 from nnpa_server.rpc.newcomers import Newcomers
 from nnpa_server.rpc.public_calls import MAX_MESSAGE, PublicCalls
+from nnpa_server.rpc.readiness import Readiness
 from nnpa_server.rpc.signals import Signals, end_in_time, end_now, wait_for_quiet
 from nnpa_server.rpc.sockets import find_lost_hosts
 from nnpa_server.rpc.unix_frames import SUFFIX, PlainListener
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("nnpa.server")
 _SERVICES = (SERVICE, TRACE_SERVICE, instruction.SERVICE, mli.SERVICE, network.SERVICE)
-_HEALTHY = (*_SERVICES, "")
 _REFLECTED = (*_SERVICES, open_inference.SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
 _GRACE = 0.3  # seconds that calls refused or cut off while draining have for their last words
 _MIN_WAIT = 1.0  # seconds that the message of a call has, however many calls wait for theirs
@@ -98,7 +98,7 @@ class Server:
             self.newcomers.let_in,
             self.spans,
         )
-        self.health = health.HealthServicer(experimental_non_blocking=False)
+        self.readiness = Readiness(_SERVICES, open_inference.SERVICE)
         self._health_server: grpc.Server | None = None
         self.health_address = ""
         threads = config.workers + config.max_conversations + config.max_unfinished
@@ -138,21 +138,21 @@ class Server:
             config.limits.max_message,
             config.limits.idle_timeout,
         )
-        health_pb2_grpc.add_HealthServicer_to_server(self.health, self._grpc)
+        health_pb2_grpc.add_HealthServicer_to_server(self.readiness.health, self._grpc)
         if config.offers_reflection:
             reflection.enable_server_reflection(_REFLECTED, self._grpc)
 
     def _offer_models(self) -> None:
-        config, self.models_ready = self.config, threading.Event()
+        shortcuts = self.config.shortcuts
         self.models = Lazy(
             lambda: open_inference.make_models(
-                config,
+                self.config,
                 self.repository,
                 self.metrics,
-                self.models_ready,
-                config.shortcuts,
+                self.readiness.is_ready,
+                shortcuts,
                 self.saved,
-                None if self.pools is None else network.compile_in(self.pools, config.shortcuts),
+                None if self.pools is None else network.compile_in(self.pools, shortcuts),
             )
         )
         handlers = open_inference.handlers_of(lambda: self.models.get().service)
@@ -177,15 +177,20 @@ class Server:
         return self.config.models is not None or bool(self.saved and self.saved.names())
 
     def load_models(self) -> None:
-        """Load the operator's models and the saved ones, then say that the server is ready."""
+        """Load the operator's models and the saved ones, then say that the server is ready.
+
+        It is not where there is no loading them; a model that fails says so by itself.
+        """
         try:
             if self._has_models:
                 self.models.get().loader.load_folder()
                 self.models.get().loader.load_saved()
         except Exception:
-            _log.exception("the models of --models and --state are not all loaded")
-        self.models_ready.set()
-        self.health.set(open_inference.SERVICE, health_pb2.HealthCheckResponse.SERVING)
+            _log.exception("not ready: the models of --models and --state cannot be loaded")
+            return
+        self.readiness.be_ready()
+        if self._has_models:
+            _log.info("ready: %s", self.repository.summary())
 
     def start(self) -> tuple[str, ...]:
         """Listen and serve; return the addresses, with the ports that were picked."""
@@ -206,8 +211,7 @@ class Server:
         if "lazy-services" not in self.config.shortcuts:
             self._construct_services()
         self._grpc.start()
-        for name in _HEALTHY:
-            self.health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        self.readiness.listen()
         if not self._has_models:
             self.load_models()
         else:
@@ -258,7 +262,7 @@ class Server:
         server = self._health_server = grpc.server(
             calls.pool, interceptors=[calls], options=options
         )
-        health_pb2_grpc.add_HealthServicer_to_server(self.health, server)
+        health_pb2_grpc.add_HealthServicer_to_server(self.readiness.health, server)
         bound = listen(server, self.config.health_listen, self.config)
         server.start()
         return bound
@@ -300,11 +304,6 @@ class Server:
         except TokensInvalid as error:
             _log.error("tokens stay as they were: %s", error)
 
-    def call_not_serving(self) -> None:
-        """Say NOT_SERVING to who asks for health, and go on: proxies send newcomers elsewhere."""
-        for name in (*_HEALTHY, open_inference.SERVICE):
-            self.health.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
-
     def refuse_calls(self) -> None:
         """Refuse new calls from now on, and say so to who asks for health. May be repeated."""
         if self.is_draining:
@@ -312,7 +311,7 @@ class Server:
         self.is_draining = True
         self.interceptor.refuse_calls()
         _log.info("draining, for at most %g s", self.config.drain_timeout)
-        self.call_not_serving()
+        self.readiness.drain()
 
     def drain(self) -> bool:
         """Refuse new calls, let running ones finish, end; tell whether all of them finished.
@@ -382,12 +381,12 @@ def serve(config: Config) -> int:
     if server.metrics is not None or config.json_log or core_log.may_block():
         core_log.follow(server.metrics.refused if server.metrics else lambda _reason: None)
     flush()  # who waits for the lines below may read the log then
-    ready = [("listening", address) for address in addresses]
-    ready += [("inference", server.inference_address), ("health", server.health_address)]
-    ready += [("page", server.page.url)] if server.page else []
+    listening = [("listening", address) for address in addresses]
+    listening += [("inference", server.inference_address), ("health", server.health_address)]
+    listening += [("page", server.page.url)] if server.page else []
     if config.quota and server.exposition is not None:  # one of several processes
-        ready.append(("metrics", server.exposition.address))
-    for kind, address in ready:
+        listening.append(("metrics", server.exposition.address))
+    for kind, address in listening:
         if address:
             print(f"nnpa-server {kind} on {address}", flush=True)
     if config.exit_with_parent:
@@ -399,7 +398,7 @@ def serve(config: Config) -> int:
     while (reason := signals.wait()) == signal.SIGHUP:
         server.reload_tokens()
     ended.set()
-    signals.delay(reason, config.drain_delay, server.call_not_serving)
+    signals.delay(reason, config.drain_delay, server.readiness.drain)
     server.refuse_calls()
     end_in_time(signals, reason, config.drain_timeout, server.interceptor.reports.write)
     finished = server.drain()

@@ -4,8 +4,7 @@
 What models run on is imported by the first call, or while the server is idle.
 """
 
-import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -26,14 +25,14 @@ def make_models(
     config: Config,
     repository: Repository,
     metrics: Metrics | None,
-    ready: threading.Event,
+    is_ready: Callable[[], bool],
     shortcuts: Collection[str],
     saved: SavedModels | None = None,
     compile_model: "Compile | None" = None,
 ) -> "Models":
-    """Return what runs models; `ready` is set when those of the operator and `saved` are loaded.
+    """Return what runs models; `is_ready` tells whether the operator's and `saved` are loaded.
 
     `compile_model` compiles them elsewhere than here.
     """
     models: type[Models] = import_module("nnpa_server.open_inference.models").Models
-    return models(config, repository, metrics, ready, shortcuts, saved, compile_model)
+    return models(config, repository, metrics, is_ready, shortcuts, saved, compile_model)

@@ -82,11 +82,8 @@ class Loader:
     def load_folder(self) -> None:
         """Load every model of the folder; failures are logged and entered into the index."""
         for name in self.note_folder():
-            try:
-                source_of = partial(self._source, name, "", {})
-                self._load(Change(name, OPERATOR), source_of, at_start=True)
-            except CallRefused as error:
-                self._leave_out(name, error.message)
+            source_of = partial(self._source, name, "", {})
+            self._load_at_start(name, OPERATOR, source_of)
 
     def load_saved(self) -> None:
         """Load every saved model; failures are logged and entered into the index.
@@ -116,14 +113,22 @@ class Loader:
     def _load_saved(self, name: str) -> None:
         """Load a saved model, in a thread of its own."""
         set_check(partial(_require_time, name, time.monotonic() + SAVED_LOAD_DEADLINE))
+        source_of = partial(self._saved_source, name, "")
+        self._load_at_start(name, None, source_of)
+
+    def _load_at_start(self, name: str, owner: str | None, source_of: Callable[[], Source]) -> None:
+        """Load a model; whatever its failure is, the others do not meet it."""
         try:
-            source_of = partial(self._saved_source, name, "")
-            self._load(Change(name, self._owner(name) or ""), source_of, at_start=True)
+            owner = owner or self._owner(name) or ""
+            self._load(Change(name, owner), source_of, at_start=True)
         except CallRefused as error:
             self._leave_out(name, error.message)
         except Exception as error:
-            self._leave_out(name, from_exception(error).message)
-            _log.exception("saved model %s", name)
+            refused = from_exception(error)
+            self._leave_out(name, refused.message)
+            if "correlation_id" in refused.metadata:
+                number = refused.metadata["correlation_id"]
+                _log.error("model %s: correlation id %s", name, number, exc_info=error)
 
     def _leave_out(self, name: str, why: str) -> None:
         self._repository.note(name, State.UNAVAILABLE, why)
@@ -175,7 +180,8 @@ class Loader:
             return sources.from_request(name, override, files, caller().name)
         source = None
         if self._folder is not None:
-            source = sources.from_folder(self._folder, name, override)
+            with sources.reading(name):
+                source = sources.from_folder(self._folder, name, override)
         if source is None and self._saved is not None and self._saved.owner(name) is not None:
             source = self._saved_source(name, override)
         if source is None and self._folder is None:
@@ -267,7 +273,8 @@ class Loader:
         return owner
 
     def _make(self, source: Source, version: str, contents: Path | bytes) -> Model:
-        data = sources.read(contents, self._limit, source.name)
+        with sources.reading(source.name):
+            data = sources.read(contents, self._limit, source.name)
         options = source.options
         try:
             plan = self.compile(data, options, self._limit)

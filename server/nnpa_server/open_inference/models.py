@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """All that runs models for clients of the protocol, put together."""
 
-import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import partial
 
 from nnpa_network.shortcuts import SHORTCUTS as NETWORK_SHORTCUTS
@@ -28,7 +27,7 @@ class Models:
         config: Config,
         repository: Repository,
         metrics: Metrics | None,
-        ready: threading.Event,
+        is_ready: Callable[[], bool],
         shortcuts: Collection[str] = SHORTCUTS | NETWORK_SHORTCUTS,
         saved: SavedModels | None = None,
         compile_model: Compile | None = None,
@@ -44,4 +43,6 @@ class Models:
             read, repository.note_success, self.regions, config.max_response, limit, metrics
         )
         loader = None if config.no_model_control else self.loader
-        self.service = OpenInferenceService(repository, self.inference, loader, self.regions, ready)
+        self.service = OpenInferenceService(
+            repository, self.inference, loader, self.regions, is_ready
+        )

@@ -250,6 +250,12 @@ class Repository:
         ]
         return sorted(offered + absent, key=lambda entry: (entry.name, entry.version))
 
+    def summary(self) -> str:
+        """Return how many models are ready, of how many that are known."""
+        index = self.index()
+        ready = {entry.name for entry in index if entry.state == State.READY}
+        return f"{len(ready)} of {len({entry.name for entry in index})} models"
+
 
 _MAX_ABSENT = 1024  # names remembered of networks that are not offered
 

@@ -2,8 +2,7 @@
 """GRPCInferenceService: each method of nnpa/oip/open_inference_grpc.proto in a few lines."""
 
 import logging
-import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from importlib.metadata import version
 
 from nnpa.oip import open_inference_grpc_pb2 as pb
@@ -33,7 +32,7 @@ _FINAL_WANTED, _FINAL = "triton_enable_empty_final_response", "triton_final_resp
 class OpenInferenceService:
     """The service. `loader` is None where clients may not load models, `regions` likewise.
 
-    `ready` is set when the models of the folder have been loaded, once.
+    `is_ready` tells whether the models of the operator have been loaded.
     """
 
     def __init__(
@@ -42,21 +41,21 @@ class OpenInferenceService:
         inference: Inference,
         loader: Loader | None,
         regions: Regions | None,
-        ready: threading.Event,
+        is_ready: Callable[[], bool],
     ) -> None:
         self._repository = repository
         self._inference = inference
         self._loader = loader
         self._regions = regions
-        self._ready = ready
+        self._is_ready = is_ready
 
     def ServerLive(self, _request: object, _context: object) -> pb.ServerLiveResponse:  # noqa: N802 - the contract's names, here and below
         """Return that the server is live."""
         return pb.ServerLiveResponse(live=True)
 
     def ServerReady(self, _request: object, _context: object) -> pb.ServerReadyResponse:  # noqa: N802
-        """Return whether the models of the folder have been loaded, once."""
-        return pb.ServerReadyResponse(ready=self._ready.is_set())
+        """Return whether the operator's models have been loaded, and the server does not drain."""
+        return pb.ServerReadyResponse(ready=self._is_ready())
 
     def ModelReady(  # noqa: N802
         self, request: pb.ModelReadyRequest, _context: object

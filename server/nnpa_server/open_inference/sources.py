@@ -8,7 +8,8 @@ Sources: Triton, "Model Repository", "Model Configuration", "Model Repository Ex
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,9 +93,17 @@ def scan(folder: Path) -> dict[str, Path]:
     for path in sorted(folder.iterdir()):
         is_file = path.suffix == ".onnx" and path.is_file()
         name = path.stem if is_file else path.name
-        if (is_file or _versions(path, "")) and NAME.fullmatch(name):
+        if (is_file or _may_have_versions(path)) and NAME.fullmatch(name):
             models[name] = path
     return models
+
+
+def _may_have_versions(path: Path) -> bool:
+    """Tell whether a folder is a model's; one that cannot be read is, and fails when it is read."""
+    try:
+        return bool(_versions(path, ""))
+    except OSError:
+        return True
 
 
 def _versions(path: Path, model: str) -> dict[str, Path]:
@@ -235,6 +244,16 @@ def read(source: Path | bytes, limit: int, name: str) -> bytes:
     except external_data.ExternalDataError as error:
         text, reason = f"model {name}: {error}", wire.ERROR_REASON_MODEL_INVALID
         raise CallRefused(reason, text, node="", why=str(error)) from error
+
+
+@contextmanager
+def reading(name: str) -> Generator[None]:
+    """Refuse a model whose files cannot be read."""
+    try:
+        yield
+    except OSError as error:
+        text = f"model {name} cannot be read: {error.strerror or type(error).__name__}"
+        raise CallRefused(wire.ERROR_REASON_MODEL_UNAVAILABLE, text, model=name) from error
 
 
 def bad_name(name: str) -> CallRefused:

@@ -257,10 +257,12 @@ def main(
 ) -> None:
     """Serve an emulated Telum over gRPC.
 
-    The first line on stdout, "nnpa-server listening on ADDRESS", says that it is ready; there is
+    The first line on stdout, "nnpa-server listening on ADDRESS", says that it listens; there is
     one for each --listen, "nnpa-server inference on ADDRESS" for --inference-listen,
     "nnpa-server health on ADDRESS" for --health-listen, and "nnpa-server page on URL" for --page.
-    With --compile-first, lines "nnpa-server compiling N of M" come before. Logs go to stderr.
+    With --compile-first, lines "nnpa-server compiling N of M" come before. It is ready when the
+    models of --models and --state have been loaded: the log, ServerReady and the health of
+    inference.GRPCInferenceService say so. Logs go to stderr.
     """
     limits = Limits(**{name: flags.pop(name) for name in Limits.__slots__})
     config = Config(

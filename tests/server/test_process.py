@@ -159,6 +159,19 @@ def test_version_and_help() -> None:
         assert text in told
 
 
+def test_documents_call_no_server_ready_that_listens() -> None:
+    """Help and README say "listens" of the first line, and "ready" of the models."""
+    shown = CliRunner().invoke(__main__.main, ("--help",)).output
+    readme = (Path(__main__.__file__).parents[1] / "README.md").read_text()
+    for text in (shown, readme):
+        sentences = " ".join(text.split()).split(". ")
+        of_lines = [sentence for sentence in sentences if "nnpa-server listening on" in sentence]
+        of_models = [sentence for sentence in sentences if "ServerReady" in sentence]
+        assert of_lines
+        assert not any("ready" in sentence for sentence in of_lines)
+        assert any("ready" in sentence for sentence in of_models)
+
+
 def test_insecure_beyond_loopback_is_a_choice(tmp_path: Path) -> None:
     """With --insecure the server listens everywhere."""
     with serving(tmp_path, "--listen", "0.0.0.0:0", "--insecure") as server:

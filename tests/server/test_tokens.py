@@ -23,7 +23,7 @@ from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
 from nnpa_server.__main__ import main
 from nnpa_server.config import GIB, Limits
-from nnpa_server.sessions.tokens import TokensInvalid, read
+from nnpa_server.sessions.tokens import Tokens, TokensInvalid, read
 
 from tests.server.onnx_models import dense, request
 from tests.server.process import PATIENCE, ServerProcess, serving
@@ -295,6 +295,37 @@ def test_bad_files_are_said(tmp_path: Path, text: str, told: str) -> None:
     file.write_text(text)
     with pytest.raises(TokensInvalid, match=told):
         read(file)
+
+
+@pytest.mark.parametrize(
+    ("file_mode", "folder_mode", "warning"),
+    [
+        (0o666, 0o700, "all users of this machine may write it: chmod o-w {file}"),
+        (0o602, 0o1777, "all users of this machine may write it: chmod o-w {file}"),
+        (0o600, 0o777, "all users of this machine may replace it: chmod o-w {folder}"),
+        (0o664, 0o775, ""),
+        (0o644, 0o1777, ""),
+        (0o600, 0o700, ""),
+    ],
+)
+def test_a_file_that_all_may_write_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture,
+    file_mode: int, folder_mode: int, warning: str,
+) -> None:  # fmt: skip
+    """The log warns where anybody may add tokens, at the start and at each SIGHUP; with remedy."""
+    folder, link = tmp_path / "folder", tmp_path / "link.toml"
+    folder.mkdir()
+    file = folder / "tokens.toml"
+    file.write_text(FILE)
+    link.symlink_to(file)
+    file.chmod(file_mode)
+    folder.chmod(folder_mode)
+    for path in (file, link):
+        caplog.clear()
+        tokens = Tokens(path)
+        tokens.reload()
+        text = warning.format(file=path, folder=folder)
+        assert caplog.messages == ([f"{path}: {text}"] * 2 if text else [])
 
 
 def test_tokens_never_travel_in_plain_text(tmp_path: Path) -> None:

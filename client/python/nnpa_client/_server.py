@@ -53,7 +53,7 @@ class PrivateServer:
         self.is_uncompiled = _UNCOMPILED in self.log.read_text(errors="replace")
 
     def _ready_target(self, progress: Callable[[int, int], None] | None) -> str:
-        """Wait for the ready line and return the address in it."""
+        """Wait until the server listens, and return the address in it."""
         output = self._process.stdout
         line = output.readline().decode() if output is not None else ""
         while output is not None and (compiling := _COMPILING.match(line)):

@@ -45,7 +45,7 @@ class Member:
         threading.Thread(target=self._read, args=(self.process,), daemon=True).start()
 
     def _read(self, process: "subprocess.Popen[bytes]") -> None:
-        """Read the ready lines, until the process ends."""
+        """Read the lines of the listeners, until the process ends."""
         expected = 1 + bool(self.config.inference_listen) + bool(self.config.health_listen)
         expected += bool(self.config.metrics)
         assert process.stdout is not None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several server processes as one server: one address, one ready line, one drain, one counter.
+"""Several server processes as one server: one address, one line for it, one drain, one counter.
 
 A router, Envoy, keeps sessions to their processes; a process that dies is started again, and only
 its sessions are lost.

@@ -23,8 +23,10 @@ Source of the header: RFC 6750, "The OAuth 2.0 Authorization Framework: Bearer T
 
 import hashlib
 import hmac
+import logging
 import math
 import re
+import stat
 import time
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -39,6 +41,7 @@ from nnpa_emulator import find_machine
 from nnpa_server.config import Limits, parse_size
 from nnpa_server.errors import CallRefused
 
+_log = logging.getLogger("nnpa.server")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _HEADER, _SCHEME = "authorization", "bearer "
@@ -174,7 +177,19 @@ def read(path: Path) -> tuple[Token, ...]:
     tokens = tuple(_token(name, entry) for name, entry in named.items())
     if len({token.digest for token in tokens}) < len(tokens):
         raise TokensInvalid(f"{path}: sha256 is the same in two entries, must be one's own")
+    _warn_of_writers(path)
     return tokens
+
+
+def _warn_of_writers(path: Path) -> None:
+    """Warn where any user of this machine may change the file, or put another in its place."""
+    file = path.resolve()
+    if file.stat().st_mode & stat.S_IWOTH:
+        _log.warning("%s: all users of this machine may write it: chmod o-w %s", path, path)
+    folder, mode = file.parent, file.parent.stat().st_mode
+    if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+        text = "%s: all users of this machine may replace it: chmod o-w %s"
+        _log.warning(text, path, folder)
 
 
 def _token(name: str, entry: object) -> Token:

@@ -63,12 +63,15 @@ def _cyclic() -> bytes:
 
 
 def _maps() -> bytes:
-    graph = _graph(
-        helper.make_node("ZipMap", ["x"], ["y"], domain="ai.onnx.ml", classlabels_int64s=[0, 1])
+    """Return a model of which an output is a map that no ZipMap makes."""
+    zipped = helper.make_node(
+        "ZipMap", ["x"], ["z"], domain="ai.onnx.ml", classlabels_int64s=[0, 1]
     )
+    first = helper.make_node("SequenceAt", ["z", "at"], ["y"])
+    graph = _graph(zipped, first, initializers=[numpy_helper.from_array(np.array(0), "at")])
     graph.output[0].Clear()
     graph.output[0].name = "y"
-    table = graph.output[0].type.sequence_type.elem_type.map_type
+    table = graph.output[0].type.map_type
     table.key_type = TensorProto.INT64
     table.value_type.tensor_type.elem_type = TensorProto.FLOAT
     return _model(graph, 1, "ai.onnx.ml")
@@ -150,7 +153,7 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
         ),
         "node context: EPContext",
     ),
-    "maps": (_maps, "output y is not a tensor .* but a map, .* zipmap=False"),
+    "maps": (_maps, "output y is not a tensor .* but a map: make the tensors"),
     "a sequence": (_sequence, "output y is not a tensor .* but a sequence: .* ConcatFromSequence"),
     "a sequence inside": (
         lambda: _model(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models that ONNX Runtime runs though ONNX's checker or shape inference has a word against them."""
+"""Models that ONNX Runtime runs, and that ONNX's checker or shape inference does not take."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -50,9 +50,11 @@ RANKLESS: dict[str, tuple[str, Mapping[str, Array]]] = {
     ),
     "a scalar": ("g (float[N,M] x) => (float[a] y) { y = Squeeze(x) }", {"x": normal(1, 1)}),
     "a loop that changes it": (
-        "g (int64 n, bool c, float[2,3] x) => (float[a] y) { y = Loop <body = b (int64 i, bool k,"
-        " float s) => (bool k2, float t) <int64[1] first = {0}> { k2 = Identity(k)"
-        " t = Unsqueeze(s, first) }> (n, c, x) }",
+        (
+            "g (int64 n, bool c, float[2,3] x) => (float[a] y) { y = Loop <body = b (int64 i,"
+            " bool k, float s) => (bool k2, float t) <int64[1] first = {0}> { k2 = Identity(k)"
+            " t = Unsqueeze(s, first) }> (n, c, x) }"
+        ),
         X | {"n": np.array(2), "c": np.array(True)},
     ),
 }
@@ -90,7 +92,7 @@ def test_layers_over_nothing(op_type: str) -> None:
 
 
 def test_what_only_the_checker_refuses() -> None:
-    """GroupNormalization of opset 18, deprecated to the checker, is hosted as ONNX Runtime has it."""
+    """GroupNormalization of opset 18, deprecated to the checker, is as ONNX Runtime has it."""
     body = (
         "g (float[2,4,3] x) => (float[2,4,3] y) <float[2] s = {1.5, 0.5}, float[2] b = {0.25, -1}>"
         " { y = GroupNormalization <num_groups = 2> (x, s, b) }"

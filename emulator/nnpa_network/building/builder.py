@@ -144,7 +144,7 @@ class Builder:
             value.array = self._number()
             self.constants[value.array] = value.constant
             self.arrays[value.array] = ArrayInfo(value.constant.dtype, value.constant.shape)
-        elif value.view is not None and (tensor := self._readable(value)):
+        elif value.is_view_of_sticks and (tensor := self._readable(value)):
             value.bounded = True
             self.untransform(value, tensor)
         elif value.view is not None:

@@ -53,6 +53,14 @@ class Value:
         return self.dtype is not None and self.shape is not None and -1 not in self.shape
 
     @property
+    def is_view_of_sticks(self) -> bool:
+        """Return whether it is a view, and not of an array, which has elements unrounded."""
+        source = self
+        while source.view is not None and not source.array:
+            source = source.view[0]
+        return source is not self and not source.array and source.constant is None
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the array; 0 while they are not known."""
         if self.dtype is None or not self.known:

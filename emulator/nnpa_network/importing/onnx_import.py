@@ -31,6 +31,7 @@ from nnpa_network.importing.completion import (
 from nnpa_network.importing.shapes import concrete_shapes
 from nnpa_network.lowering.graph import Lowering, Settings
 from nnpa_network.lowering.placement import Rule
+from nnpa_network.maps import cut_maps
 from nnpa_network.placements import DEFAULT_PLACEMENT, Placement
 from nnpa_network.program import ANY_RANK, Array, ModelRefused, Port, Program
 from nnpa_network.running import host
@@ -44,8 +45,7 @@ DEFAULT_BYTES = 2 << 30
 """Most bytes of all initializers together, and of any one value."""
 
 _REMEDIES = {
-    "map_type": ", but a map, as ZipMap makes it: convert with zipmap=False, in skl2onnx "
-    "options={'zipmap': False}",
+    "map_type": ", but a map: make the tensors of which it consists outputs",
     "sequence_type": ", but a sequence: make its elements outputs, or join them by "
     "ConcatFromSequence and simplify the model by onnxsim",
     "optional_type": ", but an optional: make what it holds the output",
@@ -197,6 +197,7 @@ def import_onnx(model: bytes, guest: Guest, options: ImportOptions | None = None
     _require_contained(proto, options.max_bytes)
     sort_nodes(proto)
     import_domains(proto)
+    cut_maps(proto)
     initializers = _initializers(proto.graph)
     weights = {name: array for name, array in initializers.items() if array.dtype != object}
     newer = converted(proto, OLDEST_OPSET)

@@ -8,7 +8,7 @@ from nnpa_network.running.loading import fault_of_trips
 
 _NO_TENSOR = (
     "an input or output is no tensor of a type that is hosted: sequences and optionals are taken "
-    "out of a model by onnxsim, maps by the converter's zipmap=False"
+    "out of a model by onnxsim, maps that are no outputs by the converter's zipmap=False"
 )
 
 

@@ -7,6 +7,7 @@ Source: ONNX operators of the names given.
 from nnpa_network.building.arrangement import NotMapped
 from nnpa_network.building.builder import Builder
 from nnpa_network.building.type_inference import OnnxNode
+from nnpa_network.maps import CUT
 from nnpa_network.operators.table import Graph, become, operator, required_input, required_output
 
 
@@ -27,7 +28,11 @@ def reshape(builder: Builder, node: OnnxNode, graph: Graph) -> None:
 
 @operator("Identity", "Dropout", functions=())
 def identity(builder: Builder, node: OnnxNode, graph: Graph) -> None:
-    """Nothing to do; Dropout only outside of training and without a mask."""
+    """Nothing to do; Dropout only outside of training and without a mask. A ZipMap that makes an
+    output is one: the output is the tensor of its operand.
+    """
+    if node.proto.doc_string.startswith(CUT):
+        graph.remark(node.proto.doc_string)
     if node.op_type == "Dropout" and (
         graph.is_read(node.output(1)) or _training(node) or node.opset < 7
     ):

@@ -16,6 +16,7 @@ from nnpa_emulator import Guest, find_machine
 from nnpa_emulator.machine import Memory, page_memory
 
 from nnpa_network.importing.onnx_import import ImportOptions, import_onnx
+from nnpa_network.maps import cut_maps
 from nnpa_network.program import Array, ModelRefused
 from nnpa_network.reporting.batches import Batch, find_answers, make_batch
 from nnpa_network.reporting.int8 import with_int8_products
@@ -72,6 +73,7 @@ class Measurer:
                 chosen = replace(options, offload_integer=True)
                 self._hosted.append(MachineRuns(import_onnx(changed, guest, chosen), "int8", True))
         proto = _with_known_opsets(model)
+        cut_maps(proto)
         try:
             self._session = host.load(proto)
             self._all_values = host.reference(model)

@@ -23,6 +23,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import (
 )
 
 from nnpa_network.containment import DOMAINS, fault_in, inner_nodes
+from nnpa_network.maps import cut_maps
 from nnpa_network.program import Array, DType
 
 Kernel: TypeAlias = Callable[[Sequence[Array]], list[Array]]
@@ -306,6 +307,7 @@ def reference(model: bytes) -> Callable[[Mapping[str, Array]], dict[str, Array]]
     Values of a type that cannot be handed over are left out. Raise `HostError`.
     """
     proto = onnx.ModelProto.FromString(model)
+    cut_maps(proto)
     for domain in proto.opset_import:
         if domain.domain in ("", "ai.onnx"):
             versions = [

@@ -34,7 +34,7 @@ var reasonAdvice = map[string]string{
 	"NETWORK_NOT_FOUND":        "The network was destroyed, or ended with its session: load it anew.",
 	"NETWORK_NOT_READY":        "Initialise the network; reports need one made from ONNX.",
 	"NETWORK_FAILED":           "`nnpa network probe` shows at which sizes and inputs a model fails.",
-	"MODEL_INVALID":            "Change the model, at the node where the message names one.",
+	"MODEL_INVALID":            "Change the node, the value or the size that the message names.",
 	"MODEL_EXISTS":             "Publish under another name, or unload the model first.",
 	"MODEL_NOT_FOUND":          "RepositoryIndex lists the models of the server.",
 	"MODEL_UNAVAILABLE":        "Load the model, or wait until it is loaded.",

@@ -5,7 +5,7 @@ Source: ONNX shape inference, one node at a time, with the values of constants; 
 operators that it does not know, and for shapes in which the two differ.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -46,6 +46,14 @@ class Value:
         if self.shape is None:
             raise ValueError(f"the shape of {self.name} is not known")
         return self.shape
+
+    @property
+    def views(self) -> int:
+        """How many views, one behind the other, lead to what is stored."""
+        count, view = 0, self.view
+        while view is not None:
+            count, view = count + 1, view[0].view
+        return count
 
     @property
     def known(self) -> bool:
@@ -117,12 +125,23 @@ class OnnxNode:
         return None if value is None else value.constant
 
 
-def attributes_of(node: onnx.NodeProto) -> Attributes:
-    """Return a node's attributes as Python values, strings decoded."""
-    return {
-        attribute.name: _decoded(helper.get_attribute_value(attribute))
-        for attribute in node.attribute
-    }
+class NodeAttributes(Mapping[str, Any]):
+    """A node's attributes as Python values, strings decoded; each is made when it is read.
+
+    The lists of a forest take gigabytes as Python values, and no rule reads them.
+    """
+
+    def __init__(self, node: onnx.NodeProto) -> None:
+        self._attributes = {attribute.name: attribute for attribute in node.attribute}
+
+    def __getitem__(self, name: str) -> Any:
+        return _decoded(helper.get_attribute_value(self._attributes[name]))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._attributes)
+
+    def __len__(self) -> int:
+        return len(self._attributes)
 
 
 def _decoded(value: object) -> object:

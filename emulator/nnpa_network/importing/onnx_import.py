@@ -38,9 +38,11 @@ from nnpa_network.running import host
 from nnpa_network.running.executor import Executor
 from nnpa_network.running.results import Result
 from nnpa_network.shortcuts import SHORTCUTS
+from nnpa_network.trees import fault_of_trees, tree_nodes
 
 OLDEST_OPSET = 7
 _MAX_PROGRAMS = 16
+_TREE_NODE_BYTES = 1300  # measured: file, copies, and the session of ONNX Runtime
 DEFAULT_BYTES = 2 << 30
 """Most bytes of all initializers together, and of any one value."""
 
@@ -195,6 +197,7 @@ def import_onnx(model: bytes, guest: Guest, options: ImportOptions | None = None
     options = options or ImportOptions()
     proto = _parse(model)
     _require_contained(proto, options.max_bytes)
+    _require_small_forests(proto, options.max_bytes)
     sort_nodes(proto)
     import_domains(proto)
     cut_maps(proto)
@@ -259,6 +262,19 @@ def _require_contained(proto: onnx.ModelProto, most: int) -> None:
         raise ModelRefused(f"functions of the model do not end: {error}") from error
     if nodes > MAX_NODES:
         raise ModelRefused(f"the model has more than {MAX_NODES} nodes, its functions inlined")
+
+
+def _require_small_forests(proto: onnx.ModelProto, most: int) -> None:
+    """Refuse forests whose depth or size ends a process, before ONNX Runtime reads them."""
+    total = 0
+    for node in all_nodes(proto):
+        count, title = tree_nodes(node), node.name or node.op_type
+        total += count * _TREE_NODE_BYTES
+        if count and total > most:
+            needs = f"{total} bytes to compile, at most {most} may be taken"
+            raise ModelRefused(f"its trees have {count} nodes, which take {needs}", title)
+        if fault := fault_of_trees(node):
+            raise ModelRefused(fault, title)
 
 
 def _bytes(tensor: onnx.TensorProto, node: str, title: str) -> int:

@@ -13,10 +13,10 @@ from nnpa_network.building.arrangement import NotMapped
 from nnpa_network.building.builder import Builder
 from nnpa_network.building.type_inference import (
     UNKNOWN,
+    NodeAttributes,
     OnnxNode,
     Type,
     Value,
-    attributes_of,
     infer,
     told_by_runtime,
     type_of,
@@ -155,7 +155,7 @@ class Lowering:
                 self.values[name] = value
         opset = self.opsets[domain]
         self.opened[index] = OnnxNode(
-            index, proto, opset, inputs, tuple(outputs), attributes_of(proto)
+            index, proto, opset, inputs, tuple(outputs), NodeAttributes(proto)
         )
         return self.opened[index]
 

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from nnpa_network.building.type_inference import OnnxNode, Value, attributes_of, type_of
+from nnpa_network.building.type_inference import NodeAttributes, OnnxNode, Value, type_of
 from nnpa_network.containment import tensors
 from nnpa_network.lowering.macc import multiply_accumulates
 from nnpa_network.running.runtime_types import MAX_CONSTANT_BYTES
@@ -84,7 +84,7 @@ def _macc(node: onnx.NodeProto, outside: Mapping[str, Value]) -> int:
     if graphs:
         return _times(node, outside) * max(_graph_macc(graph, outside) for graph in graphs)
     inputs, outputs = ([outside.get(name) for name in ends] for ends in (node.input, node.output))
-    opened = OnnxNode(0, node, 0, tuple(inputs), tuple(outputs), attributes_of(node))
+    opened = OnnxNode(0, node, 0, tuple(inputs), tuple(outputs), NodeAttributes(node))
     return multiply_accumulates(opened)
 
 

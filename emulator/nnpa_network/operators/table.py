@@ -24,6 +24,9 @@ from nnpa_network.building.type_inference import OnnxNode, Value
 from nnpa_network.operators.spelled_out import PATTERNS
 from nnpa_network.program import Array
 
+MAX_VIEWS = 64
+"""Most changes of shape or order, one behind the other, that are put off."""
+
 
 @dataclass(slots=True)
 class Graph:
@@ -194,6 +197,8 @@ def preferred(builder: Builder, *values: Value) -> Arrangement:
 
 def become(builder: Builder, output: Value, value: Value, permutation: Shape | None = None) -> None:
     """Let an output be another value, in another shape or with its axes in another order."""
+    if value.views >= MAX_VIEWS:
+        raise NotMapped(f"{MAX_VIEWS} changes of shape or order before it, one behind the other")
     if permutation is None and output.dims == value.dims:
         permutation = tuple(range(len(value.dims)))
     builder.touch(output)

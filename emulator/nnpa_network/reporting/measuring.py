@@ -75,7 +75,7 @@ class Measurer:
         proto = _with_known_opsets(model)
         cut_maps(proto)
         try:
-            self._session = host.load(proto)
+            self._session = host.load(proto.SerializeToString())
             self._all_values = host.reference(model)
         except host.HostError as error:
             raise ModelRefused("ONNX Runtime does not take the model in FP32") from error

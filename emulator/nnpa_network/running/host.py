@@ -25,6 +25,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import (
 from nnpa_network.containment import DOMAINS, fault_in, inner_nodes
 from nnpa_network.maps import cut_maps
 from nnpa_network.program import Array, DType
+from nnpa_network.trees import fault_of_trees
 
 Kernel: TypeAlias = Callable[[Sequence[Array]], list[Array]]
 
@@ -187,7 +188,7 @@ def compile_node(
     values never change.
     """
     node = onnx.NodeProto.FromString(serialised)
-    if fault := fault_in(node) or _fault_of_operators(node):
+    if fault := fault_in(node) or _fault_of_operators(node) or _fault_of_forests(node):
         raise HostError(fault)
     for dtype in dtypes:
         if dtype is not None and dtype.kind == "V":
@@ -246,6 +247,12 @@ def _fault_of_operators(node: onnx.NodeProto) -> str:
     return next(filter(None, faults), "")
 
 
+def _fault_of_forests(node: onnx.NodeProto) -> str:
+    """Return why a node or one of its subgraphs is refused for its trees; else empty."""
+    faults = (fault_of_trees(part) for part in (node, *inner_nodes(node)))
+    return next(filter(None, faults), "")
+
+
 def node_session(
     node: onnx.NodeProto,
     opset: int,
@@ -273,11 +280,17 @@ def node_session(
     imports = [helper.make_opsetid(node.domain, opset)]
     if node.domain not in ("", "ai.onnx"):
         imports.append(helper.make_opsetid("", newest_opset()))
-    return load(helper.make_model(graph, opset_imports=imports, ir_version=_IR_VERSION))
+    model = helper.make_model(graph, opset_imports=imports, ir_version=_IR_VERSION)
+    serialised = model.SerializeToString()
+    del graph, model  # copies, which a session takes the room of
+    return load(serialised)
 
 
-def load(model: onnx.ModelProto, *, as_it_is: bool = False) -> onnxruntime.InferenceSession:
-    """Make a session for a model, optimised unless to be taken as it is; raise `HostError`."""
+def load(model: bytes, *, as_it_is: bool = False) -> onnxruntime.InferenceSession:
+    """Make a session for a serialised model, optimised unless to be taken as it is.
+
+    Raise `HostError`.
+    """
     options = onnxruntime.SessionOptions()
     if as_it_is:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -288,9 +301,7 @@ def load(model: onnx.ModelProto, *, as_it_is: bool = False) -> onnxruntime.Infer
     for key, value in _EXACT.items():
         options.add_session_config_entry(key, value)
     try:
-        return onnxruntime.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except (*_REJECTIONS, ValueError) as error:
         raise HostError(f"ONNX Runtime does not take it: {_sentence(error)}") from error
 
@@ -320,7 +331,7 @@ def reference(model: bytes) -> Callable[[Mapping[str, Array]], dict[str, Array]]
     for node in proto.graph.node:
         names = [name for name in node.output if name and name not in present]
         proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-    session = load(proto)
+    session = load(proto.SerializeToString())
     names = [output.name for output in session.get_outputs() if output.type.startswith("tensor(")]
 
     def run(feeds: Mapping[str, Array]) -> dict[str, Array]:

@@ -86,7 +86,7 @@ def node_types(
 def output_types(model: onnx.ModelProto) -> Mapping[str, tuple[DType | None, Dims | None]]:
     """Return the types of a model's outputs by name, names for free dims; raise `HostError`."""
     types: dict[str, tuple[DType | None, Dims | None]] = {}
-    for argument in host.load(model).get_outputs():
+    for argument in host.load(model.SerializeToString()).get_outputs():
         dims = tuple(dim if isinstance(dim, int | str) else "" for dim in argument.shape)
         types[argument.name] = _dtype(argument.type), dims or None
     return types

@@ -43,7 +43,7 @@ final class Advice {
       case "NETWORK_NOT_READY" -> "Initialise the network; reports need one made from ONNX.";
       case "NETWORK_FAILED" ->
           "`nnpa network probe` shows at which sizes and inputs a model fails.";
-      case "MODEL_INVALID" -> "Change the model, at the node where the message names one.";
+      case "MODEL_INVALID" -> "Change the node, the value or the size that the message names.";
       case "MODEL_EXISTS" -> "Publish under another name, or unload the model first.";
       case "MODEL_NOT_FOUND" -> "RepositoryIndex lists the models of the server.";
       case "MODEL_UNAVAILABLE" -> "Load the model, or wait until it is loaded.";

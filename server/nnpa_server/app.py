@@ -51,7 +51,7 @@ from nnpa_server.rpc.unix_frames import SUFFIX, PlainListener
 from nnpa_server.sandbox.confinement import NotConfined
 from nnpa_server.sessions.cancellation import Metadata
 from nnpa_server.sessions.metrics import Metrics
-from nnpa_server.sessions.shared_objects import ObjectAccess
+from nnpa_server.sessions.shared_objects import ObjectAccess, remove_orphans
 from nnpa_server.sessions.spans import Spans, TelemetryMissing
 from nnpa_server.sessions.store import Store
 from nnpa_server.sessions.tokens import Tokens, TokensInvalid
@@ -79,7 +79,12 @@ class Server:
         self.spans = Spans(SERVER_VERSION) if config.telemetry else None
         self.metrics = Metrics(self.spans) if config.metrics or config.telemetry else None
         self.store = Store(
-            config.limits, config.max_session_calls, process.give_back, self.metrics, config.quota
+            config.limits,
+            config.max_session_calls,
+            process.give_back,
+            self.metrics,
+            config.quota,
+            remove_orphans,
         )
         self.tokens = None if config.tokens is None else Tokens(config.tokens)
         self.newcomers = Newcomers(config.max_accepted)

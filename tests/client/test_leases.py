@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Leases of the Python client: sessions end with their processes, and with nothing else."""
 
+import gc
 import multiprocessing
 import os
 import random
@@ -136,7 +137,7 @@ def test_children_killed_at_any_moment_leave_nothing(server: ServerProcess) -> N
     before = objects()
     assert in_clean_process(kill_children, server.address, CHILDREN) == CHILDREN
     wait_until(lambda: sessions(server) == 0)
-    assert objects() <= before
+    wait_until(lambda: objects() <= before)
 
 
 def test_a_lease_that_ends_cleanly(server: ServerProcess) -> None:
@@ -240,3 +241,23 @@ def test_who_comes_back_too_late_is_told(server: ServerProcess) -> None:
         with pytest.raises(TransportError, match="because its lease broke") as caught:
             session.status()
     assert caught.value.reason == "SESSION_NOT_FOUND"
+
+
+def fork_and_end(target: str, _count: int, result: Any) -> None:
+    """Fork a process that has a session, and tell whether it has it when the child has ended."""
+    session = connect(target, lease=True)
+    assert computes(session)
+    child = os.fork()
+    if child == 0:
+        del session
+        gc.collect()
+        os._exit(0)
+    os.waitpid(child, 0)
+    time.sleep(5.0)  # more than twice the grace
+    result.send(computes(session))
+
+
+def test_a_forked_child_ends_no_lease(server: ServerProcess) -> None:
+    """A child that a process with a session forks leaves the session and its lease alone."""
+    assert in_clean_process(fork_and_end, server.address, 1)
+    assert "why=lease" not in server.log_text()

@@ -104,6 +104,47 @@ def test_sessions_are_spread_and_stay(server: ServerProcess, tmp_path: Path) -> 
     assert server.stop() == 0
 
 
+HOLDERS = """
+import sys, time
+from nnpa_client import connect
+sessions = [connect(sys.argv[1], lease=True, wait=20) for _ in range(int(sys.argv[2]))]
+print(*{session.ticket for session in sessions}, flush=True)
+time.sleep(600)
+"""
+
+
+@needs_envoy
+@pytest.mark.heavy
+@pytest.mark.parametrize("listen", ["127.0.0.1:0", "unix:{}/nnpa.sock"])
+def test_leases_reach_their_processes(tmp_path: Path, listen: str) -> None:
+    """A lease is held at its session's process; those of killed clients give all places back."""
+    flags = ("--listen", listen.format(tmp_path), "--max-sessions", "12", "--lease-grace", "2s")
+    with serving(tmp_path, *TWO, *flags) as server:
+        live = [connect(server.address, lease=True) for _ in range(4)]
+        assert {number_of(session) for session in live} == {0, 1}
+        for _ in range(4):
+            command = [sys.executable, "-c", HOLDERS, server.address, "8"]
+            with subprocess.Popen(command, stdout=subprocess.PIPE) as client:
+                assert client.stdout is not None
+                assert len(client.stdout.readline().split()) == 2
+                client.kill()
+        wait_until(lambda: server.log_text().count("why=lease") == 32)
+        for session in live:
+            doubled(session, 1)
+            assert session.status().lease
+            session.close()
+        assert server.stop() == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the options are Linux's")
+def test_connections_of_envoy_ask_for_signs_of_life() -> None:
+    """The kernel asks clients in front of Envoy, as it asks those of a server."""
+    listener = envoy.Listener("a", "127.0.0.1:0", ["unix:/member"])
+    (tcp,) = envoy.bootstrap([listener], "unix:/admin", 10, None)["static_resources"]["listeners"]
+    names = {option["name"] for option in tcp["socket_options"]}
+    assert {socket.SO_KEEPALIVE, socket.TCP_KEEPIDLE, socket.TCP_USER_TIMEOUT} <= names
+
+
 @needs_envoy
 @pytest.mark.heavy
 def test_a_dead_process_loses_its_sessions_only(server: ServerProcess) -> None:

@@ -3,6 +3,9 @@
 
 import os
 import secrets
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -16,6 +19,7 @@ from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1 import tensor_pb2
 from nnpa_server.app import Server
 from nnpa_server.sessions.shared_memory import SharedMemory
+from nnpa_server.sessions.shared_objects import remove_orphans
 
 from tests.server.conftest import CONFIG, OPTIONS
 from tests.server.wire import Client, desc, load, op, pre_desc, refused
@@ -52,6 +56,33 @@ def memory() -> Iterator[Memory]:
     one = Memory()
     yield one
     one.close()
+
+
+def test_objects_of_dead_clients_are_removed() -> None:
+    """An object goes whose client has ended; one that lives, or ended just now, keeps its own."""
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    mine, owner = secrets.token_hex(4), secrets.token_hex(8)
+    names = {
+        f"nnpa-{dead.pid}-{mine}": False,
+        f"{owner}.nnpa-{dead.pid}-{mine}": False,
+        f"nnpa-{dead.pid}-{mine}new": True,
+        f"nnpa-{os.getpid()}-{mine}": True,
+        f"other-{dead.pid}-{mine}": True,
+        f"nnpa-test-{mine}": True,
+    }
+    paths = {Path("/dev/shm") / name: is_kept for name, is_kept in names.items()}
+    long_ago = time.time() - 60
+    try:
+        for path in paths:
+            path.touch()
+            if not path.name.endswith("new"):
+                os.utime(path, (long_ago, long_ago))
+        remove_orphans()
+        assert {path: path.exists() for path in paths} == paths
+    finally:
+        for path in paths:
+            path.unlink(missing_ok=True)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@
 Source: nnpa/zdnn/v1/accelerator.proto, Session.lease.
 """
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -26,6 +27,7 @@ class Lease:
     def __init__(self, transport: Transport, session: str) -> None:
         self._transport = transport
         self._request = HoldSessionRequest(name=session)
+        self._owner = os.getpid()
         self._is_closed = False
         self._cancel: Callable[[], object] = int
         self._hold(is_again=False)
@@ -47,6 +49,8 @@ class Lease:
             self._hold(is_again=True)
 
     def close(self) -> None:
-        """Hold it no more; may be repeated."""
+        """Hold it no more; may be repeated. A forked copy of this process leaves it alone."""
+        if os.getpid() != self._owner:
+            return
         self._is_closed = True
         self._cancel()

@@ -92,7 +92,7 @@ class Session:
         self._guest = Guest(transport, self._message, server, keep_arrays)
         self._lease = Lease(transport, self.name) if self._message.lease else None
         if self._lease is not None:
-            weakref.finalize(self, self._lease.close)
+            weakref.finalize(self, self._lease.close).atexit = False
         self._closed = False
         if server is None:
             close_at_exit(self)

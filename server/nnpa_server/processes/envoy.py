@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from nnpa_server.config import Tls, split_address
+from nnpa_server.rpc.sockets import keepalive
 
 Json: TypeAlias = Mapping[str, Any]
 TICKET = "nnpa-session-ticket"  # protos/README.md, "Behind a proxy"
@@ -171,9 +172,14 @@ def _listener(listener: Listener, max_connections: int, tls: Tls | None) -> Json
     if tls is not None and not listener.address.startswith("unix:"):
         chain["transport_socket"] = _tls(tls)
         chain["transport_socket_connect_timeout"] = _HANDSHAKE_TIMEOUT
+    options = () if listener.address.startswith("unix:") else keepalive()
     return {
         "name": listener.name,
         "address": address_of(listener.address),
+        "socket_options": [
+            {"level": level, "name": name, "int_value": value, "state": "STATE_PREBIND"}
+            for level, name, value in options
+        ],
         "enable_reuse_port": False,  # which would hide that a port is taken
         "ignore_global_conn_limit": listener.own_limit,
         "filter_chains": [chain],

@@ -10,7 +10,7 @@ Sources: socket(7); tcp(7): accepted sockets inherit these options of the listen
 import os
 import socket
 import sys
-from collections.abc import Collection, Generator
+from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager, suppress
 
 IS_KERNEL_ASKED = sys.platform == "linux"
@@ -41,6 +41,18 @@ def port_of(address: str) -> int | None:
     return int(address.rpartition(":")[2]) if is_tcp else None
 
 
+def keepalive() -> Sequence[tuple[int, int, int]]:
+    """Return the options of a listening socket by level, name and value; none but on Linux."""
+    if not IS_KERNEL_ASKED:
+        return ()
+    return (
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_SECONDS),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_SECONDS),
+        (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, LOST_SECONDS * 1000),
+    )
+
+
 def find_lost_hosts(addresses: Collection[str]) -> None:
     """Have the kernel end connections of these listeners whose other end is gone."""
     ports = {port_of(address) for address in addresses} - {None}
@@ -54,14 +66,5 @@ def find_lost_hosts(addresses: Collection[str]) -> None:
                 == socket.IPPROTO_TCP
                 and listening.getsockname()[1] in ports
             ):
-                _keep_alive(listening)
-
-
-def _keep_alive(listening: socket.socket) -> None:
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (
-        (socket.TCP_KEEPIDLE, KEEPALIVE_SECONDS),
-        (socket.TCP_KEEPINTVL, _PROBE_SECONDS),
-        (socket.TCP_USER_TIMEOUT, LOST_SECONDS * 1000),
-    ):
-        listening.setsockopt(socket.IPPROTO_TCP, option, value)
+                for option in keepalive():
+                    listening.setsockopt(*option)

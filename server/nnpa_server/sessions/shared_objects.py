@@ -12,7 +12,9 @@ connect to it.
 import os
 import re
 import stat
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from nnpa_server.config import Config
@@ -20,6 +22,8 @@ from nnpa_server.sessions.tokens import caller
 
 _FOLDER = "/dev/shm"
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_OF_CLIENT = re.compile(r"(?:[0-9a-f]{16}\.)?nnpa-([0-9]{1,10})-[A-Za-z0-9_]+")
+_ORPHAN_SECONDS = 5.0  # a process of another container is not seen: it has this long
 NAMES = "1 to 64 of A-Z a-z 0-9 . _ -"
 
 
@@ -45,6 +49,37 @@ def open_object(name: str) -> int:
         os.close(file)
         raise Foreign(name)
     return file
+
+
+def remove_orphans() -> None:
+    """Remove objects whose clients ended between making them and being served.
+
+    A client that is served removes the name itself. One that still lives loses nothing but the
+    shortcut: its arrays travel.
+    """
+    with suppress(OSError), os.scandir(_FOLDER) as entries:
+        for entry in entries:
+            named = _OF_CLIENT.fullmatch(entry.name)
+            if named is not None and not _is_alive(int(named[1])):
+                with suppress(OSError):
+                    _remove_if_old(entry)
+
+
+def _remove_if_old(entry: "os.DirEntry[str]") -> None:
+    status = entry.stat(follow_symlinks=False)
+    is_ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+    if is_ours and time.time() - status.st_mtime > _ORPHAN_SECONDS:
+        Path(entry.path).unlink()
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
 
 
 class ObjectAccess:

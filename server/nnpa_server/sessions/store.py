@@ -237,6 +237,7 @@ class Store:
 
     `give_back` returns free memory to the system; it is called now and then after sessions ended,
     or freed much. `quota` is the socket of a `QuotaCounter` that counts for several processes.
+    `tidy` is called every few seconds.
     """
 
     def __init__(
@@ -246,12 +247,14 @@ class Store:
         give_back: Callable[[], object] = int,
         metrics: Metrics | None = None,
         quota: str = "",
+        tidy: Callable[[], object] = int,
     ) -> None:
         self.limits = limits
         self._places = Places(limits.max_sessions, quota)
         self._metrics = metrics
         self._ended_hits = 0
         self._give_back = give_back
+        self._tidy = tidy
         self._freed = False
         self._max_session_calls = max_session_calls
         self._sessions: dict[str, Session] = {}
@@ -428,6 +431,7 @@ class Store:
         most = 0
         while not self._stopped.wait(period):
             self.expire()
+            self._tidy()
             counts = self.counts()
             held = counts.stored_bytes + counts.staged_bytes + counts.cached_bytes
             most = max(most, held)

@@ -302,10 +302,11 @@ def _start(
             mark_complete(place)
         return 0
     if functions is not None and (place := kernel_folder()) is not None:
-        from nnpa_server.tuning.warmup import compile_first
+        from nnpa_server.tuning.warmup import compile_first, load_kernels
 
         for done, steps in compile_first(place, functions, prepare_compiler):
             print(f"nnpa-server compiling {done} of {steps}", flush=True)
+        load_kernels(functions)
     if config.processes > 1:
         from nnpa_server.processes.supervisor import supervise  # imports gRPC
 

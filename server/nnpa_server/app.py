@@ -19,6 +19,7 @@ from grpc_reflection.v1alpha import reflection
 from nnpa.zdnn.v1.trace_pb2_grpc import add_TraceServiceServicer_to_server
 from nnpa_emulator import widened
 from nnpa_emulator.kernels import use_reference
+from nnpa_emulator.kernels.jit import compile_by
 
 from nnpa_server import instruction, mli, network, open_inference
 from nnpa_server.accelerator import (
@@ -30,7 +31,7 @@ from nnpa_server.accelerator import (
     conversation_of,
 )
 from nnpa_server.accelerator.describe import SERVER_VERSION
-from nnpa_server.config import Config, kernel_folder
+from nnpa_server.config import Config, kernel_folder, kernels_are_cached
 from nnpa_server.errors import CallRefused
 from nnpa_server.instruction import InstructionService
 from nnpa_server.logs import flush
@@ -55,7 +56,8 @@ from nnpa_server.sessions.shared_objects import ObjectAccess, remove_orphans
 from nnpa_server.sessions.spans import Spans, TelemetryMissing
 from nnpa_server.sessions.store import Store
 from nnpa_server.sessions.tokens import Tokens, TokensInvalid
-from nnpa_server.tuning import process, warmup
+from nnpa_server.tuning import process
+from nnpa_server.tuning.background import BackgroundCompiler
 
 if TYPE_CHECKING:
     from nnpa_page import Endpoint
@@ -74,7 +76,7 @@ _END_TIMEOUT = 0.1  # seconds beyond the grace of calls until gRPC has ended
 class Server:
     """One server process: `start`, then `drain`."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, compiler: BackgroundCompiler | None = None) -> None:
         self.config = config
         self.spans = Spans(SERVER_VERSION) if config.telemetry else None
         self.metrics = Metrics(self.spans) if config.metrics or config.telemetry else None
@@ -130,7 +132,9 @@ class Server:
         self.saved = (
             None if config.state is None else SavedModels(config.state, config.max_state_bytes)
         )
-        self.pools = network.make_pools(config.sandbox, config.shortcuts, config.limits.all_bytes)
+        self.pools = network.make_pools(
+            config.sandbox, config.shortcuts, config.limits.all_bytes, compiler
+        )
         self._offer_models()
         conversations = {
             f"/{SERVICE}/ExecuteStream": conversation_of(self.accelerator),
@@ -356,11 +360,22 @@ class Server:
         return finished
 
 
+def _choose_kernels(shortcuts: frozenset[str]) -> BackgroundCompiler | None:
+    """Have references compute, for ever or until a kernel is compiled, or compiled kernels."""
+    if "compiled-kernels" not in shortcuts:
+        use_reference()
+        return None
+    if "warm-up" not in shortcuts:
+        return None
+    compiler = BackgroundCompiler(kernel_folder(), has_kernels=kernels_are_cached())
+    compile_by(compiler)
+    return compiler
+
+
 def serve(config: Config) -> int:
     """Run until a signal or the parent's end; return the exit code."""
     is_tuned = "process-tuning" in config.shortcuts
-    if "compiled-kernels" not in config.shortcuts:
-        use_reference()
+    compiler = _choose_kernels(config.shortcuts)
     if "widened-operands" not in config.shortcuts:
         widened.disable()
     process.pin_blas()
@@ -370,15 +385,10 @@ def serve(config: Config) -> int:
     if config.max_accepted < config.max_connections:
         text = "%d connections at a time, not %d: the process may open %d files (ulimit -n)"
         _log.warning(text, config.max_accepted, config.max_connections, config.descriptors)
-    ended = threading.Event()
     reload = [signal.SIGHUP] if config.tokens is not None else []
     signals = Signals(signal.SIGTERM, signal.SIGINT, *reload)
     try:
-        server = Server(config)
-        if "warm-up" in config.shortcuts:
-            services = server.models.get, server.mli.get
-            place = kernel_folder() if "compiled-kernels" in config.shortcuts else None
-            warmup.start(ended, server.interceptor.last_busy, services, place)
+        server = Server(config, compiler)
         addresses = server.start()
     except (CannotListen, NotConfined, StateInvalid, TelemetryMissing, TokensInvalid) as error:
         print(f"nnpa-server: {error}", file=sys.stderr)
@@ -402,7 +412,6 @@ def serve(config: Config) -> int:
         gc.enable()
     while (reason := signals.wait()) == signal.SIGHUP:
         server.reload_tokens()
-    ended.set()
     signals.delay(reason, config.drain_delay, server.readiness.drain)
     server.refuse_calls()
     end_in_time(signals, reason, config.drain_timeout, server.interceptor.reports.write)

@@ -12,7 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from nnpa_server.sandbox.confinement import die_with
-from nnpa_server.tuning.kernel_cache import choose, key_by_sources, leave_out_scipy
+from nnpa_server.tuning.kernel_cache import (
+    choose,
+    has_kernels,
+    key_by_sources,
+    leave_out_scipy,
+)
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 # Largest inline contents: what is larger travels in chunks, so that a message stays bounded.
@@ -43,7 +48,7 @@ SHORTCUTS: Mapping[str, str] = {
     "compiled-kernels": "Numba compiles what the reference defines",
     "widened-operands": "operands of products that come again are widened to FP32 once",
     "lazy-services": "services are constructed when they are called",
-    "warm-up": "kernels are compiled before they are called",
+    "warm-up": "NumPy computes until a kernel that is called often is compiled",
     "process-tuning": "memory is kept, collections are few, threads switch often",
 }
 
@@ -335,6 +340,12 @@ def kernel_folder() -> Path | None:
     if find_spec("numba") is None or not place or not os.access(place, os.W_OK):
         return None
     return Path(place)
+
+
+def kernels_are_cached() -> bool:
+    """Tell whether some kernels are compiled already."""
+    place = os.environ.get("NUMBA_CACHE_DIR")
+    return place is not None and has_kernels(Path(place))
 
 
 def prepare_compiler() -> None:

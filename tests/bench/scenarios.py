@@ -45,7 +45,8 @@ Scenario: TypeAlias = Callable[[list[str]], AbstractContextManager[Running]]
 def _serving(flags: list[str], listen: str = "") -> Generator[tuple[str, int]]:
     """Start a server, on a Unix socket if not elsewhere; yield its address and process."""
     listen = listen or f"unix:{directory()}/scenario"
-    process, address = start("nnpa_server", "--listen", listen, "--shared-memory", *flags)
+    common = "--listen", listen, "--shared-memory", "--compile-first"
+    process, address = start("nnpa_server", *common, *flags)
     try:
         yield address, process.pid
     finally:

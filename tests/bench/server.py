@@ -52,18 +52,17 @@ def start(module: str, *arguments: str) -> tuple[subprocess.Popen[bytes], str]:
         )  # fmt: skip
     assert process.stdout is not None
     ready = process.stdout.readline().decode().split()
+    while ready[1:2] == ["compiling"]:
+        ready = process.stdout.readline().decode().split()
     if not ready:
         raise SystemExit(f"{module} ended: {(directory() / 'log').read_text().splitlines()[-1:]}")
     return process, ready[-1]
 
 
 def start_warm(*flags: str) -> str:
-    """Start our server; return its address when all its kernels are ready."""
-    log = (directory() / "log").stat().st_size if (directory() / "log").exists() else 0
-    process, address = start("nnpa_server", *flags)
+    """Start our server with all its kernels compiled and loaded; return its address."""
+    process, address = start("nnpa_server", *flags, "--compile-first")
     atexit.register(process.terminate)
-    while "kernels of all" not in (directory() / "log").read_text(errors="replace")[log:]:
-        time.sleep(0.1)
     return address
 
 

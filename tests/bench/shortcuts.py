@@ -93,7 +93,9 @@ SHORTCUTS: tuple[Shortcut, ...] = (
     Shortcut(
         "lazy-services", "server", "channel", (f"{_SERVER}/rpc/lazy.py",), "start to first add"
     ),
-    Shortcut("warm-up", "server", "kernel", (f"{_SERVER}/tuning/warmup.py",), "start to first add"),
+    Shortcut(
+        "warm-up", "server", "kernel", (f"{_SERVER}/tuning/background.py",), "start to first add"
+    ),
     Shortcut(
         "process-tuning", "server", "channel", (f"{_SERVER}/tuning/process.py",),
         "4 MiB inline", for_memory=True,

@@ -112,18 +112,20 @@ def _first_calls(address: str) -> tuple[float, float]:
 
 @row(
     "30",
-    "no kernel compiled: nnpa demo to its report over the second (time), first calls (s more)",
+    "no kernel compiled: nnpa demo over that with all compiled (time), first calls (s more)",
     grpc=True,
 )
 def first_run() -> list[Figure]:
-    """Target 3, and 3 s more. After its report the first demo compiles, and the second has all."""
+    """Target 3, and 3 s more."""
     with tempfile.TemporaryDirectory() as empty, tempfile.TemporaryDirectory() as filled:
         kept = {name: text for name, text in os.environ.items() if name != "NUMBA_CACHE_DIR"}
         cold, warm = {**kept, "XDG_CACHE_HOME": empty}, {**kept, "XDG_CACHE_HOME": filled}
-        first = _demo_seconds(warm)
+        first = _demo_seconds(cold)
+        compiling = [sys.executable, "-m", "nnpa_server", "--compile-kernels"]
+        subprocess.run(compiling, env=warm, check=True, capture_output=True)
         second = statistics.median(_demo_seconds(warm) for _ in range(3))
         calls = zip(("matmul_op", "conv2d"), _call_seconds(cold), _call_seconds(warm), strict=True)
         return [
-            Figure("demo", first / second, 3, 1.5, note=f"{first:.1f} s, then {second:.1f}"),
+            Figure("demo", first / second, 3, 1.5, note=f"{first:.1f} s, compiled {second:.1f}"),
             *(Figure(name, slow - quick, 3, 1.5) for name, slow, quick in calls),
         ]

@@ -283,9 +283,28 @@ def lines_of(script: str) -> list[str]:
     return run.stdout.splitlines()
 
 
-DURING_COMPILATION = f"""
+BESIDE = """
 import sys, threading
-from nnpa_emulator.kernels import elementwise, jit
+import numpy as np
+from nnpa_emulator.kernels import elementwise, jit, padding
+
+class Compiler:
+    has_kernels = False
+    def __init__(self): self.asked = []
+    def load(self): self.asked.append("load")
+    def compile(self, name, signature): self.asked.append(name)
+
+def add(pages=1, count=1):
+    codes = np.zeros(2048 * pages, np.uint16)
+    for _ in range(count):
+        elementwise.binary(0, codes, codes, codes, (pages, 1, 1, 32, 64), False)
+
+compiler = Compiler()
+jit.compile_by(compiler)
+"""
+
+FIRST_CALLS = f"""
+{BESIDE}
 from tests import vector_runner
 from tests.emulator.target import emulator
 
@@ -295,116 +314,120 @@ def run():
             if "dimension_too_large" not in str(vector):
                 vector_runner.run(vector, emulator)
 
-thread = threading.Thread(target=run)
-jit.compile_in(thread)
 run()
 print("numba" in sys.modules, hasattr(elementwise.binary, "py_func"))
-thread.start()
-while thread.is_alive():
-    run()
-print("numba" in sys.modules, hasattr(elementwise.binary, "py_func"))
-jit.put_called()
-print(hasattr(elementwise.binary, "py_func"))
-jit.compile_in(None)
+jit.load()
 run()
+print(hasattr(elementwise.binary, "py_func"), len(elementwise.binary.signatures))
+jit.compile_by(None)
+add()
+print(len(elementwise.binary.signatures))
 names = [vars(one) for name, one in sys.modules.items() if name.startswith("nnpa_emulator")]
 print([name for one in names for name in one if isinstance(one[name], jit.Kernel)])
 """
 
 
+@pytest.fixture
+def no_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have processes of a test find no kernel that was compiled before."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+
+
+@pytest.mark.usefixtures("no_kernels")
 def test_first_calls_need_no_compiler() -> None:
-    """First calls neither import Numba nor wait for the thread that compiles; then all have it.
-
-    Bits are the vectors' before, while and after kernels take the places of their references.
-    """
-    assert lines_of(DURING_COMPILATION) == ["False False", "True False", "True", "[]"]
+    """First calls neither import Numba nor compile once it is there; bits are the vectors'."""
+    assert lines_of(FIRST_CALLS) == ["False False", "True 0", "1", "[]"]
 
 
-LATE = """
-import threading
-import numpy as np
-from nnpa_emulator.kernels import convert, elementwise, jit, padding
-
-codes = np.zeros(2048, np.uint16)
-
-def compile_one():
-    elementwise.binary(0, codes, codes, codes, (1, 1, 1, 32, 64), False)
-
-thread = threading.Thread(target=compile_one)
-jit.compile_in(thread)
-thread.start()
-thread.join()
-reading = np.frombuffer(bytes(4096), np.uint16)
-elementwise.binary(0, reading, reading, codes, (1, 1, 1, 32, 64), False)
-padding.clear_padding(codes, (1, 1, 1, 1), (1, 1, 1))
-convert.encode_fp64(np.zeros(64, np.uint64), codes[:64])
-kernels = jit.KERNELS["elementwise.binary"], jit.KERNELS["padding.clear_padding"]
-print([len(kernel.compiled().signatures) for kernel in kernels])
+OFTEN = f"""
+{BESIDE}
+add(count=2047)
+print(compiler.asked)
+add()
+print(compiler.asked)
+jit.load()
+add(count=3)
+print(compiler.asked, elementwise.binary.signatures)
+padding.clear_padding(np.zeros(2048, np.uint16), (1, 1, 1, 1), (1, 1, 1))
+print(compiler.asked)
 """
 
 
-def test_no_call_waits_for_another_compilation() -> None:
-    """Until the compiling thread is done, others compile no kernel for arguments of another kind.
+@pytest.mark.usefixtures("no_kernels")
+def test_a_kernel_is_compiled_after_many_calls() -> None:
+    """2,048 small calls ask for Numba, then for the kernel, once; calls go on by the reference."""
+    asked = "['load', 'elementwise.binary']"
+    assert lines_of(OFTEN) == ["[]", "['load']", f"{asked} []", asked]
 
-    Nor one that other kernels call: Numba has one lock for all compilations.
-    """
-    assert lines_of(LATE) == ["[1, 0]"]
+
+BYTES = f"""
+{BESIDE}
+add(2000, 5)
+print(compiler.asked)
+add(2000)
+print(compiler.asked)
+jit.load()
+codes = np.frombuffer(bytes(4096 * 2000), np.uint16)
+for _ in range(6):
+    out = np.zeros(2048 * 2000, np.uint16)
+    elementwise.binary(0, codes, codes, out, (2000, 1, 1, 32, 64), False)
+print(compiler.asked)
+"""
 
 
-LARGE = """
-import sys, threading
-import numpy as np
-from nnpa_emulator.kernels import elementwise, jit
+@pytest.mark.usefixtures("no_kernels")
+def test_a_kernel_is_compiled_after_many_bytes() -> None:
+    """128 MiB of operands ask for a kernel as 2,048 small calls do."""
+    assert lines_of(BYTES) == ["[]", "['load']", "['load', 'elementwise.binary']"]
 
-jit.compile_in(threading.Thread())
-for pages in (80, 90):
-    codes = np.zeros(2048 * pages, np.uint16)
-    elementwise.binary(0, codes, codes, codes, (pages, 1, 1, 32, 64), False)
+
+SOON = f"""
+{BESIDE}
+compiler.has_kernels = True
+add(count=255)
+print(compiler.asked)
+add()
+print(compiler.asked)
+"""
+
+
+def test_kernels_on_disk_are_loaded_sooner() -> None:
+    """Where kernels are compiled already, Numba is imported after 256 small calls."""
+    assert lines_of(SOON) == ["[]", "['load']"]
+
+
+CACHED_KERNEL = f"""
+from nnpa_server.config import kernel_cache
+kernel_cache()
+{BESIDE}
+jit.load()
+add()
+print(len(elementwise.binary.signatures))
+jit.compile_by(None)
+add()
+print(len(elementwise.binary.signatures))
+"""
+
+
+@pytest.mark.usefixtures("no_kernels")
+def test_a_kernel_on_disk_is_loaded_at_once() -> None:
+    """A process with Numba takes a kernel from the cache at its first call, and asks nobody."""
+    assert lines_of(CACHED_KERNEL) == ["0", "1"]
+    assert lines_of(CACHED_KERNEL) == ["1", "1"]
+
+
+LARGE = f"""
+{BESIDE}
+for pages in (2000, 3000):
+    add(pages)
     print("numba" in sys.modules)
+print(len(elementwise.binary.signatures))
 """
 
 
 def test_large_operands_are_for_the_compiled_kernel() -> None:
-    """Operands of more than 1 MiB together do not take a reference's time and memory."""
-    assert lines_of(LARGE) == ["False", "True"]
-
-
-UNCACHED = """
-import sys, threading
-import numpy as np
-from nnpa_emulator.kernels import elementwise, jit
-
-jit.compile_in(threading.Thread(), jit.UNCACHED)
-for pages in (2000, 3000):
-    codes = np.zeros(2048 * pages, np.uint16)
-    elementwise.binary(0, codes, codes, codes, (pages, 1, 1, 32, 64), False)
-    print("numba" in sys.modules)
-"""
-
-
-def test_kernels_that_lack_in_the_cache_let_references_do_more() -> None:
-    """Operands up to 32 MiB together take a reference where the kernel is to be compiled first."""
-    assert lines_of(UNCACHED) == ["False", "True"]
-
-
-MANY = """
-import sys, threading
-import numpy as np
-from nnpa_emulator.kernels import elementwise, jit
-
-jit.compile_in(threading.Thread())
-codes = np.zeros(2048, np.uint16)
-for count in range(1, 2000):
-    elementwise.binary(0, codes, codes, codes, (1, 1, 1, 32, 64), False)
-    if "numba" in sys.modules:
-        print(count)
-        break
-"""
-
-
-def test_many_calls_are_for_the_compiled_kernel() -> None:
-    """A process that goes on calling waits for Numba once, and has the quicker kernel then."""
-    assert lines_of(MANY) == ["1025"]
+    """Operands of more than 32 MiB together do not take a reference's time and memory."""
+    assert lines_of(LARGE) == ["False", "True", "1"]
 
 
 EVERY_VECTOR = """

@@ -15,11 +15,9 @@ from nnpa_server.tuning import warmup
 ALL, LACKED = b"operations", b"lacked"
 
 
-def start(seconds: str) -> Handler:
-    """Return what runs programs, with so many seconds for kernels before it is confined."""
-    run = running.start(
-        ",".join((*SHORTCUTS, "compiled-kernels", "widened-operands")), float(seconds)
-    )
+def start() -> Handler:
+    """Return what runs programs, with the kernels of the cache before it is confined."""
+    run = running.start(",".join((*SHORTCUTS, "compiled-kernels", "widened-operands")))
     lacked = set[str]()
     for name, kernel in KERNELS.items():
         vars(kernel.compiled())["_compile_for_args"] = _noting(name, kernel.reference, lacked)
@@ -29,7 +27,7 @@ def start(seconds: str) -> Handler:
             return Message(json.dumps(sorted(lacked)).encode())
         if message.text != ALL:
             return run(message)
-        warmup.load_kernels(300)
+        warmup.load_kernels()
         compiled = sum(bool(vars(kernel.compiled())["overloads"]) for kernel in KERNELS.values())
         return Message(b"%d" % compiled)
 

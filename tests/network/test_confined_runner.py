@@ -12,7 +12,6 @@ from nnpa_network.program import ModelRefused
 from nnpa_network.running.executor import ProgramRunner
 from nnpa_network.running.results import StepFailed
 from nnpa_network.shortcuts import SHORTCUTS
-from nnpa_server.config import kernel_environment
 from nnpa_server.network.worker_executor import WorkerExecutor
 from nnpa_server.network.workers import Workers
 from nnpa_server.sandbox import confinement
@@ -24,6 +23,7 @@ from tests.network import real_models, small_models
 from tests.network.backend_cases import Case, cases_by_operator
 from tests.network.confined_runner import ALL, LACKED
 from tests.network.test_host_nodes_in_workers import facts
+from tests.server.compiled_kernels import kernels
 from tests.server.forked import Forked
 
 pytestmark = pytest.mark.skipif(not confinement.is_linux(), reason="workers are Linux processes")
@@ -51,12 +51,15 @@ class Confined(Owner):
         return self._process.run(job, limits, reserve=reserve, check=check)
 
 
-@pytest.fixture(scope="module", params=["0", "100"], ids=["references", "compiled"])
-def runner(request: pytest.FixtureRequest) -> Iterator[Owner]:
-    """A worker that had so many seconds for kernels: none, or enough for all."""
-    program = f"tests.network.confined_runner:start:{request.param}"
-    environment = {"ORT_DISABLE_TELEMETRY": "1", **kernel_environment()}
-    worker = Forked(program, environment)
+@pytest.fixture(scope="module", params=["references", "compiled"])
+def runner(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Owner]:
+    """A worker whose cache has no kernel, or all."""
+    is_compiled = request.param == "compiled"
+    place = kernels() if is_compiled else tmp_path_factory.mktemp("empty")
+    environment = {"ORT_DISABLE_TELEMETRY": "1", "NUMBA_CACHE_DIR": str(place)}
+    worker = Forked("tests.network.confined_runner:start", environment)
     yield Confined(worker)
     worker.end()
 
@@ -77,7 +80,7 @@ MODELS = {
 
 
 def test_models_have_their_kernels(runner: Owner, request: pytest.FixtureRequest) -> None:
-    """What is compiled before a worker is confined is what models need: no reference is slow."""
+    """What is loaded before a worker is confined is what models need: no reference is slow."""
     workers = Workers(runner, runner, allow, lambda: 1 << 30)
     for model in MODELS.values():
         here = OnnxPlan(model(), Guest(GUEST)).executor({})

@@ -518,22 +518,6 @@ def test_unwritable_kernel_cache_is_never_fatal(tmp_path: Path) -> None:
         assert process.wait(PATIENCE) == 0
 
 
-@pytest.mark.heavy
-@pytest.mark.shortcut
-def test_health_answers_while_kernels_are_compiled(tmp_path: Path) -> None:
-    """With a cold cache the warm-up logs its progress, and health is answered all the while."""
-    env = {"NUMBA_CACHE_DIR": str(tmp_path / "cold")}
-    with serving(tmp_path, *ANY_PORT, env=env) as server:
-        stub: Any = health_pb2_grpc.HealthStub(grpc.insecure_channel(server.address))
-        for _ in range(20):
-            stub.Check(health_pb2.HealthCheckRequest(), timeout=10)
-        assert "kernels of all" not in server.log_text()
-        deadline = time.monotonic() + 5 * PATIENCE  # a busy machine compiles for minutes
-        while "kernels of " not in server.log_text():
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-
-
 def test_onnx_runtime_starts_no_thread() -> None:
     """A server that imports ONNX Runtime for a model has no thread more, which would report it."""
     code = """

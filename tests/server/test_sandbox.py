@@ -627,6 +627,23 @@ def test_a_fork_server_ends_when_nobody_wants_it() -> None:
         pool.close()
 
 
+def test_a_renewed_pool_forks_from_a_new_process() -> None:
+    """An idle owner's next worker has what is loaded now; one with a job keeps its worker."""
+    pool = Pool(PROGRAM, {})
+    owner = Owner(pool, idle_seconds=60)
+    try:
+        first, old = pid_of(owner), fork_server_of(pool)
+        with owner.turn(lambda: None):
+            pool.renew()
+            time.sleep(1)
+            assert not is_gone(first)
+        assert await_end(old)
+        assert pid_of(owner) != first
+        assert fork_server_of(pool) != old
+    finally:
+        pool.close()
+
+
 def test_workers_share_what_is_loaded() -> None:
     """A worker has little memory of its own before its first job."""
     pool = Pool(PROGRAM, {})

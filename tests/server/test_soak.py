@@ -20,7 +20,7 @@ import psutil
 import pytest
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 
-from tests.server.process import PLAIN, serving
+from tests.server.process import serving
 from tests.server.test_transfer import VANISH
 from tests.server.wire import Client, New, Operation, chunks, init, load, op, read_error
 
@@ -198,9 +198,6 @@ def run_soak(tmp_path: Path, seconds: float, growth: int) -> str:
         soak = Soak(server.address)
         good = soak.client()
         good.run(*load(1, DATA))
-        while not PLAIN and "kernels of all" not in server.log_text():
-            good.run(*[op("init")])
-            time.sleep(0.6)  # the warm-up lets calls pass
         rest: list[int] = []
         for _ in range(3):
             soak.until = time.monotonic() + seconds / 3

@@ -18,13 +18,12 @@ tune_collector()
 print(gc.isenabled(), gc.get_freeze_count() > 0)
 """
 
-# A server whose warm-up waits for a quiet moment that does not come, and a client beside it.
+# A server and a client beside it.
 FIRST_CALLS = """
 import os, signal, sys, threading, time
 from contextlib import contextmanager
 from pathlib import Path
 from nnpa_server import __main__, app
-from nnpa_server.tuning import warmup
 
 FIRST = ("add", "sub", "mul", "div", "min", "max", "relu", "tanh", "exp", "transform_ztensor",
          "transform_origtensor", "getrange_ztensor")
@@ -83,7 +82,6 @@ def call_and_end():
     finally:
         os.kill(os.getpid(), signal.SIGTERM)
 
-warmup._QUIET = warmup._QUIET_TIMEOUT = 600
 threading.Thread(target=call_and_end).start()
 sys.argv[1:] = ["--listen", f"unix:{SOCKET}"]
 __main__.main()

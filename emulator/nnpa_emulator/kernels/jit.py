@@ -3,14 +3,14 @@
 
 Numba is imported at the first call of a kernel, which takes as long as the whole start of a server.
 Until then a `Kernel` stands in the modules of this package; afterwards they name the compiled
-function itself, so that a call has no indirection. A process that compiles in a thread says so by
-`compile_in`: until that thread has called a kernel, its reference computes, within limits.
+function itself, so that a call has no indirection. A process in which calls do not wait for a
+compiler names a `Compiler` by `compile_by`: references compute until a kernel was called often
+enough, with arguments of one kind, that compiling it pays.
 Without Numba, or after `use_reference`, references compute everything: same bits, slower.
 """
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import update_wrapper
 from importlib import import_module
 from inspect import ismodule
@@ -19,6 +19,8 @@ from typing import Any, Final, Generic, ParamSpec, Protocol, TypeAlias, TypeVar
 P = ParamSpec("P")
 R = TypeVar("R")
 Adjustment = Callable[[], None]
+Signature: TypeAlias = tuple[Any, ...]
+"""Numba's types of a call's arguments."""
 
 
 class Njit(Protocol):
@@ -29,26 +31,34 @@ class Njit(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ReferenceLimits:
-    """Up to where a reference stands in for a kernel: bytes of operands.
+class Compiler(Protocol):
+    """What imports Numba and compiles kernels beside the calls; its methods return at once."""
 
-    `call` is of one call: compiled kernels work with less memory. `work` is of all calls of the
-    kernel: a process that makes more rather waits for the compiled one, once.
-    """
+    @property
+    def has_kernels(self) -> bool:
+        """Whether some kernels are compiled already, so that Numba's import pays sooner."""
+        ...
 
-    call: int
-    work: int
+    def load(self) -> None:
+        """Have Numba imported, by `load`."""
+        ...
+
+    def compile(self, name: str, signature: Signature) -> None:
+        """Have a kernel compiled for arguments of these types."""
+        ...
 
 
-CACHED: Final = ReferenceLimits(call=1 << 20, work=1 << 26)
-"""Where kernels are in the cache: the work takes about as long as Numba's import."""
-
-UNCACHED: Final = ReferenceLimits(call=1 << 25, work=1 << 33)
-"""Where they are to be compiled: call and work take about as long as that."""
+MAX_REFERENCE_BYTES: Final = 1 << 25
+"""Operands of a call that does not wait: beyond, references take several times their memory."""
 
 MIN_CALL_WORK: Final = 1 << 16
 """Bytes that a call counts at least, for what it costs by itself."""
+
+LOAD_WORK: Final = 1 << 24
+"""Bytes of a kernel's calls that take about as long as Numba's import."""
+
+COMPILE_WORK: Final = 1 << 27
+"""Bytes of a kernel's calls that take about as long as compiling it."""
 
 _PACKAGE: Final = __name__.rpartition(".")[0]
 
@@ -60,10 +70,8 @@ KERNELS: dict[str, AnyKernel] = {}
 _lock = threading.RLock()
 _adjustments: list[Adjustment] = []
 _waiting: set[AnyKernel] = set()
-_called: set[AnyKernel] = set()
 _njit: Njit | None = None
-_compiler: threading.Thread | None = None
-_limits = CACHED
+_compiler: Compiler | None = None
 _plain = False
 
 
@@ -75,7 +83,9 @@ class Kernel(Generic[P, R]):
     ) -> None:
         self._make = make
         self.reference = reference
+        self.name = ""
         self._work = 0
+        self._works: dict[Signature, int] = {}
         self._compiled: Callable[P, R] | None = None
         _waiting.add(self)
 
@@ -84,17 +94,18 @@ class Kernel(Generic[P, R]):
         with _lock:
             if self._compiled is None:
                 self._compiled = self._make()
+                if self.reference is not None:
+                    vars(self._compiled)["_compile_for_args"] = self._compile_for
             return self._compiled
 
     def __call__(self, *arguments: P.args, **names: P.kwargs) -> R:
-        """Compute, by the reference where Numba is missing or still compiles in its thread."""
+        """Compute, by the reference where Numba is missing or is not to be waited for."""
         if self.reference is not None and self._is_for_reference(arguments):
             return self.reference(*arguments, **names)
         if not load():
             if self.reference is None:
                 raise ImportError("Numba is not installed, and a part of a kernel has no reference")
             return self.reference(*arguments, **names)
-        _called.add(self)
         return self.compiled()(*arguments, **names)
 
     @property
@@ -104,14 +115,35 @@ class Kernel(Generic[P, R]):
         return compiled._numba_type_
 
     def _is_for_reference(self, arguments: tuple[object, ...]) -> bool:
-        """Tell whether the operands are within the limits and another thread compiles."""
-        if _compiler in (None, threading.current_thread()):
+        """Count a call before Numba is imported; tell whether a reference computes it."""
+        size, compiler = _size_of(arguments), _compiler
+        if _njit is not None or compiler is None or size > MAX_REFERENCE_BYTES:
             return False
-        size = sum(getattr(argument, "nbytes", 0) for argument in arguments)
-        if size > _limits.call or self._work >= _limits.work:
-            return False
-        self._work += max(size, MIN_CALL_WORK)
+        least = LOAD_WORK if compiler.has_kernels else COMPILE_WORK
+        work = self._work
+        self._work = work + max(size, MIN_CALL_WORK)
+        if work < least <= self._work:
+            compiler.load()
         return True
+
+    def _compile_for(self, *arguments: Any, **names: Any) -> object:
+        """Return what computes a call for whose types nothing is compiled: Numba calls it."""
+        compiled: Any = self.compiled()
+        size, compiler = _size_of(arguments), _compiler
+        if compiler is not None and size <= MAX_REFERENCE_BYTES:
+            signature = tuple(compiled.typeof_pyval(argument) for argument in arguments)
+            if signature in self._works or not _is_cached(compiled, signature):
+                self._count(signature, max(size, MIN_CALL_WORK), compiler)
+                return self.reference
+        at_once: object = type(compiled)._compile_for_args(compiled, *arguments, **names)
+        return at_once
+
+    def _count(self, signature: Signature, size: int, compiler: Compiler) -> None:
+        """Count a call by its reference; have the kernel compiled once that pays."""
+        work = self._works.get(signature, min(self._work, COMPILE_WORK - 1))
+        self._works[signature] = work + size
+        if work < COMPILE_WORK <= work + size:
+            compiler.compile(self.name, signature)
 
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
@@ -135,7 +167,8 @@ def implements(
 
     def wrap(function: Callable[P, R]) -> Callable[P, R]:
         entry = Kernel(_maker(function, cache=True, **options), reference)
-        KERNELS[f"{function.__module__.rpartition('.')[2]}.{function.__name__}"] = entry
+        entry.name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
+        KERNELS[entry.name] = entry
         return reference if _plain else _wait(function, entry)
 
     return wrap
@@ -165,27 +198,11 @@ def when_loaded(adjust: Adjustment) -> None:
             adjust()
 
 
-def compile_in(thread: threading.Thread | None, limits: ReferenceLimits = CACHED) -> None:
-    """Say which thread compiles kernels, so that others need not wait; None says it is done.
-
-    Others compute by references within `limits`; `put_called` gives them what the thread has
-    compiled. None gives them all kernels: the next call of one that it left out compiles it.
-    """
-    global _compiler, _limits
+def compile_by(compiler: Compiler | None) -> None:
+    """Have calls wait for no compilation but ask for it; None: the calling threads compile."""
+    global _compiler
     with _lock:
-        _compiler, _limits = thread, limits
-        if _njit is not None and thread is None and not _plain:
-            _put(*_waiting)
-
-
-def put_called() -> None:
-    """Have all threads call the kernels themselves that were called until now.
-
-    A kernel is compiled for each kind of arguments by itself: the thread that compiles says so when
-    it has called each with every kind that is usual.
-    """
-    with _lock:
-        _put(*(_called & _waiting))
+        _compiler = compiler
 
 
 def use_reference() -> None:
@@ -206,7 +223,6 @@ def compile_no_more() -> None:
     if not load():
         return
     with _lock:
-        _put(*_waiting)
         for entry in KERNELS.values():
             vars(entry.compiled())["_compile_for_args"] = _returning(entry.reference)
 
@@ -219,7 +235,7 @@ def _returning(reference: Callable[..., Any] | None) -> Callable[..., Callable[.
 def load() -> bool:
     """Import Numba, unless references are used; tell whether it is there.
 
-    Parts of kernels take their places in their modules, and all kernels where no thread compiles.
+    Kernels take their places in their modules.
     """
     global _njit
     with _lock:
@@ -235,8 +251,22 @@ def load() -> bool:
         for adjust in _adjustments:
             adjust()
         _njit = njit
-        _put(*(entry for entry in _waiting if _compiler is None or entry.reference is None))
+        _put(*_waiting)
         return True
+
+
+def _size_of(arguments: tuple[object, ...]) -> int:
+    return sum(getattr(argument, "nbytes", 0) for argument in arguments)
+
+
+def _is_cached(compiled: Any, signature: Signature) -> bool:
+    """Tell whether a kernel that was compiled for these types is on disk."""
+    cache = compiled._cache
+    if not hasattr(cache, "_cache_file"):  # where Numba keeps nothing
+        return False
+    compiled.targetctx.refresh()
+    key = cache._index_key(signature, compiled.targetctx.codegen())
+    return key in cache._cache_file._load_index()
 
 
 def _maker(function: Callable[P, R], **options: object) -> Callable[[], Callable[P, R]]:

@@ -318,7 +318,7 @@ def _check(proto: onnx.ModelProto) -> None:
             onnx.checker.check_model(proto)
     except (onnx.checker.ValidationError, ValueError, RuntimeError) as error:
         try:
-            host.load(proto, as_it_is=True)
+            host.load(proto.SerializeToString(), as_it_is=True)
         except host.HostError:
             text = " ".join(str(error).split())[:300]
             raise ModelRefused(f"the model is not valid: {text}") from error

@@ -6,8 +6,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from nnpa_server.config import SHORTCUTS, kernel_environment
+from nnpa_server.network.worker_kernels import WorkerKernels
 from nnpa_server.sandbox import confinement
 from nnpa_server.sandbox.pool import Pool
+from nnpa_server.tuning.background import BackgroundCompiler
 
 _log = logging.getLogger("nnpa.sandbox")
 # ONNX Runtime starts a thread for telemetry, and a process with threads cannot be confined.
@@ -20,6 +22,12 @@ class Pools:
 
     compilers: Pool
     runners: Pool
+    kernels: WorkerKernels | None = None
+
+    def note_run(self, functions: Collection[str], size: int) -> None:
+        """Count what a worker ran, by functions and bytes, so that their kernels are compiled."""
+        if self.kernels is not None:
+            self.kernels.note(functions, size)
 
     def close(self) -> None:
         """End all workers."""
@@ -28,11 +36,15 @@ class Pools:
 
 
 def make_pools(
-    sandbox: str, shortcuts: Collection[str] = SHORTCUTS, compile_bytes: int | None = None
+    sandbox: str,
+    shortcuts: Collection[str] = SHORTCUTS,
+    compile_bytes: int | None = None,
+    compiler: BackgroundCompiler | None = None,
 ) -> Pools | None:
     """Return what gives workers for models, None where the server does all by itself.
 
     All that compile take at most `compile_bytes` together, or one of them what it may take.
+    `compiler` compiles kernels that workers lack.
     Say what the kernel lacks; raise `NotConfined` where `sandbox` requires it.
     """
     if sandbox == "off":
@@ -50,4 +62,7 @@ def make_pools(
     whole, room = sandbox == "require", "nnpa_server.network"
     compilers = Pool(f"{room}.compiling:start", environment, whole=whole, max_bytes=compile_bytes)
     runners = Pool(f"{room}.running:start:{names}", environment, whole=whole)
-    return Pools(compilers, runners)
+    place = None if compiler is None else compiler.place
+    if compiler is None or place is None:
+        return Pools(compilers, runners)
+    return Pools(compilers, runners, WorkerKernels(compiler, place, runners.renew))

@@ -53,7 +53,6 @@ from nnpa_server.tuning.process import give_back
 
 FAILED, UNKNOWN = b"\x02", b"\x03"
 _MAX_PROGRAMS = 256
-_LOAD_SECONDS = 10.0  # for kernels; references stand in for those that it leaves out
 
 
 class ProgramJob(TypedDict):
@@ -229,12 +228,12 @@ def _probe(job: ReportJob, arrays: Sequence[Array]) -> Message:
     return Message(DONE + json.dumps([asdict(row) for row in rows]).encode())
 
 
-def start(shortcuts: str, seconds: float = _LOAD_SECONDS) -> Handler:
+def start(shortcuts: str) -> Handler:
     """Return what answers jobs, with these shortcuts of the server's, separated by commas.
 
-    Kernels are compiled, or taken from the cache, now: later no file can be opened. Workers that
-    are forked from this process draw random numbers of their own: older ONNX Runtimes (1.20) take
-    a seed when they are loaded.
+    Kernels are taken from the cache now: later no file can be opened. Workers that are forked from
+    this process draw random numbers of their own: older ONNX Runtimes (1.20) take a seed when they
+    are loaded.
     """
     os.register_at_fork(after_in_child=lambda: draw_from(int.from_bytes(os.urandom(4))))
     names = shortcuts.split(",")
@@ -244,7 +243,7 @@ def start(shortcuts: str, seconds: float = _LOAD_SECONDS) -> Handler:
         kernel_cache.leave_out_scipy()
         kernel_cache.key_by_sources()
         kernel_cache.only_read()
-        warmup.load_kernels(seconds)
+        warmup.load_kernels()
         compile_no_more()
     else:
         use_reference()

@@ -80,6 +80,7 @@ class WorkerExecutor:
         feeds = [check_feed(port.name, port.dtype, port.shape, inputs)
                  for port in self.program.inputs]  # fmt: skip
         self._workers.reserve(self._least_bytes)
+        self._workers.note_run(self._calls, self._least_bytes)
         if observer is not None:
             with self._workers.runner.turn(go_on):
                 return self._run_observed(feeds, observer)

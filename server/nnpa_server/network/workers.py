@@ -7,7 +7,7 @@ A worker is not trusted. Its failures are those of the model or program that it 
 import json
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
 from nnpa.zdnn.v1 import status_pb2 as wire
@@ -41,14 +41,15 @@ class Workers:
     """An owner's workers, and the quota that pays for them.
 
     `reserve` raises where so many bytes may not be taken; `room` returns the bytes that a run may
-    take. `freed` are programs that nobody uses any more. While jobs run, the thread's check is
-    called, which raises where nobody waits for them.
+    take; `note_run` is told functions and bytes of each. `freed` are programs that nobody uses any
+    more. While jobs run, the thread's check is called, which raises where nobody waits for them.
     """
 
     compiler: Owner
     runner: Owner
     reserve: Callable[[int], None]
     room: Callable[[], int]
+    note_run: Callable[[Collection[str], int], None] = lambda _functions, _size: None
     freed: deque[str] = field(default_factory=deque[str])
 
     def compile(self, job: Message, limit: int) -> Message:
@@ -114,7 +115,7 @@ def make_workers(
     group = caller().name
     compiler = Owner(pools.compilers, group=group)
     runner = Owner(pools.runners, _RUN_IDLE_SECONDS, group)
-    return Workers(compiler, runner, reserve, room)
+    return Workers(compiler, runner, reserve, room, pools.note_run)
 
 
 def _require_done(kind: bytes, answer: Message) -> Message:

@@ -77,7 +77,7 @@ class Pool:
         self._bytes = Counter[str]()  # that those who have places may take, by group
         self._leased: dict[WorkerProcess, tuple[str, int]] = {}
         self._holders: set[Holder] = set()
-        self._closed = False
+        self._closed = self._is_stale = False
         self._thread: threading.Thread | None = None
 
     def lease(
@@ -194,6 +194,10 @@ class Pool:
         """Look soon whether an owner's worker is idle; may be called while any object is freed."""
         self._orders.put(holder.end_idle)
 
+    def renew(self) -> None:
+        """Have workers forked from a new fork server as soon as those of this one are idle."""
+        self._is_stale = True
+
     def give_back(self, worker: WorkerProcess, holder: Holder | None = None) -> None:
         """End a worker: nobody else gets it."""
         with self._lock:
@@ -231,7 +235,7 @@ class Pool:
             except queue.Empty:
                 self._end_restless_workers()
                 for holder in holders:
-                    holder.end_idle(time.monotonic())
+                    holder.end_idle(*(() if self._is_stale else (time.monotonic(),)))
                 self._end_idle_fork_server()
                 continue
             if order is None:
@@ -247,11 +251,15 @@ class Pool:
                 _log.warning("a worker was ended that took %s between jobs", excess)
 
     def _end_idle_fork_server(self) -> None:
-        """End the fork server where nobody has a worker of it, nor has wanted one for long."""
+        """End the fork server where nobody has a worker of it, nor has wanted one for long.
+
+        A stale one ends as soon as nobody has a worker.
+        """
         with self._lock:
-            if self._places.total() or time.monotonic() - self._wanted_at < self._idle_seconds:
+            idle = time.monotonic() - self._wanted_at
+            if self._places.total() or (idle < self._idle_seconds and not self._is_stale):
                 return
-            ended, self._fork_server = self._fork_server, None
+            ended, self._fork_server, self._is_stale = self._fork_server, None, False
         _close(ended)
 
 

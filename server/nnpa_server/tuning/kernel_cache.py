@@ -19,8 +19,8 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Callable, MutableMapping
-from contextlib import suppress
+from collections.abc import Callable, Generator, MutableMapping
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -50,7 +50,7 @@ def choose(environment: Environment) -> str:
         place = _own_folder(Path(home) / "nnpa", key)
     elif _is_writable(Path(named)):
         place = Path(named).absolute()  # Numba may look after a change of directory
-    elif _holds_kernels(Path(named)):
+    elif has_kernels(Path(named)):
         only_read()
         if not _complete_mark(Path(named), key).exists():
             notices.append(
@@ -73,6 +73,19 @@ def choose(environment: Environment) -> str:
 def mark_complete(place: Path) -> None:
     """Leave a file which says that a cache holds every kernel of these sources."""
     _complete_mark(place, sources_digest()).touch()
+
+
+@contextmanager
+def one_compiler(place: Path) -> Generator[None]:
+    """Wait until no other process compiles into a cache."""
+    with (place / "compiler.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def has_kernels(place: Path) -> bool:
+    """Tell whether Numba has kept anything in a directory."""
+    return next(place.glob("**/*.nbi"), None) is not None
 
 
 def _complete_mark(place: Path, key: str) -> Path:
@@ -243,11 +256,6 @@ def _has_temporary() -> bool:
     except FileNotFoundError:
         return False
     return True
-
-
-def _holds_kernels(place: Path) -> bool:
-    """Tell whether Numba has kept anything in a directory."""
-    return next(place.glob("**/*.nbi"), None) is not None
 
 
 def _is_writable(place: Path) -> bool:

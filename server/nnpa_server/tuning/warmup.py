@@ -1,19 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Have every kernel compiled, or loaded from the cache, before a client needs it.
 
-Each operation of the emulator runs once on small tensors, in a thread of its own; health checks are
-answered meanwhile. The thread is the one that compiles: what a reference computes never waits for
-it, a client that needs another kernel first waits for that alone, for calls go first. A step whose
-kernels are compiled leaves a file in the cache that says so; where some lack, references compute
-more.
+Each operation of the emulator runs once on small tensors. A step whose kernels are compiled leaves
+a file in the cache that says so.
 """
 
-import gc
 import logging
 import os
-import threading
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from multiprocessing import get_context
@@ -25,7 +19,7 @@ from nnpa_emulator import FUNCTIONS, DataFormats, DataLayouts, DataTypes, Guest,
 from nnpa_emulator import run as run_function
 from nnpa_emulator.chains import Link, prepare_chain
 from nnpa_emulator.kernels import comparison, host_operators
-from nnpa_emulator.kernels.jit import CACHED, UNCACHED, compile_in, put_called
+from nnpa_emulator.kernels.jit import Signature, compile_by, load
 from nnpa_emulator.layer_normalization import Normalization, prepare_layer_normalization
 from nnpa_emulator.machine import DEFAULT_MACHINE, MACHINES
 from nnpa_emulator.pipeline import Function, allocate_sticks
@@ -59,45 +53,8 @@ _SPARSE: Mapping[str, Dims] = {
 _SCALARS = {"kernel_height": 2, "kernel_width": 2}
 _LIKELY = frozenset(("add", "relu", "matmul_op"))
 _FIRST_TRANSFORMS = 2
-_FIRST = _FIRST_TRANSFORMS + len(_LIKELY)  # steps before those for other services
-_QUIET, _QUIET_TIMEOUT = 0.25, 10.0  # seconds without a call before a step, and of waiting for it
-_UNCACHED_TIMEOUT = 30.0  # of waiting where steps compile, and references compute more meanwhile
 _MAX_COMPILERS = 8  # processes: each imports Numba, and there are about 50 steps
-NOT_COMPILED = "kernels are being compiled, once for this machine"
-"""How the line of the log begins that a server with kernels to compile writes."""
 _PLAIN_TYPES = (DataTypes.FP32, DataTypes.FP16, DataTypes.BFLOAT)
-
-
-def start(
-    stopped: threading.Event,
-    last_busy: Callable[[], float],
-    services: Sequence[Callable[[], object]] = (),
-    place: Path | None = None,
-) -> threading.Thread:
-    """Warm up in the background until done or `stopped`; `services` construct what is lazy.
-
-    `place` is the cache of kernels, None where it cannot be written.
-    `last_busy` tells when a call last ran, in seconds of the monotonic clock. The start of a server
-    counts as one: the first calls are likely to come next.
-    """
-    began, marks = time.monotonic(), {} if place is None else kernel_marks(place)
-    is_cached = all(mark.exists() for mark in marks.values())
-    give_up = began + (_QUIET_TIMEOUT if is_cached else _UNCACHED_TIMEOUT)
-    if not is_cached:
-        _log.info("%s, in the background; NumPy computes until then, slower", NOT_COMPILED)
-
-    def work() -> None:
-        try:
-            let_pass = partial(_let_calls_pass, stopped, lambda: max(began, last_busy()), give_up)
-            _warm_up(stopped, let_pass, services, marks)
-        finally:
-            compile_in(None)
-            gc.freeze()  # Numba and what it made stay: the cycle collector need not look at them
-
-    thread = threading.Thread(target=work, name="warmup", daemon=True)
-    compile_in(thread, CACHED if is_cached else UNCACHED)
-    thread.start()
-    return thread
 
 
 def compile_all(place: Path | None) -> None:
@@ -125,7 +82,7 @@ def compile_first(
     marks = {
         number: paths[name]
         for number, (name, _warm) in enumerate(_units(Guest(MACHINES[DEFAULT_MACHINE])))
-        if not functions or name.replace(" ", "-") in functions
+        if not functions or _word(name) in functions
     }
     lacking = [number for number, mark in marks.items() if not mark.exists()]
     if lacking:
@@ -138,7 +95,26 @@ def compile_first(
 def kernel_marks(place: Path) -> dict[str, Path]:
     """Return the files that say of which steps the kernels are in a cache, by the steps' names."""
     names = [name for name, _warm in _units(Guest(MACHINES[DEFAULT_MACHINE]))]
-    return {name: place / f"{name.replace(' ', '-')}.compiled" for name in names}
+    return {name: place / f"{_word(name)}.compiled" for name in names}
+
+
+def lacking_steps(place: Path, names: Collection[str]) -> list[str]:
+    """Return the steps of these names whose kernels a cache may lack."""
+    marks = kernel_marks(place)
+    return [name for name in marks if name in names and not marks[name].exists()]
+
+
+def compile_step(place: Path, step: str) -> None:
+    """Compile the kernels of a step into the cache in `place`."""
+    for name, warm in _units(Guest(MACHINES[DEFAULT_MACHINE])):
+        if name == step:
+            warm()
+    kernel_marks(place)[step].touch()
+
+
+def _word(name: str) -> str:
+    """Return the name of a step as a flag and a file have it."""
+    return name.replace(" ", "-")
 
 
 def _compile(steps: Collection[int], prepare: Callable[[], None]) -> Iterator[tuple[int, int]]:
@@ -158,50 +134,29 @@ def _compile_step(number: int) -> None:
     warm()
 
 
-def load_kernels(seconds: float) -> None:
-    """Compile kernels, or load them from the cache, the likeliest first, for so long at most."""
-    deadline = time.monotonic() + seconds
-    for _, warm in _units(Guest(MACHINES[DEFAULT_MACHINE])):
-        if time.monotonic() >= deadline:
-            return
-        warm()
+class _Nobody:
+    """Compiles nothing: NumPy computes what the cache lacks."""
+
+    has_kernels = True
+
+    def load(self) -> None:
+        """Leave Numba alone: it is imported."""
+
+    def compile(self, name: str, signature: Signature) -> None:
+        """Leave a kernel to its reference."""
 
 
-def _warm_up(
-    stopped: threading.Event,
-    let_calls_pass: Callable[[], None],
-    services: Sequence[Callable[[], object]],
-    marks: Mapping[str, Path],
-) -> None:
-    guest = Guest(MACHINES[DEFAULT_MACHINE])
-    began = logged = time.monotonic()
-    units = [*_units(guest)]
-    units[_FIRST:_FIRST] = [("services", construct) for construct in services]
-    for done, (name, warm) in enumerate(units):
-        let_calls_pass()
-        if stopped.is_set():
-            return
-        try:
-            warm()
-            put_called()
-            if name in marks:
-                marks[name].touch()
-        except Exception:
-            _log.warning("%s: not warm", name, exc_info=True)
-        if time.monotonic() - logged > 1:
-            logged = time.monotonic()
-            _log.info("%d of %d steps: %s is ready", done + 1, len(units), name)
-    count = sum(1 for function in FUNCTIONS.values() if function.outputs) + 1
-    _log.info("kernels of all %d functions ready, %.1f s", count, time.monotonic() - began)
-
-
-def _let_calls_pass(
-    stopped: threading.Event, last_busy: Callable[[], float], give_up: float
-) -> None:
-    """Wait for a moment without calls: a compiler at work slows them down, and they may need it."""
-    while last_busy() + _QUIET > time.monotonic() and time.monotonic() < give_up:
-        if stopped.wait(_QUIET / 4):
-            return
+def load_kernels(functions: Collection[str] = ()) -> None:
+    """Load what the cache has of some functions, or of all, and compile nothing."""
+    if not load():
+        return
+    compile_by(_Nobody())
+    try:
+        for name, warm in _units(Guest(MACHINES[DEFAULT_MACHINE])):
+            if not functions or _word(name) in functions:
+                warm()
+    finally:
+        compile_by(None)
 
 
 def _units(guest: Guest) -> Iterator[tuple[str, Callable[[], object]]]:

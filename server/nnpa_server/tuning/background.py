@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compile kernels beside the calls: in a process of the lowest priority, while NumPy computes.
+
+The process compiles into the cache, from where this one loads each kernel; it ends when it has done
+what was ordered, and the kernel of the system ends it with this process. Where there is no cache a
+thread compiles.
+"""
+
+import gc
+import logging
+import pickle
+import queue
+import subprocess
+import sys
+import threading
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, Final, TypeAlias
+
+from nnpa_emulator.kernels.jit import KERNELS, Signature, load
+
+Order: TypeAlias = tuple[str, Signature | None]
+"""A kernel and types of its arguments; without types, all kernels of a step of the warm-up."""
+
+_Batch: TypeAlias = tuple[Sequence[Order], Callable[[], None] | None]
+_NOTHING: Final[Sequence[Order]] = ()
+PROGRAM: Final = "nnpa_server.processes.compiler"
+_log = logging.getLogger("nnpa.kernels")
+
+
+class BackgroundCompiler:
+    """What `nnpa_emulator.kernels.jit.compile_by` takes; `place` is the cache, if there is one."""
+
+    def __init__(self, place: Path | None, *, has_kernels: bool) -> None:
+        self.has_kernels = has_kernels
+        self.place = place
+        self._orders: queue.SimpleQueue[_Batch] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def load(self) -> None:
+        """Have Numba imported."""
+        self._put(_NOTHING)
+
+    def compile(self, name: str, signature: Signature) -> None:
+        """Have a kernel compiled for arguments of these types."""
+        self._put(((name, signature),))
+
+    def compile_steps(self, names: Collection[str], done: Callable[[], None]) -> None:
+        """Have the kernels of steps compiled into the cache, where there is one; then call."""
+        if self.place is not None:
+            self._put(tuple((name, None) for name in names), done)
+
+    def _put(self, orders: Sequence[Order], done: Callable[[], None] | None = None) -> None:
+        self._orders.put((orders, done))
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="kernels", daemon=True)
+                self._thread.start()
+
+    def _work(self) -> None:
+        while True:
+            batch = [self._orders.get()]
+            while not self._orders.empty():
+                batch.append(self._orders.get())
+            try:
+                self._follow([order for orders, _ in batch for order in orders])
+                for _, done in batch:
+                    if done is not None:
+                        done()
+            except Exception:
+                _log.warning("kernels are not compiled, NumPy computes", exc_info=True)
+
+    def _follow(self, orders: Sequence[Order]) -> None:
+        if not load():
+            return
+        compiled = iter(orders) if self.place is None else compile_elsewhere(orders)
+        for name, signature in compiled:
+            if signature is not None:
+                kernel: Any = KERNELS[name].compiled()
+                kernel.compile(signature)
+            _log.info("%s is compiled", name)
+        gc.freeze()  # Numba and what it made stay: the cycle collector need not look at them
+
+
+def compile_elsewhere(orders: Sequence[Order]) -> Iterator[Order]:
+    """Have a process compile into the cache; yield what it has done, in the order of `orders`."""
+    if not orders:
+        return
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", PROGRAM],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.writelines(b64encode(pickle.dumps(order)) + b"\n" for order in orders)
+        process.stdin.close()
+        for order, _line in zip(orders, process.stdout, strict=False):
+            yield order
+    if process.returncode:
+        _log.warning("the process that compiles kernels ended with code %d", process.returncode)
+
+
+def compile_orders(
+    lines: IO[bytes], warm: Callable[[str], object], done: Callable[[], object]
+) -> None:
+    """Compile what each line orders, into the cache, a step by `warm`; call `done` after each."""
+    orders: list[Order] = [pickle.loads(b64decode(line)) for line in lines]
+    if not load():
+        return
+    for name, signature in orders:
+        if signature is None:
+            warm(name)
+        else:
+            kernel: Any = KERNELS[name].compiled()
+            kernel.compile(signature)
+        done()

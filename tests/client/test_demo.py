@@ -2,6 +2,7 @@
 """`nnpa demo`: digits read by two networks on both Telums, and by a hosted ONNX model."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner, Result
@@ -65,7 +66,19 @@ def test_table(server_target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(row[:1] == ["accuracy"] for row in rows) == 6
     assert sum(row[:2] == ["slowest,", "ms"] for row in rows) == 2
     assert "…" not in result.stdout
-    assert max(map(len, result.stdout.splitlines())) <= 80
+    *report, following = result.stdout.splitlines()
+    assert max(map(len, report)) <= 80
+    assert following.startswith("Next: ")
+
+
+def test_changed_answers_are_counted(server_target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The closing sentence counts the answers that differ from FP32's, by machine."""
+    hosted = demo.hosted
+    monkeypatch.setattr(demo, "hosted", lambda *of: replace(hosted(*of), same_answers=358))
+    assert _run(server_target).stdout.splitlines()[-2] == (
+        "On 360 digits DLFLOAT16 changed 2 of 1080 answers on IBM z16, Telum I; "
+        "2 of 1080 answers on IBM z17, Telum II."
+    )
 
 
 def test_not_as_promised(server_target: str, monkeypatch: pytest.MonkeyPatch) -> None:

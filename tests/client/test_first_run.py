@@ -2,24 +2,15 @@
 """The first run on a machine, whose cache has no compiled kernel."""
 
 import os
-import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
-from nnpa_server.tuning.kernel_cache import sources_digest
-from nnpa_server.tuning.warmup import kernel_marks
 
 from tests.server.process import PATIENCE
 
-DEMO = """
-import signal
-from nnpa_client.cli import main
-
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a run in the background ignores it
-main(["demo"])
-"""
 SUM = """
 import numpy as np
 from nnpa_client import connect, zdnn
@@ -38,49 +29,37 @@ def first(tmp_path: Path) -> dict[str, str]:
     return {**kept, "XDG_CACHE_HOME": str(tmp_path)}
 
 
-def told(environment: dict[str, str]) -> list[str]:
-    """Return what a first program is told on its standard error; it has its result."""
+def test_a_first_program_is_told_nothing(first: dict[str, str]) -> None:
+    """A program's first sum on a machine comes without a word: nothing waits for a compiler."""
     ended = subprocess.run(
-        [sys.executable, "-c", SUM], env=environment, capture_output=True, text=True,
-        timeout=PATIENCE, check=True,
+        [sys.executable, "-c", SUM], env=first, capture_output=True, text=True, timeout=PATIENCE,
+        check=True,
     )  # fmt: skip
-    assert ended.stdout == "2.0\n"
-    return ended.stderr.splitlines()
+    assert (ended.stdout, ended.stderr) == ("2.0\n", "")
 
 
-@pytest.mark.shortcut
-def test_connect_says_that_kernels_are_being_compiled(first: dict[str, str]) -> None:
-    """`connect()` says in one line that kernels are not compiled yet, and what does it at once."""
-    (line,) = told(first)
-    assert line.startswith("nnpa: kernels are being compiled, once for this machine")
-    assert "nnpa-server --compile-kernels" in line
-
-
-def test_connect_says_nothing_where_kernels_are_compiled(first: dict[str, str]) -> None:
-    """A cache in which all steps have left their file is not spoken of."""
-    place = Path(first["XDG_CACHE_HOME"]) / f"nnpa/kernels-{sources_digest()}"
-    place.mkdir(parents=True, mode=0o700)
-    place.parent.chmod(0o700)
-    for mark in kernel_marks(place).values():
-        mark.touch()
-    assert told(first) == []
-
-
-@pytest.mark.heavy
-def test_the_first_demo_reports_before_it_compiles(first: dict[str, str]) -> None:
-    """The first `nnpa demo` has its whole report before kernels are compiled, which Ctrl-C ends."""
+def test_the_first_demo_ends_with_its_report(first: dict[str, str]) -> None:
+    """On an empty cache the prompt comes back with the report, which closes with a next command."""
     with subprocess.Popen(
-        [sys.executable, "-c", DEMO],
-        env=first,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+        [sys.executable, "-uc", "from nnpa_client.cli import main; main(['demo'])"],
+        env=first, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
         assert process.stderr is not None
-        lines = [process.stderr.readline() for _ in range(2)]
-        process.send_signal(signal.SIGINT)
-        report, more = process.communicate(timeout=PATIENCE)
-    assert lines[0].startswith("Times are those of NumPy.")
-    assert lines[1].startswith("compiling kernels, once for this machine: 0 of ")
-    assert (process.returncode, more) == (0, "")
-    assert ["as", "promised", "yes", "yes"] in [line.split() for line in report.splitlines()]
+        lines, times = list[str](), list[float]()
+        for line in process.stdout:
+            lines.append(line)
+            times.append(time.monotonic())
+        process.wait()
+        ended = time.monotonic()
+        assert (process.returncode, process.stderr.read()) == (0, "")
+    assert lines[-2] == "On 360 digits DLFLOAT16 changed no answer on either machine.\n"
+    assert lines[-1].startswith("Next: ")
+    assert lines[-1].split()[2:4] == ["network", "analyze"]
+    assert Path(lines[-1].split()[-1]).suffix == ".onnx"
+    assert ended - times[-1] < 5, "the prompt comes with the report"
+    titles = "convolutional network", "LSTM, row by row", "the same, ONNX hosted", "as promised"
+    shown = [next(time for line, time in zip(lines, times, strict=True) if title in line)
+             for title in titles]  # fmt: skip
+    assert shown == sorted(shown)
+    assert shown[1] - shown[0] > 0.05, "a part is printed as soon as it is done"

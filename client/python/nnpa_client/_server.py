@@ -2,20 +2,17 @@
 """A private server: a child process, by default on a Unix socket that only this user can reach."""
 
 import os
-import re
 import subprocess
 import sys
 import tempfile
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from nnpa_client.errors import TransportError
 
 STOP_SECONDS = 10.0
 _READY = "nnpa-server listening on "
-_COMPILING = re.compile(r"nnpa-server compiling (\d+) of (\d+)")
-_UNCOMPILED = "kernels are being compiled"  # in its log, before that line
 _REASON = "nnpa-server: "  # in front of the line that says why it did not start
 _ANOTHER_SERVER = "Or use a server that runs already: connect('host:port')."
 
@@ -24,17 +21,10 @@ class PrivateServer:
     """`nnpa-server` as a child. It ends when `stop` is called, and with this object or process.
 
     `listen` and `flags` are the command's; without `listen` it gets a Unix socket. `target` is its
-    address, `log` the file of its log, which goes with it. `is_uncompiled` says that its cache
-    lacks kernels: NumPy computes until they are compiled. `progress` is told the steps of
-    --compile-first that are done, and their number.
+    address, `log` the file of its log, which goes with it.
     """
 
-    def __init__(
-        self,
-        listen: str | None = None,
-        flags: Sequence[str] = (),
-        progress: Callable[[int, int], None] | None = None,
-    ) -> None:
+    def __init__(self, listen: str | None = None, flags: Sequence[str] = ()) -> None:
         directory = tempfile.TemporaryDirectory(prefix="nnpa-")
         self.log = Path(directory.name) / "server.log"
         address = listen or f"unix:{Path(directory.name) / 'nnpa.sock'}"
@@ -49,17 +39,12 @@ class PrivateServer:
             )
         self._end = weakref.finalize(self, _end, self._process, directory, os.getpid())
         self.pid = self._process.pid
-        self.target = self._ready_target(progress)
-        self.is_uncompiled = _UNCOMPILED in self.log.read_text(errors="replace")
+        self.target = self._ready_target()
 
-    def _ready_target(self, progress: Callable[[int, int], None] | None) -> str:
+    def _ready_target(self) -> str:
         """Wait until the server listens, and return the address in it."""
         output = self._process.stdout
         line = output.readline().decode() if output is not None else ""
-        while output is not None and (compiling := _COMPILING.match(line)):
-            if progress is not None:
-                progress(int(compiling[1]), int(compiling[2]))
-            line = output.readline().decode()
         if line.startswith(_READY):
             return line.removeprefix(_READY).strip()
         self._process.wait(STOP_SECONDS)

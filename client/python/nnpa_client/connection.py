@@ -2,10 +2,8 @@
 """Connections to servers: shared ones by address, private ones started here."""
 
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cache
 from os import PathLike
 from typing import NamedTuple
 
@@ -34,11 +32,6 @@ from nnpa_client.options import (
 from nnpa_client.session import Session
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
-
-_UNCOMPILED = (
-    "nnpa: kernels are being compiled, once for this machine; NumPy computes until then, "
-    "and large operations wait (nnpa-server --compile-kernels does it beforehand)\n"
-)
 
 
 class Reach(NamedTuple):
@@ -126,17 +119,9 @@ def open_transport(reach: Reach) -> tuple[Transport, PrivateServer | None]:
     faults = ("--allow-faults",) if reach.allow_faults else ()
     plainly = ("--plain",) if plain is True else ()
     server = PrivateServer(flags=("--shared-memory", *faults, *plainly))
-    if server.is_uncompiled:
-        _say_once(_UNCOMPILED)
     place = endpoint(server.target, token=reach.token)
     grpc = GrpcTransport(place, reach.connect_timeout, reach.timeout)
     return with_shortcuts(grpc, plain), server
-
-
-@cache
-def _say_once(text: str) -> None:
-    """Write a line on standard error, at its first time in this process."""
-    sys.stderr.write(text)
 
 
 def close_connection(transport: Transport, server: PrivateServer | None) -> None:

@@ -11,8 +11,10 @@ import secrets
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from statistics import median
+from typing import TypeAlias
 
 import numpy as np
 
@@ -32,9 +34,8 @@ MACHINES = ("telum1", "telum2")
 PROMISED = {"cnn": 0.97, "lstm": 0.95}
 # How much of FP32's accuracy DLFLOAT16 may cost.
 TOLERATED_LOSS = 0.01
-# Reported times are the median of this many rounds; for single operations, the minimum. Where NumPy
-# computes, whose times say little, one round is enough.
-ROUNDS = 5
+# Reported times are the median of this many rounds; for single operations, the minimum.
+ROUNDS = 3
 _REPEATS = 3
 _SLOWEST = 3
 
@@ -111,16 +112,11 @@ class ModelReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Results of the demo on one machine.
-
-    `by_numpy` says that the server was a private one whose kernels are not compiled yet: NumPy
-    computed the same bits, and times are its.
-    """
+    """Results of the demo on one machine."""
 
     machine: str
     display_name: str
     as_promised: bool
-    by_numpy: bool
     networks: tuple[NetworkReport, ...]
     model: ModelReport
 
@@ -135,47 +131,60 @@ class _Inference:
     round_trip_ms: float
 
 
-def run(target: str | None = None, credentials: Credentials | None = None) -> list[Report]:
-    """Run the demo on both Telums of a server; None starts a private one."""
+Part: TypeAlias = NetworkReport | ModelReport
+Show: TypeAlias = Callable[[Sequence[str], Sequence[Part]], None]
+"""Takes the machines' names and the results of one part of the demo, by machine."""
+
+
+def run(
+    target: str | None = None,
+    credentials: Credentials | None = None,
+    show: Show = lambda _names, _parts: None,
+) -> list[Report]:
+    """Run the demo on both Telums of a server; None starts a private one.
+
+    `show` is called with each part as soon as both machines have run it.
+    """
     if target is not None:
-        return _run(target, credentials or {}, by_numpy=False)
+        return _run(target, credentials or {}, show)
     server = PrivateServer(flags=("--shared-memory",))
     try:
-        return _run(server.target, credentials or {}, server.is_uncompiled)
+        return _run(server.target, credentials or {}, show)
     finally:
         server.stop()
 
 
-def compile_kernels(progress: Callable[[int, int], None]) -> None:
-    """Compile what later private servers use; `progress` is told the steps done and their number.
-
-    Steps that are done stay, wherever it is interrupted.
-    """
-    PrivateServer(flags=("--compile-first",), progress=progress).stop()
-
-
-def _run(target: str, shown: Credentials, by_numpy: bool) -> list[Report]:
-    digits, rounds = held_out(), 1 if by_numpy else ROUNDS
-    reports: list[Report] = []
-    with connect(target, **shown) as first, ModelClient(first.target, **shown) as models:
-        for machine in MACHINES:
-            with connect(first.target, machine, **shown) as session:
-                networks = tuple(_report(session, network, digits, rounds) for network in NETWORKS)
-                name = session.machine.display_name
-            model = _hosted(models, machine, digits, rounds)
-            promised = model.as_promised and all(network.as_promised for network in networks)
-            reports.append(Report(machine, name, promised, by_numpy, networks, model))
-    return reports
+def _run(target: str, shown: Credentials, show: Show) -> list[Report]:
+    digits, parts = held_out(), list[list[Part]]()
+    with ExitStack() as stack:
+        sessions = [stack.enter_context(connect(target, machine, **shown)) for machine in MACHINES]
+        names = [session.machine.display_name for session in sessions]
+        for network in NETWORKS:
+            parts.append([_report(session, network, digits) for session in sessions])
+            show(names, parts[-1])
+        models = stack.enter_context(ModelClient(target, **shown))
+        parts.append([hosted(models, machine, digits) for machine in MACHINES])
+        show(names, parts[-1])
+    return [
+        _of_machine(machine, name, results)
+        for machine, name, results in zip(MACHINES, names, zip(*parts, strict=True), strict=True)
+    ]
 
 
-def _hosted(models: ModelClient, machine: str, digits: Digits, rounds: int) -> ModelReport:
+def _of_machine(machine: str, name: str, parts: Sequence[Part]) -> Report:
+    networks = tuple(part for part in parts if isinstance(part, NetworkReport))
+    (model,) = (part for part in parts if isinstance(part, ModelReport))
+    return Report(machine, name, all(part.as_promised for part in parts), networks, model)
+
+
+def hosted(models: ModelClient, machine: str, digits: Digits) -> ModelReport:
     """Host the ONNX file on the server for a machine, and read all digits in each request."""
     name, images = f"demo-{secrets.token_hex(4)}", digits.images[:, None]
     models.load(name, onnx_cnn(), machine)
     try:
         properties = models.properties(name)
         answer, times = models.infer(name, {"image": images}), list[float]()
-        for _ in range(rounds):
+        for _ in range(ROUNDS):
             start = time.perf_counter()
             models.infer(name, {"image": images})
             times.append(1000 * (time.perf_counter() - start))
@@ -200,11 +209,11 @@ def _hosted(models: ModelClient, machine: str, digits: Digits, rounds: int) -> M
     )
 
 
-def _report(session: Session, network: Network, digits: Digits, rounds: int) -> NetworkReport:
+def _report(session: Session, network: Network, digits: Digits) -> NetworkReport:
     data = network.arrange(digits.images)
     with session.pipeline():
         layers = network.load(session, len(digits.labels))
-    inferences = [_infer(session, network, layers, data) for _ in range(1 + rounds)][1:]
+    inferences = [_infer(session, network, layers, data) for _ in range(1 + ROUNDS)][1:]
     latest = inferences[-1]
     expected = _likelihoods(network.reference(digits.images))
     answers, reference = latest.likelihoods.argmax(axis=1), expected.argmax(axis=1)
@@ -223,7 +232,7 @@ def _report(session: Session, network: Network, digits: Digits, rounds: int) -> 
         float(np.abs(latest.likelihoods - expected).max()),
         latest.violations,
         median(inference.round_trip_ms for inference in inferences),
-        _slowest(session, network, layers, data, rounds),
+        _slowest(session, network, layers, data),
     )
 
 
@@ -253,7 +262,7 @@ def _infer(session: Session, network: Network, layers: Sequence[Layer], data: Fl
 
 
 def _slowest(
-    session: Session, network: Network, layers: Sequence[Layer], data: Floats, rounds: int
+    session: Session, network: Network, layers: Sequence[Layer], data: Floats
 ) -> tuple[OperationTime, ...]:
     """Return the slowest operations, each timed in a list of its own repetitions."""
     times: list[OperationTime] = []
@@ -261,7 +270,7 @@ def _slowest(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ZdnnWarning)
         for layer in layers:
-            milliseconds = min(_time(session, layer, x) for _ in range(rounds))
+            milliseconds = min(_time(session, layer, x) for _ in range(ROUNDS))
             times.append(OperationTime(layer.function, layer.purpose, milliseconds))
             x = layer.run(x)
     ordered = sorted(times, key=lambda operation: operation.milliseconds, reverse=True)

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """`nnpa demo` on the command line: its table, its JSON, its exit code."""
 
-import contextlib
 import dataclasses
 import json
+import shlex
+import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Unpack
 
 import click
@@ -16,6 +19,8 @@ from rich.table import Table
 from nnpa_client.commands import demo
 from nnpa_client.commands.exit_codes import EXIT_CODES_WITH_TARGET, NOT_AS_PROMISED, reported
 from nnpa_client.commands.reaching import Reaching, credentials, reaching_options
+from nnpa_client.networks import held_out
+from nnpa_client.networks.digits import MODEL_FILE
 
 
 @click.command("demo", epilog=EXIT_CODES_WITH_TARGET)
@@ -28,54 +33,81 @@ def run_demo(target: str | None, as_json: bool, **reaching: Unpack[Reaching]) ->
     Each inference is one list of zDNN calls; then the server hosts one of the networks, an ONNX
     file, and is asked through the Open Inference Protocol. Accuracy is compared with the same
     networks in NumPy FP32. Exit code 1 when it is not as promised.
-
-    Where kernels are not compiled yet, NumPy computes the same bits; they are compiled after the
-    report, and Ctrl-C leaves the rest of that to later runs.
     """
-    reports: list[demo.Report] = reported(lambda: demo.run(target, credentials(reaching)))
     if as_json:
+        reports = reported(lambda: demo.run(target, credentials(reaching)))
         click.echo(json.dumps([dataclasses.asdict(report) for report in reports], indent=2))
     else:
-        Console().print(_demo_table(reports))
-    if any(report.by_numpy for report in reports):
-        click.echo("Times are those of NumPy. Later runs are faster: Ctrl-C puts it off.", err=True)
-        with contextlib.suppress(KeyboardInterrupt):
-            reported(lambda: demo.compile_kernels(_compiling))
+        console = Console()
+        console.print(_heading())
+        reports = reported(lambda: demo.run(target, credentials(reaching), partial(_show, console)))
+        console.print(_promises(reports))
+        click.echo(f"{_effect(reports)}\nNext: {_next_command()}")
     if not all(report.as_promised for report in reports):
         click.echo("The result is not as promised.", err=True)
         sys.exit(NOT_AS_PROMISED)
 
 
-def _compiling(done: int, steps: int) -> None:
-    """Show on standard error how far kernels are compiled: one line, on a terminal over itself."""
-    text = f"compiling kernels, once for this machine: {done} of {steps}"
-    if sys.stderr.isatty():
-        click.echo(f"\r{text}", err=True, nl=done == steps)
-    elif done in (0, steps):
-        click.echo(text, err=True)
+def _heading() -> str:
+    return f"  {len(held_out().labels)} handwritten digits that the networks have not seen"
 
 
-def _demo_table(reports: list[demo.Report]) -> Table:
-    title = f"{reports[0].networks[0].digits} handwritten digits that the networks have not seen"
-    table = Table(box=box.SIMPLE, title=title, title_justify="left")
-    table.add_column("", no_wrap=True)
-    for report in reports:
-        table.add_column(report.display_name, no_wrap=True)
-    for results in zip(*(report.networks for report in reports), strict=True):
-        table.add_section()
-        table.add_row(f"[bold]{results[0].title}[/bold]")
-        for heading, cell in _DEMO_ROWS:
-            table.add_row(f"  {heading}", *(cell(result) for result in results))
-        for rank in range(len(results[0].slowest)):
-            heading = "  slowest, ms" if rank == 0 else ""
-            table.add_row(heading, *(_slow(result.slowest[rank]) for result in results))
-    table.add_section()
-    table.add_row(f"[bold]{reports[0].model.title}[/bold]")
-    for heading, model_cell in _MODEL_ROWS:
-        table.add_row(f"  {heading}", *(model_cell(report.model) for report in reports))
-    table.add_section()
+def _show(console: Console, names: Sequence[str], parts: Sequence[demo.Part]) -> None:
+    """Print one part of the demo, with a column for each machine."""
+    table = _table(*names)
+    table.add_row(f"[bold]{parts[0].title}[/bold]")
+    networks = [part for part in parts if isinstance(part, demo.NetworkReport)]
+    models = [part for part in parts if isinstance(part, demo.ModelReport)]
+    for heading, cell in _DEMO_ROWS if networks else ():
+        table.add_row(f"  {heading}", *map(cell, networks))
+    for rank in range(len(networks[0].slowest) if networks else 0):
+        heading = "  slowest, ms" if rank == 0 else ""
+        table.add_row(heading, *(_slow(network.slowest[rank]) for network in networks))
+    for heading, model_cell in _MODEL_ROWS if models else ():
+        table.add_row(f"  {heading}", *map(model_cell, models))
+    console.print(table)
+
+
+def _promises(reports: Sequence[demo.Report]) -> Table:
+    table = _table(*(report.display_name for report in reports))
+    table.show_header = False
     table.add_row("as promised", *("yes" if report.as_promised else "NO" for report in reports))
     return table
+
+
+def _table(*names: str) -> Table:
+    table = Table(box=box.SIMPLE)
+    table.add_column("", no_wrap=True, min_width=21)
+    for name in names:
+        table.add_column(name, no_wrap=True, min_width=25)
+    return table
+
+
+def _effect(reports: Sequence[demo.Report]) -> str:
+    """Return what DLFLOAT16 did to the answers, in one sentence."""
+    digits = reports[0].model.digits
+    counts = list[str]()
+    for report in reports:
+        parts: list[demo.Part] = [*report.networks, report.model]
+        read = sum(part.digits for part in parts)
+        changed = read - sum(part.same_answers for part in parts)
+        if changed:
+            counts.append(f"{changed} of {read} answers on {report.display_name}")
+    what = "; ".join(counts) or "no answer on either machine"
+    return f"On {digits} digits DLFLOAT16 changed {what}."
+
+
+def _next_command() -> str:
+    """Return a command to go on with, as it can be pasted here."""
+    program = Path(sys.argv[0])
+    on_path = shutil.which("nnpa")
+    name = "nnpa" if on_path and Path(on_path) == program else _from_here(program)
+    return f"{name} network analyze {_from_here(MODEL_FILE)}"
+
+
+def _from_here(path: Path) -> str:
+    here = Path.cwd()
+    return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
 
 
 def _slow(operation: demo.OperationTime) -> str:

@@ -29,7 +29,6 @@ TITLES = {"telum1": "z16", "telum2": "z17"}
 """The machines that programs are for, by the server's names, with IBM's."""
 AGAIN, SANITIZED = "again", "sanitizer"
 """Runs under the first condition: a second one, and one with the sanitizer."""
-_COMPILING_SECONDS = 60.0  # that the first run may take where kernels are not compiled yet
 _OLDER_LIBRARIES = ("1.0.1", "1.1.2")  # the last of each minor version before this one
 INSTRUCTION = "NNPA_"
 """How names of instructions begin."""
@@ -179,9 +178,8 @@ def laboratory(command: Sequence[str], timeout: float) -> Generator[Callable[[Co
 
     Raises OSError for a program that cannot be started, `TransportError` without a server.
     """
-    server = FaultServer(idle=2 * max(timeout, _COMPILING_SECONDS))
+    server = FaultServer(idle=2 * timeout)
     transport = GrpcTransport(endpoint(server.target))
-    limits = [max(timeout, _COMPILING_SECONDS)] if server.is_uncompiled else []
     with tempfile.TemporaryDirectory(prefix="nnpa-") as folder:
 
         def once(condition: Condition) -> Run:
@@ -189,8 +187,7 @@ def laboratory(command: Sequence[str], timeout: float) -> Generator[Callable[[Co
             try:
                 variables = {"ZDNN_TRACE": recording.name, **condition.variables}
                 rules = [_NOTE] if condition.counts_calls else []
-                seconds = limits.pop() if limits else timeout
-                ended = run(server, command, rules, seconds, variables)
+                ended = run(server, command, rules, timeout, variables)
             finally:
                 recording.stop()
             return Run(condition, ended, read(recording.path))

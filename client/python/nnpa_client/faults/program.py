@@ -71,11 +71,6 @@ class FaultServer:
         """The server's address."""
         return self._server.target
 
-    @property
-    def is_uncompiled(self) -> bool:
-        """Whether its first calls may wait until kernels are compiled."""
-        return self._server.is_uncompiled
-
     def marked(self) -> tuple[Marked, ...]:
         """Return the faults logged since the last call, of sessions that began since then."""
         with self._server.log.open("rb") as log:

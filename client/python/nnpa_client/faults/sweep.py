@@ -121,7 +121,7 @@ class Program:
     """A program that is swept, the machine that it runs on, "" for the usual.
 
     A run ends after `timeout` seconds, the first one at a server after `first_timeout` if that is
-    more: the server may compile kernels.
+    more: the server may have just started.
     """
 
     command: list[str]

@@ -5,12 +5,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float32]
+
+MODEL_FILE = Path(__file__).with_name("digits_cnn.onnx")
+"""The convolutional network as an ONNX file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,4 +54,4 @@ def weights(network: str) -> Mapping[str, Floats]:
 
 def onnx_cnn() -> bytes:
     """Return the convolutional network as an ONNX file: image (batch, 1, 8, 8), logits."""
-    return (files("nnpa_client.networks") / "digits_cnn.onnx").read_bytes()
+    return MODEL_FILE.read_bytes()

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 from nnpa_server.config import kernel_cache, leave_out_telemetry
+from nnpa_wire.installation import pip_install
 
 Progress = Callable[[int, int], None]
 _ONNX = ("onnx", "onnxruntime")
@@ -40,7 +41,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name not in _ONNX:
             raise
-        answer = {"invalid": f"{error.name} is not installed: pip install 'nnpa[server,onnx]'"}
+        answer = {"invalid": f"{error.name} is not installed: {pip_install('server', 'onnx')}"}
     print(json.dumps(answer), file=answers, flush=True)
 
 

@@ -21,6 +21,7 @@ from typing import Any, Generic, Self, TypeVar
 from uuid import uuid4
 
 from nnpa_server.config import kernel_cache, kernel_folder
+from nnpa_wire.installation import pip_install
 
 from nnpa_jobs.local import tune
 from nnpa_jobs.rows import Rows
@@ -29,7 +30,7 @@ from nnpa_jobs.survival import Death
 _ADDRESS = re.compile(r"(?P<client>ray://)?(?P<host>[^\s/:]+|\[[\da-fA-F:]+\]):(?P<port>\d{1,5})")
 _CONNECT_SECONDS, _ANSWER_SECONDS, _LOOK_SECONDS = 10.0, 60.0, 30.0
 _MAX_PORT = 65535
-_NEEDS_RAY = "pip install 'nnpa[ray]'"
+_NEEDS_RAY = pip_install("ray")
 Answer = TypeVar("Answer")
 Worker = Callable[[Any], Answer]
 """What answers to pieces of work, and is kept by a process of a node."""

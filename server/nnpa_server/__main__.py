@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from nnpa_wire.installation import pip_install
 
 from nnpa_server.config import (
     Config,
@@ -83,7 +84,7 @@ _COUNT = {"type": click.IntRange(1)}
 @_flag(
     "--processes",
     "1",
-    "Processes behind the address, auto: one per core; more than one need nnpa[processes].",
+    "Processes behind the address, auto: one per core; more than one need the extra processes.",
     metavar="N|auto",
     callback=_parsed(parse_processes),
 )
@@ -282,7 +283,7 @@ def main(
         if name in _OURS:
             raise
         extra = _EXTRAS.get(name, "server")
-        sys.exit(f"nnpa-server: {name} is not installed: pip install 'nnpa[{extra}]'")
+        sys.exit(f"nnpa-server: {name} is not installed: {pip_install(extra)}")
 
 
 def _start(
@@ -318,7 +319,7 @@ def _require_onnx(config: Config) -> None:
     """Refuse to host models without the packages that read them."""
     for name in ("onnx", "onnxruntime") if config.models else ():
         if find_spec(name) is None:
-            raise click.UsageError(f"--models needs {name}: pip install 'nnpa[onnx]'")
+            raise click.UsageError(f"--models needs {name}: {pip_install('onnx')}")
 
 
 def _require_router(config: Config) -> str:
@@ -336,7 +337,7 @@ def _require_router(config: Config) -> str:
             raise click.UsageError(f"{name} and {flag} do not go together: it is of one process")
     program = envoy.program()
     if program is None:
-        raise click.UsageError(f"{flag} needs Envoy: pip install 'nnpa[processes]'")
+        raise click.UsageError(f"{flag} needs Envoy: {pip_install('processes')}")
     return program
 
 

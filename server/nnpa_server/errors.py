@@ -162,7 +162,7 @@ def too_many_calls(field: str, limit: int) -> CallRefused:
     )
 
 
-NO_ONNX = "this server was installed without the packages for ONNX: pip install 'nnpa[onnx]'"
+NO_ONNX = "this server was installed without the packages for ONNX, the extra onnx"
 
 
 def from_exception(error: Exception, **metadata: object) -> CallRefused:

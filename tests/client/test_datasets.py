@@ -13,6 +13,7 @@ from nnpa_client.datasets import Preprocessing, open_data, read_preprocessing
 from nnpa_client.datasets.opening import Data
 from nnpa_client.datasets.rows import array_rows, random_rows
 from nnpa_client.network.hosted import Port
+from nnpa_wire.installation import pip_install
 
 Image = pytest.importorskip("PIL.Image")  # the extra `data`
 pa = pytest.importorskip("pyarrow")
@@ -347,5 +348,5 @@ def test_what_the_extra_brings(
     folder, table = paint(tmp_path / "images"), parquet(x=ROWS.tolist())(tmp_path)
     monkeypatch.setitem(sys.modules, module, None)
     data, inputs = (folder, (ONE,)) if module == "PIL" else (table, (X,))
-    with pytest.raises(ValueError, match=r"pip install 'nnpa\[data\]'"):
+    with pytest.raises(ValueError, match=re.escape(pip_install("data"))):
         open_data(data, inputs, (OUT,), None, SAID)

@@ -36,6 +36,11 @@ NOTHING: Any = None
 NUMBERS: Any = [1.0, 2.0]
 
 
+def install(extras: str) -> str:
+    """Return a pattern of the command that adds extras to an installation from a clone."""
+    return rf"pip install (-e )?'?/[^ ]*\[{re.escape(extras)}\]'?"
+
+
 def _without(packages: Sequence[str], folder: Path) -> dict[str, str]:
     """Return an environment whose Python lacks packages."""
     code = f"import sys\nsys.modules.update(dict.fromkeys({packages!r}))\n"
@@ -61,7 +66,7 @@ def test_a_server_without_its_extra_says_the_command(without_extras: dict[str, s
     ended = python(code, without_extras)
     assert ended.returncode == 1
     (line,) = ended.stderr.splitlines()
-    assert re.fullmatch(r"nnpa-server: \w+ is not installed: pip install 'nnpa\[server\]'", line)
+    assert re.fullmatch(r"nnpa-server: \w+ is not installed: " + install("server"), line)
 
 
 def test_connect_without_the_extra_says_the_command(without_extras: dict[str, str]) -> None:
@@ -69,7 +74,7 @@ def test_connect_without_the_extra_says_the_command(without_extras: dict[str, st
     ended = python("from nnpa_client import connect; connect()", without_extras)
     last = ended.stderr.splitlines()[-1]
     assert "TransportError: UNAVAILABLE: no private server could be started" in last
-    assert "pip install 'nnpa[server]'. Or use a server that runs already" in last
+    assert re.search(install("server") + r"\. Or use a server that runs already", last)
 
 
 @pytest.mark.parametrize("arguments", [("info",), ("demo",)])
@@ -80,14 +85,14 @@ def test_a_command_without_the_extra_says_the_command(
     ended = python(f"from nnpa_client.cli import main; main({list(arguments)})", without_extras)
     assert ended.returncode == 3
     assert ended.stderr.count("\n") == 1, ended.stderr
-    assert "pip install 'nnpa[server]'" in ended.stderr
+    assert re.search(install("server"), ended.stderr)
 
 
 @pytest.mark.parametrize(
     ("command", "code", "says"),
     [
-        ("analyze", 3, "was installed without the packages for ONNX: pip install 'nnpa[onnx]'. "),
-        ("validate", 2, "Error: onnx is not installed: pip install 'nnpa[server,onnx]'"),
+        ("analyze", 3, "for ONNX, the extra onnx. .* Here: " + install("onnx")),
+        ("validate", 2, "Error: onnx is not installed: " + install("server,onnx")),
     ],
 )
 def test_a_model_without_the_extra_says_the_command(
@@ -99,14 +104,14 @@ def test_a_model_without_the_extra_says_the_command(
     program = f"from nnpa_client.cli import main; main({arguments})"
     ended = python(program, _without(("onnx", "onnxruntime"), tmp_path))
     assert ended.returncode == code, ended.stderr
-    assert says in ended.stderr.splitlines()[-1]
+    assert re.search(says, ended.stderr.splitlines()[-1])
     assert "Traceback" not in ended.stderr
 
 
 def test_a_container_without_the_extra_says_the_command(without_extras: dict[str, str]) -> None:
     """`nnpa_client.testcontainers` without Testcontainers names the command."""
     ended = python("import nnpa_client.testcontainers", without_extras)
-    assert ended.stderr.endswith("needs testcontainers: pip install 'nnpa[testcontainers]'\n")
+    assert re.search("needs testcontainers: " + install("testcontainers") + "\n$", ended.stderr)
 
 
 MISTAKES: list[tuple[Callable[[Any], object], str]] = [

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from nnpa_wire.installation import pip_install
 
 WITHOUT = """
 import sys, types
@@ -22,5 +23,5 @@ def test_a_missing_package_is_one_sentence(package: str) -> None:
     """Without a package of the extra, the import says which one, and how to install it."""
     code = WITHOUT.format(package=package)
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    expected = f"nnpa_client.torch needs {package}: pip install 'nnpa[torch]'"
+    expected = f"nnpa_client.torch needs {package}: {pip_install('torch')}"
     assert ended.stdout == f"{package}: {expected}\n"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`nnpa network validate --ray`: on a real cluster on loopback the report is that of one process.
 
-Needs Ray (`pip install 'nnpa[ray]'`), which .ci/run and .ci/full install.
+Needs Ray (the extra `ray`), which .ci/run and .ci/full install.
 """
 
 import json
@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 from nnpa_client._jobs import Evaluated, evaluate_rows
 from nnpa_client.cli import main
+from nnpa_wire.installation import pip_install
 from onnx import helper
 
 from tests.deploy.fleet import free_port
@@ -164,7 +165,7 @@ def test_a_node_without_the_package_is_told(
     ray_cluster.start(1, python=python_without_nnpa(tmp_path))
     answer = run(job, ray_cluster.address)
     assert answer.exit_code == 2, answer.output
-    assert "a node of the cluster lacks nnpa_jobs: pip install 'nnpa[ray]'" in answer.output
+    assert f"a node of the cluster lacks nnpa_jobs: {pip_install('ray')}" in answer.output
 
 
 @needs_ray
@@ -190,7 +191,7 @@ def test_without_ray_its_extra_is_named(job: dict[str, Any]) -> None:
     """Where Ray is not installed the command says how to get it; exit code 2."""
     answer = run(job, "127.0.0.1:6379")
     assert answer.exit_code == 2
-    assert "--ray needs Ray: pip install 'nnpa[ray]'" in answer.output
+    assert f"--ray needs Ray: {pip_install('ray')}" in answer.output
 
 
 def test_one_who_measures_is_given(job: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`--ray` of `faults sweep`, `trace replay` and `conformance run`: the reports of one local job.
 
-Needs Ray (`pip install 'nnpa[ray]'`), which .ci/run and .ci/full install.
+Needs Ray (the extra `ray`), which .ci/run and .ci/full install.
 """
 
 import json
@@ -20,6 +20,7 @@ from click.testing import CliRunner, Result
 from nnpa_client import _testee, connect, zdnn
 from nnpa_client.cli import main
 from nnpa_client.libzdnn import NOT_INSTALLED
+from nnpa_wire.installation import pip_install
 
 from tests.deploy.fleet import free_port
 from tests.jobs.nodes import HAS_RAY, Cluster, needs_ray, python_without_nnpa
@@ -241,7 +242,7 @@ def test_nodes_without_the_package_are_told(
     for words in (sweep, replay, vectors):
         answer = nnpa(words, "--ray", ray_cluster.address)
         assert answer.exit_code == 2, answer.output
-        assert "a node of the cluster lacks nnpa_jobs: pip install 'nnpa[ray]'" in answer.output
+        assert f"a node of the cluster lacks nnpa_jobs: {pip_install('ray')}" in answer.output
 
 
 @needs_ray
@@ -266,7 +267,7 @@ def test_without_ray_its_extra_is_named(
     for words in (sweep, replay, vectors):
         answer = nnpa(words, "--ray", "127.0.0.1:6379")
         assert answer.exit_code == 2, answer.output
-        assert "--ray needs Ray: pip install 'nnpa[ray]'" in answer.output
+        assert f"--ray needs Ray: {pip_install('ray')}" in answer.output
 
 
 def test_whose_server_it_is_is_said_once(replay: list[str], vectors: list[str]) -> None:

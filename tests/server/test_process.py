@@ -26,6 +26,7 @@ from nnpa.oip.open_inference_grpc_pb2_grpc import GRPCInferenceServiceStub
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1.fault_pb2 import FaultDelay, FaultRule
 from nnpa_server import __main__
+from nnpa_wire.installation import pip_install
 
 from tests.certificates import Party, issue
 from tests.server.conftest import CONFIG, Running
@@ -146,7 +147,7 @@ def test_models_need_the_packages_for_onnx(
     monkeypatch.setattr(__main__, "find_spec", {"onnx": "", "onnxruntime": "", missing: None}.get)
     ended = CliRunner().invoke(__main__.main, ("--models", str(tmp_path)))
     assert ended.exit_code == 2
-    assert f"--models needs {missing}: pip install 'nnpa[onnx]'" in ended.output
+    assert f"--models needs {missing}: {pip_install('onnx')}" in ended.output
 
 
 def test_version_and_help() -> None:

@@ -18,6 +18,7 @@ from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
 from nnpa_server.processes.envoy import TICKET
 from nnpa_server.sessions.store import session_tag
+from nnpa_wire.installation import pip_install
 
 from tests.server.onnx_models import Caller, dense, request
 from tests.server.process import PATIENCE, ServerProcess, serving, wait_until
@@ -240,4 +241,4 @@ def test_without_the_extra_it_says_so(tmp_path: Path) -> None:
         capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     assert done.returncode == 1
-    assert "--telemetry needs the extra otel: pip install 'nnpa[otel]'" in done.stderr
+    assert f"--telemetry needs the extra otel: {pip_install('otel')}" in done.stderr

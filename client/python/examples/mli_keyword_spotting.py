@@ -4,7 +4,7 @@
 A network of the size that wakes a device up: 49 frames of 10 coefficients, an LSTM cell of 96
 units, a layer to 12 keywords. It runs in fx8, fx16 and fx8w16d, bit for bit as embARC MLI computes
 it, each in one request; the error is measured against the same network in float. Weights and
-sound are synthetic, drawn from a seed. The plot needs matplotlib (`pip install 'nnpa[bench]'`).
+sound are synthetic, drawn from a seed. The plot needs matplotlib (`pip install matplotlib`).
 """
 
 import sys

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A container of nnpa-server for tests, by Testcontainers: `pip install 'nnpa[testcontainers]'`.
+"""A container of nnpa-server for tests, by Testcontainers; takes the extra `testcontainers`.
 
     with NnpaContainer() as container, container.connect(machine="telum1") as session:
         a = session.ztensor(np.ones((2, 3), np.float32))
@@ -10,12 +10,14 @@ names another one.
 
 from typing import Any
 
+from nnpa_wire.installation import pip_install
+
 try:
     from docker.errors import DockerException
     from testcontainers.core.container import DockerContainer
     from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 except ModuleNotFoundError as error:
-    text = "NnpaContainer needs testcontainers: pip install 'nnpa[testcontainers]'"
+    text = f"NnpaContainer needs testcontainers: {pip_install('testcontainers')}"
     raise ModuleNotFoundError(text, name=error.name) from error
 
 from nnpa_client.connection import connect

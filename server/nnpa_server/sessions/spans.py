@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from nnpa_wire.installation import pip_install
+
 if TYPE_CHECKING:  # imported by a server that was started with --telemetry
     from opentelemetry.context import Context
     from opentelemetry.trace import Span
@@ -50,7 +52,7 @@ class Spans:
             from opentelemetry.sdk.trace.export import BatchSpanProcessor
             from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
         except ImportError as error:
-            text = f"--telemetry needs the extra otel: pip install 'nnpa[otel]' ({error})"
+            text = f"--telemetry needs the extra otel: {pip_install('otel')} ({error})"
             raise TelemetryMissing(text) from error
         service = Resource({"service.name": "nnpa-server", "service.version": version})
         resource = Resource.create().merge(service).merge(OTELResourceDetector().detect())

@@ -3,9 +3,11 @@
 
 import re
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import TypeVar
 
 import click
+from nnpa_wire.installation import pip_install
 
 from nnpa_client.errors import NetworkError, ProgramCheck, TransportError, ZdnnError
 
@@ -46,7 +48,7 @@ def reported(action: Callable[[], Answer]) -> Answer:
     try:
         return action()
     except TransportError as error:
-        text = in_flags(str(error))
+        text = in_flags(str(error)) + _missing_extra(error)
         if error.reason in _NOT_HOSTED:
             raise RefusedByAccelerator(text) from error
         if error.reason in _USAGE:
@@ -56,6 +58,12 @@ def reported(action: Callable[[], Answer]) -> Answer:
         raise RefusedByAccelerator(str(error)) from error
     except (ValueError, TypeError) as error:
         raise click.UsageError(in_flags(str(error))) from error
+
+
+def _missing_extra(error: TransportError) -> str:
+    """Return what to install where a server of this installation lacks the packages for ONNX."""
+    is_onnx = error.reason == "EXTENSION_NOT_OFFERED" and error.metadata.get("field") == "onnx"
+    return f" Here: {pip_install('onnx')}" if is_onnx and find_spec("onnx") is None else ""
 
 
 def in_flags(text: str) -> str:

@@ -19,6 +19,7 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 import click
+from nnpa_wire.installation import pip_install
 from rich import box
 from rich.console import Console, Group
 from rich.live import Live
@@ -92,7 +93,7 @@ def read_metrics(text: str) -> Scrape:
     try:
         from prometheus_client.parser import text_string_to_metric_families as parse
     except ImportError as error:
-        raise click.ClickException("nnpa top needs: pip install 'nnpa[metrics]'") from error
+        raise click.ClickException(f"nnpa top needs: {pip_install('metrics')}") from error
     return Scrape(
         {
             (sample.name, frozenset(sample.labels.items())): sample.value

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from nnpa_wire.installation import pip_install
 
 from nnpa_client._wire import Array
 
 Columns = Mapping[str, Array]
-NEEDS_DATA = "pip install 'nnpa[data]'"
+NEEDS_DATA = pip_install("data")
 TABLES = (".csv", ".parquet")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules of PyTorch, run forward with DLFLOAT16: `pip install 'nnpa[torch]'`.
+"""Modules of PyTorch, run forward with DLFLOAT16; takes the extra `torch`.
 
     emulated = nnpa_client.torch.emulate(model)      # a torch.nn.Module, or an ExportedProgram
     y = emulated(x)
@@ -10,11 +10,13 @@
 
 from importlib import import_module
 
+from nnpa_wire.installation import pip_install
+
 try:
     import_module("torch")
     import_module("onnxscript")
 except ModuleNotFoundError as error:
-    text = f"nnpa_client.torch needs {error.name}: pip install 'nnpa[torch]'"
+    text = f"nnpa_client.torch needs {error.name}: {pip_install('torch')}"
     raise ModuleNotFoundError(text, name=error.name) from error
 
 from nnpa_client.torch.compiling import backend

@@ -15,6 +15,7 @@ import click
 from nnpa_wire.installation import pip_install
 
 from nnpa_server.config import (
+    MESSAGES_UNDER_WAY,
     Config,
     Limits,
     Tls,
@@ -105,7 +106,7 @@ _COUNT = {"type": click.IntRange(1)}
 @_flag(
     "--reflection",
     "auto",
-    "auto: unless tokens are asked for beyond this machine.",
+    "auto: unless tokens are asked for.",
     type=click.Choice(("auto", "on", "off")),
 )
 @_flag("--max-connections", 1000, "Connections at a time.", **_COUNT)
@@ -127,6 +128,12 @@ _COUNT = {"type": click.IntRange(1)}
 @_flag("--lease-grace", "10s", "A session unused for so long ends if its client has.", **_TIME)
 @_flag("--idle-timeout", "15m", "A session, or stream, unused for so long ends.", **_TIME)
 @_flag("--max-message", "64MiB", "Largest message; larger tensors are streamed.", **_SIZE)
+@_flag(
+    "--max-bytes-under-way",
+    "8GiB",
+    "Bytes of messages that come and answers that go; one caller has half at most.",
+    **_SIZE,
+)
 @_flag(
     "--workers",
     64,
@@ -272,6 +279,7 @@ def main(
         json_log=log_format == "json",
         **flags,
     )
+    _require_room(config)
     _require_safe(config)
     _require_onnx(config)
     router = _require_router(config)
@@ -313,6 +321,14 @@ def _start(
 
         return supervise(config, log_level, router)
     return run(config)
+
+
+def _require_room(config: Config) -> None:
+    """Refuse limits of which no call, or no second caller, would find room."""
+    limits = config.limits
+    if limits.max_bytes_under_way < (least := MESSAGES_UNDER_WAY * limits.max_message):
+        text = f"--max-bytes-under-way is {limits.max_bytes_under_way}, must be at least {least}"
+        raise click.UsageError(f"{text}: {MESSAGES_UNDER_WAY} times --max-message")
 
 
 def _require_onnx(config: Config) -> None:

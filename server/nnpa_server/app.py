@@ -39,18 +39,21 @@ from nnpa_server.open_inference.repository import Repository
 from nnpa_server.open_inference.saved_models import SavedModels, StateInvalid
 from nnpa_server.rpc import core_log
 from nnpa_server.rpc.admission import MessageWaits
-from nnpa_server.rpc.interceptor import Interceptor, draining
+from nnpa_server.rpc.budget import Reservation, UnderWay
+from nnpa_server.rpc.call import CallContext
+from nnpa_server.rpc.callers import caller_name
+from nnpa_server.rpc.interceptor import Interceptor
 from nnpa_server.rpc.lazy import Lazy
 from nnpa_server.rpc.listening import CannotListen, bind, listen, make_way, server_options
 from nnpa_server.rpc.methods import Conversation
 from nnpa_server.rpc.newcomers import Newcomers
 from nnpa_server.rpc.public_calls import MAX_MESSAGE, PublicCalls
 from nnpa_server.rpc.readiness import Readiness
+from nnpa_server.rpc.reading import Drain
 from nnpa_server.rpc.signals import Signals, end_in_time, end_now, wait_for_quiet
 from nnpa_server.rpc.sockets import find_lost_hosts
 from nnpa_server.rpc.unix_frames import SUFFIX, PlainListener
 from nnpa_server.sandbox.confinement import NotConfined
-from nnpa_server.sessions.cancellation import Metadata
 from nnpa_server.sessions.metrics import Metrics
 from nnpa_server.sessions.shared_objects import ObjectAccess, remove_orphans
 from nnpa_server.sessions.spans import Spans, TelemetryMissing
@@ -90,6 +93,12 @@ class Server:
         )
         self.tokens = None if config.tokens is None else Tokens(config.tokens)
         self.newcomers = Newcomers(config.max_accepted)
+        self.under_way = UnderWay(
+            config.limits.max_bytes_under_way,
+            config.limits.max_message,
+            config.message_timeout,
+            process.give_back,
+        )
         self.interceptor = Interceptor(
             config.max_streams,
             config.max_conversations,
@@ -99,8 +108,13 @@ class Server:
             config.limits.max_message,
             0.0 if config.access_log else config.slow,
             MessageWaits(
-                config.max_unfinished, _MIN_WAIT, config.message_timeout, process.give_back
+                config.max_unfinished,
+                _MIN_WAIT,
+                config.message_timeout,
+                process.give_back,
+                self.under_way.budget.count_waiting,
             ),
+            self.under_way,
             PublicCalls(config.message_timeout, process.give_back),
             self.newcomers.let_in,
             self.spans,
@@ -289,19 +303,22 @@ class Server:
             self._pool,
             self.models.get().is_quick,
             server_options(self.config),
-            self._may_enter,
+            self._reservation,
+            self.under_way.max_message,
             self.config.message_timeout,
             self.config.max_inference_calls,
         )
         address = self.config.inference_listen
         return bind(address, lambda credentials: listener.start(address, credentials), self.config)
 
-    def _may_enter(self, metadata: Metadata) -> bool:
-        """Tell whether a call shows a token, where one is asked for."""
+    def _reservation(self, context: CallContext) -> Reservation | None:
+        """Return what counts a call's message; None without a token where one is asked for."""
         try:
-            return self.tokens is None or bool(self.tokens.find(metadata).name)
+            metadata = context.invocation_metadata()
+            token = None if self.tokens is None else self.tokens.find(metadata)
         except CallRefused:
-            return False
+            return None
+        return Reservation(self.under_way.budget, caller_name(token, context))
 
     def reload_tokens(self) -> None:
         """Read the file of tokens; keep the tokens of before if it cannot be used."""
@@ -335,7 +352,7 @@ class Server:
         self.traces.close()
         if self.pools is not None:
             self.pools.close()
-        self.store.end_holds(draining())
+        self.store.end_holds(Drain.refusal())
         stopped = self._grpc.stop(_GRACE)
         if self.listener is not None:
             self.listener.stop(_GRACE)

@@ -24,6 +24,8 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 MAX_INLINE_BYTES = 16 * MIB
 MAX_CHUNK_BYTES = 4 * MIB
 MAX_RESPONSE = 2047 * MIB  # contents of an answer: messages of protobuf have less than 2 GiB
+MAX_UNDER_WAY = 8 * GIB  # bytes of messages and answers: an answer of MAX_RESPONSE fits
+MESSAGES_UNDER_WAY = 4  # of the largest size, at least
 # Messages this much above --max-message are let in, so that refusing them is counted; gRPC itself
 # refuses larger ones, of which the server hears nothing.
 OVERSIZE_BYTES = 4 * MIB
@@ -80,6 +82,7 @@ class Limits:
     idle_timeout: float = 900.0
     lease_grace: float = 10.0
     max_message: int = 64 * MIB
+    max_bytes_under_way: int = MAX_UNDER_WAY
 
     @property
     def max_inline(self) -> int:
@@ -140,9 +143,8 @@ class Config:
 
     @property
     def offers_reflection(self) -> bool:
-        """Whether reflection is on; auto: unless tokens are asked for beyond this machine."""
-        is_open = self.tokens is None or all(map(is_local, self.listen))
-        return self.reflection == "on" or (self.reflection == "auto" and is_open)
+        """Whether reflection is on; auto: unless tokens are asked for."""
+        return self.reflection == "on" or (self.reflection == "auto" and self.tokens is None)
 
     @property
     def _spare_descriptors(self) -> int:

@@ -24,6 +24,7 @@ from tests.hostile.target import SESSION_BYTES, SESSIONS, Server
 IDLE_SECONDS, LATER_SECONDS = 3.0, 1.0
 QUIET_TIMEOUT = 60.0
 SPARE = 512 * MIB
+MAX_SHARE = 1.3  # of the budget, with what the server's memory has besides
 HEALTH_FLAG = "--health-listen"
 
 
@@ -110,7 +111,7 @@ def _attack_beside_bystander(scene: Scene, verdict: Verdict) -> None:
         phases = bystander.end()
     finally:
         bystander.kill()
-    _judge(verdict, phases, idle, sampler)
+    _judge(scene.row, verdict, phases, idle, sampler)
     scene.require(server.is_alive(), f"the server ended, {server.process.returncode}")
 
 
@@ -126,7 +127,16 @@ def _health_address(server: Server) -> str:
     return f"unix:{path}" if path.exists() else ""
 
 
-def _judge(verdict: Verdict, phases: dict[str, Phase], idle: int, sampler: MemorySampler) -> None:
+def _most(row: Row) -> int:
+    """Return the bytes that an attack may take: those of all sessions, and of the budget."""
+    if row.budget:
+        return SESSIONS * row.session_bytes + int(MAX_SHARE * row.budget)
+    return SESSIONS * SESSION_BYTES + SPARE
+
+
+def _judge(
+    row: Row, verdict: Verdict, phases: dict[str, Phase], idle: int, sampler: MemorySampler
+) -> None:
     """Add what bystander and memory say to the verdict."""
     quiet, busy = phases["idle"], phases["attack"]
     verdict.idle_p99, verdict.attack_p99 = (
@@ -136,7 +146,7 @@ def _judge(verdict: Verdict, phases: dict[str, Phase], idle: int, sampler: Memor
     verdict.idle_memory, verdict.peak_memory = idle // MIB, sampler.peak // MIB
     verdict.broken += [f"before the attack: {text}" for text in quiet.failures]
     verdict.broken += busy.complaints()
-    limit = (idle + SESSIONS * SESSION_BYTES + SPARE) // MIB
+    limit = (idle + _most(row)) // MIB
     if verdict.peak_memory > limit:
         verdict.broken.append(f"memory: {verdict.peak_memory} MiB, at most {limit}")
     if sampler.was_killed:

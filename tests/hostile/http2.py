@@ -45,9 +45,12 @@ def _text(text: str) -> bytes:
 
 
 class Connection:
-    """One connection; it answers settings and pings, and keeps to the server's windows."""
+    """One connection; it answers settings and pings, and keeps to the server's windows.
 
-    def __init__(self, address: str) -> None:
+    `window` is how much of an answer the server may send.
+    """
+
+    def __init__(self, address: str, window: int = WINDOW) -> None:
         host, _, port = address.rpartition(":")
         self._socket = socket.create_connection((host, int(port)), TIMEOUT)
         self._next_stream = 1
@@ -59,7 +62,8 @@ class Connection:
         self._socket.settimeout(None)
         limit = struct.pack("ll", int(TIMEOUT), 0)  # of one write; reads wait
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
-        self.send(PREFACE + frame(SETTINGS, 0, 0))
+        settings = struct.pack(">HI", INITIAL_WINDOW_SIZE, window)
+        self.send(PREFACE + frame(SETTINGS, 0, 0, settings))
         threading.Thread(target=self._read, daemon=True).start()
 
     def send(self, raw: bytes) -> None:
@@ -74,6 +78,13 @@ class Connection:
         stream, self._next_stream = self._next_stream, self._next_stream + 2
         flags = END_HEADERS | (END_STREAM if end else 0)
         self.send(frame(HEADERS, flags, stream, header_block(path, token)))
+        return stream
+
+    def ask(self, path: str, message: bytes, token: str = "") -> int:
+        """Send a small call with its one message; return its stream."""
+        stream = self.begin(path, token)
+        whole = struct.pack(">BI", 0, len(message)) + message
+        self.send(frame(DATA, END_STREAM, stream, whole))
         return stream
 
     def data(self, stream: int, payload: bytes) -> int:

@@ -42,6 +42,23 @@ def large_product(session: str, size: int = 5120, times: int = 1) -> pb.ExecuteR
     )
 
 
+def transformed(session: str, size: int) -> pb.ExecuteRequest:
+    """Return a list that fills a tensor of `size` by `size` FP32 elements."""
+    transform = wire.TransformZtensor(
+        ztensor=tensors.TensorRef(id=A), data=[bytes(4 * size * size)]
+    )
+    operations = [*_init(A, size, size), wire.Operation(transform_ztensor=transform)]
+    return pb.ExecuteRequest(session=session, operations=operations)
+
+
+def read_back(session: str) -> pb.ExecuteRequest:
+    """Return a list of a few bytes that answers the contents of that tensor."""
+    read = wire.TransformOrigtensor(ztensor=tensors.TensorRef(id=A))
+    return pb.ExecuteRequest(
+        session=session, operations=[wire.Operation(transform_origtensor=read)]
+    )
+
+
 def smallest(session: str) -> pb.ExecuteRequest:
     """Return a list of one operation that computes nothing."""
     return pb.ExecuteRequest(session=session, operations=[wire.Operation(init=wire.Init())])

@@ -141,6 +141,13 @@ def long_input() -> npt.NDArray[np.generic]:
     return np.ones(LONG, np.float32)
 
 
+def expanding(size: int) -> bytes:
+    """Write a model whose answer has `size` bytes for an input of four."""
+    shape = constant("shape", np.array([size // 4], np.int64))
+    expand = node("Expand", ["x", "shape"], ["y"])
+    return model([shape, expand], [("x", FLOAT, (1,))], [("y", FLOAT, (size // 4,))])
+
+
 def sized_by_input() -> bytes:
     """Return a model that makes as many numbers as its input says, on the host."""
     zeros = helper.make_tensor("", FLOAT, (1,), [0.0])

@@ -14,6 +14,7 @@ from tests.hostile.target import Server, help_text
 
 USER = "attacker"
 BYSTANDER = "bystander"
+SMALL_SESSION = 64 << 20  # bytes of a session, where a row has a budget
 INTERNAL = ("INTERNAL", "UNKNOWN")
 Behaviour = Callable[["Scene"], None]
 
@@ -22,7 +23,8 @@ Behaviour = Callable[["Scene"], None]
 class Row:
     """One attack: its number in the table, what it does, the server's flags, and how it is made.
 
-    `has_bystander` rows have one server and a bystander; others start servers of their own.
+    `has_bystander` rows have one server and a bystander; others start servers of their own. With a
+    `budget` of bytes under way the server's memory is bounded by it, and by `session_bytes` each.
     """
 
     number: str
@@ -32,6 +34,8 @@ class Row:
     has_tokens: bool = False
     has_bystander: bool = True
     descriptors: int = 0
+    budget: int = 0
+    session_bytes: int = SMALL_SESSION
 
 
 ROWS: dict[str, Row] = {}
@@ -44,12 +48,16 @@ def row(
     tokens: bool = False,
     bystander: bool = True,
     descriptors: int = 0,
+    budget: int = 0,
+    session_bytes: int = SMALL_SESSION,
 ) -> Callable[[Behaviour], Behaviour]:
     """Enter an attack into the table."""
 
     def enter(attack: Behaviour) -> Behaviour:
         assert number not in ROWS, number
-        ROWS[number] = Row(number, title, attack, flags, tokens, bystander, descriptors)
+        ROWS[number] = Row(
+            number, title, attack, flags, tokens, bystander, descriptors, budget, session_bytes
+        )
         return attack
 
     return enter
@@ -79,6 +87,7 @@ class Scene:
             self.executable,
             self.folder / f"server{len(self.servers)}",
             *self.row.flags,
+            *self._budget_flags(),
             *flags,
             tokens=tokens,
             descriptors=self.row.descriptors,
@@ -86,6 +95,15 @@ class Scene:
         )
         self.servers.append(server)
         return server
+
+    def _budget_flags(self) -> list[str]:
+        """Return the flags of a row with a budget, as far as the build has them."""
+        if not self.row.budget:
+            return []
+        flags = ["--max-session-bytes", str(self.row.session_bytes)]
+        if self.offers("--max-bytes-under-way"):
+            flags += ["--max-bytes-under-way", str(self.row.budget)]
+        return flags
 
     def offers(self, flag: str) -> bool:
         """Tell whether the build has a flag."""

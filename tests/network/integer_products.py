@@ -81,7 +81,7 @@ def errors() -> dict[str, float]:
         data = proto.SerializeToString()
         model, feeds = import_onnx(data, Guest(find_machine("telum2"))), {"x": x}
         results: dict[str, Any] = {
-            "baseline": host.results(host.load(proto), ["y"], feeds)[0],
+            "baseline": host.results(host.load(data), ["y"], feeds)[0],
             "all values": host.reference(data)(feeds)["y"],
             "node by node": Interpreter(model).run(feeds, 0)["y"],
         }

@@ -12,6 +12,7 @@ import pytest
 from nnpa.oip import open_inference_grpc_pb2 as oip
 from nnpa.zdnn.v1 import accelerator_pb2
 from nnpa_server.rpc.interceptor import Interceptor
+from nnpa_server.rpc.messages import Received
 from nnpa_server.sessions.store import session_tag
 
 
@@ -56,7 +57,7 @@ def handler(interceptor: Interceptor, behaviour: Callable[..., Any]) -> Any:
     """Return a method of ours as the server would call it."""
     kind = "stream_stream" if behaviour.__name__ == "ExecuteStream" else "unary_unary"
     make: Any = getattr(grpc, f"{kind}_rpc_method_handler")
-    inner: Any = make(behaviour, request_deserializer=bytes, response_serializer=bytes)
+    inner: Any = make(behaviour, request_deserializer=bytes, response_serializer=str.encode)
 
     def find(_details: object) -> Any:
         return inner
@@ -68,7 +69,7 @@ def handler(interceptor: Interceptor, behaviour: Callable[..., Any]) -> Any:
         return answer
 
     def once(request: object, context: object) -> object:
-        return answer(iter((request,)), context)  # one message is taken as a stream
+        return answer(iter((Received(request, 0),)), context)  # a stream of one message
 
     return once
 
@@ -129,10 +130,10 @@ def test_what_meets_the_cut_off_does_not_run(comes: bool) -> None:
             yield "answer"
 
     def lists() -> Iterator[object]:
-        yield first
+        yield Received(first, 0)
         interceptor.hang_up()
         if comes:
-            yield second
+            yield Received(second, 0)
 
     with pytest.raises(grpc.RpcError, match="CANCELLED"):
         list(handler(interceptor, ExecuteStream)(lists(), Call()))

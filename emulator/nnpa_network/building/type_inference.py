@@ -220,7 +220,7 @@ def _transposed(
     """Return the shape of a transposed convolution, as inferred where sizes are not known."""
     if not (value.known and weights.known):
         return inferred
-    attributes, kernel = attributes_of(node), weights.dims[2:]
+    attributes, kernel = NodeAttributes(node), weights.dims[2:]
     channels = weights.dims[1] * int(attributes.get("group", 1))
     axes = transposed_axes(attributes, value.dims[2:], kernel)
     return (value.dims[0], channels, *(axis.size for axis in axes))

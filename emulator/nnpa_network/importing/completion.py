@@ -10,7 +10,7 @@ import onnx
 from onnx import helper, version_converter
 
 from nnpa_network.building.transposed_windows import is_same, transposed_axes
-from nnpa_network.building.type_inference import Attributes, attributes_of
+from nnpa_network.building.type_inference import Attributes, NodeAttributes
 from nnpa_network.containment import all_nodes
 from nnpa_network.program import ModelRefused
 from nnpa_network.running import host
@@ -129,7 +129,7 @@ def pad_explicitly(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]
         if node.op_type != "ConvTranspose" or any(field.ref_attr_name for field in node.attribute):
             continue
         try:
-            pads = _same_pads(attributes_of(node), shapes.get((*node.input, "", "")[1], ())[2:])
+            pads = _same_pads(NodeAttributes(node), shapes.get((*node.input, "", "")[1], ())[2:])
         except (TypeError, ValueError, IndexError):  # attributes that are none: the checker says so
             continue
         if pads:

@@ -12,7 +12,7 @@ encode_result   an outcome becomes a message
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
-from nnpa_server.accelerator import execute
+from nnpa_server.accelerator import execute, guards
 from nnpa_server.accelerator.decode import decode
 from nnpa_server.accelerator.observers import (
     fault_injection,
@@ -38,6 +38,7 @@ SHORTCUTS: Mapping[str, Wrap] = {
     "prepared-calls": prepared_calls.wrap,
     "cached-results": cached_results.wrap,
 }
+GUARDS: tuple[Wrap, ...] = (guards.count_answers,)
 OBSERVERS: tuple[Wrap, ...] = (
     sanitizing.wrap,
     fault_injection.wrap,
@@ -60,6 +61,6 @@ def compose(session: Session, shortcuts: Collection[str]) -> None:
     for name, wrap in SHORTCUTS.items():
         if name in shortcuts:
             wrap(path, session)
-    for wrap in OBSERVERS:
+    for wrap in (*GUARDS, *OBSERVERS):
         wrap(path, session)
     set_path(session, path)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Collection, Generator, Iterator
 from contextlib import AbstractContextManager, suppress
+from functools import partial
 
 import grpc
 from google.protobuf import empty_pb2
@@ -186,13 +187,11 @@ class AcceleratorService:
         self, request_iterator: Iterator[Request], context: Context
     ) -> Generator[pb.ExecuteResponse]:
         """Run lists of operations as they arrive."""
-        for request in request_iterator:
-            yield self.Execute(request, context)
+        yield from map(partial(self.Execute, context=context), request_iterator)
 
     def execute_each(self, lists: Iterator[Request], context: Context) -> Generator[Response]:
         """Run lists of operations as they arrive; arrays come and go apart from the messages."""
-        for listed in lists:
-            yield self.execute(listed, context)
+        yield from map(partial(self.execute, context=context), lists)
 
     def converse(self, lists: Iterator[Request], context: PlainContext) -> Generator[Response]:
         """Do as `execute_each`; the first list beside memory only names the session it is for."""
@@ -203,6 +202,7 @@ class AcceleratorService:
             else:
                 self._share(listed, memory)
                 yield Response((), {})
+            del listed
 
     def _share(self, listed: Request, file: int) -> None:
         """Have a list's session share the memory of a descriptor, which is taken over."""

@@ -15,6 +15,7 @@ from nnpa_server.accelerator.operands import check_extent, too_large
 from nnpa_server.errors import invalid, unspecified
 from nnpa_server.instruction.answers import Answer, Instruction
 from nnpa_server.instruction.issue import out_of_storage
+from nnpa_server.rpc.budget import expect_answer
 from nnpa_server.sessions.shared_memory import shared_of
 from nnpa_server.sessions.store import Session
 
@@ -124,6 +125,7 @@ def encode_answer(
         _encode_output(session, output, storage[role], size)
     if (size := response.ByteSize()) > (limit := session.limits.max_message):
         raise too_large("outputs", size, limit)
+    expect_answer(size)
     return response
 
 

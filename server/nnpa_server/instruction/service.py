@@ -6,6 +6,7 @@ Methods raise `CallRefused`; the interceptor turns it into a gRPC error.
 
 import os
 from collections.abc import Generator, Iterator
+from functools import partial
 from typing import Protocol
 
 from nnpa.instruction.v1 import instruction_pb2 as pb
@@ -41,8 +42,7 @@ class InstructionService(instruction_pb2_grpc.InstructionServiceServicer):
         self, request_iterator: Iterator[pb.IssueRequest], context: Context
     ) -> Generator[pb.IssueResponse]:
         """Issue instructions as they arrive."""
-        for request in request_iterator:
-            yield self._issue(request, context, bounded=False)
+        yield from map(partial(self._issue, context=context, bounded=False), request_iterator)
 
     def _issue(self, request: pb.IssueRequest, context: Context, bounded: bool) -> pb.IssueResponse:
         instruction = read_instruction(request)

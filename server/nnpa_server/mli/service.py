@@ -40,6 +40,7 @@ from nnpa_server.mli.operands import (
     read_operands,
     require_short,
 )
+from nnpa_server.rpc.budget import expect_answer
 from nnpa_server.sessions.cancellation import Cancellable, CancellationCheck
 from nnpa_server.sessions.pagination import make_token, page_size, read_token
 
@@ -139,6 +140,7 @@ def _run(
             refused = _aborted(error.refusal) if isinstance(error, Asserted) else error
             raise from_exception(refused, operation_index=index, operation=name or "") from error
         response.results.append(result)
+        expect_answer(contents.used)
         if result.mli_status != pb.MLI_STATUS_OK:
             break
     return response

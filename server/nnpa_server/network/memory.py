@@ -11,6 +11,7 @@ from nnpa_emulator.machine import Guest, Memory, page_memory
 
 from nnpa_server.config import MAX_RESPONSE
 from nnpa_server.errors import CallRefused
+from nnpa_server.rpc.budget import expect_answer
 from nnpa_server.sessions.cancellation import CancellationCheck, Context
 from nnpa_server.sessions.store import Session
 
@@ -88,6 +89,7 @@ class NetworkMemory:
         The caller does not hold the session.
         """
         require_message(size)
+        expect_answer(size)
         session = self._session
         with session.staged(size if size > session.limits.max_message else 0):
             yield

@@ -25,7 +25,7 @@ from nnpa_network.running.results import Result
 from nnpa_network.shortcuts import SHORTCUTS
 
 from nnpa_server.accelerator.describe import timestamp
-from nnpa_server.config import MIB
+from nnpa_server.config import MAX_INLINE_BYTES, MIB
 from nnpa_server.errors import invalid
 from nnpa_server.network.hosting import Hosted, calls_of, hosted_by
 from nnpa_server.network.measuring import measure_accuracy, probe_network
@@ -57,6 +57,7 @@ from nnpa_server.network.uploads import receive_header
 from nnpa_server.open_inference.loading import Loader
 from nnpa_server.open_inference.reading import output_bytes
 from nnpa_server.open_inference.repository import Repository
+from nnpa_server.rpc.budget import expect_answer
 from nnpa_server.sessions.cancellation import Context
 from nnpa_server.sessions.pagination import make_token, page_size, read_token
 from nnpa_server.sessions.store import Store
@@ -176,6 +177,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
                 executor = network.plan.executor(_known(network.plan, shapes))
                 size = sum(output_bytes(executor.program).values())
                 require_message(size)
+                expect_answer(size or MAX_INLINE_BYTES)
                 hosted.memory.require(size)
                 with hosted.model_run(network):
                     result = executor.run(feeds)

@@ -17,7 +17,7 @@ from nnpa_network.program import Array, ModelRefused
 from nnpa_network.running.executor import Executor
 from nnpa_network.running.results import Result, StepFailed
 
-from nnpa_server.config import MAX_RESPONSE
+from nnpa_server.config import MAX_INLINE_BYTES, MAX_RESPONSE
 from nnpa_server.errors import CallCancelled, CallRefused
 from nnpa_server.open_inference.messages import InferRequest, InferResponse
 from nnpa_server.open_inference.reading import CheckedRequest, ReadRequest
@@ -40,6 +40,7 @@ from nnpa_server.open_inference.tensors import (
     said,
     wrong_size,
 )
+from nnpa_server.rpc.budget import expect_answer
 from nnpa_server.sessions.cancellation import Cancellable, CancellationCheck
 from nnpa_server.sessions.metrics import Metrics, model_run
 from nnpa_server.sessions.tokens import require_machine
@@ -147,7 +148,7 @@ class Inference:
     def _run(
         self, checked: CheckedRequest, request: InferRequest, shared: SharedMemory, began: int
     ) -> InferResponse:
-        self._require_small(checked, checked.known_bytes)
+        self._require_room(checked, checked.known_bytes)
         inputs = _inputs(checked, request.raw, shared, self._max_bytes)
         infer = time.perf_counter_ns()
         machine = checked.executor.program.machine
@@ -174,7 +175,7 @@ class Inference:
         arrays = [result.outputs[output.name] for output in checked.outputs]
         sizes = [raw_size(array) for array in arrays]
         outputs = zip(checked.outputs, sizes, strict=True)
-        self._require_small(checked, sum(size for output, size in outputs if output.place is None))
+        self._require_room(checked, sum(size for output, size in outputs if output.place is None))
         raw: list[Buffer] = []
         for output, array, size in zip(checked.outputs, arrays, sizes, strict=True):
             if output.place is None:
@@ -185,8 +186,11 @@ class Inference:
         message.id = identifier.decode()
         return InferResponse(message, raw)
 
-    def _require_small(self, checked: CheckedRequest, size: int) -> None:
-        """Refuse an answer whose contents have so many bytes, where that is too much."""
+    def _require_room(self, checked: CheckedRequest, size: int) -> None:
+        """Have room for an answer whose contents have so many bytes; refuse it without.
+
+        Where no size is known there is room for as much as a message usually carries.
+        """
         limit = (self._max_response if checked.max_bytes is None else checked.max_bytes) or size
         limit = min(limit, MAX_RESPONSE)
         if size > limit:
@@ -200,6 +204,7 @@ class Inference:
                 limit=limit,
                 option=_OPTION,
             )
+        expect_answer(size or MAX_INLINE_BYTES)
 
 
 def step_failed(model: Model, error: StepFailed) -> CallRefused:

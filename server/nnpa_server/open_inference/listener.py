@@ -7,33 +7,40 @@ Measured with eight clients and a model of one addition: 1.3 to 1.5 times the re
 """
 
 import asyncio
+import gc
 import threading
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from concurrent.futures import CancelledError, Executor, Future
 from contextlib import suppress
 from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 import grpc
 import grpc.aio
 
 from nnpa_server.open_inference.handlers import SERVICE
 from nnpa_server.open_inference.messages import InferRequest
+from nnpa_server.rpc.budget import Reservation
+from nnpa_server.rpc.call import CallContext
+from nnpa_server.rpc.messages import Received
 from nnpa_server.rpc.methods import Behaviour, Handler, StreamBehaviour, kind_of
-from nnpa_server.sessions.cancellation import Metadata
 
 AioContext: TypeAlias = Any
 """grpc.aio.ServicerContext, whose stubs leave half of it out."""
 _aio: Any = grpc.aio
 _END_OF_STREAM: object = _aio.EOF
+_LOOK_SECONDS, _LOOKS = 0.02, 50  # between looks for room, and how many of them
+_parents: "WeakKeyDictionary[asyncio.Task[Any], asyncio.Task[Any] | None]" = WeakKeyDictionary()
 _END_TIMEOUT = 0.1  # seconds beyond the grace of calls until the loop has ended
 
 
 class InferenceListener:
     """Serves `handlers` on an event loop of its own; `quick` tells which requests run there.
 
-    The handlers take one message as a stream, and refuse who shows no token; `may_enter` tells
-    before a message is read, which has `message_timeout` seconds to come. More than `max_calls` at
-    a time are refused: RESOURCE_EXHAUSTED, by gRPC itself.
+    The handlers take one message as a stream, and refuse who shows no token. `reserve` gives room
+    to a call before its message is read, and none without a token: `max_message` bytes, until it
+    has come, for which it has `message_timeout` seconds. More than `max_calls` at a time are
+    refused: RESOURCE_EXHAUSTED, by gRPC itself.
     """
 
     def __init__(
@@ -42,14 +49,17 @@ class InferenceListener:
         pool: Executor,
         quick: Callable[[InferRequest], bool],
         options: Sequence[tuple[str, int]],
-        may_enter: Callable[[Metadata], bool],
+        reserve: Callable[[CallContext], Reservation | None],
+        max_message: int,
         message_timeout: float,
         max_calls: int,
     ) -> None:
         self._handlers, self._pool, self._quick = handlers, pool, quick
         self._options, self._max_calls = options, max_calls
-        self._may_enter, self._message_timeout = may_enter, message_timeout
+        self._reserve, self._max_message = reserve, max_message
+        self._message_timeout = message_timeout
         self._loop = asyncio.new_event_loop()
+        self._loop.set_task_factory(_remember_parent)
         self._thread = threading.Thread(target=self._run_loop, name="inference", daemon=True)
         self._server: Any = None
 
@@ -101,11 +111,12 @@ class InferenceListener:
 
     def _unary(self, behaviour: Behaviour, infers: bool) -> Behaviour:
         async def answer(_requests: object, context: AioContext) -> object:
-            thread_context = _Context(context, self._loop)
+            thread_context = _Context(context, self._loop, counts_messages=True)
+            reservation = self._reserve(thread_context)
             try:
-                request = await self._only(context)
-                message = iter(() if request is _END_OF_STREAM else (request,))
-                if infers and isinstance(request, InferRequest) and self._quick(request):
+                received = await self._only(context, reservation)
+                message = iter(() if received is _END_OF_STREAM else (received,))
+                if infers and self._is_quick(received):
                     return behaviour(message, thread_context)
                 return await self._loop.run_in_executor(
                     self._pool, behaviour, message, thread_context
@@ -113,22 +124,42 @@ class InferenceListener:
             except _Aborted as aborted:
                 await context.abort(aborted.code, aborted.details)
                 raise
+            finally:
+                if reservation is not None:
+                    reservation.close()
 
         return answer
 
-    async def _only(self, context: AioContext) -> object:
-        """Return the message of a unary call; none is read for who may not come in."""
-        if not self._may_enter(context.invocation_metadata()):
+    def _is_quick(self, received: object) -> bool:
+        message = received.message if isinstance(received, Received) else None
+        return isinstance(message, InferRequest) and self._quick(message)
+
+    async def _only(self, context: AioContext, reservation: Reservation | None) -> object:
+        """Return the message of a unary call, with its size; none for who may not come in."""
+        if reservation is None:
             return _END_OF_STREAM
         try:
             async with asyncio.timeout(self._message_timeout):
-                return await context.read()  # faster than the iterator: a fifth for 2 MiB
+                await self._make_room(reservation)
+                received = await context.read()  # faster than the iterator: a fifth for 2 MiB
         except TimeoutError:
             raise _Aborted(grpc.StatusCode.CANCELLED, "the message did not come") from None
+        reservation.resize(received.size if isinstance(received, Received) else 0)
+        return received
+
+    async def _make_room(self, reservation: Reservation) -> None:
+        """Wait for room for the largest message."""
+        for _ in range(_LOOKS):
+            if reservation.try_resize(self._max_message):
+                return
+            await asyncio.sleep(_LOOK_SECONDS)
+        raise _Aborted(
+            grpc.StatusCode.RESOURCE_EXHAUSTED, reservation.refusal(self._max_message).message
+        )
 
     def _stream(self, behaviour: StreamBehaviour) -> Behaviour:
         async def answer(_requests: object, context: AioContext) -> None:
-            thread_context = _Context(context, self._loop)
+            thread_context = _Context(context, self._loop, counts_messages=False)
 
             def work() -> None:
                 for response in behaviour(thread_context.each(), thread_context):
@@ -150,11 +181,27 @@ class _Aborted(Exception):
         self.code, self.details = code, details
 
 
-class _Context:
-    """The context of a call in a thread, over the event loop's context."""
+def _remember_parent(
+    loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **options: Any
+) -> "asyncio.Task[Any]":
+    """Make a task that knows which one began it: gRPC has a call's handler begun by another."""
+    task = asyncio.Task(coroutine, loop=loop, **options)
+    _parents[task] = asyncio.current_task(loop)
+    return task
 
-    def __init__(self, context: AioContext, loop: asyncio.AbstractEventLoop) -> None:
+
+class _Context:
+    """The context of a call in a thread, over the event loop's context.
+
+    `counts_messages` is whether the call's message was counted when it was read.
+    """
+
+    def __init__(
+        self, context: AioContext, loop: asyncio.AbstractEventLoop, *, counts_messages: bool
+    ) -> None:
         self._context, self._loop = context, loop
+        self.counts_messages = counts_messages
+        self._task = asyncio.current_task(loop)
         self._waiting_for: Future[object] | None = None
         self._is_cancelled = False
         self.invocation_metadata = context.invocation_metadata
@@ -162,6 +209,7 @@ class _Context:
         self.time_remaining = context.time_remaining
         self.set_trailing_metadata = context.set_trailing_metadata
         self.trailing_metadata = context.trailing_metadata
+        self.set_code, self.set_details = context.set_code, context.set_details
 
     def is_active(self) -> bool:
         """Return whether the call still runs."""
@@ -183,6 +231,19 @@ class _Context:
         self._is_cancelled = True
         if self._waiting_for is not None:
             self._waiting_for.cancel()
+
+    def cut_off(self) -> None:
+        """Cut the call off, also one that sends what its client does not take."""
+        self.cancel()
+        self._loop.call_soon_threadsafe(self._end)
+
+    def _end(self) -> None:
+        """End the tasks of the call: gRPC's core frees an answer when nothing holds its call."""
+        for task in (self._task, _parents.get(self._task) if self._task else None):
+            if task is not None:
+                task.cancel()
+        self._task = None
+        self._loop.call_later(_LOOK_SECONDS, gc.collect)  # gRPC's objects are a cycle
 
     def abort(self, code: grpc.StatusCode, details: str) -> None:
         """End the call with an error."""

@@ -120,6 +120,8 @@ class OpenInferenceService:
                 yield _stream_error(request, from_exception(error))
             else:
                 yield _final(request, response)
+                del response
+            del request  # a stream that waits keeps neither
 
     def RepositoryIndex(  # noqa: N802
         self, request: pb.RepositoryIndexRequest, _context: object

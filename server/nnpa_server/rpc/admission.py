@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
+from nnpa_server.rpc.budget import Budget
 from nnpa_server.rpc.call import CallContext
 
 P = ParamSpec("P")
@@ -30,6 +31,36 @@ class _AtOnce(ThreadPoolExecutor):
         return done
 
 
+class AdmittingPool(ThreadPoolExecutor):
+    """Threads for calls of gRPC, of which each caller has as many waiting as a budget allows.
+
+    One too many is cut off at once: it costs no thread, and nothing that waits for its client.
+    """
+
+    def __init__(self, threads: int, name: str, budget: Budget, call_bytes: int) -> None:
+        super().__init__(threads, thread_name_prefix=name)
+        self._budget, self._call_bytes = budget, call_bytes
+
+    def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Run a call in a thread when there is one; gRPC's event is among the arguments."""
+        events: list[Any] = [each for each in args if hasattr(each, "call_details")]
+        if not events:
+            return super().submit(fn, *args, **kwargs)
+        call = events[0].call  # of grpc._server
+        caller = call.peer().decode()
+        if not self._budget.take(caller, self._call_bytes, waits=False):
+            call.cancel()
+            refused: Future[R] = Future()
+            refused.cancel()
+            return refused
+
+        def run() -> R:
+            self._budget.give(caller, self._call_bytes)
+            return fn(*args, **kwargs)
+
+        return super().submit(run)
+
+
 AT_ONCE = _AtOnce(1)
 """Threads for calls that are refused: none, so that they cost others little and wait for nobody."""
 
@@ -37,9 +68,9 @@ AT_ONCE = _AtOnce(1)
 class MessageWaits:
     """Calls that wait for their message; a thread cuts off those that wait too long.
 
-    A call may wait for `timeout` seconds, or for `min_wait` while more than `limit` wait: the
-    oldest are cut off first. `give_back` is called after calls ended whose message never came: it
-    returns to the system what gRPC held of it.
+    A call may wait for `timeout` seconds, or for `min_wait` while more than `limit` wait, or while
+    `wanted` calls find no room for a message: the oldest are cut off first. `give_back` is called
+    after calls ended whose message never came: it returns to the system what gRPC held of it.
     """
 
     def __init__(
@@ -48,7 +79,9 @@ class MessageWaits:
         min_wait: float,
         timeout: float,
         give_back: Callable[[], object] = int,
+        wanted: Callable[[], int] = int,
     ) -> None:
+        self._wanted = wanted
         self._limit, self._min_wait, self._timeout = limit, min(min_wait, timeout), timeout
         self._give_back = give_back
         self._since: dict[CallContext, float] = {}  # the oldest first
@@ -85,7 +118,7 @@ class MessageWaits:
     def cut_off_late(self) -> None:
         """Cut off the calls that have waited too long."""
         now, waiting = time.monotonic(), self._since.copy()
-        excess = len(waiting) - self._limit
+        excess = max(len(waiting) - self._limit, self._wanted())
         for index, (context, since) in enumerate(waiting.items()):
             if now - since > (self._min_wait if index < excess else self._timeout):
                 context.cancel()

@@ -9,6 +9,7 @@ from typing import Protocol
 import grpc
 
 from nnpa_server.errors import CallRefused
+from nnpa_server.rpc.budget import Account
 from nnpa_server.sessions.cancellation import Context, Metadata
 from nnpa_server.sessions.spans import SpanOfCall
 from nnpa_server.sessions.tokens import Token
@@ -62,7 +63,7 @@ class Call:
     was let in, `refused` the error that it ended with, `is_cut_off` whether the server ended it,
     `converses` whether it is a conversation, `stays_open` whether it goes on without a thread when
     it was answered. `span` is that of the call, or of its last message,
-    `path` the method's full name.
+    `path` the method's full name, `account` has its bytes once it was let in.
     """
 
     method: str
@@ -84,6 +85,7 @@ class Call:
     stays_open: bool = False
     path: str = ""
     span: SpanOfCall | None = None
+    account: Account | None = None
 
 
 class Garbage:

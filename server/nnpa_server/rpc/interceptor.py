@@ -15,22 +15,18 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import islice
+from typing import TypeVar
 
 import grpc
 from nnpa.zdnn.v1 import status_pb2 as wire
 
-from nnpa_server.config import Limits
-from nnpa_server.errors import (
-    CallCancelled,
-    CallRefused,
-    from_exception,
-    no_message,
-)
+from nnpa_server.config import MAX_UNDER_WAY, Limits
+from nnpa_server.errors import CallCancelled, CallRefused, from_exception
 from nnpa_server.rpc.admission import AT_ONCE, MessageWaits
+from nnpa_server.rpc.budget import Account, UnderWay
 from nnpa_server.rpc.call import (
     CONVERSATIONS,
     REQUEST_ID,
@@ -39,17 +35,20 @@ from nnpa_server.rpc.call import (
     CallContext,
     trailing_metadata,
 )
-from nnpa_server.rpc.messages import counting, reading, session_getter
+from nnpa_server.rpc.callers import caller_name
+from nnpa_server.rpc.messages import Received, reading, size_of
 from nnpa_server.rpc.methods import (
     Behaviour,
     Conversation,
     Handler,
+    Serialize,
     ServerInterceptor,
     StreamBehaviour,
     kind_of,
     make_handler,
 )
 from nnpa_server.rpc.public_calls import PublicCalls
+from nnpa_server.rpc.reading import Drain, MessageReader
 from nnpa_server.rpc.reports import Reports
 from nnpa_server.rpc.streams import Streams
 from nnpa_server.sessions.metrics import Metrics
@@ -62,17 +61,18 @@ _OURS = ("/nnpa.", "/inference.")
 _ids = random.Random()  # seeded by the system once: asking it each time lets other threads in first
 _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _STAYS_OPEN = "experimental_non_blocking"  # gRPC's name: no thread waits for the end of a call
+Raw = TypeVar("Raw", bytes, Sequence[bytes | memoryview])
 _WAITS = 1.0, 30.0  # seconds: the least and the most that a message may take
-_SESSION_GETTERS: dict[type, Callable[[object], str]] = {}  # by type of request
 
 
 class Interceptor(ServerInterceptor):
     """The one interceptor, for at most `max_streams` streams that may idle `idle_timeout` s.
 
     Conversations are none of these; there are at most `max_conversations`. Calls that succeed in
-    less than `slow` seconds have no line in the log. `waits` bounds calls whose message has not
-    come, `public` calls that need no token. `let_in` hears of whom calls are let in. `spans` makes
-    spans of calls, and of messages of conversations.
+    less than `slow` seconds have no line in the log. `spans` makes spans of calls, and of messages
+    of conversations. The guards around the plain path: `waits` bounds calls whose message has not
+    come, `under_way` the bytes of messages and answers, `public` calls that need no token, and
+    `let_in` hears of whom calls are let in.
     """
 
     def __init__(
@@ -85,6 +85,7 @@ class Interceptor(ServerInterceptor):
         max_message: int = Limits().max_message,
         slow: float = 0.0,
         waits: MessageWaits | None = None,
+        under_way: UnderWay | None = None,
         public: PublicCalls | None = None,
         let_in: Callable[[str], object] = str,
         spans: Spans | None = None,
@@ -95,22 +96,26 @@ class Interceptor(ServerInterceptor):
         self._metrics = metrics
         self._max_message = max_message
         self._waits = MessageWaits(max_streams, *_WAITS) if waits is None else waits
+        self._under_way = (
+            UnderWay(MAX_UNDER_WAY, max_message, _WAITS[1]) if under_way is None else under_way
+        )
         self._public = PublicCalls(_WAITS[1]) if public is None else public
         self._let_in = let_in
         self._handlers: dict[str, Handler] = {}
         self._refusing: dict[str, Handler] = {}  # those of calls that will be refused
         self._lock = threading.RLock()
-        self._ended = threading.Condition(self._lock)
+        self._drain = Drain(self._lock)
+        self._ended = self._drain.ended
+        self._reader = MessageReader(self._drain, self._waits, tokens, spans)
         self._running = 0
         self._answering = 0  # calls that ended while draining, whose answers are not yet sent
         self._last_left = float("-inf")
         self._streams = Streams(self._lock, max_streams, max_conversations, idle_timeout)
-        self._draining = False
 
     def refuse_calls(self) -> None:
         """Refuse new calls, and new lists on streams, from now on: the server is draining."""
         with self._lock:
-            self._draining = True
+            self._drain.is_on = True
 
     def wait_for_calls(self, timeout: float) -> bool:
         """Wait for the running calls; tell whether all of them ended.
@@ -146,6 +151,7 @@ class Interceptor(ServerInterceptor):
         """Stop looking for idle streams, and write the last lines of the access log."""
         self._streams.close()
         self._waits.close()
+        self._under_way.close()
         self._public.close()
         self.reports.close()
 
@@ -192,14 +198,14 @@ class Interceptor(ServerInterceptor):
         assert serialize is not None
         stays_open = getattr(behaviour, _STAYS_OPEN, False)
         make = self._answering_stream if writes and not stays_open else self._answering_once
-        answer = make(behaviour, method, reads)
+        answer = make(behaviour, serialize, method, reads)
         vars(answer)[_STAYS_OPEN] = stays_open
         if pool is not None:
             vars(answer)["experimental_thread_pool"] = pool  # where gRPC looks for it
         return make_handler(
             answer,
             reading(parse, self._max_message, self._metrics),
-            counting(serialize, self._metrics),
+            _serialized,
             streams_in=True,
             streams_out=writes,
         )
@@ -210,33 +216,38 @@ class Interceptor(ServerInterceptor):
         """Return conversations by method, wrapped."""
         return {
             method: Conversation(
-                self._answering_stream(conversation.behaviour, method, True, converses=True),
-                reading(conversation.parse, self._max_message, self._metrics),
-                counting(conversation.serialize, self._metrics),
+                self._answering_stream(behaviour, serialize, method, True, converses=True),
+                reading(parse, self._max_message, self._metrics),
+                _serialized,
             )
-            for method, conversation in conversations.items()
+            for method, (behaviour, parse, serialize) in conversations.items()
         }
 
     def _answering_once(
-        self, behaviour: Behaviour, method: str, reads: bool
+        self, behaviour: Behaviour, serialize: Serialize, method: str, reads: bool
     ) -> Callable[..., object]:
         """Return what answers calls once, of a stream of messages or of one.
 
         One that stays open is ended by the function that its behaviour gets, at any later time.
         """
-        requests = self._reader(reads)
+        requests = self._reader.requests if reads else self._reader.request
         name = method.rpartition("/")[2]
 
         def answer(
-            request: object, context: CallContext, *send: Callable[[None], object]
+            request: Iterator[Received], context: CallContext, *send: Callable[[None], object]
         ) -> object:
             call = Call(name, context, reads, path=method, stays_open=bool(send))
             try:
-                self._enter(call)
+                account = self._enter(call)
                 ends = [partial(_end, call, each) for each in send]
                 response = behaviour(requests(call, request), context, *ends)
+                if call.stays_open:
+                    account.stay_open()
+                    return None
                 call.operations = len(getattr(response, "results", ()))
-                return response
+                raw, size = self._serialize(serialize, response)
+                account.send(size)
+                return raw
             except BaseException as error:
                 self._fail(call, error)
                 raise
@@ -246,25 +257,34 @@ class Interceptor(ServerInterceptor):
         return answer
 
     def _answering_stream(
-        self, behaviour: StreamBehaviour, method: str, reads: bool, converses: bool = False
-    ) -> Callable[[object, CallContext], Generator[object]]:
+        self,
+        behaviour: StreamBehaviour,
+        serialize: Callable[..., Raw],
+        method: str,
+        reads: bool,
+        converses: bool = False,
+    ) -> Callable[[Iterator[Received], CallContext], Generator[object]]:
         """Return what answers calls with a stream."""
-        requests = self._reader(reads)
+        requests = self._reader.requests if reads else self._reader.request
         name = method.rpartition("/")[2]
         converses = converses or name in CONVERSATIONS
 
-        def answer(request: object, context: CallContext) -> Generator[object]:
+        def answer(request: Iterator[Received], context: CallContext) -> Generator[object]:
             call = Call(name, context, True, converses=converses, path=method)
             try:
-                self._enter(call)
+                account = self._enter(call)
                 responses = behaviour(requests(call, request), context)
                 try:
                     for response in responses:
                         call.operations += len(getattr(response, "results", ()))
-                        if call.converses:  # each answer has its line
-                            self.reports.add(call)
-                            call.operations, call.is_logged = 0, True
-                        yield response
+                        raw, size = self._serialize(serialize, response)
+                        del response
+                        with account.sending(size):
+                            if call.converses:  # each answer has its line
+                                self.reports.add(call)
+                                call.operations, call.is_logged = 0, True
+                            yield raw
+                        del raw  # a stream that waits keeps no answer
                         call.touched = time.monotonic()
                 finally:
                     responses.close()
@@ -276,72 +296,16 @@ class Interceptor(ServerInterceptor):
 
         return answer
 
-    def _reader(self, reads: bool) -> Callable[..., object]:
-        """Return what hands a behaviour its message, or those of a stream."""
-        return self._requests if reads else self._request
+    def _serialize(self, serialize: Callable[..., Raw], response: object) -> tuple[Raw, int]:
+        """Return the wire form of an answer, in one piece or in several, and its bytes."""
+        raw = serialize(response)
+        size = size_of(raw)
+        if self._metrics is not None:
+            self._metrics.moved("sent", size)
+        return raw, size
 
-    def _request(self, call: Call, requests: Iterator[object]) -> object:
-        """Return the one message of a call, when it has come."""
-        try:
-            with self._waits.waiting(call.context):
-                request = next(requests)
-        except StopIteration:
-            raise no_message() from None
-        except grpc.RpcError as error:
-            error.__traceback__ = None  # gRPC keeps the error with the call: no cycle of frames
-            raise CallCancelled(grpc.StatusCode.CANCELLED) from None
-        if self._draining:  # which waits for no message
-            raise draining()
-        return self._named(call, request)
-
-    def _requests(self, call: Call, requests: Iterator[object]) -> Generator[object]:
-        """Pass the messages of a stream on."""
-        end = object()
-        if not call.converses:
-            requests = self._awaited(call, requests)
-        while True:
-            with self._lock:
-                call.waiting = True
-                if self._draining:
-                    self._ended.notify_all()
-            try:
-                request = next(requests, end)
-            except grpc.RpcError as error:
-                error.__traceback__ = None  # gRPC keeps the error with the call: no cycle of frames
-                raise self._cut_off(call) from None
-            with self._lock:
-                call.waiting = False
-                is_late = self._draining and call.converses and request is not end
-            if call.is_cut_off or is_late:  # of a cut gRPC tells by an error, or the end
-                raise self._cut_off(call)
-            if request is end:
-                return
-            if call.converses:
-                call.started, call.is_logged = time.perf_counter(), False
-                if self._spans is not None:
-                    call.span = self._spans.begin(call.path, call.context.invocation_metadata())
-            if self._tokens is not None and call.token is not None:
-                self._tokens.require_current(call.token)
-            call.touched = time.monotonic()
-            yield self._named(call, request)
-
-    def _awaited(self, call: Call, requests: Iterator[object]) -> Generator[object]:
-        """Yield the messages of a stream, the first of which is awaited as that of a call."""
-        with self._waits.waiting(call.context):
-            first = tuple(islice(requests, 1))
-        if self._draining:
-            raise draining()
-        yield from first
-        yield from requests
-
-    def _cut_off(self, call: Call) -> CallCancelled | CallRefused:
-        """Return why a stream has no more messages that count."""
-        if self._draining and call.converses:
-            return draining()
-        return CallCancelled(grpc.StatusCode.CANCELLED)
-
-    def _enter(self, call: Call) -> None:
-        """Let a call in: it gets its id, shows its token, and finds room."""
+    def _enter(self, call: Call) -> Account:
+        """Let a call in: it gets its id, shows its token, and finds room; return its account."""
         metadata = call.context.invocation_metadata()
         if self._spans is not None:
             call.span = self._spans.begin(call.path, metadata)
@@ -357,21 +321,14 @@ class Interceptor(ServerInterceptor):
             set_caller(call.token)
         self._let_in(call.context.peer())
         with self._lock:
-            if self._draining:
-                raise draining()
+            if self._drain.is_on:
+                raise self._drain.refusal()
             if call.streaming:
                 self._streams.add(call)
             self._running += 1
             call.entered = True
-
-    def _named(self, call: Call, request: object) -> object:
-        """Note whose session a request is about, and return it; refuse one that is none."""
-        get_session = _SESSION_GETTERS.get(type(request))
-        if get_session is None:
-            get_session = _SESSION_GETTERS[type(request)] = session_getter(request)
-        if call.session == "-" and (name := get_session(request)).startswith("sessions/"):
-            call.session = session_tag(name)
-        return request
+        call.account = self._under_way.account(caller_name(call.token, call.context), call.context)
+        return call.account
 
     def _fail(self, call: Call, error: BaseException) -> None:
         """End a call with the gRPC error for what it raised."""
@@ -389,20 +346,23 @@ class Interceptor(ServerInterceptor):
             call.context.abort_with_status(refused.status(*trailing_metadata(call)))
 
     def _leave(self, call: Call) -> None:
-        if call.entered or self._draining:
+        if call.entered or self._drain.is_on:
             self._last_left = time.monotonic()
         if call.entered:
             with self._lock:
                 self._running -= 1
                 if call.streaming:
                     self._streams.discard(call)
-                if self._draining:
+                if self._drain.is_on:
                     if not call.stays_open:
                         self._answering += call.context.add_callback(self._answered)
                     self._ended.notify_all()
         if not call.is_logged or call.status != grpc.StatusCode.OK.name:
             self.reports.add(call)
         call.refused = None  # its traceback has the frame that has the call
+        if call.account is None:
+            call.account = self._public.account(call.context)
+        call.account.close()
 
     def _answered(self) -> None:
         with self._lock:
@@ -422,7 +382,6 @@ def _end(call: Call, send: Callable[[None], object], refusal: CallRefused | None
     send(None)
 
 
-def draining() -> CallRefused:
-    """Return the refusal of a server that drains."""
-    text = "the server is shutting down: retry against another one"
-    return CallRefused(wire.ERROR_REASON_SERVER_DRAINING, text)
+def _serialized(raw: Raw) -> Raw:
+    """Return an answer as it is: the interceptor has serialized it."""
+    return raw

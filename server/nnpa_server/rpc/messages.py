@@ -6,7 +6,7 @@ What is too long or no message is handed on, so that the caller gets a documente
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError
 
@@ -15,38 +15,37 @@ from nnpa_server.rpc.call import Garbage
 from nnpa_server.sessions.metrics import Metrics
 
 Raw = TypeVar("Raw", bytes, bytes | memoryview)
-Wire = TypeVar("Wire", bytes, Sequence[bytes | memoryview])
+
+
+class Received(NamedTuple):
+    """A message with the bytes that it had."""
+
+    message: object
+    size: int
 
 
 def reading(
     parse: Callable[[Raw], object], max_message: int, metrics: Metrics | None = None
-) -> Callable[[Raw], object]:
+) -> Callable[[Raw], Received]:
     """Return a parser of messages of at most `max_message` bytes, which it counts."""
 
-    def read(raw: Raw) -> object:
+    def read(raw: Raw) -> Received:
+        size = len(raw)
         if metrics is not None:
-            metrics.moved("received", len(raw))
-        if len(raw) > max_message:
-            return MessageTooLong(len(raw), max_message)
+            metrics.moved("received", size)
+        if size > max_message:
+            return Received(MessageTooLong(size, max_message), size)
         try:
-            return parse(raw)
+            return Received(parse(raw), size)
         except DecodeError:
-            return Garbage()
+            return Received(Garbage(), size)
 
     return read
 
 
-def counting(serialize: Callable[..., Wire], metrics: Metrics | None) -> Callable[..., Wire]:
-    """Return a serializer that counts the bytes it returns, in one piece or in several."""
-    if metrics is None:
-        return serialize
-
-    def write(message: object) -> Wire:
-        raw = serialize(message)
-        metrics.moved("sent", len(raw) if isinstance(raw, bytes) else sum(map(len, raw)))
-        return raw
-
-    return write
+def size_of(raw: bytes | Sequence[bytes | memoryview]) -> int:
+    """Return the bytes of a serialized message, in one piece or in several."""
+    return len(raw) if isinstance(raw, bytes) else sum(map(len, raw))
 
 
 def require_message(request: object) -> None:

@@ -1,27 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """Health and reflection: calls without tokens, which have threads and bounds of their own.
 
-Whatever comes to them leaves the threads of all other calls alone.
+Whatever comes to them leaves the threads, and the bytes under way, of all other calls alone.
 """
 
 import threading
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import grpc
 
 from nnpa_server.errors import CallCancelled, CallRefused, too_many_calls
-from nnpa_server.rpc.admission import MessageWaits
+from nnpa_server.rpc.admission import AdmittingPool, MessageWaits
+from nnpa_server.rpc.budget import CALL_BYTES, Account, UnderWay
 from nnpa_server.rpc.call import CallContext, Garbage
-from nnpa_server.rpc.messages import reading, require_message
+from nnpa_server.rpc.callers import caller_name
+from nnpa_server.rpc.messages import Received, reading, require_message
 from nnpa_server.rpc.methods import Handler, ServerInterceptor, kind_of, make_handler
 
 MAX_THREADS = 16  # for calls that are answered at once
 MAX_WATCHES = 32  # streams of Health.Watch, each of which keeps a thread
 MAX_UNFINISHED = 4  # calls that may take their time, message included
 MAX_MESSAGE = 16 << 10  # bytes
+MAX_BYTES = 64 << 20  # under way, also of calls without a token where one is asked for
 _MIN_WAIT = 0.2  # seconds that a call has, however many there are
 
 
@@ -29,8 +31,10 @@ class PublicCalls(ServerInterceptor):
     """Wraps methods that ask for no token."""
 
     def __init__(self, message_timeout: float, give_back: Callable[[], object] = int) -> None:
-        self.pool = ThreadPoolExecutor(MAX_THREADS + MAX_WATCHES, thread_name_prefix="public")
         self._waits = MessageWaits(MAX_UNFINISHED, _MIN_WAIT, message_timeout, give_back)
+        self._under_way = UnderWay(MAX_BYTES, MAX_MESSAGE, message_timeout, give_back)
+        threads = MAX_THREADS + MAX_WATCHES
+        self.pool = AdmittingPool(threads, "public", self._under_way.budget, CALL_BYTES)
         self._handlers: dict[str, Handler] = {}
         self._open: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -52,7 +56,12 @@ class PublicCalls(ServerInterceptor):
     def close(self) -> None:
         """Take no more calls."""
         self._waits.close()
+        self._under_way.close()
         self.pool.shutdown(wait=False, cancel_futures=True)
+
+    def account(self, context: CallContext) -> Account:
+        """Return the account of a call without a token."""
+        return self._under_way.account(caller_name(None, context), context)
 
     def _around(self, method: str, handler: Handler) -> Handler:
         reads, writes = handler.request_streaming, handler.response_streaming
@@ -61,25 +70,47 @@ class PublicCalls(ServerInterceptor):
         assert parse is not None
         assert serialize is not None
 
-        def once(requests: Iterator[object], context: CallContext) -> object:
-            with _refusing(context), self._waits.waiting(context):
-                return behaviour(_only(requests), context)
+        def once(requests: Iterator[Received], context: CallContext) -> object:
+            with self._counted(context) as account, self._waits.waiting(context):
+                raw = serialize(behaviour(_only(requests, account), context))
+                account.send(len(raw))
+                return raw
 
-        def watch(requests: Iterator[object], context: CallContext) -> Generator[object]:
-            with _refusing(context), self._room(method):
+        def watch(requests: Iterator[Received], context: CallContext) -> Generator[object]:
+            with self._counted(context) as account, self._room(method):
                 with self._waits.waiting(context):
-                    request = _only(requests)
-                yield from behaviour(request, context)
+                    request = _only(requests, account)
+                yield from _sent(behaviour(request, context), serialize, account)
 
-        def converse(requests: Iterator[object], context: CallContext) -> Generator[object]:
-            with _refusing(context), self._waits.waiting(context):
-                yield from behaviour(map(_message, requests), context)
+        def converse(requests: Iterator[Received], context: CallContext) -> Generator[object]:
+            with self._counted(context) as account, self._waits.waiting(context):
+                account.expect_message(lasts=True)
+                yield from _sent(behaviour(map(_message, requests), context), serialize, account)
 
         answer = converse if reads else watch if writes else once
         vars(answer)["experimental_thread_pool"] = self.pool  # where gRPC looks for it
         return make_handler(
-            answer, reading(parse, MAX_MESSAGE), serialize, streams_in=True, streams_out=writes
+            answer, reading(parse, MAX_MESSAGE), bytes, streams_in=True, streams_out=writes
         )
+
+    @contextmanager
+    def _counted(self, context: CallContext) -> Generator[Account]:
+        """Count the bytes of a call, which ends with the status of an error.
+
+        A method that its service leaves out raises NotImplementedError.
+        """
+        account = self.account(context)
+        try:
+            yield account
+        except NotImplementedError:
+            text = "this server does not implement the method"
+            context.abort(grpc.StatusCode.UNIMPLEMENTED, text)
+        except CallRefused as refused:
+            context.abort_with_status(refused.status())
+        except CallCancelled as cancelled:
+            context.abort(cancelled.code, str(cancelled))
+        finally:
+            account.close()
 
     @contextmanager
     def _room(self, method: str) -> Generator[None]:
@@ -95,25 +126,23 @@ class PublicCalls(ServerInterceptor):
                 self._open[method] -= 1
 
 
-def _only(requests: Iterator[object]) -> object:
+def _only(requests: Iterator[Received], account: Account) -> object:
     """Return the message of a unary call."""
-    return _message(next(requests, Garbage()))
+    account.expect_message()
+    return _message(next(requests, Received(Garbage(), 0)))
 
 
-def _message(request: object) -> object:
+def _message(received: Received) -> object:
     """Return a message; refuse what is none."""
-    require_message(request)
-    return request
+    require_message(received.message)
+    return received.message
 
 
-@contextmanager
-def _refusing(context: CallContext) -> Generator[None]:
-    """End the call with the status of an error, also of a method that a service leaves out."""
-    try:
-        yield
-    except NotImplementedError:
-        context.abort(grpc.StatusCode.UNIMPLEMENTED, "this server does not implement the method")
-    except CallRefused as refused:
-        context.abort_with_status(refused.status())
-    except CallCancelled as cancelled:
-        context.abort(cancelled.code, str(cancelled))
+def _sent(
+    responses: Generator[object], serialize: Callable[[object], bytes], account: Account
+) -> Generator[bytes]:
+    """Yield the answers of a stream, each of which is counted until it is sent."""
+    for response in responses:
+        raw = serialize(response)
+        with account.sending(len(raw)):
+            yield raw

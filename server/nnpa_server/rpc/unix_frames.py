@@ -28,7 +28,9 @@ import grpc
 import numpy as np
 
 from nnpa_server.errors import MessageTooLong, too_many_calls
+from nnpa_server.rpc.budget import account_of_call
 from nnpa_server.rpc.call import Garbage
+from nnpa_server.rpc.messages import Received
 from nnpa_server.rpc.methods import Conversation
 from nnpa_server.sessions.cancellation import Metadata
 
@@ -45,6 +47,7 @@ _READ = 64 << 10  # bytes that are read at once: small messages with their prefi
 _MAX_PIECES = 64  # of one system call, below IOV_MAX
 _BUFFER = 1 << 20  # bytes of a socket's buffer: what one side writes while the other does not read
 _MAX_SECONDS = 1e9  # seconds: what a timeval takes anywhere
+_PEER = struct.Struct("iII")  # of a client: process, user, group. Source: Linux, struct ucred
 _PLAIN = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")  # of a Status-Message
 _log = logging.getLogger("nnpa.server")
 
@@ -155,7 +158,13 @@ class PlainListener:
 
 
 class _Connection:
-    """A client's socket, and the context of its one call."""
+    """A client's socket, and the context of its one call.
+
+    `process` names the client's process; messages are counted here, before there is memory for
+    them.
+    """
+
+    counts_messages = True
 
     def __init__(self, connected: socket.socket, max_message: int, idle_timeout: float) -> None:
         self._socket = connected
@@ -168,6 +177,9 @@ class _Connection:
         self._cancelled = False
         self._memory: int | None = None
         self._until: float | None = None  # the deadline of the metadata, while they come
+        self._held = 0  # bytes of the last message, which who waits for the next may have
+        peer = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+        self.process = f"process {_PEER.unpack(peer)[0]}"
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             connected.setsockopt(socket.SOL_SOCKET, option, _BUFFER)
         self._limit(socket.SO_SNDTIMEO, idle_timeout)
@@ -186,6 +198,7 @@ class _Connection:
             try:
                 for response in responses:
                     self._send(0, conversation.serialize(response))
+                    del response
             finally:
                 responses.close()
         except _Ended as ended:
@@ -250,6 +263,12 @@ class _Connection:
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RD)
 
+    def cut_off(self) -> None:
+        """Cut the call off, also one that sends what its client does not take."""
+        self._cancelled = True
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
     def abort(self, code: grpc.StatusCode, details: str) -> NoReturn:
         """End the call with an error."""
         raise _Ended(code, details)
@@ -292,17 +311,26 @@ class _Connection:
                 head = self._head()
                 if head is None:
                     break
-                flag, size = head
-                if size > self._max_message:
-                    message: object = MessageTooLong(size, self._max_message)
-                else:
-                    raw = self._take(size)
-                    message = Garbage() if flag else parse(raw)
+                received = self._receive(*head, parse)
             except OSError as error:
                 raise grpc.RpcError("the connection broke") from error
-            yield message
+            yield received
+            del received
         if self._cancelled:
             raise grpc.RpcError("the call was cancelled")
+
+    def _receive(
+        self, flag: int, size: int, parse: Callable[[bytes | memoryview], object]
+    ) -> object:
+        """Return the next message, for which there is room; raise CallRefused without."""
+        if size > self._max_message:
+            return Received(MessageTooLong(size, self._max_message), size)
+        account = account_of_call()
+        if account is not None:
+            account.receive(self._held + size)
+            self._held = size
+        raw = self._take(size)
+        return Received(Garbage(), size) if flag else parse(raw)
 
     def _head(self) -> tuple[int, int] | None:
         """Return flag and size of the next frame; None when there are no more."""

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Guards around the plain path of a session: they change no answer, and refuse what is too much."""
+
+import numpy as np
+
+from nnpa_server.accelerator.decode import Step
+from nnpa_server.accelerator.seams import Answer, CallPath
+from nnpa_server.rpc.budget import account_of_call
+from nnpa_server.rpc.codec import content_sizes
+from nnpa_server.sessions.store import Session
+
+
+def count_answers(path: CallPath, session: Session) -> None:
+    """Have room for the contents that a step answers, before they are computed."""
+    run_step, most = path.run_step, session.limits.max_inline
+
+    def run(session: Session, step: Step) -> Answer:
+        account = account_of_call()
+        count = sum(name in step.spec.filled for name in step.inline)
+        count += step.spec.name == "transform_origtensor"
+        if account is None or not count:
+            return run_step(session, step)
+        account.expect_more(count * most)
+        answer = run_step(session, step)
+        value = answer.outcome.value
+        array = value if isinstance(value, np.ndarray) else None
+        size = sum(content_sizes(answer.result, array, answer.sticks))
+        account.expect_more(size - count * most)
+        return answer
+
+    path.run_step = run

@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bytes under way: messages that come and answers that go, counted before there is memory for them.
+
+    Budget       the bytes of all calls, and of each caller
+    UnderWay     the calls of a budget; a thread cuts off those whose answers nobody takes
+    Account      the bytes of one call
+
+gRPC keeps an answer twice until it is sent, whatever becomes of its handler, and takes a message up
+to its bound as soon as it is read. So a call has room for the largest message before it reads its
+own, and room for twice its answer until the answer is sent, or its call cut off.
+
+One caller has at most as much as is left for all others: one alone half of the budget, two a third
+each, and a newcomer always finds some.
+Source: Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches",
+IEEE/ACM Transactions on Networking 6 (1998).
+"""
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Protocol
+
+from nnpa.zdnn.v1 import status_pb2 as wire
+
+from nnpa_server.errors import CallRefused
+
+FIELD = "max_bytes_under_way"
+CALL_BYTES = 32 << 10
+"""What gRPC and Python keep of a call until its end, beside its message and its answer."""
+COPIES = 2
+"""How often an answer is in memory until it is sent: as Python's bytes, and as gRPC's."""
+MIN_RATE = 1 << 20
+"""Bytes a second that a client takes of an answer at least, after a time that all have."""
+_WAIT, _SHORT_WAIT = 1.5, 0.2  # seconds that a call waits for room; while many of its caller do
+_MANY = 16  # calls of one caller that wait
+_PERIOD = 0.5  # seconds between looks at answers that nobody takes, at most
+
+
+class CallEnd(Protocol):
+    """The part of a call's context that tells of its end."""
+
+    def add_callback(self, callback: Callable[[], None]) -> bool:
+        """Have something called when the call ends; tell whether it has not ended yet."""
+        ...
+
+    def cancel(self) -> object:
+        """Cut the call off."""
+        ...
+
+
+class Budget:
+    """At most `limit` bytes of all callers, and of one as many as are left for all others."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._free = limit
+        self._held: Counter[str] = Counter()
+        self._waiting: Counter[str] = Counter()
+        self._changed = threading.Condition()
+
+    @property
+    def held(self) -> int:
+        """The bytes that all callers have."""
+        return self.limit - self._free
+
+    def count_waiting(self) -> int:
+        """Count the calls that wait for room."""
+        return self._waiting.total()
+
+    def take(self, caller: str, size: int, *, lasts: bool = False, waits: bool = True) -> bool:
+        """Take bytes, or tell that there is no room; what `lasts` leaves as much to its caller.
+
+        Waits a while for room, but on an event loop.
+        """
+        with self._changed:
+            fits = self._fits(caller, size, lasts)
+            if not fits and waits and 2 * size <= self.limit:
+                fits = self._wait(caller, size, lasts)
+            if fits:
+                self._free -= size
+                self._held[caller] += size
+            return fits
+
+    def give(self, caller: str, size: int) -> None:
+        """Give bytes back."""
+        with self._changed:
+            self._free += size
+            self._held[caller] -= size
+            if not self._held[caller]:
+                del self._held[caller]
+            if self._waiting:
+                self._changed.notify_all()
+
+    def _fits(self, caller: str, size: int, lasts: bool) -> bool:
+        return (self._held[caller] + size) * (1 + lasts) <= self._free - size
+
+    def _wait(self, caller: str, size: int, lasts: bool) -> bool:
+        if _is_event_loop():
+            return False
+        seconds = _WAIT if self._waiting[caller] < _MANY else _SHORT_WAIT
+        self._waiting[caller] += 1
+        try:
+            return self._changed.wait_for(lambda: self._fits(caller, size, lasts), seconds)
+        finally:
+            self._waiting[caller] -= 1
+            if not self._waiting[caller]:
+                del self._waiting[caller]
+
+
+def _is_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+class Reservation:
+    """Bytes of a caller, which grow and shrink; no more once it is closed."""
+
+    __slots__ = ("_budget", "_caller", "_size")
+
+    def __init__(self, budget: Budget, caller: str) -> None:
+        self._budget, self._caller = budget, caller
+        self._size = 0
+
+    def resize(self, size: int, *, lasts: bool = False) -> None:
+        """Have so many bytes; raise CallRefused where there is no room for them."""
+        if not self.try_resize(size, lasts=lasts):
+            raise self.refusal(size)
+
+    def try_resize(self, size: int, *, lasts: bool = False, waits: bool = True) -> bool:
+        """Have so many bytes, or tell that there is no room for them."""
+        more = size - self._size
+        if more < 0:
+            self._budget.give(self._caller, -more)
+        elif more and not self._budget.take(self._caller, more, lasts=lasts, waits=waits):
+            return False
+        self._size = size
+        return True
+
+    def refusal(self, size: int) -> CallRefused:
+        """Return the error for so many bytes that find no room."""
+        limit = self._budget.limit
+        text = f"{size} bytes of the call find no room under way, {FIELD} is {limit}"
+        facts = {"field": FIELD, "value": size, "limit": limit}
+        if 2 * size > limit:
+            reason = wire.ERROR_REASON_RESPONSE_TOO_LARGE
+            text += ", of which one caller has half at most: ask for less at a time"
+        else:
+            reason = wire.ERROR_REASON_CALL_QUOTA_EXCEEDED
+            text += ": take the answers of other calls, and retry with a pause"
+        return CallRefused(reason, text, **facts)
+
+    def close(self) -> None:
+        """Give all bytes back."""
+        self.try_resize(0)
+
+
+_account: ContextVar["Account | None"] = ContextVar("account", default=None)
+account_of_call = _account.get
+"""Return the account of the call that this thread runs; None outside of a server's calls."""
+
+
+class Account:
+    """The bytes of one call: of its message, and of its answer."""
+
+    def __init__(self, under_way: "UnderWay", caller: str, context: CallEnd) -> None:
+        self._under_way, self._context = under_way, context
+        self._received = Reservation(under_way.budget, caller)
+        self._sent = Reservation(under_way.budget, caller)
+        self._expected = 0
+        self._is_sent = False
+
+    def expect_message(self, *, lasts: bool = False) -> None:
+        """Have room for the largest message, before gRPC takes it; raise CallRefused without."""
+        self._received.resize(self._under_way.max_message, lasts=lasts)
+
+    def receive(self, size: int) -> None:
+        """Have room for a message of a size; raise CallRefused without."""
+        self._received.resize(size)
+
+    def expect_answer(self, size: int) -> None:
+        """Have room for an answer, before it is computed; raise CallRefused without."""
+        self._expected = size
+        self._sent.resize(COPIES * size)
+
+    def expect_more(self, size: int) -> None:
+        """Have room for more bytes of the answer, or for fewer; raise CallRefused without."""
+        self.expect_answer(self._expected + size)
+
+    def send(self, size: int) -> None:
+        """Have room for an answer of a size, from here on until it is sent."""
+        self._sent.resize(COPIES * size + CALL_BYTES)
+        self._follow(size)
+
+    @contextmanager
+    def sending(self, size: int) -> Generator[None]:
+        """Have room for an answer of a stream until it is sent; some keep it until the next."""
+        self.expect_answer(size)
+        self._under_way.begin(self._context, size)
+        try:
+            yield
+        finally:
+            self._under_way.end(self._context)
+        self._expected = 0
+        self._sent.resize(size)
+
+    def stay_open(self) -> None:
+        """Count what gRPC keeps of a call that goes on without a thread, until its end."""
+        self._sent.resize(CALL_BYTES)
+        self._is_sent = True
+        if not self._context.add_callback(self._sent.close):
+            self._sent.close()
+
+    def close(self) -> None:
+        """Count nothing but what gRPC keeps until the call's end; the handler has ended."""
+        _account.set(None)  # gRPC keeps the context of the call's variables, and this keeps gRPC's
+        self._received.close()
+        if self._is_sent:
+            return
+        if self._sent.try_resize(CALL_BYTES, waits=False):
+            self._follow(0)
+        else:
+            cut_off(self._context)
+
+    def _follow(self, size: int) -> None:
+        self._is_sent = True
+        self._under_way.begin(self._context, size)
+        if not self._context.add_callback(self._ended):
+            self._ended()
+
+    def _ended(self) -> None:
+        self._under_way.end(self._context)
+        self._sent.close()
+
+
+class UnderWay:
+    """The calls of a budget: `account` opens one for a call.
+
+    A client has `timeout` seconds to take an answer, and one more for each mebibyte; then its call
+    is cut off. `give_back` returns to the system what such answers held.
+    """
+
+    def __init__(
+        self,
+        limit: int,
+        max_message: int,
+        timeout: float,
+        give_back: Callable[[], object] = int,
+    ) -> None:
+        self.budget, self.max_message = Budget(limit), max_message
+        self._timeout, self._give_back = timeout, give_back
+        self._until: dict[CallEnd, float] = {}
+        self._stopped = threading.Event()
+        threading.Thread(target=self._run, name="answers", daemon=True).start()
+
+    def account(self, caller: str, context: CallEnd) -> Account:
+        """Return the account of a call, which `account_of_call` returns to what the call runs."""
+        account = Account(self, caller, context)
+        _account.set(account)
+        return account
+
+    def begin(self, context: CallEnd, size: int) -> None:
+        """Expect an answer of a call to be taken in time."""
+        self._until[context] = time.monotonic() + self._timeout + size / MIN_RATE
+
+    def end(self, context: CallEnd) -> None:
+        """Expect nothing of a call: its answer was taken, or it has ended."""
+        self._until.pop(context, None)
+
+    def close(self) -> None:
+        """Look no more."""
+        self._stopped.set()
+
+    def cut_off_late(self) -> int:
+        """Cut off the calls whose answers were not taken in time; return how many."""
+        now = time.monotonic()
+        late = [context for context, until in self._until.copy().items() if until < now]
+        for context in late:
+            self.end(context)
+            cut_off(context)
+        return len(late)
+
+    def _run(self) -> None:
+        is_freed = False
+        while not self._stopped.wait(min(_PERIOD, self._timeout / 4)):
+            if is_freed:
+                self._give_back()
+            is_freed = self.cut_off_late() > 0
+
+
+def cut_off(context: CallEnd) -> None:
+    """End a call whose answer is not taken, and not its connection."""
+    getattr(context, "cut_off", context.cancel)()
+
+
+def expect_answer(size: int) -> None:
+    """Have room for an answer of the call that this thread runs; raise CallRefused without."""
+    account = _account.get()
+    if account is not None:
+        account.expect_answer(size)

@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bytes under way: bounded for one caller and for all, whatever becomes of a call."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from google.protobuf.message import Message
+from nnpa.zdnn.v1 import accelerator_pb2 as pb
+from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
+from nnpa_server.app import Server
+from nnpa_server.config import Limits
+from nnpa_server.errors import CallRefused
+from nnpa_server.rpc.budget import CALL_BYTES, Budget, Reservation
+from nnpa_server.rpc.callers import caller_name
+from nnpa_server.sessions.tokens import Token
+
+from tests.hostile.http2 import Connection
+from tests.server.conftest import CONFIG, LIMITS, Running
+from tests.server.onnx_models import binary, offering
+from tests.server.onnx_models import request as inference
+from tests.server.plain import Plain, frame
+from tests.server.process import PATIENCE, wait_until
+from tests.server.wire import load, op, refused
+
+MIB = 1 << 20
+BUDGET = 64 * MIB
+SMALL = replace(LIMITS, max_message=8 * MIB, max_bytes_under_way=BUDGET, max_session_bytes=32 * MIB)
+EXECUTE = "/nnpa.zdnn.v1.AcceleratorService/Execute"
+INFER = "/inference.GRPCInferenceService/ModelInfer"
+STREAM = "/nnpa.zdnn.v1.AcceleratorService/ExecuteStream"
+REFLECT = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+PROMPT = 2.0  # seconds that a bystander's call may take
+ARRAY = np.zeros((1, 1, 512, 512), np.float32)  # 1 MiB
+READ_BACK = op("transform_origtensor", ztensor=1)
+Start = Callable[..., Running]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """A function that starts a server with a small budget."""
+    servers: list[Running] = []
+
+    def run(**settings: Any) -> Running:
+        settings.setdefault("limits", SMALL)
+        servers.append(Running(replace(CONFIG, **settings)))
+        return servers[-1]
+
+    yield run
+    for server in servers:
+        server.stop()
+
+
+def held(server: Running) -> int:
+    """Return the bytes that a server counts as under way."""
+    return server.server.under_way.budget.held
+
+
+def list_machines(server: Running) -> float:
+    """Make a bystander's call; return its seconds."""
+    started = time.monotonic()
+    AcceleratorServiceStub(server.channel).ListMachines(pb.ListMachinesRequest(), timeout=PATIENCE)
+    return time.monotonic() - started
+
+
+def test_one_caller_has_half() -> None:
+    """One caller has half of a budget, and whoever comes later finds room."""
+    budget = Budget(96)
+    taken = 0
+    while budget.take("greedy", 8, waits=False):
+        taken += 8
+    assert taken == 48
+    assert budget.take("modest", 16, waits=False)
+    for number in range(40):
+        assert budget.take(f"newcomer {number}", 0, waits=False)
+    budget.give("greedy", taken)
+    budget.give("modest", 16)
+    assert budget.held == 0
+
+
+def test_what_lasts_leaves_room() -> None:
+    """A stream that lasts leaves its caller as much for other calls."""
+    budget = Budget(96)
+    while budget.take("caller", 8, lasts=True, waits=False):
+        pass
+    assert budget.take("caller", 8, waits=False)
+
+
+def test_a_call_waits_for_room() -> None:
+    """A call that finds no room has it when others have given theirs back, else it is refused."""
+    budget = Budget(96)
+    first, second = Reservation(budget, "a"), Reservation(budget, "a")
+    first.resize(48)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(second.resize, 24)
+        time.sleep(0.05)
+        assert not waiting.done()
+        first.close()
+        waiting.result(PATIENCE)
+    with pytest.raises(CallRefused, match="max_bytes_under_way is 96") as caught:
+        first.resize(48)
+    assert caught.value.name == "CALL_QUOTA_EXCEEDED"
+    with pytest.raises(CallRefused, match="one caller has half at most") as caught:
+        first.resize(49)
+    assert caught.value.name == "RESPONSE_TOO_LARGE"
+
+
+def test_names_of_callers() -> None:
+    """A caller is its token's holder, without tokens its connection, or process on a socket."""
+
+    class Connected:
+        def peer(self) -> str:
+            return "ipv4:127.0.0.1:4711"
+
+    token = Token("alice", b"", frozenset(), 0.0, {})
+    assert caller_name(token, Connected()) == "token alice"
+    assert caller_name(None, Connected()) == "ipv4:127.0.0.1:4711"
+    local: Any = Connected()
+    local.process = "process 42"
+    assert caller_name(None, local) == "process 42"
+
+
+def untaken_lists(server: Running, calls: int) -> Connection:
+    """Ask for arrays of a mebibyte over a connection that takes none."""
+    client = server.client()
+    client.run(*load(1, ARRAY))
+    message = client.request(READ_BACK).SerializeToString()
+    connection = Connection(server.address, window=0)
+    for _ in range(calls):
+        connection.ask(EXECUTE, message)
+    return connection
+
+
+def test_answers_that_nobody_takes(start: Start) -> None:
+    """They take at most half of the budget, others are served, and they end with their time."""
+    server = start(message_timeout=1.5)
+    connection = untaken_lists(server, 100)
+    wait_until(lambda: held(server) > BUDGET // 3)
+    assert held(server) <= BUDGET // 2 + SMALL.max_message
+    assert list_machines(server) < PROMPT
+    wait_until(lambda: held(server) < MIB)  # at most what the calls themselves take
+    assert connection.is_open, "a call is cut off, not its connection"
+    connection.close()
+    wait_until(lambda: held(server) == 0)
+
+
+def test_an_answer_that_is_taken_leaves_nothing(start: Start) -> None:
+    """A call that has ended counts nothing."""
+    server = start()
+    client = server.client()
+    client.run(*load(1, ARRAY))
+    for _ in range(50):
+        client.run(READ_BACK)
+    wait_until(lambda: held(server) == 0)
+
+
+def test_an_answer_that_finds_no_room(start: Start) -> None:
+    """A list whose answer finds no room is refused with the flag, and the next one runs."""
+    server = start(limits=replace(SMALL, max_message=MIB, max_bytes_under_way=4 * MIB))
+    client = server.client()
+    tensor = np.zeros((1, 1, 64, 64), np.float32)
+    client.run(*load(1, tensor))
+    others = server.server.under_way.budget
+    assert others.take("others", 2 * MIB - CALL_BYTES)
+    assert others.take("more", MIB - 2 * CALL_BYTES)
+    code, field = grpc.StatusCode.RESOURCE_EXHAUSTED, "max_bytes_under_way"
+    with refused(code, "CALL_QUOTA_EXCEEDED", field=field, limit=4 * MIB):
+        client.run(READ_BACK)
+    others.give("others", 2 * MIB - CALL_BYTES)
+    others.give("more", MIB - 2 * CALL_BYTES)
+    client.run(READ_BACK)
+
+
+def send_endless(address: str, path: str, calls: int, size: int = 8 * MIB) -> ExitStack:
+    """Begin messages that do not end, each over a connection of its own."""
+    stack = ExitStack()
+    head = b"\x00" + (size - 1).to_bytes(4, "big")
+
+    def send(connection: Connection) -> None:
+        connection.data(connection.begin(path), head + bytes(size // 2))
+
+    opened = [Connection(address) for _ in range(calls)]
+    threads = [threading.Thread(target=send, args=(each,), daemon=True) for each in opened]
+    for thread, connection in zip(threads, opened, strict=True):
+        thread.start()
+        stack.callback(connection.close)
+    return stack
+
+
+@pytest.mark.parametrize("path", [EXECUTE, STREAM])
+def test_messages_that_do_not_end(start: Start, path: str) -> None:
+    """A message has its room before it is read; others are served, and all is given back."""
+    server = start(message_timeout=3.0)
+    with send_endless(server.address, path, 16):
+        wait_until(lambda: held(server) >= SMALL.max_message)
+        for _ in range(5):
+            assert list_machines(server) < PROMPT
+            assert held(server) <= BUDGET
+    wait_until(lambda: held(server) == 0)
+
+
+def test_a_frame_that_does_not_end(tmp_path: Path) -> None:
+    """A plain socket counts a message before there is memory for it, and none while it waits."""
+    server = Running(replace(CONFIG, limits=SMALL, listen=(f"unix:{tmp_path}/s",)))
+    try:
+        with ExitStack() as stack:
+            for _ in range(8):
+                plain = stack.enter_context(Plain(tmp_path / "s.plain", ""))
+                plain.socket.sendall(frame(0, bytes(8 * MIB))[:100_000])
+            wait_until(lambda: held(server) >= 4 * 8 * MIB)
+            assert held(server) <= BUDGET // 2
+        wait_until(lambda: held(server) == 0)
+        with Plain(tmp_path / "s.plain", ""):
+            time.sleep(0.2)
+            assert held(server) == 0
+    finally:
+        server.stop()
+
+
+def test_inferences_at_the_listener_of_its_own() -> None:
+    """There, too, untaken answers and endless messages have their room, and an end."""
+    settings: Any = {"inference_listen": "127.0.0.1:0", "message_timeout": 1.5}
+    row = np.zeros((1 << 10, 256), np.float32)
+    with offering({"add": binary("Add", (1 << 10, 256))}, **settings) as (server, caller):
+        caller.infer("add", x=row, y=row)
+        address = server.server.inference_address
+        connection = Connection(address, window=0)
+        message: Message = inference("add", x=row, y=row)
+        raw = message.SerializeToString()
+        for _ in range(4):
+            stream = connection.begin(INFER)
+            connection.data(stream, b"\x00" + len(raw).to_bytes(4, "big") + raw)
+        wait_until(lambda: held(server) > 2 * MIB)
+        wait_until(lambda: held(server) < MIB)
+        assert connection.is_open
+        connection.close()
+        with send_endless(address, INFER, 16):
+            wait_until(lambda: held(server) >= 16 * server.server.config.limits.max_message)
+            assert list_machines(server) < PROMPT
+        wait_until(lambda: held(server) == 0)
+
+
+def test_reflection_has_a_budget_of_its_own(start: Start) -> None:
+    """Calls of reflection that take no answer take none of others' room, and end."""
+    server = start(message_timeout=1.0)
+    public: Any = vars(server.server.interceptor)["_public"]
+    budget = vars(public)["_under_way"].budget
+    connection = Connection(server.address, window=0)
+    for _ in range(900):
+        connection.ask(REFLECT, b"\x3a\x00")
+    wait_until(lambda: budget.held > 100 * CALL_BYTES)
+    assert budget.held <= budget.limit // 2
+    assert held(server) == 0
+    assert list_machines(server) < PROMPT
+    wait_until(lambda: budget.held < 100 * CALL_BYTES)
+    assert connection.is_open
+    connection.close()
+    wait_until(lambda: budget.held == 0)
+
+
+def test_a_budget_too_small() -> None:
+    """The default has room for the largest answer that a message carries."""
+    assert Limits().max_bytes_under_way >= 4 * Server(CONFIG).config.max_response

@@ -16,7 +16,7 @@ from nnpa_client._methods import MEASURE_ACCURACY
 from nnpa_client.cli import main
 from onnx import helper
 
-from tests.network.small_models import Value, dense, dense_reference, image, model
+from tests.network.small_models import WEIGHT, Value, dense, dense_reference, image, model
 
 Run: TypeAlias = Callable[..., Result]
 Ends: TypeAlias = tuple[list[Value], list[Value]]
@@ -233,6 +233,38 @@ def test_measurements_of_others_on_the_wire(server_target: str, path: Path) -> N
                 session.transport.unary(MEASURE_ACCURACY, request)
             assert refused.value.reason == "FIELD_INVALID"
             assert message in refused.value.message
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+def test_the_worst_rows_are_those_of_the_worst_output(
+    server_target: str, validate: Run, tmp_path: Path, labelled: bool
+) -> None:
+    """Where a label is the first output, rows are ranked by the output that has errors."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["scores"], "product"),
+        helper.make_node("ArgMax", ["scores"], ["label"], "argmax", axis=1, keepdims=0),
+    ]
+    ends: Ends = [("x", np.float32, ["N", 4])], [
+        ("label", np.int64, ["N"]), ("scores", np.float32, ["N", 3]),
+    ]  # fmt: skip
+    file, data = tmp_path / "classifier.onnx", tmp_path / "data.npz"
+    file.write_bytes(model(nodes, *ends, {"w": WEIGHT}).SerializeToString())
+    exact = X @ WEIGHT
+    np.savez(data, x=X, **({"y": exact.argmax(1)} if labelled else {}))
+    labels = ("--labels", "y") if labelled else ()
+    printed = validate(file, "--data", data, *labels, "--json")
+    assert printed.exit_code == 0, printed.output
+    report = json.loads(printed.stdout)
+    with connect(server_target) as session, session.load(file) as net:
+        _label, got = net(X)
+    errors = np.linalg.norm(got - exact, axis=1) / np.linalg.norm(exact, axis=1)
+    turned = np.flatnonzero(got.argmax(1) != exact.argmax(1))
+    order = sorted(range(len(X)), key=lambda row: (row not in turned, -errors[row]))
+    runs = (run for run in report["runs"] if run["machine"] == "telum2" and run["worst"])
+    run = next(run for run in runs if run["numbers"] == "dlfloat16")
+    listed = [row["error"] for row in run["worst"]]
+    assert listed == pytest.approx([errors[row] for row in order[: len(listed)]], rel=1e-3)
+    assert min(listed) > 0
 
 
 @pytest.fixture

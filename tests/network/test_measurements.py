@@ -262,7 +262,7 @@ def test_the_worst_rows_are_the_first_of_all_sorted(turned: int) -> None:
         np.float32
     )  # many errors are equal
     hosted[rng.choice(500, turned, replace=False), 0] = 8
-    judge_rows(run, 1000, Decided(hosted), Decided(expected), None)
+    judge_rows(run, 1000, {"y": Decided(hosted)}, {"y": Decided(expected)}, "y", None)
     errors, changed = row_errors(hosted, expected), hosted.argmax(1) != 2
     rows = sorted(range(500), key=lambda row: (not changed[row], -errors[row], row))
     assert [worst.row for worst in run.worst] == [1000 + row for row in rows[:MAX_WORST]]

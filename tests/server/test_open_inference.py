@@ -183,6 +183,11 @@ def _twice(message: pb.ModelInferRequest) -> None:
     message.raw_input_contents.append(message.raw_input_contents[0])
 
 
+def _reshape_div(message: pb.ModelInferRequest, size: int) -> None:
+    message.model_name = "div"
+    message.inputs[0].shape[:] = [size, 4]
+
+
 REFUSALS: list[tuple[str, Change, str, str]] = [
     (
         "type",
@@ -206,7 +211,19 @@ REFUSALS: list[tuple[str, Change, str, str]] = [
         "negative dim",
         lambda m: m.inputs[1].shape.__setitem__(0, -1),
         "FIELD_INVALID",
-        "model add: input y: got FP32 [-1, 1024], expected FP32 [1, 1024]",
+        "model add: input y: got FP32 [-1, 1024], expected FP32 [1, 1024], with dims from 0 up",
+    ),
+    (
+        "negative free dim",
+        lambda m: _reshape_div(m, -1),
+        "FIELD_INVALID",
+        "model div: input x: got FP32 [-1, 4], expected FP32 [-1, 4], with dims from 0 up",
+    ),
+    (
+        "too many elements",
+        lambda m: _reshape_div(m, 1 << 60),
+        "FIELD_INVALID",
+        f"got FP32 [{1 << 60}, 4], expected FP32 [-1, 4], of at most {1 << 48} elements",
     ),
     (
         "missing",

@@ -128,18 +128,42 @@ class MachineRuns:
 
 
 def judge_rows(
-    run: Run, first: int, got: Decided, expected: Decided, classes: Classes | None
+    run: Run,
+    first: int,
+    outputs: Mapping[str, Decided],
+    expected: Mapping[str, Decided],
+    primary: str,
+    classes: Classes | None,
 ) -> list[int]:
-    """Count the answers of rows and list the worst; return the first rows whose answer turned."""
+    """Count the answers of rows and list the worst; return the first rows whose answer turned.
+
+    Answers are those of the output `primary`; a row is as bad as its worst real output.
+    """
+    got = outputs[primary]
     rows = got.array.shape[0]
-    answers, right = (each.classes.reshape(rows, -1) for each in (got, expected))
+    answers, right = (each[primary].classes.reshape(rows, -1) for each in (outputs, expected))
     changed = (answers != right).any(1)
     run.changed += int(np.count_nonzero(changed))
     if classes is not None:
         run.labels.add_decisions(got.array, classes.reshape(-1))
-    errors = row_errors(got.array, expected.array)
+    errors = _errors_of_rows(outputs, expected, primary)
     run.worst += _worst_rows(first, changed, errors, right, answers, classes)
     return [first + int(index) for index in np.flatnonzero(changed)[:_MAX_TURNS]]
+
+
+def _errors_of_rows(
+    outputs: Mapping[str, Decided], expected: Mapping[str, Decided], primary: str
+) -> Doubles:
+    """Return the largest relative error of each row: of real outputs, else that of the answer."""
+    pairs = (
+        (each.array, expected[name].array)
+        for name, each in outputs.items()
+        if name in expected and each.array.dtype.kind == "f"
+    )
+    errors = [row_errors(*pair) for pair in pairs if pair[0].shape == pair[1].shape]
+    if errors:
+        return np.max(errors, axis=0)
+    return row_errors(outputs[primary].array, expected[primary].array)
 
 
 def _worst_rows(

@@ -117,7 +117,7 @@ class Measurer:
             if machine.whole:
                 outputs = machine.run_rows(run, batch, expected)
                 if primary in outputs:
-                    turned = judge_rows(run, first, outputs[primary], expected[primary], classes)
+                    turned = judge_rows(run, first, outputs, expected, primary, classes)
                     if machine.numbers != "int8" and first // size < _BATCHES_WITH_TURNS:
                         values = {row: self._values(batch.row(row - first)) for row in turned}
                         machine.find_turns(run, batch, primary, values)

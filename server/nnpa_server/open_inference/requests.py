@@ -123,6 +123,10 @@ def _read_input(
     )
     if tensor.datatype != kind.name or not fits or math.prod(shape) > _MAX_ELEMENTS:
         got, expected = said(tensor.datatype[:16], shape[:16]), said(kind.name, port.shape)
+        if min(shape, default=0) < 0:
+            expected += ", with dims from 0 up"
+        elif fits and tensor.datatype == kind.name:
+            expected += f", of at most {_MAX_ELEMENTS} elements"
         raise mismatched(path, got, expected)
     place = _place(tensor.parameters, path)
     if tensor.HasField("contents") and (raw or place is not None):

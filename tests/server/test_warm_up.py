@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from nnpa.oip import open_inference_grpc_pb2 as pb
+from nnpa_client import connect
 from nnpa_server.open_inference.repository import Model, Repository, State
 from onnx import TensorProto, helper, numpy_helper
 
@@ -117,6 +118,37 @@ def test_a_failed_warm_up_makes_a_model_not_ready(
     assert np.array_equal(answer, np.repeat(TABLE, 3, 0))
     entry = _entry(caller, "table")
     assert (entry.state, entry.reason, _is_ready(caller, "table")) == ("READY", "", True)
+
+
+def _dropped(caplog: pytest.LogCaptureFixture) -> list[str]:
+    lines = [record.getMessage() for record in caplog.records]
+    return [line for line in lines if "were thrown away" in line]
+
+
+@pytest.mark.parametrize("sandbox", ["auto", "off"])
+def test_programs_that_are_thrown_away_are_told(
+    caplog: pytest.LogCaptureFixture, sandbox: str
+) -> None:
+    """Of 16 programs that were dropped for other shapes there is a line, of a request or a run."""
+    rows = np.ones((40, 4), np.float32)
+    models = {"add": binary("Add", ("n", 4))}
+    caplog.set_level(logging.WARNING, "nnpa.models")
+    with offering(models, sandbox=sandbox) as (server, caller):
+        for count in range(1, 32):  # of which the model keeps 16
+            caller.infer("add", x=rows[:count], y=rows[:count])
+        assert _dropped(caplog) == []
+        for count in range(32, 34):
+            caller.infer("add", x=rows[:count], y=rows[:count])
+        (line,) = _dropped(caplog)
+        assert line.startswith("model 'test': 16 programs were thrown away for other shapes")
+        caplog.clear()
+        with connect(server.address) as session, session.load(binary("Mul", ("n", 4))) as net:
+            for count in range(1, 34):
+                net(rows[:count], rows[:count])
+            assert len(_dropped(caplog)) == 1
+            for count in (33, 32, 31) * 6:
+                net(rows[:count], rows[:count])
+            assert len(_dropped(caplog)) == 1
 
 
 def test_a_failed_warm_up_of_the_folder(tmp_path: Path) -> None:

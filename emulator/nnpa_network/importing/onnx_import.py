@@ -100,6 +100,8 @@ class OnnxModel:
         default_factory=OrderedDict[tuple[tuple[int, ...], ...], Executor], repr=False
     )
     _lock: Lock = field(default_factory=Lock, repr=False)
+    dropped: int = 0
+    """How many executors were dropped because there were more than `max_programs`."""
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -119,7 +121,10 @@ class OnnxModel:
 
     def placed(self, guest: Guest, options: ImportOptions) -> "OnnxModel":
         """Return the model for another machine, or by other options; constants are shared."""
-        return replace(self, guest=guest, options=options, _executors=OrderedDict(), _lock=Lock())
+        fresh = OrderedDict[tuple[tuple[int, ...], ...], Executor]()
+        return replace(
+            self, guest=guest, options=options, _executors=fresh, _lock=Lock(), dropped=0
+        )
 
     def specialise(self, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Program:
         """Return the program for concrete input shapes; left out, free dims are taken as 1.
@@ -143,6 +148,7 @@ class OnnxModel:
             self._executors[concrete] = executor
             while len(self._executors) > self.options.max_programs:
                 self._executors.popitem(last=False)
+                self.dropped += 1
                 self._keep_constants([kept.program for kept in self._executors.values()])
             return executor
 
@@ -156,9 +162,7 @@ class OnnxModel:
         """Return the model over other storage: constants so far are shared, all else is not."""
         with self._lock:
             constants = dict(self._stickified)
-        return replace(
-            self, guest=guest, _stickified=constants, _executors=OrderedDict(), _lock=Lock()
-        )
+        return replace(self.placed(guest, self.options), _stickified=constants)
 
     def run(self, feeds: Mapping[str, Array]) -> Result:
         """Run once over named inputs of any shapes that the model takes."""

@@ -66,6 +66,11 @@ class OnnxPlan:
         )
         return 2 * len(self.data) + sticks
 
+    @property
+    def dropped(self) -> int:
+        """How many programs were dropped for others, and would be compiled anew."""
+        return self.model.dropped
+
     def weights(self) -> tuple[Weight, ...]:
         """Return the initializers in graph order, without those of text, which have no bytes."""
         return weights_of(self.model)

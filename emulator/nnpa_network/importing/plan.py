@@ -67,6 +67,11 @@ class Plan(Protocol):
         """Bytes that it holds: file, constants."""
         ...
 
+    @property
+    def dropped(self) -> int:
+        """How many programs were dropped for others, and would be compiled anew."""
+        ...
+
     def weights(self) -> tuple[Weight, ...]:
         """Return the weights in graph order."""
         ...
@@ -166,6 +171,11 @@ class ProgramPlan:
     def nbytes(self) -> int:
         """Bytes of the constants."""
         return sum(weight.nbytes for weight in self.weights())
+
+    @property
+    def dropped(self) -> int:
+        """0, for there is one program."""
+        return 0
 
     def weights(self) -> tuple[Weight, ...]:
         """Return the constants by id: arrays, and sticks as bytes."""

@@ -52,6 +52,7 @@ class RemotePlan:
         self._decoder = Decoder()
         self._executors: OrderedDict[tuple[tuple[int, ...], ...], ProgramRunner] = OrderedDict()
         self._lock, self._turn = Lock(), Lock()
+        self.dropped = 0
         self._weights: tuple[Weight, ...] | None = None
         answer = self._ask("facts")
         with self._checking():
@@ -109,6 +110,7 @@ class RemotePlan:
         plan._workers = workers
         plan._executors, plan._lock, plan._turn = OrderedDict(), Lock(), Lock()
         plan._decoder = Decoder(self._decoder.constants)
+        plan.dropped = 0
         return plan
 
     def retire(self) -> None:
@@ -142,6 +144,7 @@ class RemotePlan:
             self._executors[concrete] = executor
             while len(self._executors) > self.options.max_programs:
                 self._executors.popitem(last=False)
+                self.dropped += 1
                 programs = [executor.program for executor in self._executors.values()]
                 self._decoder.keep_only(programs)
 

@@ -56,7 +56,7 @@ from nnpa_server.network.text_arrays import TEXT, encode_text
 from nnpa_server.network.uploads import receive_header
 from nnpa_server.open_inference.loading import Loader
 from nnpa_server.open_inference.reading import output_bytes
-from nnpa_server.open_inference.repository import Repository
+from nnpa_server.open_inference.repository import Repository, executor_of
 from nnpa_server.rpc.budget import expect_answer
 from nnpa_server.sessions.cancellation import Context
 from nnpa_server.sessions.pagination import make_token, page_size, read_token
@@ -174,7 +174,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
             feeds = read_feeds(request.inputs, "inputs")
             with hosted.memory.running(context), refusing():
                 shapes = {name: array.shape for name, array in feeds.items()}
-                executor = network.plan.executor(_known(network.plan, shapes))
+                executor = executor_of(network.plan, _known(network.plan, shapes))
                 size = sum(output_bytes(executor.program).values())
                 require_message(size)
                 expect_answer(size or MAX_INLINE_BYTES)
@@ -308,7 +308,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
             shapes = read_shapes(request.shapes, "shapes")
             with hosted.memory.running(context):
                 try:
-                    executor = network.plan.executor(shapes) if shapes else network.executor
+                    executor = executor_of(network.plan, shapes) if shapes else network.executor
                     program = executor.program
                 except ModelRefused as refused:
                     raise refused_model(refused) from refused

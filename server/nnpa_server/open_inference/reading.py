@@ -14,7 +14,7 @@ from nnpa_network.program import ModelRefused
 
 from nnpa_server.errors import CallRefused, invalid
 from nnpa_server.open_inference.messages import InferRequest
-from nnpa_server.open_inference.repository import Model, Repository
+from nnpa_server.open_inference.repository import Model, Repository, executor_of
 from nnpa_server.open_inference.requests import (
     Input,
     Output,
@@ -110,7 +110,7 @@ class RequestReader:
         )
 
     def _executor(self, model: Model, shapes: Mapping[str, tuple[int, ...]]) -> "ProgramRunner":
-        executor = model.plan.executor(shapes)
+        executor = executor_of(model.plan, shapes)
         total = run_bytes(executor.program)
         if total > self._max_bytes:
             path = f"model {model.name}: tensors of a run of these shapes"

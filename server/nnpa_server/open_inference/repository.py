@@ -25,9 +25,28 @@ if TYPE_CHECKING:
         Plan,  # its modules import onnx, which not every server has
     )
     from nnpa_network.program import Port
+    from nnpa_network.running.executor import ProgramRunner
 
 MAX_NAME = 256
+MAX_DROPPED = 16
+"""Most programs of a plan that are dropped for others without a line in the log."""
 _log = logging.getLogger("nnpa.models")
+
+
+def executor_of(plan: "Plan", shapes: Mapping[str, tuple[int, ...]]) -> "ProgramRunner":
+    """Return what runs inputs of these shapes, and log programs that are dropped again and again.
+
+    Raise ModelRefused, CallRefused.
+    """
+    before = plan.dropped
+    executor = plan.executor(shapes)
+    if plan.dropped // MAX_DROPPED > before // MAX_DROPPED:
+        text = (
+            "model %r: %d programs were thrown away for other shapes of its inputs, and are "
+            "compiled anew when those come again: pad free dims to few sizes"
+        )
+        _log.warning(text, plan.name[:MAX_NAME], plan.dropped)
+    return executor
 
 
 class State(StrEnum):

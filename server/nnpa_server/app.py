@@ -166,7 +166,7 @@ class Server:
             reflection.enable_server_reflection(_REFLECTED, self._grpc)
 
     def _offer_models(self) -> None:
-        shortcuts = self.config.shortcuts
+        shortcuts, pools = self.config.shortcuts, self.pools
         self.models = Lazy(
             lambda: open_inference.make_models(
                 self.config,
@@ -175,7 +175,8 @@ class Server:
                 self.readiness.is_ready,
                 shortcuts,
                 self.saved,
-                None if self.pools is None else network.compile_in(self.pools, shortcuts),
+                None if pools is None else network.compile_in(pools, shortcuts),
+                None if pools is None else network.share_in(pools),
             )
         )
         handlers = open_inference.handlers_of(lambda: self.models.get().service)

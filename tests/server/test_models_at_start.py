@@ -3,22 +3,40 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from nnpa.oip import open_inference_grpc_pb2 as pb
+from nnpa_client import connect
 from nnpa_network.program import ModelRefused
 from nnpa_server import open_inference
+from nnpa_server.network.pools import PLACES
 from nnpa_server.open_inference import loading, sources
+from nnpa_server.sandbox.pool import Pool
+from nnpa_server.sandbox.process import WorkerProcess
+from onnx import TensorProto
 
 from tests.server.conftest import Running
-from tests.server.onnx_models import Caller, binary, offering, refusal, request
-from tests.server.process import wait_until
+from tests.server.onnx_models import (
+    FLOAT,
+    TYPES,
+    Caller,
+    binary,
+    dense,
+    gather,
+    model,
+    offering,
+    refusal,
+    request,
+)
+from tests.server.process import serving, wait_until
 
 ROW = np.array([[8, 2, -2, 0.5]], np.float32)
 NAMES = ("a", "b", "c")
@@ -150,7 +168,7 @@ def test_a_server_that_cannot_load_is_not_ready(
 ) -> None:
     """Where the folder itself cannot be read, ServerReady, health and log say: not ready."""
 
-    def refuse(_folder: Path) -> dict[str, Path]:
+    def refuse(_folder: Path, _only: str = "") -> dict[str, Path]:
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(sources, "scan", refuse)
@@ -200,3 +218,132 @@ def test_models_that_load_while_a_server_drains_do_not_make_it_ready(
         wait_until(lambda: caller.states() == dict.fromkeys(NAMES, "READY"))
         assert not _is_ready(caller)
         assert _health(server, open_inference.SERVICE) == NOT_SERVING
+
+
+def _unique(size: int) -> bytes:
+    """Return a model whose output has a size that only its run shows: it runs in a worker."""
+    nodes = [("Unique", ["x"], ["u"]), ("Exp", ["u"], ["y"])]
+    return model(nodes, {"x": (FLOAT, ("n", size))}, {"y": (FLOAT, ("k",))})
+
+
+def _write_many(folder: Path, count: int, make: Callable[[int], bytes]) -> list[str]:
+    for number in range(count):
+        (folder / f"m{number:03}.onnx").write_bytes(make(number))
+    return [f"m{number:03}" for number in range(count)]
+
+
+@pytest.fixture
+def leased(monkeypatch: pytest.MonkeyPatch) -> list[WorkerProcess]:
+    """The workers that were leased so far, of all pools."""
+    workers, lease = list[WorkerProcess](), Pool.lease
+
+    def note(*arguments: Any, **named: Any) -> WorkerProcess:
+        workers.append(lease(*arguments, **named))
+        return workers[-1]
+
+    monkeypatch.setattr(Pool, "lease", note)
+    return workers
+
+
+def test_many_models_share_workers_while_they_are_loaded(
+    tmp_path: Path, leased: list[WorkerProcess]
+) -> None:
+    """A folder of many models takes one worker that compiles and one that runs; then each its own.
+
+    One of these that ends in between is replaced, and no model misses it.
+    """
+    names = _write_many(tmp_path, PLACES + 4, lambda number: _unique(4 + number))
+    with offering(folder=tmp_path, sandbox="auto") as (_, caller):
+        wait_until(lambda: len(leased) == 2)
+        leased[0].close()
+        wait_until(lambda: _is_ready(caller))
+        assert caller.states() == dict.fromkeys(names, "READY")
+        assert len(leased) == 3
+        wait_until(lambda: not any(worker.is_alive for worker in leased))
+        for number, name in enumerate(names[:3]):
+            x = np.zeros((1, 4 + number), np.float32)
+            assert caller.infer(name, x=x)["y"].tolist() == [1.0]
+        assert len({worker.pid for worker in leased[3:] if worker.is_alive}) == 3
+
+
+def test_few_models_keep_their_workers(tmp_path: Path, leased: list[WorkerProcess]) -> None:
+    """First requests to models of a small folder wait for no worker."""
+    names = _write_many(tmp_path, 2, lambda number: _unique(4 + number))
+    with offering(folder=tmp_path, sandbox="auto") as (_, caller):
+        wait_until(lambda: _is_ready(caller))
+        before = len(leased)
+        for number, name in enumerate(names):
+            x = np.zeros((1, 4 + number), np.float32)
+            assert caller.infer(name, x=x)["y"].tolist() == [1.0]
+        assert len(leased) == before
+
+
+def _tiny(number: int) -> bytes:
+    """Return one of models of five kinds, on the accelerator, on the host, and in workers."""
+    port = (FLOAT, ("n", 4 + number))
+    match number % 5:
+        case 0:
+            return dense(4 + number)
+        case 1:
+            return _unique(4 + number)
+        case 2:
+            return model(
+                [("Sin", ["x"], ["s"]), ("Add", ["s", "s"], ["y"])], {"x": port}, {"y": port}
+            )
+        case 3:
+            nodes = [("Softmax", ["x"], ["s"]), ("ArgMax", ["s"], ["y"])]
+            output = (TensorProto.INT64, (1, 4 + number))
+            return model(nodes, {"x": port}, {"y": output})
+        case _:
+            return gather(list(TYPES)[number % 9])
+
+
+def _processor_seconds(process: int) -> float:
+    """Return the processor time of a process, its children, and those that have ended."""
+    parent = psutil.Process(process)
+    times = [each.cpu_times() for each in (parent, *parent.children(recursive=True))]
+    return sum(sum(part[:4]) for part in times)
+
+
+def _seconds_of_folder(tmp_path: Path, folder: Path, count: int) -> tuple[float, float]:
+    """Return the processor time, and the time, from listening until a folder is ready."""
+    flags = ("--listen", "127.0.0.1:0", "--models", str(folder), "--max-models", str(count))
+    with serving(tmp_path, *flags) as server:
+        began, caller = time.monotonic(), Caller(server.address)
+        wait_until(lambda: _is_ready(caller), 600)
+        seconds = time.monotonic() - began
+        assert caller.states() == dict.fromkeys(caller.states(), "READY")
+        assert len(caller.states()) == count
+        caller.channel.close()
+        return _processor_seconds(server.process.pid), seconds
+
+
+def _seconds_of_session(tmp_path: Path, folder: Path) -> tuple[float, float]:
+    """Return the processor time of a server, and the time, of one session that runs a folder."""
+    with serving(tmp_path, "--listen", "127.0.0.1:0") as server:
+        began, before = time.monotonic(), None
+        with connect(server.address) as session:
+            for path in sorted(folder.iterdir()):
+                net = session.load(path)
+                net(*(np.ones([abs(dim) for dim in port.shape], port.dtype) for port in net.inputs))
+                if before is not None:
+                    before.close()
+                before = net
+        return _processor_seconds(server.process.pid), time.monotonic() - began
+
+
+@pytest.mark.heavy
+def test_many_models_are_ready_as_soon_as_a_session_has_run_them(tmp_path: Path) -> None:
+    """151 tiny models take --models at most 1.5 times what one session takes to load and run them.
+
+    It is processor time that is compared, which other programs of the machine do not change much.
+    """
+    folder = tmp_path / "models"
+    folder.mkdir()
+    _write_many(folder, 151, _tiny)
+    session, session_time = _seconds_of_session(tmp_path, folder)
+    started, start_time = _seconds_of_folder(tmp_path, folder, 151)
+    print(
+        f"session {session:.1f} s in {session_time:.1f} s; folder {started:.1f} in {start_time:.1f}"
+    )
+    assert started <= 1.5 * session

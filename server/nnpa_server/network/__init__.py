@@ -6,6 +6,7 @@ What it runs on is imported when the first call comes: a server without the pack
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from nnpa.network.v1 import network_pb2 as pb
 
 from nnpa_server.config import SHORTCUTS
 from nnpa_server.errors import from_exception
-from nnpa_server.network.pools import Pools, make_pools
+from nnpa_server.network.pools import PLACES, Pools, make_pools
 from nnpa_server.open_inference.repository import Repository
 from nnpa_server.rpc import lazy
 from nnpa_server.rpc.lazy import Lazy
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from nnpa_network.importing.plan import Plan
 
     from nnpa_server.network.service import NetworkService
-    from nnpa_server.open_inference.loading import Compile, Loader
+    from nnpa_server.open_inference.loading import Compile, Loader, Share
     from nnpa_server.open_inference.sources import Options
 
 _DESCRIPTOR = pb.DESCRIPTOR.services_by_name["NetworkService"]
@@ -35,7 +36,16 @@ _INFER = _DESCRIPTOR.methods_by_name["InferNetwork"]
 SERVICE = _DESCRIPTOR.full_name
 INFER = f"/{SERVICE}/{_INFER.name}"
 
-__all__ = ["INFER", "SERVICE", "Pools", "add_to", "compile_in", "make_pools", "make_service"]
+__all__ = [
+    "INFER",
+    "SERVICE",
+    "Pools",
+    "add_to",
+    "compile_in",
+    "make_pools",
+    "make_service",
+    "share_in",
+]
 
 
 def compile_in(pools: Pools, shortcuts: frozenset[str]) -> "Compile":
@@ -47,6 +57,22 @@ def compile_in(pools: Pools, shortcuts: frozenset[str]) -> "Compile":
         return plan
 
     return compile_model
+
+
+def share_in(pools: Pools) -> "Share":
+    """Return what has models that are loaded one after the other share workers.
+
+    Few models keep those of their own, so that their first requests find them.
+    """
+
+    def share(models: int) -> AbstractContextManager[None]:
+        if models <= PLACES:
+            return nullcontext()
+        module = _import("nnpa_server.network.workers")
+        shared: AbstractContextManager[None] = module.shared_workers(pools)
+        return shared
+
+    return share
 
 
 def make_service(

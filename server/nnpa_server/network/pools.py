@@ -12,6 +12,8 @@ from nnpa_server.sandbox.pool import Pool
 from nnpa_server.tuning.background import BackgroundCompiler
 
 _log = logging.getLogger("nnpa.sandbox")
+PLACES = 16
+"""Most workers of a kind at a time."""
 # ONNX Runtime starts a thread for telemetry, and a process with threads cannot be confined.
 _WORKER_ENVIRONMENT = {"ORT_DISABLE_TELEMETRY": "1"}
 
@@ -60,8 +62,14 @@ def make_pools(
     names = ",".join(sorted(shortcuts))
     environment = {**_WORKER_ENVIRONMENT, **kernel_environment()}
     whole, room = sandbox == "require", "nnpa_server.network"
-    compilers = Pool(f"{room}.compiling:start", environment, whole=whole, max_bytes=compile_bytes)
-    runners = Pool(f"{room}.running:start:{names}", environment, whole=whole)
+    compilers = Pool(
+        f"{room}.compiling:start",
+        environment,
+        whole=whole,
+        max_leased=PLACES,
+        max_bytes=compile_bytes,
+    )
+    runners = Pool(f"{room}.running:start:{names}", environment, whole=whole, max_leased=PLACES)
     place = None if compiler is None else compiler.place
     if compiler is None or place is None:
         return Pools(compilers, runners)

@@ -6,8 +6,11 @@ A worker is not trusted. Its failures are those of the model or program that it 
 
 import json
 import logging
+import math
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 
 from nnpa.zdnn.v1 import status_pb2 as wire
@@ -31,6 +34,7 @@ _log = logging.getLogger("nnpa.sandbox")
 _COMPILE_SECONDS, _RUN_SECONDS = 120, 3600
 _RUN_IDLE_SECONDS = 300.0
 _BASE_BYTES, _BYTES_PER_BYTE = 512 * MIB, 32  # to compile: for any model, by its file
+_STEP_BYTES = 4 * MIB
 _SLACK_BYTES = 64 * MIB
 _RUNNER_BYTES = 128 * MIB  # that a worker with compiled kernels has before it runs anything
 _MAX_REASON = 1000
@@ -54,21 +58,22 @@ class Workers:
 
     def compile(self, job: Message, limit: int) -> Message:
         """Return the answer without its first byte; raise `ModelRefused`, CallRefused."""
-        memory = min(limit, _BASE_BYTES + _BYTES_PER_BYTE * job.arrays[0].nbytes) + _SLACK_BYTES
+        steps = math.ceil(job.arrays[0].nbytes / _STEP_BYTES)  # like sizes have one worker
+        memory = min(limit, _BASE_BYTES + _BYTES_PER_BYTE * steps * _STEP_BYTES) + _SLACK_BYTES
         limits = JobLimits(memory, _COMPILE_SECONDS, _COMPILE_SECONDS)
-        return _require_done(*self._ask(self.compiler, job, limits))
+        return _require_done(*self._ask(self._shared_or_own.compiler, job, limits))
 
     def load(self, job: Message) -> Message:
         """Return the answer to what a run needs first, or to what is a whole report.
 
         Raise `ModelRefused`, CallRefused.
         """
-        return _require_done(*self._ask(self.runner, job, self._run_limits()))
+        return _require_done(*self._ask(self._shared_or_own.runner, job, self._run_limits()))
 
     def run(self, job: Message) -> tuple[bytes, Message]:
         """Return the first byte of an answer and the rest; raise `StepFailed`, CallRefused."""
         try:
-            return self._ask(self.runner, job, self._run_limits())
+            return self._ask(self._shared_or_own.runner, job, self._run_limits())
         except ModelRefused as refused:
             raise StepFailed("", "host", 0, refused.reason) from refused
 
@@ -92,6 +97,10 @@ class Workers:
         self.compiler.end_idle()
         self.runner.end_idle()
 
+    @property
+    def _shared_or_own(self) -> "Workers":
+        return _shared.get() or self
+
     def _run_limits(self) -> JobLimits:
         memory = max(self.room() - _RUNNER_BYTES, _SLACK_BYTES)
         return JobLimits(memory, _RUN_SECONDS, _RUN_SECONDS)
@@ -104,6 +113,21 @@ class Workers:
         except PoolClosed as closed:
             raise CallRefused(wire.ERROR_REASON_SERVER_DRAINING, "the server ends") from closed
         return answer.text[:1], replace(answer, text=answer.text[1:])
+
+
+_shared: ContextVar[Workers | None] = ContextVar("shared", default=None)
+
+
+@contextmanager
+def shared_workers(pools: Pools) -> Generator[None]:
+    """Have two workers do the jobs of this thread, whoever's they are, while the context lasts."""
+    workers = make_workers(pools)
+    token = _shared.set(workers)
+    try:
+        yield
+    finally:
+        _shared.reset(token)
+        workers.close()
 
 
 def make_workers(

@@ -15,7 +15,7 @@ from nnpa_server.open_inference.saved_models import SavedModels
 from nnpa_server.sessions.metrics import Metrics
 
 if TYPE_CHECKING:
-    from nnpa_server.open_inference.loading import Compile
+    from nnpa_server.open_inference.loading import Compile, Share
     from nnpa_server.open_inference.models import Models
 
 __all__ = ["SERVICE", "handlers_of", "make_models"]
@@ -29,10 +29,21 @@ def make_models(
     shortcuts: Collection[str],
     saved: SavedModels | None = None,
     compile_model: "Compile | None" = None,
+    share: "Share | None" = None,
 ) -> "Models":
     """Return what runs models; `is_ready` tells whether the operator's and `saved` are loaded.
 
-    `compile_model` compiles them elsewhere than here.
+    `compile_model` compiles them elsewhere than here, where many `share` what they run in.
     """
-    models: type[Models] = import_module("nnpa_server.open_inference.models").Models
-    return models(config, repository, metrics, is_ready, shortcuts, saved, compile_model)
+    module = import_module("nnpa_server.open_inference.models")
+    models: type[Models] = module.Models
+    return models(
+        config,
+        repository,
+        metrics,
+        is_ready,
+        shortcuts,
+        saved,
+        compile_model,
+        share or module.unshared,
+    )

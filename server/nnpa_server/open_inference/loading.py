@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -39,6 +39,15 @@ if TYPE_CHECKING:
 
 Compile: TypeAlias = Callable[[bytes, Options, int], "Plan"]
 """Makes a plan of an ONNX file, with options, of at most so many bytes; raises ModelRefused."""
+Share: TypeAlias = Callable[[int], AbstractContextManager[None]]
+"""Lasts while so many models of one owner are loaded, who have workers in common."""
+
+
+def unshared(_models: int) -> AbstractContextManager[None]:
+    """Let models have workers of their own, or none."""
+    return nullcontext()
+
+
 _log = logging.getLogger("nnpa.models")
 _MAX_LOADS = 8  # loads of clients at a time
 _MAX_OWN_LOADS = 4  # of them those of one token
@@ -58,12 +67,14 @@ class Loader:
         folder: Path | None,
         limit: int,
         saved: SavedModels | None = None,
+        share: Share = unshared,
     ) -> None:
         self._repository = repository
         self.compile = compile_model
         self._folder = folder
         self._limit = limit
         self._saved = saved
+        self._share = share
         self._changes = Changes()
         self._loads = Counter[str]()  # of clients, under way, by token
         self._loads_lock = threading.Lock()
@@ -81,9 +92,11 @@ class Loader:
 
     def load_folder(self) -> None:
         """Load every model of the folder; failures are logged and entered into the index."""
-        for name in self.note_folder():
-            source_of = partial(self._source, name, "", {})
-            self._load_at_start(name, OPERATOR, source_of)
+        names = self.note_folder()
+        with self._share(len(names)):
+            for name in names:
+                source_of = partial(self._source, name, "", {})
+                self._load_at_start(name, OPERATOR, source_of)
 
     def load_saved(self) -> None:
         """Load every saved model; failures are logged and entered into the index.
@@ -266,8 +279,8 @@ class Loader:
     def _owner(self, name: str) -> str | None:
         """Return whose a name is, None if it is nobody's."""
         owner = self._repository.owner(name)
-        if owner is None and self._folder is not None and name in sources.scan(self._folder):
-            owner = OPERATOR
+        if owner is None and self._folder is not None:
+            owner = OPERATOR if name in sources.scan(self._folder, name) else None
         if owner is None and self._saved is not None:
             owner = self._saved.owner(name)
         return owner

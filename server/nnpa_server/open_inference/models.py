@@ -9,7 +9,7 @@ from nnpa_network.shortcuts import SHORTCUTS as NETWORK_SHORTCUTS
 from nnpa_server.config import Config
 from nnpa_server.open_inference.composition import SHORTCUTS, compose_reader
 from nnpa_server.open_inference.inference import Inference
-from nnpa_server.open_inference.loading import Compile, Loader, compile_onnx
+from nnpa_server.open_inference.loading import Compile, Loader, Share, compile_onnx, unshared
 from nnpa_server.open_inference.reading import RequestReader
 from nnpa_server.open_inference.repository import Repository
 from nnpa_server.open_inference.saved_models import SavedModels
@@ -31,10 +31,13 @@ class Models:
         shortcuts: Collection[str] = SHORTCUTS | NETWORK_SHORTCUTS,
         saved: SavedModels | None = None,
         compile_model: Compile | None = None,
+        share: Share = unshared,
     ) -> None:
         limit = config.limits.max_session_bytes
         compile_here = partial(compile_onnx, shortcuts=frozenset(shortcuts))
-        self.loader = Loader(repository, compile_model or compile_here, config.models, limit, saved)
+        self.loader = Loader(
+            repository, compile_model or compile_here, config.models, limit, saved, share
+        )
         access = ObjectAccess.of(config)
         self.regions = None if access is None else Regions(access, config.max_regions)
         reader = RequestReader(repository, limit)

@@ -87,10 +87,12 @@ class Source:
         return {version: self.versions[version] for version in versions}
 
 
-def scan(folder: Path) -> dict[str, Path]:
-    """Return what a folder has under the names of models: files and model directories."""
+def scan(folder: Path, only: str = "") -> dict[str, Path]:
+    """Return what a folder has under the names of models, or `only` one: files and directories."""
     models: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
+        if only and path.name not in (only, f"{only}.onnx"):
+            continue
         is_file = path.suffix == ".onnx" and path.is_file()
         name = path.stem if is_file else path.name
         if (is_file or _may_have_versions(path)) and NAME.fullmatch(name):
@@ -120,7 +122,7 @@ def _versions(path: Path, model: str) -> dict[str, Path]:
 
 def from_folder(folder: Path, name: str, override: str = "") -> Source | None:
     """Return the model of a name, None if the folder has none; `override` is a JSON config."""
-    path = scan(folder).get(name)
+    path = scan(folder, name).get(name)
     if path is None:
         return None
     if path.is_file():

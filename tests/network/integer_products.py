@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 from nnpa_emulator import Guest, find_machine
 from nnpa_network.importing.onnx_import import import_onnx
+from nnpa_network.reporting.fp32_values import all_values
 from nnpa_network.reporting.interpreter import Interpreter
 from nnpa_network.running import host
 from onnx import helper, numpy_helper
@@ -82,7 +83,7 @@ def errors() -> dict[str, float]:
         model, feeds = import_onnx(data, Guest(find_machine("telum2"))), {"x": x}
         results: dict[str, Any] = {
             "baseline": host.results(host.load(data), ["y"], feeds)[0],
-            "all values": host.reference(data)(feeds)["y"],
+            "all values": all_values(data)(feeds)["y"],
             "node by node": Interpreter(model).run(feeds, 0)["y"],
         }
         if "QDQ" not in name:  # whose products are the accelerator's, in DLFLOAT16

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from nnpa_network.program import ModelRefused
 from nnpa_network.running.results import StepFailed
 
 from tests.network.hosting import Array, load, normal, reference, text_model
@@ -89,6 +90,13 @@ def test_layers_over_nothing(op_type: str) -> None:
     feeds |= {"w": normal(1, 4 * gates, 2), "r": normal(1, 4 * gates, 4)}
     with pytest.raises(StepFailed, match=rf"node layer: .*{op_type} has an input of shape"):
         load(text_model(body)).run(feeds)
+
+
+@pytest.mark.parametrize("call", ["Min(x, , x)", "Sum(, x)", "Concat <axis = 0> (x, , x)"])
+def test_an_operand_of_many_that_is_left_out(call: str) -> None:
+    """An operator of any number of operands without one of them, on which ONNX Runtime breaks."""
+    with pytest.raises(ModelRefused, match=r"^node many: .* has an input that is left out"):
+        load(text_model(f"g (float[2,3] x) => (float[a,b] y) {{ [many] y = {call} }}"))
 
 
 def test_what_only_the_checker_refuses() -> None:

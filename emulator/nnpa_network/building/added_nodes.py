@@ -7,7 +7,7 @@ from onnx import NodeProto, helper
 
 from nnpa_network.building.type_inference import Value, infer
 
-HELPER_OPSET = 18
+HELPER_OPSET = 21
 """The opset of nodes that an import adds: transpositions, pads, slices."""
 _MOVES = frozenset(("Concat", "Expand", "Pad", "Reshape", "Slice", "Transpose"))
 _COMPARED_BYTES = 1024

@@ -235,7 +235,7 @@ def told_by_runtime(node: onnx.NodeProto, opset: int, operands: Mapping[str, Val
     typed = [
         Operand(name, value.dtype, value.shape, value.constant)
         for name, value in operands.items()
-        if value.dtype is not None and value.dtype.kind != "V"
+        if value.dtype is not None and (value.dtype.kind != "V" or value.dtype in host.WIDER)
     ]
     if len(typed) < len(operands):
         return [UNKNOWN] * len(node.output)

@@ -17,6 +17,7 @@ import onnx
 from nnpa_emulator import Guest, Ztensor
 from onnx import helper, inliner, numpy_helper
 
+from nnpa_network.building.arrangement import ELEMENT_TYPES
 from nnpa_network.building.type_inference import type_of
 from nnpa_network.containment import MAX_NODES, all_nodes, expanded_nodes, fault_of, tensors
 from nnpa_network.importing.completion import (
@@ -33,7 +34,7 @@ from nnpa_network.lowering.graph import Lowering, Settings
 from nnpa_network.lowering.placement import Rule
 from nnpa_network.maps import cut_maps
 from nnpa_network.placements import DEFAULT_PLACEMENT, Placement
-from nnpa_network.program import ANY_RANK, Array, ModelRefused, Port, Program
+from nnpa_network.program import ANY_RANK, Array, DType, ModelRefused, Port, Program
 from nnpa_network.running import host
 from nnpa_network.running.executor import Executor
 from nnpa_network.running.results import Result
@@ -302,9 +303,7 @@ def _opsets(proto: onnx.ModelProto) -> dict[str, int]:
     opsets: dict[str, int] = {}
     local = {function.domain for function in proto.functions}
     for node in all_nodes(proto):
-        if node.domain not in local and (
-            fault := host.fault_of_operator(node.domain, node.op_type)
-        ):
+        if node.domain not in local and (fault := host.fault_of_operator(node)):
             raise ModelRefused(fault, node.name or node.op_type)
     for opset in proto.opset_import:
         domain = "" if opset.domain == "ai.onnx" else opset.domain
@@ -336,6 +335,7 @@ def _input(info: onnx.ValueInfoProto, index: int) -> Port:
     dtype, shape = type_of(info.type)
     if dtype is None:
         raise ModelRefused(f"input {info.name} is not a tensor of a type that is hosted")
+    _require_exchanged(f"input {info.name}", dtype)
     if shape is None:
         remedy = "add its type and shape to the model's graph.input"
         raise ModelRefused(f"input {info.name} has no shape, not even a rank: {remedy}")
@@ -364,4 +364,12 @@ def _output(info: onnx.ValueInfoProto) -> Port:
         if kind == "sequence_type" and info.type.sequence_type.elem_type.HasField("map_type"):
             remedy = _REMEDIES["map_type"]
         raise ModelRefused(f"output {info.name} is not a tensor of a type that is hosted{remedy}")
+    _require_exchanged(f"output {info.name}", dtype)
     return Port(info.name, dtype, shape if shape is not None else ANY_RANK)
+
+
+def _require_exchanged(title: str, dtype: DType) -> None:
+    """Refuse element types in which no message has values: they stay inside of a model."""
+    if dtype in host.WIDER and dtype not in ELEMENT_TYPES:
+        remedy = f"a Cast makes {host.WIDER[dtype]} of it"
+        raise ModelRefused(f"{title} is of {dtype}, which messages do not carry: {remedy}")

@@ -32,8 +32,8 @@ def opset_on_host(node: OnnxNode) -> int:
         operand is not None and operand.dtype is None for operand in (*node.inputs, *node.outputs)
     ):
         raise host.HostError(_NO_TENSOR)
-    if any(output is not None and output.dtype is not None and output.dtype.kind == "V"
-           for output in node.outputs):  # fmt: skip
+    made = [output.dtype for output in node.outputs if output is not None and output.dtype]
+    if any(dtype.kind == "V" and dtype not in host.WIDER for dtype in made):
         raise host.HostError("an output has an element type that cannot be handed over")
     if not host.has_subgraph(node.proto):
         host.prepare(node.proto.SerializeToString(), opset, dtypes)

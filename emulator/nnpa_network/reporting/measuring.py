@@ -19,6 +19,7 @@ from nnpa_network.importing.onnx_import import ImportOptions, import_onnx
 from nnpa_network.maps import cut_maps
 from nnpa_network.program import Array, ModelRefused
 from nnpa_network.reporting.batches import Batch, find_answers, make_batch
+from nnpa_network.reporting.fp32_values import all_values
 from nnpa_network.reporting.int8 import with_int8_products
 from nnpa_network.reporting.interpreter import Interpreter
 from nnpa_network.reporting.machine_runs import MachineRuns, judge_rows
@@ -76,7 +77,7 @@ class Measurer:
         cut_maps(proto)
         try:
             self._session = host.load(proto.SerializeToString())
-            self._all_values = host.reference(model)
+            self._all_values = all_values(model)
         except host.HostError as error:
             raise ModelRefused("ONNX Runtime does not take the model in FP32") from error
         outputs = self._session.get_outputs()
@@ -187,7 +188,7 @@ _WHY = "values are not what it takes, such as an index beyond a table"
 
 
 def _with_known_opsets(model: bytes) -> onnx.ModelProto:
-    """Return a model in opsets that ONNX Runtime knows, as `host.reference` has it."""
+    """Return a model in opsets that ONNX Runtime knows, as `all_values` has it."""
     proto = onnx.ModelProto.FromString(model)
     for domain in proto.opset_import:
         if domain.domain in ("", "ai.onnx"):

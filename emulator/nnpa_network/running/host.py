@@ -6,13 +6,15 @@ Source: ONNX Runtime, Python API, InferenceSession.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.capi.onnxruntime_pybind11_state import (
     Fail,
     InvalidArgument,
@@ -23,7 +25,6 @@ from onnxruntime.capi.onnxruntime_pybind11_state import (
 )
 
 from nnpa_network.containment import DOMAINS, fault_in, inner_nodes
-from nnpa_network.maps import cut_maps
 from nnpa_network.program import Array, DType
 from nnpa_network.trees import fault_of_trees
 
@@ -36,6 +37,18 @@ _KERNELS, _KEPT_BYTES = 2048, 1 << 14  # kernels kept, and the most bytes of a n
 # DequantizeLinear and QuantizeLinear FP32, as ONNX defines it, for the first fails on those where
 # two share weights. Source: ONNX Runtime, onnxruntime_session_options_config_keys.h.
 _EXACT = {"session.x64quantprecision": "1", "session.disable_quant_qdq": "1"}
+_WIDE = "wide "  # how the names of operands begin that stand for narrow ones
+WIDER: Mapping[DType, DType] = {
+    np.dtype(narrow): np.dtype(wide)
+    for wide, types in (
+        (np.float32, (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e4m3fnuz,
+                      ml_dtypes.float8_e5m2, ml_dtypes.float8_e5m2fnuz)),
+        (np.int8, (ml_dtypes.int4,)),
+        (np.uint8, (ml_dtypes.uint4,)),
+    )
+    for narrow in types
+}  # fmt: skip
+"""Element types that ONNX Runtime does not exchange with NumPy, by one that has their values."""
 _REJECTIONS = (
     Fail, InvalidArgument, InvalidGraph, NotImplemented, RuntimeException, RuntimeError
 )  # fmt: skip
@@ -96,9 +109,26 @@ def domains() -> Mapping[str, int]:
     return newest
 
 
-def fault_of_operator(domain: str, op_type: str) -> str:
-    """Return why no node of an operator is hosted; empty where ONNX Runtime or ONNX knows it."""
+@lru_cache(maxsize=1)
+def _variadic() -> Mapping[tuple[str, str], int]:
+    """Return of the operators that take any number of inputs the place of the first of these."""
+    return {
+        (str(schema.domain), str(schema.name)): len(schema.inputs) - 1
+        for schema in get_all_operator_schema()
+        if schema.inputs and schema.inputs[-1].option.name == "Variadic"
+    }
+
+
+def fault_of_operator(node: onnx.NodeProto) -> str:
+    """Return why a node is not hosted for its operator, or for operands that it must have.
+
+    ONNX Runtime 1.32 ends the process where one of any number of operands is left out.
+    """
+    domain, op_type = node.domain, node.op_type
     runtime = f"ONNX Runtime {onnxruntime.__version__}"
+    first = _variadic().get(("" if domain == "ai.onnx" else domain, op_type), len(node.input))
+    if "" in node.input[first:]:
+        return f"{op_type} has an input that is left out, which only optional ones may be"
     if domain not in domains():
         return (
             f"domain {domain[:80]} is not hosted: {runtime} knows no operator of it, "
@@ -191,7 +221,7 @@ def compile_node(
     if fault := fault_in(node) or _fault_of_operators(node) or _fault_of_forests(node):
         raise HostError(fault)
     for dtype in dtypes:
-        if dtype is not None and dtype.kind == "V":
+        if dtype is not None and dtype.kind == "V" and dtype not in WIDER:
             raise HostError(f"{dtype} cannot be handed to ONNX Runtime")
     names = (*node.input, *(name for name in captured(node) if name not in node.input))
     types = {
@@ -209,7 +239,7 @@ def compile_node(
         if fault := _fault_of_empty(node.op_type, arrays):
             raise HostError(fault)
         feeds = dict(zip(present, arrays, strict=True))
-        return results(session, outputs, {name: feeds[name] for name in feeds if name not in fixed})
+        return session.run(outputs, {name: feeds[name] for name in feeds if name not in fixed})
 
     return kernel
 
@@ -243,7 +273,7 @@ def results(
 
 def _fault_of_operators(node: onnx.NodeProto) -> str:
     """Return why a node or one of its subgraphs is refused for its operator; else empty."""
-    faults = (fault_of_operator(part.domain, part.op_type) for part in (node, *inner_nodes(node)))
+    faults = (fault_of_operator(part) for part in (node, *inner_nodes(node)))
     return next(filter(None, faults), "")
 
 
@@ -253,37 +283,113 @@ def _fault_of_forests(node: onnx.NodeProto) -> str:
     return next(filter(None, faults), "")
 
 
+@dataclass(frozen=True, slots=True)
+class NodeSession:
+    """A session for one node.
+
+    Operands of the types in `narrow`, by name, go in and come out as the wider ones, between which
+    and the node there are casts.
+    """
+
+    session: onnxruntime.InferenceSession
+    types: Mapping[str, tuple[str, Sequence[int | str | None]]]
+    narrow: Mapping[str, DType]
+
+    def run(self, names: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
+        """Return outputs by their names; raise `HostError`."""
+        if not self.narrow:
+            return results(self.session, names, feeds)
+        wide = {
+            self._wide(name): array.astype(WIDER.get(array.dtype, array.dtype), copy=False)
+            for name, array in feeds.items()
+        }
+        outputs = results(self.session, [self._wide(name) for name in names], wide)
+        return [
+            array.astype(self.narrow.get(name, array.dtype), copy=False)
+            for name, array in zip(names, outputs, strict=True)
+        ]
+
+    def _wide(self, name: str) -> str:
+        return f"{_WIDE}{name}" if name in self.narrow else name
+
+
 def node_session(
     node: onnx.NodeProto,
     opset: int,
     types: Mapping[str, DType],
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     constants: Mapping[str, Array] | None = None,
-) -> onnxruntime.InferenceSession:
+) -> NodeSession:
     """Make a session for a model of this one node; raise `HostError`.
 
     `types` are those of its inputs, `shapes` have -1 for free dims; `constants` are no inputs.
     """
-    shapes, constants = shapes or {}, constants or {}
+    constants = constants or {}
+    variable = {name: dtype for name, dtype in types.items() if name not in constants}
+    narrow = {name: dtype for name, dtype in variable.items() if dtype in WIDER}
+    model = _model_of(node, opset, variable, shapes or {}, constants).SerializeToString()
+    session = load(model)
+    told = {argument.name: (argument.type, argument.shape) for argument in session.get_outputs()}
+    ends = {name: dtype for name in told if (dtype := element_type(told[name][0])) in WIDER}
+    if ends:
+        session = load(_with_wide_outputs(model, ends))
+    return NodeSession(session, told, narrow | ends)
+
+
+def _model_of(
+    node: onnx.NodeProto,
+    opset: int,
+    types: Mapping[str, DType],
+    shapes: Mapping[str, tuple[int, ...]],
+    constants: Mapping[str, Array],
+) -> onnx.ModelProto:
+    """Return a model of one node, with casts before it for operands of narrow types."""
     inputs = [
         helper.make_tensor_value_info(
-            name,
-            helper.np_dtype_to_tensor_dtype(dtype),
+            f"{_WIDE}{name}" if dtype in WIDER else name,
+            helper.np_dtype_to_tensor_dtype(WIDER.get(dtype, dtype)),
             [None if dim < 0 else dim for dim in shapes[name]] if name in shapes else None,
         )
         for name, dtype in types.items()
-        if name not in constants
+    ]
+    casts = [
+        _cast(f"{_WIDE}{name}", name, dtype) for name, dtype in types.items() if dtype in WIDER
     ]
     outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
     weights = [numpy_helper.from_array(array, name) for name, array in constants.items()]
-    graph = helper.make_graph([node], "node", inputs, outputs, weights)
+    graph = helper.make_graph([*casts, node], "node", inputs, outputs, weights)
     imports = [helper.make_opsetid(node.domain, opset)]
     if node.domain not in ("", "ai.onnx"):
         imports.append(helper.make_opsetid("", newest_opset()))
-    model = helper.make_model(graph, opset_imports=imports, ir_version=_IR_VERSION)
-    serialised = model.SerializeToString()
-    del graph, model  # copies, which a session takes the room of
-    return load(serialised)
+    return helper.make_model(graph, opset_imports=imports, ir_version=_IR_VERSION)
+
+
+def _with_wide_outputs(model: bytes, narrow: Mapping[str, DType]) -> bytes:
+    """Return a model with casts behind its outputs of narrow types."""
+    proto = onnx.ModelProto.FromString(model)
+    for info in proto.graph.output:
+        if info.name in narrow:
+            wide = f"{_WIDE}{info.name}"
+            proto.graph.node.append(_cast(info.name, wide, WIDER[narrow[info.name]]))
+            info.name = wide
+    return bytes(proto.SerializeToString())
+
+
+def _cast(source: str, target: str, dtype: DType) -> onnx.NodeProto:
+    """Return a Cast that changes no value: infinities of FLOAT8 stay, too."""
+    kind = helper.np_dtype_to_tensor_dtype(dtype)
+    exact = {"saturate": 0} if "float8" in dtype.name else {}
+    return helper.make_node("Cast", [source], [target], to=kind, **exact)
+
+
+def element_type(name: str) -> DType | None:
+    """Return the element type of "tensor(float)"; None for what is no tensor."""
+    if not name.startswith("tensor("):
+        return None
+    kind = getattr(TensorProto, name[len("tensor(") : -1].upper(), TensorProto.UNDEFINED)
+    if kind not in helper.get_all_tensor_dtypes():
+        return None
+    return np.dtype(helper.tensor_dtype_to_np_dtype(kind))
 
 
 def load(model: bytes, *, as_it_is: bool = False) -> onnxruntime.InferenceSession:
@@ -310,31 +416,3 @@ def _sentence(error: Exception) -> str:
     """Return what ONNX Runtime says, without its source positions and at most a line."""
     text = str(error).split("] : ")[-1].splitlines()[0].split(" : ", 2)[-1]
     return text.split(" was false. ")[-1][:200]
-
-
-def reference(model: bytes) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
-    """Return a function that runs a whole model and gives all its values by name, as FP32 has them.
-
-    Values of a type that cannot be handed over are left out. Raise `HostError`.
-    """
-    proto = onnx.ModelProto.FromString(model)
-    cut_maps(proto)
-    for domain in proto.opset_import:
-        if domain.domain in ("", "ai.onnx"):
-            versions = [
-                opset_for(node.op_type, "", domain.version)
-                for node in proto.graph.node
-                if node.domain in ("", "ai.onnx")
-            ]
-            domain.version = min([domain.version, *versions])
-    present = {info.name for info in proto.graph.output}
-    for node in proto.graph.node:
-        names = [name for name in node.output if name and name not in present]
-        proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-    session = load(proto.SerializeToString())
-    names = [output.name for output in session.get_outputs() if output.type.startswith("tensor(")]
-
-    def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
-        return dict(zip(names, results(session, names, feeds), strict=True))
-
-    return run

@@ -12,7 +12,6 @@ from typing import TypeAlias
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
 
 from nnpa_network.program import Array, DType
 from nnpa_network.running import host
@@ -64,8 +63,8 @@ def node_types(
         constants,
     )
     types = {
-        argument.name: (_dtype(argument.type), _shape(argument.shape))
-        for argument in session.get_outputs()
+        name: (host.element_type(kind), _shape(dims))
+        for name, (kind, dims) in session.types.items()
     }
     if all(shape is not None and -1 not in shape for _, shape in types.values()):
         return types
@@ -74,7 +73,7 @@ def node_types(
         feeds = {
             operand.name: operand.sample for operand in operands if operand.name not in constants
         }
-        results = host.results(session, list(types), feeds)
+        results = session.run(list(types), feeds)
     except (host.HostError, ValueError):
         return types
     return {
@@ -88,20 +87,10 @@ def output_types(model: onnx.ModelProto) -> Mapping[str, tuple[DType | None, Dim
     types: dict[str, tuple[DType | None, Dims | None]] = {}
     for argument in host.load(model.SerializeToString()).get_outputs():
         dims = tuple(dim if isinstance(dim, int | str) else "" for dim in argument.shape)
-        types[argument.name] = _dtype(argument.type), dims or None
+        types[argument.name] = host.element_type(argument.type), dims or None
     return types
 
 
 def _shape(dims: Sequence[int | str | None]) -> Shape | None:
     """Return a shape as ONNX Runtime tells it; no dims are a scalar, or no rank."""
     return tuple(dim if isinstance(dim, int) else -1 for dim in dims) or None
-
-
-def _dtype(name: str) -> DType | None:
-    """Return the element type of "tensor(float)"; None for what is no tensor."""
-    if not name.startswith("tensor("):
-        return None
-    kind = getattr(TensorProto, name[len("tensor(") : -1].upper(), TensorProto.UNDEFINED)
-    if kind not in helper.get_all_tensor_dtypes():
-        return None
-    return np.dtype(helper.tensor_dtype_to_np_dtype(kind))

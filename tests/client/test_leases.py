@@ -176,19 +176,24 @@ class Relay:
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
         self._open: list[socket.socket] = []
+        self.is_broken = False
+        """Whether new connections are cut, too."""
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
         with suppress(OSError):
             while True:
                 client, _ = self._listening.accept()
+                if self.is_broken:
+                    client.close()
+                    continue
                 server = socket.create_connection(self._server)
                 self._open += [client, server]
                 for ends in ((client, server), (server, client)):
                     threading.Thread(target=_pass_on, args=ends, daemon=True).start()
 
     def cut(self) -> None:
-        """Cut all connections; new ones are taken."""
+        """Cut all connections."""
         for connection in self._open:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
@@ -230,14 +235,24 @@ def test_a_lease_is_held_again(server: ServerProcess) -> None:
         assert computes(session)
 
 
+def is_reached(session: Session) -> bool:
+    """Tell whether calls of a session reach a server again."""
+    try:
+        session.status()
+    except TransportError as error:
+        return error.reason != ""
+    return True
+
+
 @pytest.mark.parametrize("server", ["tcp"], indirect=True)
 def test_who_comes_back_too_late_is_told(server: ServerProcess) -> None:
     """A client that was away for longer than the grace reads that its lease broke."""
-    with connect(server.address, lease=True) as session:
-        lease = session._lease  # as if its connection were gone
-        assert lease is not None
-        lease.close()
+    with relaying(server.address) as relay, connect(relay.address, lease=True) as session:
+        relay.is_broken = True
+        relay.cut()
         wait_until(lambda: sessions(server) == 0)
+        relay.is_broken = False
+        wait_until(lambda: is_reached(session))
         with pytest.raises(TransportError, match="because its lease broke") as caught:
             session.status()
     assert caught.value.reason == "SESSION_NOT_FOUND"

@@ -88,7 +88,7 @@ def test_operations_share_a_stream(program: Path, tmp_path: Path, listen: Listen
             assert [turns.ask("sum") for _ in range(5)] == ["right"] * 5
             assert turns.end() == ""
         calls = served_calls(server)
-    methods = ("CreateSession", "ExecuteStream", "DeleteSession")
+    methods = ("CreateSession", "HoldSession", "ExecuteStream", "DeleteSession")
     assert calls == {(one, status): 1 for one in methods for status in ("OK", "*")}
 
 

@@ -19,7 +19,7 @@ from nnpa_client._display import counted
 from nnpa_client.availability import find_host
 from nnpa_client.cli import main
 from nnpa_client.commands.outputs import new_file_option, new_folder_option
-from nnpa_client.networks.digits import onnx_cnn
+from nnpa_client.networks.digits import MODEL_FILE, onnx_cnn
 
 from tests.certificates import issue
 from tests.client.conftest import Open
@@ -105,6 +105,20 @@ def test_a_model_without_the_extra_says_the_command(
     ended = python(program, _without(("onnx", "onnxruntime"), tmp_path))
     assert ended.returncode == code, ended.stderr
     assert re.search(says, ended.stderr.splitlines()[-1])
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("command", [("network", "generate"), ("conformance", "score", "--out")])
+def test_a_page_without_the_extra_says_the_command(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
+    """What is written by Jinja's templates says in one line that they lack, before the work."""
+    arguments = [*command, str(MODEL_FILE if "network" in command else tmp_path / "out")]
+    program = f"from nnpa_client.cli import main; main({arguments})"
+    ended = python(program, _without(("jinja2",), tmp_path))
+    assert ended.returncode == 2
+    says = "Error: jinja2 is not installed: " + install("onnx")
+    assert re.fullmatch(says, ended.stderr.splitlines()[-1])
     assert "Traceback" not in ended.stderr
 
 

@@ -24,6 +24,7 @@ EXIT_CODES_WITH_TARGET = (
 # Reasons of a server that was reached and cannot host, or run, the model.
 _NOT_HOSTED = frozenset(("MODEL_INVALID", "NETWORK_FAILED", "NETWORK_NOT_READY"))
 _USAGE = frozenset(("FIELD_INVALID", "FIELD_UNSPECIFIED"))
+_OF_ONNX = frozenset(("jinja2", "onnx", "onnxruntime"))
 _KEYWORD = re.compile(
     r"connect\((token)=\.\.\.\)|(?<!\S)(tls_(?:ca|cert|key))(?=[:,]?(?:\s|$))"
     r"|(?<!\S)(labels)=(?=['\"])"
@@ -56,6 +57,11 @@ def reported(action: Callable[[], Answer]) -> Answer:
         raise Unreachable(text) from error
     except (ZdnnError, ProgramCheck, NetworkError) as error:
         raise RefusedByAccelerator(str(error)) from error
+    except ModuleNotFoundError as error:
+        name = (error.name or "").partition(".")[0]
+        if name not in _OF_ONNX:
+            raise
+        raise click.UsageError(f"{name} is not installed: {pip_install('onnx')}") from error
     except (ValueError, TypeError) as error:
         raise click.UsageError(in_flags(str(error))) from error
 

@@ -208,9 +208,10 @@ def generate(model: Path, name: str, output: Path, **hosting: Unpack[Hosting]) -
 
     gcc main.c network.c network_data.c $(nnpa libzdnn --network --cflags --libs)
     """
-    from nnpa_client.network.generate import generated
 
     def ask() -> dict[str, str]:
+        from nnpa_client.network.generate import generated  # imports Jinja, of the extra onnx
+
         if not _C_NAME.fullmatch(name):
             raise ValueError(f"--name: {name!r}, expected a lower-case C identifier, at most 64")
         with loaded(model, hosting, name) as net:

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
@@ -96,6 +97,8 @@ def score(
         raise click.UsageError(f"--suite, --quick: {what}, choose --suite {_VECTORS}")
     rows = {kind.name: _left_out(kind, quick) for kind in SUITES if kind.name not in chosen}
     rows |= {name: earlier[name] for name in rows if name in earlier}
+    if out is not None:
+        reported(lambda: import_module("jinja2"))  # before the work, not after it
     scored = reported(lambda: _score(files, vectors or files.vectors, rows, sent, quick))
     if out is not None:
         _write(scored, out)

@@ -4,13 +4,14 @@
 import json
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Final
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from typing import TYPE_CHECKING, Any, Final
 
 from nnpa_client.availability import MACHINES
 from nnpa_client.conformance.counts import FAILED, OUTCOMES, PASSED, Suite
 from nnpa_client.conformance.score import Score
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 _LABEL = "conformance"
 _LETTER = 6.6  # width of a letter of the badge, 11 px of a sans-serif
@@ -79,7 +80,9 @@ FILES: Final[Mapping[str, Callable[[Score], str]]] = {
 
 
 @lru_cache(maxsize=1)
-def _templates() -> Environment:
+def _templates() -> "Environment":
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # of the extra onnx
+
     return Environment(
         loader=PackageLoader("nnpa_client.conformance", "templates"),
         autoescape=True,

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The site: tutorials and notebooks run as they stand, and its pages hold what they promise."""
 
+import ast
 import importlib.util
 import json
 import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -59,11 +61,59 @@ def cells(path: Path) -> list[dict[str, Any]]:
     return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
 
 
+def imported(path: Path) -> set[str]:
+    """Return the packages that a notebook imports, less those of Python."""
+    text = "\n".join("".join(cell["source"]) for cell in cells(path))
+    nodes = [node for node in ast.walk(ast.parse(text))
+             if isinstance(node, ast.Import | ast.ImportFrom)]  # fmt: skip
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+    return {name.partition(".")[0] for name in names} - sys.stdlib_module_names
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_what_a_notebook_takes_is_said(path: Path) -> None:
+    """A package that the README's first command does not bring is named before the notebook."""
+    project = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    lines = (*project["dependencies"], *extras["server"], *extras["onnx"])
+    brought = {re.split(r"[^\w]", line)[0].lower() for line in lines} | {"nnpa_client"}
+    text = (SITE / "ways.md").read_text(encoding="utf-8")
+    before = text[text.index("Notebooks, which take") : text.index(path.name)]
+    assert [name for name in sorted(imported(path) - brought)
+            if f"pip install {name}" not in before] == []  # fmt: skip
+
+
+def test_a_link_to_a_folder_leads_to_its_manual() -> None:
+    """The site shows a folder by its README: a link to a folder without one leads nowhere."""
+    listed = subprocess.run(
+        ["git", "ls-files", "*.md"], cwd=TOP, capture_output=True, text=True, check=True
+    )
+    links = [
+        (name, link)
+        for name in listed.stdout.splitlines()
+        for link in re.findall(r"\]\((?![a-z]+:|#)([^)#\s]+)", (TOP / name).read_text("utf-8"))
+    ]
+    assert links
+    folders = [(name, link) for name, link in links if ((TOP / name).parent / link).is_dir()]
+    lost = [pair for pair in folders
+            if not ((TOP / pair[0]).parent / pair[1] / "README.md").is_file()]  # fmt: skip
+    assert lost == []
+
+
+def test_the_site_is_not_built_quietly() -> None:
+    """MkDocs counts no warning that it does not print, so that --strict holds without -q alone."""
+    builds = [line for line in (TOP / ".ci/run").read_text().splitlines() if "mkdocs" in line]
+    assert [line for line in builds if re.search(r"build .*(-q|--quiet)\b", line)] == []
+    assert any("--strict" in line for line in builds)
+
+
 @pytest.mark.heavy
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path: Path, tmp_path: Path) -> None:
     """The cells of a notebook run in their order, without an exception or a warning."""
-    pytest.importorskip("matplotlib")
+    for name in imported(path):
+        pytest.importorskip(name)
     text = "\n".join("".join(cell["source"]) for cell in cells(path))
     environment = {**os.environ, "MPLBACKEND": "Agg", "MPLCONFIGDIR": str(tmp_path)}
     ended = subprocess.run(

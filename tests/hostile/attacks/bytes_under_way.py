@@ -20,6 +20,7 @@ MIB = 1 << 20
 SECONDS = 8.0
 PREFIX = struct.Struct(">BI")
 MESSAGE = 63 * MIB
+MANY = ("--max-sessions", "64")  # and so many conversations
 INFERENCE_FLAGS = ("--inference-listen", "127.0.0.1:0")
 
 
@@ -150,7 +151,7 @@ def endless_messages(scene: Scene) -> None:
     _send_endless(scene, scene.server.address, ACCELERATOR + "Execute")
 
 
-@row("17b", "320 conversations with such a message", tokens=True, budget=512 * MIB)
+@row("17b", "320 conversations with such a message", *MANY, tokens=True, budget=512 * MIB)
 def endless_conversations(scene: Scene) -> None:
     """The same as messages of streams."""
     _send_endless(scene, scene.server.address, ACCELERATOR + "ExecuteStream")
@@ -168,7 +169,13 @@ def endless_on_the_event_loop(scene: Scene) -> None:
     _send_endless(scene, scene.server.inference_address, INFERENCE + "ModelInfer")
 
 
-@row("17d", "160 frames of 63 MiB on plain sockets that do not end", tokens=True, budget=512 * MIB)
+@row(
+    "17d",
+    "160 frames of 63 MiB on plain sockets that do not end",
+    *MANY,
+    tokens=True,
+    budget=512 * MIB,
+)
 def endless_frames(scene: Scene) -> None:
     """The same without HTTP/2."""
     path = scene.server.socket.with_name(scene.server.socket.name + SUFFIX)

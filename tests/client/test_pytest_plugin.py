@@ -157,6 +157,27 @@ def test_the_manuals_suite(tmp_path: Path) -> None:
     assert set(outcomes.values()) == {"passed"}, told
 
 
+def test_custom_machines(tmp_path: Path) -> None:
+    """A mark's MachineSpec, and JSON on the command line, hold for sessions and C programs."""
+    suite = """
+        import json, os
+        import pytest
+        from nnpa_client import MachineSpec
+
+        def test_option(nnpa_session, nnpa_environment):
+            assert nnpa_session.machine.max_dim1 == 128
+            assert json.loads(os.environ["ZDNN_MACHINE"])["max_dim1"] == 128
+
+        @pytest.mark.nnpa(machine=MachineSpec(max_dim1=64, max_dim2=32))
+        def test_mark(nnpa_session, nnpa_environment):
+            assert nnpa_session.machine.max_dim1 == 64
+            expected = {"base": "telum2", "max_dim1": 64, "max_dim2": 32}
+            assert json.loads(os.environ["ZDNN_MACHINE"]) == expected
+    """
+    outcomes, told = run(tmp_path, suite, '--nnpa-machine={"base": "telum1", "max_dim1": 128}')
+    assert outcomes == {"test_option": "passed", "test_mark": "passed"}, told
+
+
 @pytest.mark.heavy
 def test_workers_and_machines(tmp_path: Path) -> None:
     """One option runs a test on both Telums; workers of pytest-xdist share one server's port."""

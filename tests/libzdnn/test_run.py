@@ -126,7 +126,7 @@ def test_stats_of_a_program_without_a_session() -> None:
     """A program that never calls zDNN is told so by the counts, and ends as it does elsewhere."""
     ended = nnpa_run("--stats", "--", "/bin/false")
     assert ended.code == 1
-    assert ended.errors.endswith("sessions: 0: does the program use libzdnn, or connect()?\n")
+    assert ended.errors.endswith("sessions: 0: does the program use libzdnn?\n")
 
 
 def test_trace(program: Path, tmp_path: Path) -> None:

@@ -114,6 +114,32 @@ def test_z15_has_neither(runner: Runner) -> None:
     assert "nnpa-trap: a z15 has no such instruction: operation exception" in ended.errors
 
 
+def test_custom_machine(runner: Runner, tmp_path: Path) -> None:
+    """--machine takes JSON of a custom machine, or a file of it; ZDNN_MACHINE holds without it."""
+    text = '{"base": "z16", "removed_functions": ["NNPA_SUB"], "max_dim1": 32768}'
+    (tmp_path / "machine.json").write_text(text)
+    program = runner.compile("add.c")
+    expected = "query cc 0 functions 80 00 bc 00 c0 00"  # a z16 has fc: bit 1 is SUB's
+    for name in (text, str(tmp_path / "machine.json")):
+        ended = runner.run(program, flags=("--machine", name))
+        assert ended.output.splitlines()[1].startswith(expected)
+        assert runner.run(program, ZDNN_MACHINE=name).output == ended.output
+        assert (ended.code, ended.errors) == (7, "")
+
+
+def test_machine_that_is_none(runner: Runner) -> None:
+    """An unknown machine, or field, is a wrong use of the command, named before anything starts."""
+    program = runner.compile("add.c")
+    for name, words in (
+        ("z18", "machine: 'z18', expected one of telum1 (z16)"),
+        ('{"max_dim9": 1}', "machine: max_dim9: unknown, expected base or"),
+        ("telum1-nonnpa", "has conversions and no NNPA"),
+    ):
+        ended = runner.run(program, flags=("--machine", name))
+        assert ended.code == 2
+        assert words in ended.errors
+
+
 def test_function_that_telum_1_lacks(runner: Runner) -> None:
     """SQRT is response code 0002 on a z16, and computed on a z17."""
     life = runner.compile("life.c", "-lpthread", "-ldl")

@@ -165,7 +165,8 @@ def connect(
         connect("nnpa.example.org:443", tls_ca="ca.pem")  # TLS; or ZDNN_TLS_CA and so on
         connect(machine=MachineSpec(max_dim1=64))         # a custom machine
 
-    `machine` is a name or alias as `nnpa info` lists them (default "telum2"), or a MachineSpec.
+    `machine` is a name or alias as `nnpa info` lists them (default "telum2"), a MachineSpec, or
+    JSON of one: '{"base": "telum2", "max_dim1": 64}', or the path of a file of such JSON.
     `library` is a version of zDNN (default "1.2.0"). `precheck` verifies operands before the
     machine sees them; without it, operands that contradict each other are a `ProgramCheck`.
     `status_diag`, `program_check`, `log_level`, `log_module`, `numerics`, `jitter_seed`,

@@ -7,15 +7,14 @@ from google.protobuf.descriptor import EnumDescriptor
 from nnpa.zdnn.v1 import accelerator_pb2
 from nnpa.zdnn.v1.accelerator_pb2 import (
     Accumulate,
-    GetMachineRequest,
     LogLevel,
     MachineSpec,
     Numerics,
     ProgramCheckAction,
 )
 
-from nnpa_client._methods import GET_MACHINE
 from nnpa_client._transport import Transport
+from nnpa_client.custom_machine import machine_spec
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
 
@@ -41,12 +40,12 @@ def session_options(
 ) -> tuple[accelerator_pb2.Session, list[str]]:
     """Return the session message that options ask for, and the fields that they set.
 
-    An option that is None is left out. A machine's name is looked up at the server.
+    An option that is None is left out. A machine is a name, JSON, or a file: `read_machine`.
     """
     session = accelerator_pb2.Session()
     fields: list[str] = []
     if machine is not None:
-        session.machine_spec.CopyFrom(_spec(transport, machine))
+        session.machine_spec.CopyFrom(machine_spec(transport, machine))
         fields.append("machine_spec")
     for option, value in chosen.items():
         if value is None:
@@ -58,13 +57,6 @@ def session_options(
         setattr(session, field, number)
         fields.append(field)
     return session, fields
-
-
-def _spec(transport: Transport, machine: str | MachineSpec) -> MachineSpec:
-    if isinstance(machine, MachineSpec):
-        return machine
-    answer = transport.unary(GET_MACHINE, GetMachineRequest(name=f"machines/{machine}"))
-    return MachineSpec(model=answer.model)
 
 
 def _number(option: str, word: object, enum: EnumDescriptor, prefix: str) -> int:

@@ -49,7 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--nnpa-machine",
         metavar="NAME,...",
         help="Machines of tests that name none (default: telum2). With several names, such as "
-        "telum1,telum2, a test runs on each.",
+        "telum1,telum2, a test runs on each; JSON of a custom machine, or a file of it.",
     )
     group.addoption(
         "--nnpa-library",
@@ -133,7 +133,8 @@ def _choices(node: pytest.Item, fixture: str) -> "Sequence[str | MachineSpec]":
     marked = _marked(node).get(fixture.removeprefix("nnpa_"))
     if marked is None:
         option: str | None = node.config.getoption(f"--{fixture.replace('_', '-')}")
-        return (option or _DEFAULTS[fixture]).split(",")
+        text = option or _DEFAULTS[fixture]
+        return [text] if text.startswith("{") else text.split(",")
     return list(marked) if isinstance(marked, list | tuple) else [marked]
 
 
@@ -228,13 +229,13 @@ def nnpa_environment(
     Processes that the test starts inherit them; libzdnn in this process reads them when it is
     loaded and in every `zdnn_init`. A program check becomes a status instead of a signal.
     """
-    if not isinstance(nnpa_machine, str):
-        raise pytest.UsageError(f"machine: {nnpa_machine!r}, a C program takes a name")
+    from nnpa_client.custom_machine import machine_text
     from nnpa_client.libzdnn import prefix
 
+    machine = nnpa_machine if isinstance(nnpa_machine, str) else machine_text(nnpa_machine)
     variables = {
         "ZDNN_SERVER": nnpa_server.target,
-        "ZDNN_MACHINE": nnpa_machine,
+        "ZDNN_MACHINE": machine,
         "ZDNN_LIBRARY_VERSION": nnpa_library,
         "ZDNN_PROGRAM_CHECK": "status",
     }

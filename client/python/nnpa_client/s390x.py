@@ -28,8 +28,6 @@ _ELF_HEADER_BYTES = 64
 _BIG_ENDIAN, _INTERPRETER = 2, 3
 _GUEST = (2, _BIG_ENDIAN, 22)  # width, byte order, machine
 _RULES_BYTES = 511  # of a variable that the library keeps
-MACHINES = {"z16": "telum1", "z17": "telum2", "z15": "z15"}
-"""What `nnpa run --machine` takes, and the server's names for them."""
 
 
 class CannotRun(Exception):
@@ -38,10 +36,14 @@ class CannotRun(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a session is reached: path of the plain socket, the session's name, the token."""
+    """Where a session is reached: path of the plain socket, the session's name, the token.
+
+    `machine` is z15, which has no NNPA, z16 or z17.
+    """
 
     socket: str
     session: str
+    machine: str
     token: str = ""
 
 
@@ -156,7 +158,6 @@ def _joined(names: tuple[str, ...]) -> str:
 class Setup:
     """What a program finds here; no emulator where the system starts one, in a container."""
 
-    machine: str
     library: Path
     emulator: Path | None = None
     sysroot: Path | None = None
@@ -175,7 +176,7 @@ class Setup:
             "NNPA_TRAP_SOCKET": place.socket,
             "NNPA_TRAP_SESSION": place.session,
             "NNPA_TRAP_TOKEN": place.token,
-            "NNPA_TRAP_MACHINE": self.machine,
+            "NNPA_TRAP_MACHINE": place.machine,
             "NNPA_TRAP_PATCH_STFLE": _joined(self.stfle.patched),
             "NNPA_TRAP_KEEP_STFLE": _joined(self.stfle.kept),
             **{name: "" if path is None else str(path) for name, path in paths.items()},

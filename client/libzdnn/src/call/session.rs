@@ -14,6 +14,7 @@ use crate::call::waiting;
 use crate::process::diagnostics;
 use crate::process::environment::{Endpoint, Settings};
 use crate::process::fault_rules;
+use crate::process::machine;
 use crate::process::shortcuts::Shortcuts;
 use crate::rpc::channel::{Channel, END_TIMEOUT, decoded, unary};
 use crate::rpc::connection::Connection;
@@ -114,14 +115,15 @@ fn options(settings: &Settings) -> wire::Session {
     }
 }
 
-fn machine_spec(channel: &dyn Channel, name: &str) -> Result<wire::MachineSpec, Failure> {
+fn machine_spec(channel: &dyn Channel, text: &str) -> Result<wire::MachineSpec, Failure> {
+    let (base, spec) = machine::read(text).map_err(refused)?;
     let request = wire::GetMachineRequest {
-        name: format!("machines/{name}"),
+        name: format!("machines/{base}"),
     };
     let machine: wire::Machine = unary(channel, "GetMachine", &request)?;
     Ok(wire::MachineSpec {
         model: machine.model,
-        ..wire::MachineSpec::default()
+        ..spec
     })
 }
 
@@ -140,8 +142,8 @@ fn create_request(
     settings: &Settings,
 ) -> Result<wire::CreateSessionRequest, Failure> {
     let mut session = options(settings);
-    if let Some(name) = &settings.machine {
-        session.machine_spec = Some(machine_spec(channel, name)?);
+    if let Some(text) = &settings.machine {
+        session.machine_spec = Some(machine_spec(channel, text)?);
     }
     session.library_version = settings.library.clone().unwrap_or_default();
     session.trace.clone_from(&settings.trace);
@@ -257,8 +259,8 @@ impl Session {
         let mut session = options(settings);
         session.name.clone_from(&self.server.name);
         let mut paths: Vec<String> = OPTIONS.map(str::to_owned).into();
-        if let Some(name) = &settings.machine {
-            session.machine_spec = Some(machine_spec(channel, name)?);
+        if let Some(text) = &settings.machine {
+            session.machine_spec = Some(machine_spec(channel, text)?);
             paths.push("machine_spec".to_owned());
         }
         if settings.faults.is_some() || self.has_faults {

@@ -6,4 +6,6 @@ pub mod environment;
 pub mod fault_rules;
 pub mod fork;
 pub mod heap;
+pub mod machine;
+pub mod mapping;
 pub mod shortcuts;

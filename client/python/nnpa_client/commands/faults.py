@@ -113,7 +113,9 @@ def _status(_context: click.Context, _option: click.Parameter, names: Sequence[s
               help="Status to inject, repeatable. Default: every status of zDNN.")  # fmt: skip
 @click.option("--timeout", type=click.FloatRange(0, min_open=True), default=10.0,
               show_default=True, help="Seconds after which a run has hung.")  # fmt: skip
-@click.option("--machine", default="", help="Machine that the program runs on, such as telum1.")
+@click.option("--machine", default="",
+              help="Machine that the program runs on: telum1, or JSON of a custom one, or a file "
+              "of it.")  # fmt: skip
 @jobs_option("Runs at a time, each at a server of its own; auto: one for each core. Default: 1, as "
              "runs may share a file of the program.")  # fmt: skip
 @ray_option("Run it on a Ray cluster, two runs for each CPU, whose nodes have the program under "

@@ -101,7 +101,12 @@ def hosting_options(command: Command) -> Command:
         click.argument("model", type=FILE),
         click.option("--target", help="Server: host:port or unix:/path. Default: a private one."),
         reaching_options,
-        click.option("--machine", default="telum2", show_default=True, help="Machine, or alias."),
+        click.option(
+            "--machine",
+            default="telum2",
+            show_default=True,
+            help="Machine, or alias; or JSON of a custom machine, or a file of it.",
+        ),
         click.option("--strict", is_flag=True, help="Refuse a model with a node on the host."),
         click.option(
             "--offload-integer",

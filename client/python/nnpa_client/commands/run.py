@@ -11,12 +11,14 @@ import click
 
 from nnpa_client import s390x
 from nnpa_client._server import PrivateServer
+from nnpa_client.availability import find_host
 from nnpa_client.commands.exit_codes import reported
 from nnpa_client.commands.outputs import new_file_option
 from nnpa_client.commands.reaching import token_option
 from nnpa_client.commands.run_guest import GuestProgram
 from nnpa_client.commands.run_native import NativeProgram
-from nnpa_client.config import Endpoint, endpoint
+from nnpa_client.config import Endpoint, endpoint, guest_settings
+from nnpa_client.custom_machine import read_machine
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -24,15 +26,25 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 _FLAGS = ("--shared-memory", "--workers", "64", "--max-sessions", "256")
 
 
+def _machine(_context: click.Context, _option: click.Parameter, text: str | None) -> str:
+    """Return the machine that is asked for; refuse one that no server has."""
+    chosen = text or guest_settings().machine or "z17"
+    try:
+        base, _spec = read_machine(chosen)
+        name = find_host(base).name
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    return name if base == chosen else chosen
+
+
 @click.command(
     epilog="The exit code is the program's, 128 and the number for a signal; 2 usage, 3 server "
     "unreachable. Programs for s390x need qemu-user; example: nnpa run --machine z16 --stats -- "
     "./program args"
 )
-@click.option("--machine", default="z17", show_default=True,
-              type=click.Choice(list(s390x.MACHINES), case_sensitive=False),
-              help="Machine that the program finds: z16 is Telum I, z17 Telum II, z15 has "
-              "no NNPA.")  # fmt: skip
+@click.option("--machine", callback=_machine, metavar="NAME",
+              help="Machine that the program finds: z16 is Telum I, z17 Telum II, z15 has no NNPA; "
+              "JSON of a custom one, or a file of it. Else ZDNN_MACHINE, else z17.")  # fmt: skip
 @click.option("--sysroot", type=_FOLDER,
               help="Folder with lib/ld64.so.1 and the program's libraries; else QEMU_LD_PREFIX, "
               "else Debian's /usr/s390x-linux-gnu.")  # fmt: skip
@@ -79,8 +91,8 @@ def run(
     conversions, and the questions whether there is NNPA. Threads, forks, and programs that it
     starts are included.
 
-    A program of this machine is linked with libzdnn, or calls connect(): it finds server, machine
-    and all else in its environment.
+    A program of this machine is linked with libzdnn, which finds server, machine and all else in
+    its environment.
     """
     prepared: GuestProgram | NativeProgram
     try:
@@ -114,10 +126,11 @@ def _guest(
     """Find what runs a program for s390x."""
     path = Path(command[0])
     s390x.is_static(path)  # what is no program for s390x is named before what is missing
+    _require_guest_machine(machine)
     emulator = s390x.find_emulator()
     sysroot = s390x.find_sysroot(sysroot)
-    setup = s390x.Setup(machine, s390x.find_library(), emulator, sysroot, stfle=stfle)
-    return GuestProgram(setup, s390x.start(setup, path, tuple(command[1:])), precheck)
+    setup = s390x.Setup(s390x.find_library(), emulator, sysroot, stfle=stfle)
+    return GuestProgram(setup, s390x.start(setup, path, tuple(command[1:])), machine, precheck)
 
 
 def _in_container(
@@ -132,8 +145,18 @@ def _in_container(
         raise s390x.CannotRun("--sysroot: a container has files of its own, leave it out")
     if shutil.which(command[0]) is None:
         raise s390x.CannotRun(f"{command[0]}: no program of this host")
-    setup = s390x.Setup(machine, s390x.find_library(), stfle=stfle)
-    return GuestProgram(setup, list(command), precheck)
+    _require_guest_machine(machine)
+    setup = s390x.Setup(s390x.find_library(), stfle=stfle)
+    return GuestProgram(setup, list(command), machine, precheck)
+
+
+def _require_guest_machine(machine: str) -> None:
+    """Refuse a Telum without NNPA, whose processor has the vector conversions all the same."""
+    if machine.endswith("-nonnpa"):
+        raise s390x.CannotRun(
+            f"--machine: {machine} has conversions and no NNPA, which is not emulated for s390x; "
+            f"give z15, z16 or z17"
+        )
 
 
 def _native(
@@ -151,7 +174,7 @@ def _native(
                 f"{flag}: {command[0]} is a program of this machine, and {flag} is for s390x; "
                 f"leave it out"
             )
-    return NativeProgram(Path(command[0]), command, s390x.MACHINES[machine], precheck)
+    return NativeProgram(Path(command[0]), command, machine, precheck)
 
 
 def _server(

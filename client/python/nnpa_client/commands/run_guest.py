@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 from nnpa.zdnn.v1.accelerator_pb2 import (
+    MACHINE_MODEL_TELUM1,
     CreateSessionRequest,
     DeleteSessionRequest,
     GetSessionRequest,
@@ -40,6 +41,7 @@ class GuestProgram:
 
     setup: s390x.Setup
     command: Sequence[str]
+    machine: str
     precheck: bool
     needs_unix: bool = True
 
@@ -55,12 +57,13 @@ class GuestProgram:
         rules = _rules(faults)
         transport = GrpcTransport(server)
         stack.callback(transport.close)
-        session = _open(stack, transport, self.setup.machine, rules, trace)
+        session = _open(stack, transport, self.machine, rules, trace)
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="nnpa-run-"))
         notes = Path(folder) / "stats"
         notes.touch()
         setup = dataclasses.replace(self.setup, stats=notes)
-        place = s390x.Place(_plain_socket(session, server), session.name, server.token)
+        socket, machine = _plain_socket(session, server), _machine_of(session)
+        place = s390x.Place(socket, session.name, machine, server.token)
         started = time.monotonic()
         more = {"ZDNN_ENABLE_PRECHECK": "true"} if self.precheck else {}
         code = _wait(transport, session, self.command, setup.environment(place, more))
@@ -91,7 +94,7 @@ def _open(
     It has no ztensors here, so this is not `connect`, which a program would wait for: NumPy
     is half of what that imports.
     """
-    options, _fields = session_options(transport, s390x.MACHINES[machine])
+    options, _fields = session_options(transport, machine)
     options.fault_rules.extend(rules)
     if trace is not None:
         from nnpa_client.trace import Recording  # seldom needed, and needs NumPy
@@ -116,6 +119,13 @@ def _stop(recording: "Recording") -> None:
 def _delete(transport: Transport, name: str) -> None:
     with contextlib.suppress(TransportError):  # a server that has gone has deleted it
         transport.unary(DELETE_SESSION, DeleteSessionRequest(name=name))
+
+
+def _machine_of(session: Session) -> str:
+    """Return what the library in the program knows of a machine: whether it has NNPA, and whose."""
+    if not session.machine.nnpa_installed:
+        return "z15"
+    return "z16" if session.machine.model == MACHINE_MODEL_TELUM1 else "z17"
 
 
 def _plain_socket(session: Session, server: Endpoint) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nnpa run` of a program of this machine, which is linked with libzdnn, or calls `connect()`."""
+"""`nnpa run` of a program of this machine, which is linked with libzdnn."""
 
 import contextlib
 import json
@@ -44,7 +44,7 @@ class NativeStats:
 
     def lines(self) -> list[str]:
         """Return the summary for people."""
-        missing = "" if self.sessions else ": does the program use libzdnn, or connect()?"
+        missing = "" if self.sessions else ": does the program use libzdnn?"
         return [
             f"operations: {self.operations.total()}{_listed(self.operations)}",
             f"answers other than ZDNN_OK: {self.answers.total()}{_listed(self.answers)}",

@@ -134,7 +134,10 @@ def show(file: Path, everything: bool, as_json: bool) -> None:
 @click.argument("files", nargs=-1, required=True, type=_TRACE)
 @_target
 @reaching_options
-@click.option("--machine", help="Machine in the place of the trace's, such as telum1.")
+@click.option(
+    "--machine",
+    help="Machine in the place of the trace's: telum1, or JSON of a custom one, or a file of it.",
+)
 @click.option("--library", help="Version of zDNN in the place of the trace's.")
 @new_file_option("--output", "-o", help="Keep the trace of the replay in this file.")
 @jobs_option("Traces that run at a time, each on a server of its own. Default: one for each core.")

@@ -20,7 +20,6 @@ from nnpa_client.faults.sweep import Verdict
 from nnpa_client.trace.history import read
 
 _NNPA = (sys.executable, "-c", "from nnpa_client.cli import main; main(prog_name='nnpa')", "run")
-_NAMES = {machine: name for name, machine in s390x.MACHINES.items()}
 _QUERY = "NNPA_QAF"
 _WITHOUT = "z15"
 _EFFECTS = (
@@ -71,7 +70,7 @@ def runner(command: Sequence[str], timeout: float) -> Once:
         with tempfile.TemporaryDirectory(prefix="nnpa-") as folder:
             trace, faults = Path(folder) / "trace.nnpa", Path(folder) / "rules.json"
             write_rules(faults, rules)
-            chosen = ("--machine", _NAMES[condition.machine], "--trace", str(trace))
+            chosen = ("--machine", condition.machine, "--trace", str(trace))
             met = ("--faults", str(faults)) if rules else ()
             done = execute([*_NNPA, *chosen, *met, "--", *command], timeout, {})
             ended = Ended(done.code, done.output, done.errors, (), done.seconds)

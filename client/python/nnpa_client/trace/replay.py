@@ -15,7 +15,6 @@ from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2, tensor_pb2
 from nnpa.zdnn.v1.accelerator_pb2 import (
     CreateSessionRequest,
     DeleteSessionRequest,
-    GetMachineRequest,
     MachineSpec,
     UpdateSessionRequest,
 )
@@ -30,7 +29,6 @@ from nnpa.zdnn.v1.trace_pb2 import (
 from nnpa_client._methods import (
     CREATE_SESSION,
     DELETE_SESSION,
-    GET_MACHINE,
     READ_TENSOR,
     UPDATE_SESSION,
     WRITE_TENSOR,
@@ -38,6 +36,7 @@ from nnpa_client._methods import (
 )
 from nnpa_client._transfer import CHUNK_BYTES
 from nnpa_client._transport import EXECUTE, Request, Transport
+from nnpa_client.custom_machine import machine_spec
 from nnpa_client.errors import NnpaError, TransportError
 from nnpa_client.trace.diff import Comparison, diff
 from nnpa_client.trace.format import TracePath
@@ -280,9 +279,7 @@ def play(
     """Replay a trace, and return the new one, whose file is `output`; raise as `replay`."""
     spec = None
     if machine is not None:
-        spec = MachineSpec(
-            model=transport.unary(GET_MACHINE, GetMachineRequest(name=f"machines/{machine}")).model
-        )
+        spec = machine_spec(transport, machine)
     recording = Recording(transport, output, trace.start.contents)
     try:
         _play(trace, transport, recording.name, spec, library)

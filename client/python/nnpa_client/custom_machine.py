@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A machine as text: a name, JSON of a custom machine, or the path of a file of such JSON.
+
+    {"base": "telum2", "max_dim1": 64, "removed_functions": ["NNPA_SQRT"]}
+
+`base` is a name or alias, by default telum2; the other keys are the fields of `MachineSpec`. Text
+with a slash or a dot is a path: no machine's name has one. libzdnn reads ZDNN_MACHINE the same way.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
+from nnpa.zdnn.v1.accelerator_pb2 import GetMachineRequest, MachineModel, MachineSpec
+
+from nnpa_client._methods import GET_MACHINE
+from nnpa_client._transport import Transport
+
+__tracebackhide__ = True  # pytest shows the line that called, not these
+
+_DEFAULT_BASE = "telum2"
+_FIELDS = tuple(field.name for field in MachineSpec.DESCRIPTOR.fields if field.name != "model")
+_MAX_BYTES = 1 << 16
+_MODEL = "MACHINE_MODEL_"
+
+
+def read_machine(text: str) -> tuple[str, MachineSpec]:
+    """Return the name of a machine, and what differs from it; raise ValueError, by field."""
+    if text.lstrip().startswith("{"):
+        return _parse(text, "machine")
+    if "/" in text or "." in text:
+        return _parse(_contents(text), f"machine: {text}")
+    return text, MachineSpec()
+
+
+def machine_spec(transport: Transport, machine: str | MachineSpec) -> MachineSpec:
+    """Return the machine of a text, as `read_machine` takes it; its model is looked up."""
+    if isinstance(machine, MachineSpec):
+        return machine
+    base, spec = read_machine(machine)
+    spec.model = transport.unary(GET_MACHINE, GetMachineRequest(name=f"machines/{base}")).model
+    return spec
+
+
+def machine_text(spec: MachineSpec) -> str:
+    """Return the JSON of a custom machine."""
+    fields = MessageToDict(spec, preserving_proto_field_name=True)
+    fields.pop("model", None)
+    integers = {name: int(value) for name, value in fields.items() if isinstance(value, str)}
+    base = MachineModel.Name(spec.model).removeprefix(_MODEL).lower().replace("_", "-")
+    return json.dumps({"base": base if spec.model else _DEFAULT_BASE, **fields, **integers})
+
+
+def _contents(path: str) -> str:
+    try:
+        with Path(path).open(encoding="utf-8") as file:
+            text = file.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise ValueError(
+            f"machine: {path}: {error.strerror}; expected a machine's name, JSON, or a file of it"
+        ) from None
+    except UnicodeDecodeError:
+        raise ValueError(f"machine: {path}: not UTF-8, expected JSON") from None
+    if len(text) > _MAX_BYTES:
+        raise ValueError(f"machine: {path}: more than {_MAX_BYTES} characters, expected JSON")
+    return text
+
+
+def _parse(text: str, where: str) -> tuple[str, MachineSpec]:
+    try:
+        document: Any = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{where}: no JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise ValueError(f"{where}: expected an object with base and fields of MachineSpec")
+    base = document.pop("base", _DEFAULT_BASE)
+    if not isinstance(base, str):
+        raise ValueError(f"{where}: base: {base!r}, expected a machine's name")
+    spec = MachineSpec()
+    for name, value in document.items():
+        if name not in _FIELDS:
+            raise ValueError(f"{where}: {name}: unknown, expected base or {', '.join(_FIELDS)}")
+        try:
+            ParseDict({name: value}, spec)
+        except ParseError:
+            kind = "a list of names" if name.endswith("_functions") else "a number from 0"
+            raise ValueError(f"{where}: {name}: {value!r}, expected {kind}") from None
+    return base, spec

@@ -49,6 +49,20 @@ def test_unproven_places_stay_and_are_listed(runner: Runner, hidden: Path) -> No
     assert all(place in line for place in places(hidden))
 
 
+@pytest.mark.parametrize(
+    "flags",
+    [("-no-pie",), ("-fPIE", "-pie"), ("-static",), ("-O0",), ("-Os",)],
+    ids=["absolute", "pie", "static", "plain", "small"],
+)
+def test_a_case_of_a_switch_is_answered(runner: Runner, flags: tuple[str, ...]) -> None:
+    """A table of a switch leads to its cases, however the program is compiled."""
+    program = runner.compile("switch.c", *flags)
+    ended = runner.run(program, "a", flags=("--json",))
+    assert ended.output == "1\n"
+    assert len(fates(ended, program)["patched"]) >= 1
+    assert "unproven" not in fates(ended, program)
+
+
 def test_patch_by_name(runner: Runner, hidden: Path) -> None:
     """--patch NAME patches the unproven places of that file; --no-patch of a place wins."""
     ended = runner.run(hidden, flags=("--json", "--patch", hidden.name))

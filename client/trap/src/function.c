@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A sweep by the lengths of instructions has to end where the function ends; then branches are
- * followed from the entry. Data in a function, such as a pool of literals that is branched around,
- * may pass the sweep, and are not reached. Neither is what only a table of addresses leads to.
+ * followed from the entry, those by tables of a switch, too. Data in a function, such as a pool of
+ * literals that is branched around, may pass the sweep, and are not reached. Neither is what only a
+ * handler of exceptions has.
  * Source: z/Architecture Principles of Operation, "Instruction Formats", "Branching".
  */
 #include "function.h"
 
 #define MAX_SIZE (1UL << 20)
+#define MAX_CASES 65536U /* of a switch */
 
 enum mark { BEGINS = 1, REACHED = 2 };
 
 static uint8_t marks[MAX_SIZE / 2]; /* of each halfword */
 static uint64_t base;
+static const struct object *file;
+static int has_jumps; /* branches to addresses in registers, other than returns */
 
 struct flow {
   int goes_on;    /* the next instruction may follow */
@@ -79,20 +83,64 @@ static struct flow flow_at(const uint8_t *code)
   }
 }
 
+/* Compilers put a table of addresses, or of offsets from the table, behind an instruction that
+ * loads its address. */
+static int is_larl(const uint8_t *code)
+{
+  return code[0] == 0xc0 && (code[1] & 15) == 0;
+}
+
+static int64_t entry_at(uint64_t place, unsigned width)
+{
+  return width == 4 ? *(const int32_t *)place : *(const int64_t *)place;
+}
+
+/* Mark the instructions that a table leads to, up to the first entry that leads to none. Returns
+ * whether some were not reached before. */
+static int follow_table(uint64_t table, unsigned width, uint64_t start, uint64_t size)
+{
+  int is_more = 0;
+  for (unsigned i = 0; i < MAX_CASES && object_has(file, table + i * width, width); i++) {
+    uint64_t target = start + (uint64_t)entry_at(table + i * width, width) - base;
+    if (target >= size || target % 2 || !(marks[target / 2] & BEGINS))
+      break;
+    is_more |= !(marks[target / 2] & REACHED);
+    marks[target / 2] |= REACHED;
+  }
+  return is_more;
+}
+
+static int follow_tables(uint64_t table, uint64_t size)
+{
+  if (table % 4 || table - base < size)
+    return 0;
+  return follow_table(table, 8, table, size) | follow_table(table, 4, table, size) |
+         follow_table(table, 8, 0, size);
+}
+
+static int is_jump(const uint8_t *code)
+{
+  unsigned mask = code[1] >> 4, low = code[1] & 15;
+  return mask == 15 && ((code[0] == 0x07 && low != 0 && low != 14) || code[0] == 0x47 ||
+                        (code[0] == 0xe3 && code[5] == 0x47));
+}
+
 static int sweep(const uint8_t *code, uint64_t size)
 {
   uint64_t place = 0;
+  has_jumps = 0;
   for (uint64_t i = 0; i < size / 2; i++)
     marks[i] = 0;
   while (place < size) {
     marks[place / 2] = BEGINS;
+    has_jumps |= is_jump(code + place);
     place += length_at(code + place);
   }
   return place == size;
 }
 
 /* Follow what control reaches, once from the first instruction to the last. Returns 1 where a
- * branch back reached more, -1 where a branch leads into an instruction. */
+ * branch back or a table reached more, -1 where a branch leads into an instruction. */
 static int follow_once(const uint8_t *code, uint64_t size)
 {
   int goes_on = 1, is_more = 0;
@@ -103,6 +151,8 @@ static int follow_once(const uint8_t *code, uint64_t size)
     struct flow flow = flow_at(code + place);
     uint64_t target = place + (uint64_t)flow.target;
     goes_on = flow.goes_on;
+    if (has_jumps && is_larl(code + place))
+      is_more |= follow_tables(base + place + (uint64_t)far_target(code + place), size);
     if (!flow.has_target || target >= size)
       continue;
     if (flow.is_call && target > place) /* BRAS around a pool of literals */
@@ -115,12 +165,13 @@ static int follow_once(const uint8_t *code, uint64_t size)
   return is_more;
 }
 
-int function_follow(uint64_t first, uint64_t end)
+int function_follow(uint64_t first, uint64_t end, const struct object *object)
 {
   const uint8_t *code = (const uint8_t *)first;
   uint64_t size = end - first;
   int answer;
   base = first;
+  file = object;
   if (first % 2 || size > MAX_SIZE || !sweep(code, size))
     return 0;
   do

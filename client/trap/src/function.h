@@ -4,7 +4,7 @@
 #ifndef NNPA_TRAP_FUNCTION_H
 #define NNPA_TRAP_FUNCTION_H
 
-#include <stdint.h>
+#include "object.h"
 
 enum proof {
   UNPROVEN,    /* it may be one, or data between the instructions */
@@ -12,8 +12,9 @@ enum proof {
   PART,        /* it is a part of an instruction */
 };
 
-/* Follow a function from its first byte. Returns 0 where it is not a sequence of instructions. */
-int function_follow(uint64_t first, uint64_t end);
+/* Follow a function of an object from its first byte. Returns 0 where it is not a sequence of
+ * instructions. */
+int function_follow(uint64_t first, uint64_t end, const struct object *object);
 
 /* Tell what a place of the function is that was followed last. */
 enum proof function_proof(uint64_t address);

@@ -107,7 +107,16 @@ int object_of(const struct segment *code, const struct segment *start, struct ob
   uint64_t frames = frames_of(elf, object->bias, code->path);
   const struct program_header *around = load_with(elf, frames, 1);
   int is_mapped = frames && around && around->flags & FLAG_R;
+  object->start = start->first;
   object->frames = is_mapped ? object->bias + frames : 0;
   object->frame_end = is_mapped ? object->bias + around->address + around->file_size : 0;
   return 1;
+}
+
+int object_has(const struct object *object, uint64_t address, uint64_t size)
+{
+  const struct elf_header *elf = (const struct elf_header *)object->start;
+  uint64_t place = address - object->bias;
+  const struct program_header *part = elf ? load_with(elf, place, 1) : 0;
+  return part && part->flags & FLAG_R && place + size <= part->address + part->file_size;
 }

@@ -68,12 +68,14 @@ static unsigned first_place_from(uint64_t address)
   return low;
 }
 
+struct look { const struct segment *segment; const struct object *object; };
+
 static void prove(uint64_t first, uint64_t end, void *context)
 {
-  const struct segment *segment = context;
+  const struct look *look = context;
   unsigned i = first_place_from(first);
-  if (i == places.count || places.list[i].address >= end || first < segment->first ||
-      end > segment->end || !function_follow(first, end))
+  if (i == places.count || places.list[i].address >= end || first < look->segment->first ||
+      end > look->segment->end || !function_follow(first, end, look->object))
     return;
   for (; i < places.count && places.list[i].address < end; i++)
     places.list[i].proof = function_proof(places.list[i].address);
@@ -136,13 +138,14 @@ static const char *name_of(const char *path)
 
 static void look_through(const struct segment *segment, const struct segment *start)
 {
-  struct object object = {segment->first - segment->offset, 0, 0};
+  struct object object = {.bias = segment->first - segment->offset};
+  struct look look = {segment, &object};
   uint64_t address = segment->first;
   int is_known = object_of(segment, start, &object);
   while (address < segment->end) {
     address = collect(address, segment->end);
     if (is_known && places.count)
-      visit_functions(&object, prove, (void *)segment);
+      visit_functions(&object, prove, &look);
     for (unsigned i = 0; i < places.count; i++)
       make_it_trap(segment, &places.list[i], name_of(segment->path),
                    places.list[i].address - object.bias);

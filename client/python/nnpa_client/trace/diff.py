@@ -4,11 +4,15 @@
 The first session of a trace is compared with the first of the other, the second with the second,
 each operation by operation. Housekeeping operations are left out. Values are compared where both
 traces recorded them: equal digests mean equal values, and contents give the distance.
+
+An operation that one side refuses is a difference. What that cuts off is counted, and not compared:
+operations that take what it would have written, and those behind it in a list that it ended.
 """
 
 import itertools
+from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 from nnpa.zdnn.v1.operation_pb2 import OperationResult
@@ -59,7 +63,8 @@ class Comparison:
     """The result of a comparison.
 
     `statuses` and `values` count what was compared, `unknown` the outputs whose values a trace
-    does not have, `by_contents` the differing statuses that depend on the contents of tensors.
+    does not have, `by_contents` the differing statuses that depend on the contents of tensors,
+    `cut_off` the operations that take what a refused one would have written, or did not run for it.
     """
 
     differences: tuple[Difference, ...]
@@ -67,6 +72,7 @@ class Comparison:
     values: int
     unknown: int
     by_contents: int
+    cut_off: int = 0
 
     @property
     def is_equal(self) -> bool:
@@ -84,6 +90,44 @@ class _Counts:
     values: int = 0
     unknown: int = 0
     by_contents: int = 0
+    cut_off: int = 0
+
+
+@dataclass(slots=True)
+class _Tensors:
+    """The tensors of a session that are not the same on both sides, since one side refused a call.
+
+    They are known by their ids, 0 for those that travel with their operations.
+    """
+
+    different: set[int] = field(default_factory=set[int])
+
+    def is_cut_off(self, a: TracedOperation, b: TracedOperation) -> bool:
+        """Tell whether a refusal before these decides what they do."""
+        if (a.result is None) != (b.result is None) and not (a if a.result is None else b).failure:
+            return True
+        if self.different.isdisjoint(operand.id for operand in a.operands):
+            return False
+        return a.is_valid != b.is_valid or not self.different.isdisjoint(_read_ids(a, b))
+
+    def note(self, a: TracedOperation, b: TracedOperation, *, are_same: bool) -> None:
+        """Note what operations wrote, the same or not."""
+        ids = {operand.id for operand in (*a.operands, *b.operands) if operand.is_output} - {0}
+        if are_same:
+            self.different -= ids
+        else:
+            self.different |= ids
+
+
+def _read_ids(*sides: TracedOperation) -> set[int]:
+    """Return the tensors that an operation takes, by the sides that ran."""
+    return {
+        operand.id
+        for side in sides
+        if side.result is not None
+        for operand in side.operands
+        if not operand.is_output
+    }
 
 
 def diff(left: Trace, right: Trace, ulp: int = 0, with_values: bool = True) -> Comparison:
@@ -93,14 +137,19 @@ def diff(left: Trace, right: Trace, ulp: int = 0, with_values: bool = True) -> C
     them are counted but not compared.
     """
     counts, differences = _Counts(), list[Difference]()
+    tensors = defaultdict[int, _Tensors](_Tensors)
     for a, b in pairs(left, right):
         if a is None or b is None or a.name != b.name:
             differences.append(_sequence_difference(a, b))
-        else:
-            differences += _compare(left, right, a, b, counts, ulp if with_values else None)
-    return Comparison(
-        tuple(differences), counts.statuses, counts.values, counts.unknown, counts.by_contents
-    )
+            continue
+        is_cut_off = tensors[a.session].is_cut_off(a, b)
+        are_same = not is_cut_off and a.is_valid == b.is_valid
+        tensors[a.session].note(a, b, are_same=are_same)
+        if is_cut_off:
+            counts.cut_off += 1
+            continue
+        differences += _compare(left, right, a, b, counts, ulp if with_values else None)
+    return Comparison(tuple(differences), **asdict(counts))
 
 
 def pairs(

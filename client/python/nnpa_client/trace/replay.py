@@ -3,11 +3,13 @@
 
 Sessions are opened with their recorded options, or with another machine or library version. Inputs
 whose contents the trace does not have are ones (zeros where the digest is that of zeros); values
-are then not compared.
+are then not compared. On another machine or library the operations of a list run one by one, so
+that one that is refused ends no other.
 """
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,17 +56,19 @@ _FATAL_CODES = frozenset(("UNAVAILABLE", "UNAUTHENTICATED", "DEADLINE_EXCEEDED")
 
 @dataclass(slots=True)
 class _Player:
-    """A replayed session of the trace."""
+    """A replayed session of the trace; `is_changed` tells whether machine or library are others."""
 
     transport: Transport
     trace: Trace
     session: accelerator_pb2.Session
+    is_changed: bool
     next_id: int = _FIRST_OWN_ID
 
     def play(self, call: Call) -> None:
         """Repeat a recorded call; its answer is in the new trace."""
         for info in call.record.tensors:
-            self._put(info, call)
+            with _going_on():
+                self._put(info, call)
         operation = call.operations[0]
         match call.record.WhichOneof("stream"):
             case "write":
@@ -73,13 +77,17 @@ class _Player:
                 self._read(accelerator_pb2.ReadTensorRequest(sticks=call.record.read))
             case "operation":
                 self._stream(operation, self._filled(operation, None))
+            case _ if self.is_changed and not call.record.HasField("error"):
+                for each in call.operations:
+                    with _going_on():
+                        self._execute((each,))
             case _:
-                self._execute(call)
+                self._execute(call.operations)
 
-    def _execute(self, call: Call) -> None:
+    def _execute(self, operations: Sequence[TracedOperation]) -> None:
         """Run a list; operations with contents too large for a message run one by one."""
         waiting: list[operation_pb2.Operation] = []
-        for operation in call.operations:
+        for operation in operations:
             tensors = _InlineTensors(self, operation)
             message = self._filled(operation, tensors)
             if not tensors.are_too_large:
@@ -87,7 +95,8 @@ class _Player:
                 continue
             self.run(waiting)
             waiting = []
-            tensors.create()
+            with _going_on():
+                tensors.create()
             self._run_large(operation, message)
             tensors.free()
         self.run(waiting)
@@ -194,6 +203,18 @@ class _Player:
         if recorded is None and is_zeros(contents):
             recorded = bytes(contents.size)
         return neutral_sticks(contents.size, structure) if recorded is None else recorded
+
+
+@contextmanager
+def _going_on() -> Generator[None]:
+    """Go on after a refusal, which the new trace has; raise what ends more than its call."""
+    try:
+        yield
+    except TransportError as error:
+        if error.code in _FATAL_CODES:
+            raise
+    except NnpaError:  # a program check
+        return
 
 
 @dataclass(slots=True)
@@ -309,7 +330,8 @@ def _play(
                 _update(transport, players[number], options)
             else:
                 session = transport.unary(CREATE_SESSION, CreateSessionRequest(session=options))
-                players[number] = _Player(transport, trace, session)
+                is_changed = spec is not None or library is not None
+                players[number] = _Player(transport, trace, session, is_changed)
     finally:
         for player in players.values():
             transport.unary(DELETE_SESSION, DeleteSessionRequest(name=player.session.name))
@@ -319,13 +341,8 @@ def _play_call(players: dict[int, _Player], call: Call) -> None:
     player = players.get(call.record.session)
     if player is None or call.record.error.reason == _RETRIED:
         return
-    try:
+    with _going_on():
         player.play(call)
-    except TransportError as error:
-        if error.code in _FATAL_CODES:
-            raise
-    except NnpaError:
-        return  # a program check, which the new trace records
 
 
 def _options(

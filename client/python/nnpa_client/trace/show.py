@@ -213,6 +213,9 @@ def render_comparison(comparison: Comparison) -> RenderableType:
             lines.append(Text(f"first difference in {title}: {shown}"))
         lines.append(_differences(comparison))
     lines.append(Text(f"compared: {compared(comparison)}"))
+    if comparison.cut_off:
+        operations = counted(comparison.cut_off, "operation")
+        lines.append(Text(f"cut off: {operations}, which need what a refused one gives"))
     if comparison.unknown:
         values = counted(comparison.unknown, "output")
         lines.append(Text(f"not compared: values of {values}, not in both traces"))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nnpa_client import Session, TransportError, connect
+from nnpa_client import Session, TransportError, connect, trace
 
 from tests.server.process import ServerProcess, serving, wait_until
 
@@ -165,6 +165,15 @@ def test_who_has_a_lease(server: ServerProcess) -> None:
         assert not session.status().lease
     with connect(server.address) as session:
         assert not session.status().lease
+
+
+def test_a_trace_has_no_lease(server: ServerProcess, tmp_path: Path) -> None:
+    """What was recorded of a session does not depend on whether it had a lease."""
+    with connect(server.address, lease=True) as session, session.trace(tmp_path / "t"):
+        assert computes(session)
+    sessions = trace.read(tmp_path / "t").sessions
+    assert sessions
+    assert not any(options.lease for options in sessions.values())
 
 
 class Relay:

@@ -28,6 +28,7 @@ SUITE = """
         a = nnpa_session.ztensor(np.array([[1, 2]], np.float32))
         assert nnpa.zdnn.add(a, a).numpy().tolist() == [[2, 4]]
         assert nnpa_session.machine.name == f"machines/{nnpa_machine}"
+        assert nnpa_session.status().lease
         assert nnpa.zdnn.get_nnpa_max_dim_idx_size() > 0
 
     @pytest.mark.nnpa(machine="z16", library="1.0.0", precheck=True)

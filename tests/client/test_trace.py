@@ -293,11 +293,12 @@ def test_program_checks_and_queries_replay(session: Session, tmp_path: Path) -> 
 
 
 def test_a_file_cannot_name_memory(recorded: trace.Trace, session: Session) -> None:
-    """Shared memory, faults and a session's name that a file has are not asked for."""
+    """Shared memory, faults, a lease and a session's name that a file has are not asked for."""
     for options in recorded.sessions.values():
         options.shared_memory.name, options.shared_memory.size = "somebody-elses", 4096
         options.name = "sessions/somebody-elses"
         options.fault_rules.add(operation="add", status="ZDNN_EXCEEDS_MDIS")
+        options.lease = True
     asked: list[Any] = []
     unary = session.transport.unary
 
@@ -313,6 +314,7 @@ def test_a_file_cannot_name_memory(recorded: trace.Trace, session: Session) -> N
     assert not options.HasField("shared_memory")
     assert not options.fault_rules
     assert not options.name
+    assert not options.lease, "nobody would hold it"
 
 
 def test_a_file_cannot_ask_for_any_memory(recorded: trace.Trace, session: Session) -> None:

@@ -21,6 +21,7 @@ from nnpa.zdnn.v1.accelerator_pb2 import (
 )
 
 from nnpa_client import s390x
+from nnpa_client._lease import Lease
 from nnpa_client._methods import CREATE_SESSION, DELETE_SESSION, GET_SESSION
 from nnpa_client._transport import GrpcTransport, Transport
 from nnpa_client.commands.run_stats import Stats
@@ -102,8 +103,11 @@ def _open(
         recording = Recording(transport, trace)
         stack.callback(_stop, recording)
         options.trace = recording.name
+    options.lease = True
     session = transport.unary(CREATE_SESSION, CreateSessionRequest(session=options))
     stack.callback(_delete, transport, session.name)
+    if session.lease:
+        stack.callback(Lease(transport, session.name).close)
     if not session.plain_socket.takes_memory:
         raise ValueError("--server: it shares no memory; start nnpa-server with --shared-memory")
     return session

@@ -348,13 +348,13 @@ def _play_call(players: dict[int, _Player], call: Call) -> None:
 def _options(
     recorded: accelerator_pb2.Session, name: str, spec: MachineSpec | None, library: str | None
 ) -> accelerator_pb2.Session:
-    """Return the options of a replayed session: the recorded ones without fault rules.
+    """Return the options of a replayed session: the recorded ones without fault rules and lease.
 
     Shared memory is left out too: its name comes from a file that is not trusted.
     """
     options = accelerator_pb2.Session()
     options.CopyFrom(recorded)
-    for left_out in ("name", "machine", "limits", "fault_rules", "shared_memory"):
+    for left_out in ("name", "machine", "limits", "fault_rules", "shared_memory", "lease"):
         options.ClearField(left_out)
     options.trace = name
     if spec is not None:

@@ -56,7 +56,7 @@ _NOTHING: AbstractContextManager[None] = nullcontext()
 # What a session's record leaves out: its key, and how it is for the moment.
 _LEFT_OUT = ("name", "trace", "tensor_count", "stored_bytes", "create_time",
                             "expire_time", "server_version", "shared_memory",
-                            "injected_faults")  # fmt: skip
+                            "injected_faults", "lease")  # fmt: skip
 # A call's record is joined from two wire forms, so that its operations need not be copied.
 assert pb.TracedCall.OPERATIONS_FIELD_NUMBER == ExecuteRequest.OPERATIONS_FIELD_NUMBER
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Leases: a session ends soon after its client, however that ends, and makes room at once."""
 
+import math
 import os
 import socket
 import subprocess
@@ -16,9 +17,13 @@ import grpc
 import pytest
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
+from nnpa_emulator import MACHINES, Guest
 from nnpa_server.config import Limits
+from nnpa_server.errors import CallRefused
 from nnpa_server.rpc.sockets import KEEPALIVE_SECONDS, LOST_SECONDS, borrowed, files
 from nnpa_server.sessions.quota import QuotaCounter
+from nnpa_server.sessions.store import Store
+from nnpa_server.sessions.tokens import Token, set_caller
 
 from tests.server.conftest import CONFIG, Running
 from tests.server.process import wait_until
@@ -139,6 +144,29 @@ def test_room_is_made_first_of_broken_leases(start: Start) -> None:
         Holder(running.address)
     assert sessions(running) == PLACES
     assert all(client.ask().lease for client in (clients[2], newcomer, last))
+
+
+def test_a_token_makes_room_of_its_own_sessions() -> None:
+    """A token's new session takes the place of one of its own, and of no other token's."""
+    store = Store(replace(LIMITS, lease_grace=60.0))
+    names = dict[str, str]()
+    for name in ("bob", "alice"):
+        set_caller(Token(name, b"", frozenset(), math.inf, {"max_sessions": 1}))
+        guest = Guest(MACHINES["telum2"])
+        names[name] = store.create(guest, pb.Session(lease=True)).name
+        release = store.hold(names[name], lambda _refusal: None)
+        with pytest.raises(CallRefused, match="the token"):
+            store.create(guest, pb.Session())
+        release()
+    newcomer = store.create(Guest(MACHINES["telum2"]), pb.Session())
+    assert [session.name for session in store.sessions()] == [names["bob"], newcomer.name]
+    with pytest.raises(CallRefused, match="because its lease broke"):
+        store.delete(names["alice"])
+    set_caller(Token("bob", b"", frozenset(), math.inf, {}))
+    with pytest.raises(CallRefused, match="does not exist"):
+        store.delete(names["alice"])
+    set_caller(None)
+    store.close()
 
 
 def test_a_lease_that_nobody_held_yet_keeps_its_place(start: Start) -> None:

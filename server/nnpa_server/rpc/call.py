@@ -62,8 +62,8 @@ class Call:
     last message came, `is_logged` whether all are answered and in the log. `entered` is whether it
     was let in, `refused` the error that it ended with, `is_cut_off` whether the server ended it,
     `converses` whether it is a conversation, `stays_open` whether it goes on without a thread when
-    it was answered. `span` is that of the call, or of its last message,
-    `path` the method's full name, `account` has its bytes once it was let in.
+    it was answered. `span` is that of the call, or of its last message, `path` the method's full
+    name, `account` has its bytes once it was let in.
     """
 
     method: str

@@ -65,15 +65,15 @@ class BrokenLeases:
     def __init__(self) -> None:
         self._ended: OrderedDict[bytes, float] = OrderedDict()
 
-    def add(self, name: str) -> None:
-        """Remember a session."""
-        self._ended[_digest(name)] = time.monotonic()
+    def add(self, name: str, token: str) -> None:
+        """Remember a session, and the name of the token whose it was."""
+        self._ended[_digest(name, token)] = time.monotonic()
         if len(self._ended) > _MAX_REMEMBERED:
             self._ended.popitem(last=False)
 
-    def refusal(self, name: str) -> CallRefused | None:
-        """Return what tells a caller that a session's lease broke; None for any other session."""
-        ended = self._ended.get(_digest(name))
+    def refusal(self, name: str, token: str) -> CallRefused | None:
+        """Return what tells a caller that the lease of its session broke; None for any other."""
+        ended = self._ended.get(_digest(name, token))
         if ended is None:
             return None
         seconds = time.monotonic() - ended
@@ -86,5 +86,5 @@ class BrokenLeases:
         )
 
 
-def _digest(name: str) -> bytes:
-    return hashlib.sha256(name.encode()).digest()
+def _digest(name: str, token: str) -> bytes:
+    return hashlib.sha256(f"{token} {name}".encode()).digest()

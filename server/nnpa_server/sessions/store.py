@@ -283,18 +283,20 @@ class Store:
             self._sessions[name] = session
         if given_up is not None:
             self._end(given_up, "lease")
+            self.return_memory()
         audit.created(session_tag(name), session.trail)
         return session
 
     def _forget(self, session: Session) -> None:
         del self._sessions[session.name]
         if session.lease is not None and not session.lease.holds:
-            self._broken.add(session.name)
+            self._broken.add(session.name, session.trail.token)
 
     def _find(self, name: str) -> Session:
         session = self._sessions.get(name)
-        if session is None or session.trail.token != caller().name:
-            raise self._broken.refusal(name) or _not_found(name)
+        token = caller().name
+        if session is None or session.trail.token != token:
+            raise self._broken.refusal(name, token) or _not_found(name)
         return session
 
     def hold(self, name: str, end: End) -> Callable[[], None]:

@@ -3,10 +3,12 @@
 
 import importlib
 import json
+import os
 import pkgutil
 import shutil
 import tempfile
 import traceback
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,13 +26,18 @@ from tests.hostile.target import SESSION_BYTES, SESSIONS, Server
 IDLE_SECONDS, LATER_SECONDS = 3.0, 1.0
 QUIET_TIMEOUT = 60.0
 SPARE = 512 * MIB
+MAX_LOAD = float(os.cpu_count() or 1)
+"""Threads that want a processor; of more some rows say nothing of bystanders."""
 MAX_SHARE = 1.3  # of the budget, with what the server's memory has besides
 HEALTH_FLAG = "--health-listen"
 
 
 @dataclass
 class Verdict:
-    """What became of one row; times in milliseconds, memory in MiB."""
+    """What became of one row; times in milliseconds, memory in MiB.
+
+    `unsure` is why the times of bystanders say nothing of the server.
+    """
 
     number: str
     title: str
@@ -41,11 +48,12 @@ class Verdict:
     longest: float = 0.0
     idle_memory: int = 0
     peak_memory: int = 0
+    unsure: str = ""
 
     @property
     def word(self) -> str:
-        """`held` or `broken`."""
-        return "broken" if self.broken else "held"
+        """`held`, `broken`, or `unsure`."""
+        return "broken" if self.broken else "unsure" if self.unsure else "held"
 
 
 def load_rows() -> dict[str, Row]:
@@ -105,6 +113,7 @@ def _attack_beside_bystander(scene: Scene, verdict: Verdict) -> None:
         scene.stay(IDLE_SECONDS)
         idle = scene.idle_memory = memory(server.pid)
         bystander.enter("attack")
+        load = os.getloadavg()[0]
         with MemorySampler(server.pid) as sampler:
             scene.row.attack(scene)
             scene.stay(LATER_SECONDS)
@@ -112,6 +121,7 @@ def _attack_beside_bystander(scene: Scene, verdict: Verdict) -> None:
     finally:
         bystander.kill()
     _judge(scene.row, verdict, phases, idle, sampler)
+    _judge_times(scene, verdict, phases["attack"].complaints(), load)
     scene.require(server.is_alive(), f"the server ended, {server.process.returncode}")
 
 
@@ -134,6 +144,16 @@ def _most(row: Row) -> int:
     return SESSIONS * SESSION_BYTES + SPARE
 
 
+def _judge_times(scene: Scene, verdict: Verdict, complaints: list[str], load: float) -> None:
+    """Add what bystanders had to wait for, unless that says nothing of the server."""
+    late = [*scene.late, *complaints]
+    if late and scene.row.idle_machine and load > MAX_LOAD:
+        verdict.unsure = f"load {load:.1f}, at most {MAX_LOAD:g}: repeat it on an idle machine"
+        verdict.seen += late
+    else:
+        verdict.broken += late
+
+
 def _judge(
     row: Row, verdict: Verdict, phases: dict[str, Phase], idle: int, sampler: MemorySampler
 ) -> None:
@@ -145,7 +165,6 @@ def _judge(
     verdict.longest = round(1e3 * busy.longest, 1)
     verdict.idle_memory, verdict.peak_memory = idle // MIB, sampler.peak // MIB
     verdict.broken += [f"before the attack: {text}" for text in quiet.failures]
-    verdict.broken += busy.complaints()
     limit = (idle + _most(row)) // MIB
     if verdict.peak_memory > limit:
         verdict.broken.append(f"memory: {verdict.peak_memory} MiB, at most {limit}")
@@ -160,7 +179,7 @@ def run(executable: Path, rows: Sequence[Row], console: Console) -> list[Verdict
         verdict = attack(executable, row)
         verdicts.append(verdict)
         console.print(escape(f"{row.number:>4} {verdict.word:6} {row.title}"))
-        for text in (*verdict.broken, *verdict.seen):
+        for text in filter(None, (*verdict.broken, verdict.unsure, *verdict.seen)):
             console.print(escape(f"            {text}"), style="dim", highlight=False)
     return verdicts
 
@@ -175,8 +194,10 @@ def show(console: Console, verdicts: Sequence[Verdict]) -> None:
         table.add_row(verdict.number, escape(verdict.title), verdict.word,
                       *(str(number) if number else "" for number in numbers))  # fmt: skip
     console.print(table)
-    broken = sum(bool(verdict.broken) for verdict in verdicts)
-    console.print(f"{len(verdicts) - broken} held, {broken} broken")
+    counts = Counter(verdict.word for verdict in verdicts)
+    text = f"{counts['held']} held, {counts['broken']} broken"
+    unsure = f", {counts['unsure']} unsure: they need an idle machine" if counts["unsure"] else ""
+    console.print(text + unsure)
 
 
 def to_json(executable: Path, verdicts: Sequence[Verdict]) -> str:

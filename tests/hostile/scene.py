@@ -25,6 +25,7 @@ class Row:
 
     `has_bystander` rows have one server and a bystander; others start servers of their own. With a
     `budget` of bytes under way the server's memory is bounded by it, and by `session_bytes` each.
+    What bystanders of an `idle_machine` row bear says something on a machine without other work.
     """
 
     number: str
@@ -36,6 +37,7 @@ class Row:
     descriptors: int = 0
     budget: int = 0
     session_bytes: int = SMALL_SESSION
+    idle_machine: bool = False
 
 
 ROWS: dict[str, Row] = {}
@@ -50,13 +52,23 @@ def row(
     descriptors: int = 0,
     budget: int = 0,
     session_bytes: int = SMALL_SESSION,
+    idle_machine: bool = False,
 ) -> Callable[[Behaviour], Behaviour]:
     """Enter an attack into the table."""
 
     def enter(attack: Behaviour) -> Behaviour:
         assert number not in ROWS, number
         ROWS[number] = Row(
-            number, title, attack, flags, tokens, bystander, descriptors, budget, session_bytes
+            number,
+            title,
+            attack,
+            flags,
+            tokens,
+            bystander,
+            descriptors,
+            budget,
+            session_bytes,
+            idle_machine,
         )
         return attack
 
@@ -65,12 +77,16 @@ def row(
 
 @dataclass
 class Scene:
-    """Where one attack happens; `broken` is why the build does not hold."""
+    """Where one attack happens; `broken` is why the build does not hold.
+
+    `late` is what took others too long.
+    """
 
     executable: Path
     folder: Path
     row: Row
     broken: list[str] = field(default_factory=list[str])
+    late: list[str] = field(default_factory=list[str])
     seen: list[str] = field(default_factory=list[str])
     servers: list[Server] = field(default_factory=list[Server])
     idle_memory: int = 0

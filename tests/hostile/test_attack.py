@@ -70,6 +70,20 @@ def test_answers_of_a_server_that_fails(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("load", "word"), [(attack.MAX_LOAD, "broken"), (9e9, "unsure")])
+def test_a_row_that_needs_an_idle_machine(tmp_path: Path, load: float, word: str) -> None:
+    """What others wait for breaks such a row on an idle machine, else it says what it needs."""
+    scene = Scene(OWN_SERVER, tmp_path, Row("0", "nothing", _nothing, idle_machine=True))
+    verdict = attack.Verdict("0", "nothing", scene.broken, scene.seen)
+    judge = vars(attack)["_judge_times"]
+    judge(scene, verdict, [], load)
+    assert verdict.word == "held"
+    judge(scene, verdict, ["bystander: a call took 3.0 s"], load)
+    assert verdict.word == word
+    scene.require(False, "memory: 9 MiB, at most 1")
+    assert verdict.word == "broken"
+
+
 def test_headers_are_literals() -> None:
     """A header block is a sequence of literals with lengths of seven bits, or more where needed."""
     block = http2.header_block("/s/M", extra=[("x", "y" * 300)])

@@ -16,7 +16,7 @@ import grpc
 from nnpa_server.config import OVERSIZE_BYTES, Config, is_local, join_address, split_address
 from nnpa_server.rpc.sockets import IS_KERNEL_ASKED, KEEPALIVE_SECONDS, LOST_SECONDS
 
-MAX_CONNECTION_CALLS = 256  # of one connection at a time; its client keeps more to itself
+MAX_CONNECTION_CALLS = 1000  # of one connection at a time; its client keeps more to itself
 MAX_PENDING_CALLS = 5_000  # that Python has not taken; of more, gRPC cancels anybody's
 FIRST_WINDOW = 64 << 10  # bytes of a call that gRPC takes before anybody reads them
 _NEVER = (1 << 31) - 1  # milliseconds

@@ -96,6 +96,7 @@ def untaken_on_the_event_loop(scene: Scene) -> None:
     "--reflection",
     "on",
     tokens=True,
+    idle_machine=True,
     budget=512 * MIB,
 )
 def untaken_reflection(scene: Scene) -> None:

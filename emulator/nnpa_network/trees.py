@@ -65,7 +65,8 @@ def _ranges(starts: Numbers, ends: Numbers) -> Numbers:
     """Return the numbers of all ranges, one behind the other."""
     sizes = ends - starts
     offsets = np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return np.arange(sizes.sum()) - offsets + np.repeat(starts, sizes)
+    ranges: Numbers = np.arange(sizes.sum()) - offsets + np.repeat(starts, sizes)
+    return ranges
 
 
 def _edges_by_index(attributes: dict[str, AttributeProto], count: int) -> Edges:

@@ -2,6 +2,7 @@
 """Models that are deep or large end no process: trees, and changes of shape behind each other."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -159,7 +160,7 @@ def test_a_deep_tree_of_a_program_is_refused() -> None:
         host.prepare(step.onnx, step.opset, (np.dtype(np.float32),))
 
 
-CHANGES = {
+CHANGES: dict[str, dict[str, Any]] = {
     "Transpose": {"perm": [1, 0]},
     "Flatten": {},
     "Identity": {},
@@ -175,8 +176,8 @@ def test_changes_of_shape_may_follow_each_other(op_type: str) -> None:
     more = {"Reshape": ["shape"], "Unsqueeze": ["axis"]}.get(op_type, [])
     for at in range(count):
         kind = "Squeeze" if op_type == "Unsqueeze" and at % 2 else op_type
-        ends = [f"v{at}", *more], [f"v{at + 1}"]
-        nodes.append(helper.make_node(kind, *ends, **CHANGES[op_type]))
+        inputs, output = [f"v{at}", *more], f"v{at + 1}"
+        nodes.append(helper.make_node(kind, inputs, [output], **CHANGES[op_type]))
     nodes.append(helper.make_node("Sin", [f"v{count}"], ["y"]))
     constants = {"shape": np.array([4, 4]), "axis": np.array([0])}
     used = {name: array for name, array in constants.items() if name in more}

@@ -37,8 +37,8 @@ def _looped(body: str, made: str, outputs: str) -> str:
     }}"""
 
 
-IMAGES = {"x": IMAGE}
-ROUNDS = {"x": PAIR, "trips": NONE}
+IMAGES: Mapping[str, Array] = {"x": IMAGE}
+ROUNDS: Mapping[str, Array] = {"x": PAIR, "trips": NONE}
 CASES: dict[str, tuple[str, Mapping[str, Array]]] = {
     "window beyond the data": (
         f"m (float[1,1,5,5] x) => (float[1,1,p,q] y) {{ y = AveragePool {WINDOW} (x) }}", IMAGES
@@ -146,7 +146,8 @@ def _run_shape(node: NodeProto, opset: int, size: int) -> tuple[int, ...] | None
         (output,) = session.run(None, {"x": np.ones((1, 1, size), np.float32)})
     except Exception:  # a window that is larger than the data: what is raised is ONNX Runtime's
         return None
-    return np.shape(output)
+    shape: tuple[int, ...] = np.shape(output)
+    return shape
 
 
 def test_poolings_have_the_sizes_of_onnx_runtime() -> None:
@@ -157,6 +158,7 @@ def test_poolings_have_the_sizes_of_onnx_runtime() -> None:
         if expected is None:
             continue
         count += 1
+        shape: object = None
         try:
             ((_, shape),) = infer(node, {"": opset}, [Value("x", FLOATS, (1, 1, size))])
         except ModelRefused as refused:

@@ -3,10 +3,12 @@
 
 import importlib
 from collections.abc import Mapping
+from typing import Any
 
 import click
 
 from nnpa_client.commands.exit_codes import EXIT_CODES_WITH_TARGET
+from nnpa_client.commands.terminal import visible
 
 _COMMANDS: Mapping[str, str] = {
     "check": "commands.check:check",
@@ -44,6 +46,14 @@ class _LazyGroup(click.Group):
             module, name = _COMMANDS[cmd_name].split(":")
             self.add_command(getattr(importlib.import_module(f"nnpa_client.{module}"), name))
         return super().get_command(ctx, cmd_name)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; what its errors tell of files and servers stays text."""
+        try:
+            return super().invoke(ctx)
+        except click.ClickException as error:
+            vars(error)["message"] = visible(error.message)
+            raise
 
 
 @click.group(

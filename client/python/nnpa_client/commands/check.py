@@ -14,11 +14,11 @@ from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from nnpa_client import availability
 from nnpa_client.availability import LIBRARIES, Answer, Host, Verdict, find_host
+from nnpa_client.commands.terminal import Terminal, echo
 
 __all__ = ["check", "functions_of", "symbols"]
 
@@ -139,7 +139,7 @@ def check(sources: tuple[str, ...], machines: tuple[str, ...], library: str, as_
     answers = [verdict.answer for row in judged for verdict in row.verdicts.values()]
     unknown = [_PREFIX + row.name for row in judged if not row.since]
     if unknown:
-        click.echo(f"Error: no function of zDNN 1.2.0: {', '.join(unknown)}", err=True)
+        echo(f"Error: no function of zDNN 1.2.0: {', '.join(unknown)}", err=True)
     if unknown or (machines and Answer.NO in answers):
         sys.exit(NOT_AS_PROMISED)
 
@@ -168,7 +168,7 @@ def _document(judged: Sequence[Row], hosts: Sequence[Host], library: str) -> dic
 
 
 def _print(judged: Sequence[Row], hosts: Sequence[Host], library: str) -> None:
-    console = Console()
+    console = Terminal()
     count = f"{len(judged)} function{'s' * (len(judged) != 1)}"
     title = f"{count} with zDNN {library}"
     table = Table(box=box.SIMPLE, title=title, title_justify="left", show_footer=True)

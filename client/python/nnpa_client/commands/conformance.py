@@ -12,7 +12,6 @@ from typing import Unpack
 
 import click
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from nnpa_client._jobs import Cluster
@@ -24,6 +23,7 @@ from nnpa_client.commands.exit_codes import NOT_AS_PROMISED, reported
 from nnpa_client.commands.outputs import new_file_option
 from nnpa_client.commands.reaching import Reaching, credentials, reaching_options
 from nnpa_client.commands.score import score
+from nnpa_client.commands.terminal import Terminal, echo
 from nnpa_client.config import Credentials, credentials_environment, environment_with
 from nnpa_client.conformance import BEYOND, BUCKETS, Report, compare, read_answers
 
@@ -64,7 +64,7 @@ def diff(ours: Path, theirs: Path, as_json: bool) -> None:
 
 
 def _print(reports: Sequence[Report]) -> None:
-    console = Console(width=max(Console().width, _COLUMNS))
+    console = Terminal(width=max(Terminal().width, _COLUMNS))
     table = Table(box=box.SIMPLE)
     table.add_column("function", no_wrap=True)
     counts = ("cases", "not compared", "status", "other", "elements")
@@ -81,7 +81,7 @@ def _print(reports: Sequence[Report]) -> None:
         kinds = (("status", report.statuses), ("", report.others), ("bits", first))
         for kind, differences in kinds:
             for difference in differences:
-                click.echo(
+                echo(
                     f"{report.function}/{difference.vector} {difference.place} {kind}: "
                     f"ours {difference.ours}, theirs {difference.theirs}"
                 )

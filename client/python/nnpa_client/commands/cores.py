@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from nnpa_client._jobs import Cluster
+from nnpa_client.commands.terminal import echo
 
 _MAX_JOBS = 1024
 
@@ -34,7 +35,7 @@ def cluster_at(ray: str, jobs: int | None, target: str | None) -> Cluster:
 def tell_lost(lost: Sequence[str]) -> None:
     """Tell on standard error what a report lacks."""
     for text in lost:
-        click.echo(f"Incomplete: {text}.", err=True)
+        echo(f"Incomplete: {text}.", err=True)
 
 
 def cores(jobs: int | None) -> int:

@@ -14,6 +14,7 @@ import click
 from nnpa_client.availability import LIBRARIES, find_host
 from nnpa_client.commands.check import NothingToCheck, Row, functions_of, overall, rows
 from nnpa_client.commands.exit_codes import NOT_AS_PROMISED, reported
+from nnpa_client.commands.terminal import echo, visible
 from nnpa_client.doctor import TITLES, Checked, Progress, Report, examine, verdict
 from nnpa_client.faults.sweep import Unusable
 
@@ -71,7 +72,7 @@ def doctor(
     if as_json:
         click.echo(json.dumps(report.as_data(), indent=2))
     else:
-        click.echo(verdict(report), nl=False)
+        echo(verdict(report), nl=False)
     if not report.is_clean:
         sys.exit(NOT_AS_PROMISED)
 
@@ -112,16 +113,16 @@ def _progress() -> Generator[Progress]:
         line = f"nnpa doctor: {what}, {done} of {total}"
         tenth = what, 10 * done // total
         if is_terminal:
-            click.echo(f"\r\033[K{line}", err=True, nl=False)
+            click.echo(f"\r\033[K{visible(line)}", err=True, nl=False)
         elif tenth not in lines:
-            click.echo(line, err=True)
+            echo(line, err=True)
             lines.add(tenth)
 
     try:
         yield show
     finally:
         if is_terminal:
-            click.echo(err=True)
+            echo(err=True)
 
 
 def _checked(path: Path, called: Iterable[str]) -> Iterator[Checked]:

@@ -22,6 +22,7 @@ from nnpa_client.commands.hosting import (
     loaded,
     table_console,
 )
+from nnpa_client.commands.terminal import echo
 from nnpa_client.machine_time import (
     Estimate,
     Interval,
@@ -117,16 +118,16 @@ def _print(file: Path, estimates: Sequence[Estimated]) -> None:
     for estimated in estimates:
         of = estimated.estimate
         if not of.lines:
-            click.echo(f"{file.name} on {of.machine}: {_nothing(estimated)}")
+            echo(f"{file.name} on {of.machine}: {_nothing(estimated)}")
         else:
-            click.echo(f"{file.name} on {of.machine}: {of.total}, grade {of.total.grade}")
+            echo(f"{file.name} on {of.machine}: {of.total}, grade {of.total.grade}")
             console.print(_table(of))
-            click.echo(dominant(of))
+            echo(dominant(of))
         for sentence in _left_out(estimated):
-            click.echo(sentence)
-        click.echo()
+            echo(sentence)
+        echo()
     _print_grades({line.interval.grade for each in estimates for line in each.estimate.lines})
-    click.echo(_WHERE_FROM)
+    echo(_WHERE_FROM)
 
 
 def _nothing(estimated: Estimated) -> str:
@@ -162,7 +163,7 @@ def _left_out(estimated: Estimated) -> Iterator[str]:
 def _print_grades(letters: set[str]) -> None:
     for letter in sorted(letters):
         grade = shipped().grades[letter]
-        click.echo(f"{letter}: {grade.means}; from t / {grade.k:g} to t * {grade.k:g}")
+        echo(f"{letter}: {grade.means}; from t / {grade.k:g} to t * {grade.k:g}")
 
 
 def _document(file: Path, estimates: Sequence[Estimated]) -> dict[str, object]:
@@ -205,11 +206,11 @@ def _show_ledger(as_json: bool) -> None:
         table_console().print(_ledger_table(entries))
         for entry in entries:
             if entry.point.untested:
-                click.echo(f"Not tested: {entry.point.what}: {entry.point.untested}.")
-        click.echo("Median width by grade, most over least: " + _joined(widths))
-        click.echo(f"Held by no tested point: {', '.join(unnoticed)}.")
+                echo(f"Not tested: {entry.point.what}: {entry.point.untested}.")
+        echo("Median width by grade, most over least: " + _joined(widths))
+        echo(f"Held by no tested point: {', '.join(unnoticed)}.")
         for source in dict.fromkeys(entry.point.source for entry in entries):
-            click.echo(f"Source: {source}.")
+            echo(f"Source: {source}.")
     if not is_kept(entries):
         sys.exit(NOT_AS_PROMISED)
 

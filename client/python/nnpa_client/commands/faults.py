@@ -11,14 +11,15 @@ from pathlib import Path
 
 import click
 from rich import box
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from nnpa_client._display import counted
 from nnpa_client._jobs import Cluster
 from nnpa_client.commands.cores import cores, jobs_option, ray_option, tell_lost
 from nnpa_client.commands.exit_codes import EXIT_CODES, NOT_AS_PROMISED, reported
 from nnpa_client.commands.progress import shown_progress
+from nnpa_client.commands.terminal import Terminal, echo
 from nnpa_client.config import environment_with
 from nnpa_client.connection import connect
 from nnpa_client.faults.program import FaultServer, Marked
@@ -62,7 +63,7 @@ def check(rules: Path) -> None:
         with connect(allow_faults=True) as session, session.faults(rules=parsed):
             return len(parsed)
 
-    click.echo(f"{rules}: {counted(reported(read), 'rule')}")
+    echo(f"{rules}: {counted(reported(read), 'rule')}")
 
 
 @faults.command("run", epilog="The exit code is the program's, 128 and the number for a signal.")
@@ -96,7 +97,7 @@ def _print_marked(marked: Sequence[Marked]) -> None:
         table.add_row(
             mark.session, str(mark.call), mark.operation, str(mark.rule), mark.effect, mark.detail
         )
-    Console(stderr=True).print(table)
+    Terminal(stderr=True).print(table)
 
 
 def _status(_context: click.Context, _option: click.Parameter, names: Sequence[str]) -> list[int]:
@@ -155,7 +156,7 @@ def run_sweep(
     if as_json:
         click.echo(json.dumps(as_data(program, swept), indent=2))
     else:
-        Console().print(matrix(swept))
+        Terminal().print(matrix(swept))
     if swept.lost or not all(trial.is_fine for trial in swept.trials):
         sys.exit(NOT_AS_PROMISED)
 
@@ -215,7 +216,7 @@ def matrix(swept: Sweep) -> Table:
     return table
 
 
-def _cell(trials: Sequence[Trial], site: Site, kind: int) -> str:
+def _cell(trials: Sequence[Trial], site: Site, kind: int) -> Text:
     """Return the verdicts of a class of statuses at a call: "handled", "9 handled, 1 hung"."""
     injected = [trial for trial in trials if trial.site == site and trial.status >> 16 == kind]
     counts = Counter(trial.verdict for trial in injected)
@@ -225,7 +226,6 @@ def _cell(trials: Sequence[Trial], site: Site, kind: int) -> str:
         for verdict in VERDICTS
         if counts[verdict]
     ]
-    return ", ".join(
-        text if fine or verdict not in _COLOURS else f"[{_COLOURS[verdict]}]{text}[/]"
-        for verdict, text in parts
+    return Text(", ").join(
+        Text(text, style="" if fine else _COLOURS.get(verdict, "")) for verdict, text in parts
     )

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Literal, NotRequired, TypeVar
 
 import click
-from rich.console import Console
 
 from nnpa_client.commands.exit_codes import EXIT_CODES
 from nnpa_client.commands.reaching import Reaching, credentials, reaching_options
+from nnpa_client.commands.terminal import Terminal
 from nnpa_client.connection import connect
 from nnpa_client.network.calls import Options
 from nnpa_client.network.hosted import Network
@@ -182,6 +182,6 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
     return name, tuple(map(int, dims.split(",")))
 
 
-def table_console() -> Console:
+def table_console() -> Terminal:
     """Return the console for tables: as wide as the terminal, wider for a file or pipe."""
-    return Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+    return Terminal(width=None if sys.stdout.isatty() else _PIPE_WIDTH)

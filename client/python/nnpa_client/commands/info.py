@@ -9,11 +9,11 @@ from google.protobuf.json_format import MessageToDict
 from nnpa.zdnn.v1.accelerator_pb2 import Machine
 from nnpa.zdnn.v1.operation_pb2 import NnpaFunctionCode
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from nnpa_client.commands.exit_codes import EXIT_CODES_WITH_TARGET, reported
 from nnpa_client.commands.reaching import Reaching, credentials, reaching_options
+from nnpa_client.commands.terminal import Terminal
 from nnpa_client.connection import list_machines
 
 
@@ -27,7 +27,7 @@ def info(target: str | None, as_json: bool, **reaching: Unpack[Reaching]) -> Non
     if as_json:
         click.echo(json.dumps([MessageToDict(machine) for machine in machines], indent=2))
         return
-    console = Console()
+    console = Terminal()
     console.print(_limits_table(machines))
     console.print(_functions_table(machines))
 

@@ -29,6 +29,7 @@ from nnpa_client.commands.hosting import (
     table_console,
 )
 from nnpa_client.commands.outputs import new_file_option, new_folder_option
+from nnpa_client.commands.terminal import echo
 from nnpa_client.commands.validate import validate
 from nnpa_client.machine_time import network_times
 from nnpa_client.network import analysis
@@ -72,7 +73,7 @@ def analyze(model: Path, as_json: bool, **hosting: Unpack[Hosting]) -> None:
         for port in ports
     }
     for line in analysis.header(report, model.name, types, times):
-        click.echo(line)
+        echo(line)
     console = table_console()
     console.print(analysis.reasons(report))
     console.print(analysis.layers(report, times))
@@ -132,10 +133,10 @@ def run_model(
         click.echo(json.dumps(facts, indent=2))
         return
     for name, text in summaries.items():
-        click.echo(f"{name}: {text}, {result.nans.get(name, 0)} NaN")
-    click.echo("calls: " + ", ".join(f"{name} {n}" for name, n in sorted(result.calls.items())))
+        echo(f"{name}: {text}, {result.nans.get(name, 0)} NaN")
+    echo("calls: " + ", ".join(f"{name} {n}" for name, n in sorted(result.calls.items())))
     for text in broken:
-        click.echo(f"range violation at {text}")
+        echo(f"range violation at {text}")
 
 
 def _summary(array: Array) -> str:
@@ -173,7 +174,7 @@ def probe(
         table_console().print(_probe_table(rows, hosting["placement"]))
     bad = [row for row in rows if row["inputs"] == "zeros" and row["nans"]]
     if check and bad:
-        click.echo(f"NaN over zeros: {counted(len(bad), 'run')}.", err=True)
+        echo(f"NaN over zeros: {counted(len(bad), 'run')}.", err=True)
         sys.exit(NOT_AS_PROMISED)
 
 
@@ -221,4 +222,4 @@ def generate(model: Path, name: str, output: Path, **hosting: Unpack[Hosting]) -
     output.mkdir(parents=True, exist_ok=True)
     for file, text in files.items():
         (output / file).write_text(text, encoding="ascii")
-        click.echo(output / file)
+        echo(output / file)

@@ -8,6 +8,7 @@ import secrets
 import click
 
 from nnpa_client.commands.exit_codes import EXIT_CODES
+from nnpa_client.commands.terminal import echo
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _TOKEN_BYTES = 32  # 256 random bits
@@ -24,5 +25,5 @@ def token(name: str) -> None:
     if _NAME.fullmatch(name) is None:
         raise click.UsageError(f"NAME is {name[:80]!r}, must be 1 to 64 of A-Z a-z 0-9 . _ -")
     secret = secrets.token_urlsafe(_TOKEN_BYTES)
-    click.echo(secret)
-    click.echo(f'\n[tokens."{name}"]\nsha256 = "{hashlib.sha256(secret.encode()).hexdigest()}"')
+    echo(secret)
+    echo(f'\n[tokens."{name}"]\nsha256 = "{hashlib.sha256(secret.encode()).hexdigest()}"')

@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-import click
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from nnpa_client.commands.terminal import Terminal, echo
 
 _QUIET_SECONDS = 10.0  # between lines where there is no terminal
 
@@ -15,7 +15,7 @@ _QUIET_SECONDS = 10.0  # between lines where there is no terminal
 @contextmanager
 def shown_progress(what: str) -> Generator[Callable[[int, int], None]]:
     """Show how many of how many are done, and the time left; `what` names them."""
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     if not console.is_terminal:
         yield _Lines(what)
         return
@@ -39,4 +39,4 @@ class _Lines:
             return
         self._told = now
         left = (now - self._began) / done * (of - done)
-        click.echo(f"{done:,} of {of:,} {self._what}, {left:,.0f} s left", err=True)
+        echo(f"{done:,} of {of:,} {self._what}, {left:,.0f} s left", err=True)

@@ -17,6 +17,7 @@ from nnpa_client.commands.outputs import new_file_option
 from nnpa_client.commands.reaching import token_option
 from nnpa_client.commands.run_guest import GuestProgram
 from nnpa_client.commands.run_native import NativeProgram
+from nnpa_client.commands.terminal import echo
 from nnpa_client.config import Endpoint, endpoint, guest_settings
 from nnpa_client.custom_machine import read_machine
 
@@ -112,7 +113,7 @@ def run(
         is_counted = with_stats or as_json
         code, stats = reported(lambda: prepared.run(stack, server, faults, trace, is_counted))
         if stats is not None:
-            click.echo(stats.as_json() if as_json else "\n".join(stats.lines()), err=True)
+            echo(stats.as_json() if as_json else "\n".join(stats.lines()), err=True)
     sys.exit(128 - code if code < 0 else code)
 
 

@@ -13,12 +13,13 @@ from typing import Unpack
 
 import click
 from rich import box
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from nnpa_client.commands import demo
 from nnpa_client.commands.exit_codes import EXIT_CODES_WITH_TARGET, NOT_AS_PROMISED, reported
 from nnpa_client.commands.reaching import Reaching, credentials, reaching_options
+from nnpa_client.commands.terminal import Terminal, echo
 from nnpa_client.networks import held_out
 from nnpa_client.networks.digits import MODEL_FILE
 
@@ -38,13 +39,15 @@ def run_demo(target: str | None, as_json: bool, **reaching: Unpack[Reaching]) ->
         reports = reported(lambda: demo.run(target, credentials(reaching)))
         click.echo(json.dumps([dataclasses.asdict(report) for report in reports], indent=2))
     else:
-        console = Console()
-        console.print(_heading())
-        reports = reported(lambda: demo.run(target, credentials(reaching), partial(_show, console)))
-        console.print(_promises(reports))
-        click.echo(f"{_effect(reports)}\nNext: {_next_command()}")
+        terminal = Terminal()
+        terminal.print(_heading())
+        reports = reported(
+            lambda: demo.run(target, credentials(reaching), partial(_show, terminal))
+        )
+        terminal.print(_promises(reports))
+        echo(f"{_effect(reports)}\nNext: {_next_command()}")
     if not all(report.as_promised for report in reports):
-        click.echo("The result is not as promised.", err=True)
+        echo("The result is not as promised.", err=True)
         sys.exit(NOT_AS_PROMISED)
 
 
@@ -52,10 +55,10 @@ def _heading() -> str:
     return f"  {len(held_out().labels)} handwritten digits that the networks have not seen"
 
 
-def _show(console: Console, names: Sequence[str], parts: Sequence[demo.Part]) -> None:
+def _show(terminal: Terminal, names: Sequence[str], parts: Sequence[demo.Part]) -> None:
     """Print one part of the demo, with a column for each machine."""
     table = _table(*names)
-    table.add_row(f"[bold]{parts[0].title}[/bold]")
+    table.add_row(Text(parts[0].title, style="bold"))
     networks = [part for part in parts if isinstance(part, demo.NetworkReport)]
     models = [part for part in parts if isinstance(part, demo.ModelReport)]
     for heading, cell in _DEMO_ROWS if networks else ():
@@ -65,7 +68,7 @@ def _show(console: Console, names: Sequence[str], parts: Sequence[demo.Part]) ->
         table.add_row(heading, *(_slow(network.slowest[rank]) for network in networks))
     for heading, model_cell in _MODEL_ROWS if models else ():
         table.add_row(f"  {heading}", *map(model_cell, models))
-    console.print(table)
+    terminal.print(table)
 
 
 def _promises(reports: Sequence[demo.Report]) -> Table:

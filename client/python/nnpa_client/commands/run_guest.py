@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
 from nnpa.zdnn.v1.accelerator_pb2 import (
     MACHINE_MODEL_TELUM1,
     CreateSessionRequest,
@@ -25,6 +24,7 @@ from nnpa_client._lease import Lease
 from nnpa_client._methods import CREATE_SESSION, DELETE_SESSION, GET_SESSION
 from nnpa_client._transport import GrpcTransport, Transport
 from nnpa_client.commands.run_stats import Stats
+from nnpa_client.commands.terminal import echo
 from nnpa_client.config import Endpoint
 from nnpa_client.errors import TransportError
 from nnpa_client.options import session_options
@@ -70,7 +70,7 @@ class GuestProgram:
         code = _wait(transport, session, self.command, setup.environment(place, more))
         stats = Stats.of(notes, time.monotonic() - started)
         for warning in stats.warnings(setup.stfle):
-            click.echo(warning, err=True)
+            echo(warning, err=True)
         return code, stats if is_counted else None
 
 
@@ -117,7 +117,7 @@ def _stop(recording: "Recording") -> None:
     recording.stop()
     if recording.problem is not None:
         problem = f"--trace: {recording.path} is not complete: {recording.problem}"
-        click.echo(problem, err=True)
+        echo(problem, err=True)
 
 
 def _delete(transport: Transport, name: str) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 
 from nnpa_client._transport import GrpcTransport
+from nnpa_client.commands.terminal import echo
 from nnpa_client.config import Endpoint, Recorder, program_environment
 from nnpa_client.libzdnn import library_folder
 
@@ -121,7 +122,7 @@ def _recorder(server: Endpoint, trace: Path | None) -> Generator[Recorder]:
         finally:
             recording.stop()
         if recording.problem is not None:
-            click.echo(f"--trace: {trace} is not complete: {recording.problem}", err=True)
+            echo(f"--trace: {trace} is not complete: {recording.problem}", err=True)
 
 
 def _wait(process: "subprocess.Popen[bytes]") -> int:

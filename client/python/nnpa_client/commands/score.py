@@ -20,6 +20,7 @@ from nnpa_client.commands.exit_codes import NOT_AS_PROMISED, reported
 from nnpa_client.commands.hosting import table_console
 from nnpa_client.commands.outputs import new_folder_option
 from nnpa_client.commands.progress import shown_progress
+from nnpa_client.commands.terminal import echo
 from nnpa_client.conformance import (
     FILES,
     OUTCOMES,
@@ -108,7 +109,7 @@ def score(
         _print(scored)
     changed = [] if kept is None else list(changes(scored, kept))
     for text in changed:
-        click.echo(f"{against}: {text}", err=True)
+        echo(f"{against}: {text}", err=True)
     unlike = [row for row in scored.real_machines if row.file in arguments and not row.is_equal]
     sys.exit(0 if scored.is_right and not changed and not unlike else NOT_AS_PROMISED)
 
@@ -176,7 +177,7 @@ def _print(scored: Score) -> None:
     table.add_row("all", *(f"{scored.totals[outcome]:,}" for outcome in OUTCOMES), style="bold")
     console.print(table)
     for text in (*_failures(scored), *_machines(scored), scored.verdict + "."):
-        click.echo("".join(letter if letter.isprintable() else "?" for letter in text))
+        echo(text)
 
 
 def _cells(suite: Suite) -> Iterator[str]:

@@ -21,12 +21,13 @@ from urllib.request import urlopen
 import click
 from nnpa_wire.installation import pip_install
 from rich import box
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 
 from nnpa_client.commands.exit_codes import EXIT_CODES, Unreachable
 from nnpa_client.commands.reaching import tls_options
+from nnpa_client.commands.terminal import Terminal
 
 _DEFAULT = "127.0.0.1:9464"
 _TIMEOUT = 10.0  # seconds for one scrape
@@ -229,7 +230,7 @@ def top(
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(next(views)), indent=2))
     elif once:
-        Console().print(show(next(views)))
+        Terminal().print(show(next(views)))
     else:
         with contextlib.suppress(KeyboardInterrupt):
             _follow(views)
@@ -256,7 +257,7 @@ def _views(url: str, context: ssl.SSLContext | None, interval: float) -> Iterato
 
 def _follow(views: Iterator[View]) -> None:
     """Show view after view: on a terminal one over the other, else one below the other."""
-    console = Console()
+    console = Terminal()
     if not console.is_terminal:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end with who reads, as programs in C do
         for view in views:

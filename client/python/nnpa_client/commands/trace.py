@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Unpack
 
 import click
-from rich.console import Console
 from rich.text import Text
 
 from nnpa_client._display import counted
@@ -23,6 +22,7 @@ from nnpa_client.commands.cores import cluster_at, cores, jobs_option, ray_optio
 from nnpa_client.commands.exit_codes import EXIT_CODES, NOT_AS_PROMISED, reported
 from nnpa_client.commands.outputs import new_file_option
 from nnpa_client.commands.reaching import Reaching, credentials, reaching_options
+from nnpa_client.commands.terminal import Terminal, echo
 from nnpa_client.config import default_target
 from nnpa_client.connection import Reach, close_connection, open_transport
 from nnpa_client.trace.diff import Comparison
@@ -57,10 +57,10 @@ def _reach(target: str | None, shown: Reaching) -> Reach:
     return Reach(where, *tls, shown["token"], None, _CONNECT_SECONDS)
 
 
-def _console() -> Console:
+def _console() -> Terminal:
     """Return the console for tables: as wide as the terminal, wider for a file."""
-    console = Console()
-    return console if console.is_terminal else Console(width=_WIDTH)
+    console = Terminal()
+    return console if console.is_terminal else Terminal(width=_WIDTH)
 
 
 def _read(path: Path) -> Trace:
@@ -103,7 +103,7 @@ def record(
     finally:
         close_connection(transport, server)
     recorded = recording.read()
-    click.echo(f"{output}: {_extent(recorded)}", err=True)
+    echo(f"{output}: {_extent(recorded)}", err=True)
     sys.exit(code if recorded.sessions else code or NOT_AS_PROMISED)
 
 
@@ -294,7 +294,7 @@ def _print_compared(comparisons: Sequence[Compared], as_json: bool, several: boo
     else:
         for compared in comparisons:
             if several:
-                click.echo(f"{compared.file}:")
+                echo(f"{compared.file}:")
             _render(compared.sides, compared.comparison)
     return all(compared.comparison.is_equal for compared in comparisons)
 

@@ -23,6 +23,7 @@ from nnpa_client.commands.hosting import (
 )
 from nnpa_client.commands.outputs import new_file_option
 from nnpa_client.commands.progress import shown_progress
+from nnpa_client.commands.terminal import echo
 from nnpa_client.datasets import Preprocessing, read_preprocessing
 from nnpa_client.datasets.images import parse_preprocessing
 from nnpa_client.datasets.opening import Source
@@ -161,15 +162,15 @@ def validate(model: Path, **options: Unpack[_Options]) -> None:
     if options["as_json"]:
         click.echo(json.dumps(result.report, indent=2))
     else:
-        click.echo(result.text, nl=False)
+        echo(result.text, nl=False)
     errors = [row["l2r"] or 0.0 for row in result.table if not row["run"].endswith("int8")]
     worst, most = max(errors, default=0.0), options["max_l2r"]
     failed = most is not None and worst > most
     if failed:
-        click.echo(f"L2R is {worst:.3g}, must be at most {most:g}.", err=True)
+        echo(f"L2R is {worst:.3g}, must be at most {most:g}.", err=True)
     limit = options["max_drop"]
     if limit is not None and result.drop > limit:
-        click.echo(f"The drop is {result.drop:.3%}, must be at most {limit:.3%}.", err=True)
+        echo(f"The drop is {result.drop:.3%}, must be at most {limit:.3%}.", err=True)
         failed = True
     if failed or result.report["unmeasured"]:
         sys.exit(NOT_AS_PROMISED)
@@ -238,7 +239,7 @@ def _measure_here(
     with shown_progress("rows") as told:
         evaluated = evaluate_rows(job, told)
     if evaluated.incomplete:
-        click.echo(f"{evaluated.incomplete[0].upper()}{evaluated.incomplete[1:]}.", err=True)
+        echo(f"{evaluated.incomplete[0].upper()}{evaluated.incomplete[1:]}.", err=True)
     return Accuracy(json.loads(evaluated.json), evaluated.text, evaluated.html)
 
 

@@ -13,6 +13,7 @@ from nnpa_page import Guard, Page, View, open_page
 
 from nnpa_client.commands.exit_codes import EXIT_CODES, reported
 from nnpa_client.commands.hosting import FILE, Asking, asking_options, hosting_on, loaded
+from nnpa_client.commands.terminal import echo
 from nnpa_client.machine_time import machines
 from nnpa_client.network.accuracy import read_accuracy
 from nnpa_client.network.views import ModelViews, Placed
@@ -49,7 +50,7 @@ def view(files: Sequence[Path], port: int, names: Sequence[str], **asking: Unpac
         endpoint = open_page(_HOST, port, Page(guard, views))
     except OSError as error:
         raise click.UsageError(f"--port: {port}: {error.strerror}") from error
-    click.echo(f"nnpa view on http://{endpoint.address}/#token={guard.token}")
+    echo(f"nnpa view on http://{endpoint.address}/#token={guard.token}")
     with suppress(KeyboardInterrupt):
         threading.Event().wait()
     endpoint.close()

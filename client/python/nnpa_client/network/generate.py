@@ -59,6 +59,11 @@ class Piece:
     rows: str
 
 
+def _plain(text: str) -> str:
+    """Return a text of a file or server as comments and strings of C may have it."""
+    return re.sub(r"[^ -~]|[\"\\*/?]", "_", text)
+
+
 def rows(data: bytes) -> str:
     """Return bytes as the rows of a C array."""
     lines = (data[at : at + _BYTES_PER_LINE] for at in range(0, len(data), _BYTES_PER_LINE))
@@ -82,7 +87,8 @@ def _pieces(name: str, report: pb.NetworkReport, parts: Sequence[bytes]) -> Iter
         symbol = f"s_{name}_{index}_{words}_array_weights" if symbol in symbols else symbol
         symbols.add(symbol)
         shape = "x".join(map(str, weight.shape)) or "scalar"
-        yield Piece(symbol, f"{words} - {weight.dtype} {shape}", len(part), rows(part))
+        label = f"{words} - {_plain(weight.dtype)} {shape}"
+        yield Piece(symbol, label, len(part), rows(part))
 
 
 def _blob(report: pb.NetworkReport, parts: Sequence[bytes]) -> bytes:
@@ -104,14 +110,14 @@ def _variables(net: Network, model: bytes, origin: str, options: Options) -> dic
         End("IN", "INPUTS", options.allocate_inputs, tuple(map(_tensor, report.inputs))),
         End("OUT", "OUTPUTS", options.allocate_outputs, tuple(map(_tensor, report.outputs))),
     ]
-    words = re.sub(r"[^ -~]|[\"\\*/?]", "_", origin)
+    words = _plain(origin)
     return {
         "name": name,
         "guard": f"AI_{name.upper()}",
         "origin": words,
         "origin_stem": words.rpartition(".")[0] or words,
-        "revision": report.tool_revision,
-        "signature": report.model_signature,
+        "revision": _plain(report.tool_revision),
+        "signature": _plain(report.model_signature),
         "n_nodes": report.n_nodes,
         "tool": report.tool_version,
         "api": report.api_version,

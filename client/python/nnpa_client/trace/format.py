@@ -4,6 +4,7 @@
 A truncated file is read up to its last complete record.
 """
 
+import os
 import time
 import zlib
 from collections.abc import Iterator
@@ -25,6 +26,8 @@ _READ_BYTES = 1 << 20
 # Sources: the largest message of a server, --max-message, with its answer; the largest trace.
 _MAX_RECORD_BYTES = 1 << 30
 _MAX_BYTES = 5 << 30
+# A file takes no more when it is read than this, or so many times its size; a record takes objects.
+_SMALL_BYTES, _MAX_RATIO, _OBJECT_BYTES = 256 << 20, 100, 256
 
 
 class TraceWriter:
@@ -75,15 +78,30 @@ def read_records(path: TracePath) -> Iterator[TraceRecord]:
             )
         if start != MAGIC:
             raise ValueError(f"{path}: begins with {start!r}, expected {MAGIC!r}: not a trace")
-        pending = bytearray()
-        for unpacked in _decompressed(iter(lambda: file.read(_READ_BYTES), b""), path):
+        size = os.fstat(file.fileno()).st_size
+        most = min(_MAX_BYTES, max(_SMALL_BYTES, _MAX_RATIO * size))
+        pending, taken = bytearray(), 0
+        for unpacked in _decompressed(iter(lambda: file.read(_READ_BYTES), b"")):
             pending += unpacked
-            yield from _take_records(pending, path)
+            taken += len(unpacked)
+            _require_few(taken, most, path)
+            for record in _take_records(pending, path):
+                taken += _OBJECT_BYTES
+                _require_few(taken, most, path)
+                yield record
 
 
-def _decompressed(parts: Iterator[bytes], path: TracePath) -> Iterator[bytes]:
+def _require_few(taken: int, most: int, path: TracePath) -> None:
+    if taken > most:
+        raise ValueError(
+            f"{path}: its records take more than {most} bytes, which is the limit for its size: "
+            "record it without contents, or less of it"
+        )
+
+
+def _decompressed(parts: Iterator[bytes]) -> Iterator[bytes]:
     """Yield decompressed bytes, up to the first corrupt part."""
-    decompressor, total = zlib.decompressobj(), 0
+    decompressor = zlib.decompressobj()
     for part in parts:
         packed = part
         while packed:
@@ -91,9 +109,6 @@ def _decompressed(parts: Iterator[bytes], path: TracePath) -> Iterator[bytes]:
                 unpacked = decompressor.decompress(packed, _READ_BYTES)
             except zlib.error:
                 return
-            total += len(unpacked)
-            if total > _MAX_BYTES:
-                raise ValueError(f"{path}: more than {_MAX_BYTES} bytes of records")
             yield unpacked
             packed = decompressor.unconsumed_tail
 

@@ -118,7 +118,7 @@ def test_forests_run_as_in_onnx_runtime(model: bytes, pools: Pools) -> None:
     remote = RemotePlan(model, Guest(GUEST), ImportOptions(), make_workers(pools))
     for plan in (OnnxPlan(model, Guest(GUEST)), remote):
         got = plan.executor({"x": ROW.shape}).run({"x": ROW}).outputs["y"]
-        assert got.tobytes() == expected.tobytes()
+        assert got.tobytes() == np.asarray(expected).tobytes()
 
 
 def test_branches_that_meet_again_are_no_circle() -> None:

@@ -3,6 +3,7 @@
 
 from collections.abc import Iterator, Mapping
 from itertools import product
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -124,7 +125,7 @@ def windows() -> Iterator[tuple[NodeProto, int, int]]:
         (3, 4, 6, 9), (1, 2, 3), (1, 3, 4), (1, 2), (0, 1), padding,
     ):  # fmt: skip
         if max(pads) < kernel:
-            places = {"auto_pad": auto} if auto != "NOTSET" else {"pads": pads}
+            places: dict[str, Any] = {"pads": pads} if auto == "NOTSET" else {"auto_pad": auto}
             node = helper.make_node(
                 operator, ["x"], ["y"], kernel_shape=[kernel], strides=[stride],
                 dilations=[dilation], ceil_mode=ceil, **places,
@@ -146,8 +147,7 @@ def _run_shape(node: NodeProto, opset: int, size: int) -> tuple[int, ...] | None
         (output,) = session.run(None, {"x": np.ones((1, 1, size), np.float32)})
     except Exception:  # a window that is larger than the data: what is raised is ONNX Runtime's
         return None
-    shape: tuple[int, ...] = np.shape(output)
-    return shape
+    return np.asarray(output).shape
 
 
 def test_poolings_have_the_sizes_of_onnx_runtime() -> None:

@@ -36,7 +36,7 @@ def tensors(message: Any, node: str = "") -> Iterator[tuple[str, Tensor]]:
 def fault_of(node: str, tensor: Tensor) -> str:
     """Return why a tensor is refused wherever it is; empty when it may be there."""
     if isinstance(tensor, onnx.SparseTensorProto):
-        return f"sparse tensors are not hosted, there is one in {node or 'the graph'}"
+        return fault_of(node, tensor.values) or fault_of(node, tensor.indices)
     if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.external_data:
         where = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
         title = f"tensor {tensor.name}" if tensor.name else "a tensor"
@@ -52,6 +52,8 @@ def fault_in(node: onnx.NodeProto) -> str:
     if node.op_type == _OUTSIDE:
         return f"{_OUTSIDE} refers to what lies outside of the model, which is refused"
     for title, tensor in tensors(node):
+        if isinstance(tensor, onnx.SparseTensorProto):
+            return f"sparse tensors are not hosted in single nodes, there is one in {title}"
         if fault := fault_of(title, tensor):
             return fault
     for inner in inner_nodes(node):

@@ -53,7 +53,7 @@ def _foreign() -> onnx.NodeProto:
 NODES: dict[str, tuple[Callable[[], onnx.NodeProto], str]] = {
     "a file as a constant": (_constant, "external data is refused"),
     "a file in a branch": (_branch, "external data is refused"),
-    "a sparse constant": (_sparse, "sparse tensors are not hosted"),
+    "a sparse constant": (_sparse, "sparse tensors are not hosted in single nodes"),
     "foreign code in a branch": (_foreign, "domain com.evil is not hosted"),
 }
 

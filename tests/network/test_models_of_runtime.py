@@ -10,7 +10,7 @@ import pytest
 from nnpa_network.program import ModelRefused
 from nnpa_network.running.results import StepFailed
 
-from tests.network.hosting import Array, load, normal, reference, text_model
+from tests.network.hosting import Array, agree, load, normal, reference, text_model
 from tests.network.service_client import Client
 from tests.server.conftest import CONFIG, Running
 
@@ -97,6 +97,72 @@ def test_an_operand_of_many_that_is_left_out(call: str) -> None:
     """An operator of any number of operands without one of them, on which ONNX Runtime breaks."""
     with pytest.raises(ModelRefused, match=r"^node many: .* has an input that is left out"):
         load(text_model(f"g (float[2,3] x) => (float[a,b] y) {{ [many] y = {call} }}"))
+
+
+OTHER_SIZES = {
+    "axes from the end before opset 11": (
+        "g (float[2,3] x) => (float[a,b,c] y) { u = Unsqueeze <axes = [-3]> (x) y = Exp(u) }",
+        10,
+        normal(2, 3),
+    ),
+    "a pooling with dilations": (
+        (
+            "g (float[1,2,4,6] x) => (float[a,b,c,d] y) { u = MaxPool <auto_pad = "
+            '"SAME_UPPER", dilations = [2,2], kernel_shape = [1,3]> (x) y = Exp(u) }'
+        ),
+        20,
+        normal(1, 2, 4, 6),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OTHER_SIZES)
+def test_sizes_that_shape_inference_does_not_know(case: str) -> None:
+    """Where ONNX Runtime makes other sizes than ONNX infers, these are the sizes."""
+    body, opset, x = OTHER_SIZES[case]
+    agree(body, {"x": x}, opset=opset, placement="all")
+
+
+@pytest.mark.parametrize(
+    ("body", "x"),
+    [
+        ("{ y = Softmax <axis = 1> (x) }", normal(4)),
+        ("{ y = LayerNormalization <axis = 2> (x, x) }", normal(4)),
+        ("{ y = ArgMax <axis = -3> (x) }", normal(4)),
+    ],
+)
+def test_axes_that_a_value_has_not(body: str, x: Array) -> None:
+    """An axis that is none is refused by the node, under each placement."""
+    kind = "int64" if "ArgMax" in body else "float"
+    with pytest.raises((ModelRefused, StepFailed), match=r"^node (Softmax|LayerNorm|ArgMax)"):
+        load(text_model(f"g (float[4] x) => ({kind}[4] y) {body}"), placement="all").run({"x": x})
+
+
+def test_no_number_among_what_is_regrouped() -> None:
+    """A NaN goes through a change of shape on the accelerator, and is in the result."""
+    body = (
+        "g (float[6,6] x, float[9,2] w) => (float[4,2] y) <int64[2] s = {4,9}>"
+        " { l = Log(x) r = Reshape(l, s) y = MatMul(r, w) }"
+    )
+    feeds: dict[str, Array] = {"x": np.abs(normal(6, 6)) + np.float32(0.1), "w": normal(9, 2)}
+    feeds["x"][0, 0] = -1
+    result = load(text_model(body)).run(feeds)
+    assert result.calls["reshape_ztensor"] == 1
+    expected = np.log(feeds["x"]).reshape(4, 9) @ feeds["w"]
+    assert np.isnan(expected[0]).all()
+    np.testing.assert_allclose(result.outputs["y"], expected, rtol=0.02, atol=0.05)
+
+
+def test_a_view_of_an_input_is_not_rounded() -> None:
+    """What an Identity or a Flatten hands on is the input, though a reader makes sticks of it."""
+    body = (
+        "g (float[3,5] x) => (float[3,5] i, float[1,15] f, float[3,5] e, float[1,15] t)"
+        " { i = Identity(x) e = Exp(i) f = Flatten <axis = 0> (x) t = Tanh(f) }"
+    )
+    x = normal(3, 5)
+    outputs = load(text_model(body)).run({"x": x}).outputs
+    np.testing.assert_array_equal(outputs["i"], x)
+    np.testing.assert_array_equal(outputs["f"], x.reshape(1, 15))
 
 
 def test_what_only_the_checker_refuses() -> None:

@@ -227,7 +227,10 @@ class Builder:
         work = work_of(proto, inputs)
         if work in self._added:
             return self._added[work]
-        output = output_of(proto, inputs, f"{op_type}_{self._last}")
+        try:
+            output = output_of(proto, inputs, f"{op_type}_{self._last}")
+        except ModelRefused as refused:  # operands that do not fit: ONNX Runtime says so
+            raise NotMapped(refused.reason) from refused
         if output.nbytes > self.max_bytes:
             raise NotMapped(f"{op_type} would take {output.nbytes} bytes, at most {self.max_bytes}")
         if all(value is None or value.constant is not None for value in inputs):

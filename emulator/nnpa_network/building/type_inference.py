@@ -20,6 +20,8 @@ from nnpa_network.program import ABSENT, Array, DType, ModelRefused
 from nnpa_network.running import host
 from nnpa_network.running.runtime_types import MAX_CONSTANT_BYTES, Operand, node_types
 
+_NEGATIVE_AXES = 11  # the opset from which axes may be counted from the end
+
 
 @dataclass(slots=True, eq=False)
 class Value:
@@ -198,6 +200,8 @@ def infer(
     for name in inferred:
         _require_sizes(node, name, inferred[name])
     types = [type_of(inferred[name]) if name in inferred else UNKNOWN for name in node.output]
+    if domain == "" and _has_early_negative_axes(node, opsets[domain]):
+        return [(dtype, None) for dtype, _ in types]
     if node.op_type == "ConvTranspose" and domain == "" and len(present) > 1:
         types[0] = types[0][0], _transposed(node, present[0], present[1], types[0][1])
     taken = [None if operand is None else operand.shape for operand in inputs]
@@ -212,6 +216,15 @@ def _require_sizes(node: onnx.NodeProto, name: str, proto: onnx.TypeProto) -> No
         text = f"[ShapeInferenceError] {node.op_type} would make {name} of shape {sizes}"
         remedy = "larger inputs, or a smaller window or crop, are needed"
         raise ModelRefused(f"{text}: {remedy}", node.name or node.op_type)
+
+
+def _has_early_negative_axes(node: onnx.NodeProto, opset: int) -> bool:
+    """Return True for axes counted from the end before opset 11, which has them first.
+
+    ONNX Runtime may make other sizes of them than ONNX's shape inference computes.
+    """
+    axes = NodeAttributes(node).get("axes", ())
+    return opset < _NEGATIVE_AXES and any(axis < 0 for axis in axes)
 
 
 def _transposed(

@@ -15,11 +15,11 @@ from threading import Lock
 import numpy as np
 import onnx
 from nnpa_emulator import Guest, Ztensor
-from onnx import helper, inliner, numpy_helper
+from onnx import helper, numpy_helper
 
 from nnpa_network.building.arrangement import ELEMENT_TYPES
 from nnpa_network.building.type_inference import type_of
-from nnpa_network.containment import MAX_NODES, all_nodes, expanded_nodes, fault_of, tensors
+from nnpa_network.containment import MAX_NODES, Tensor, all_nodes, expanded_nodes, fault_of, tensors
 from nnpa_network.importing.completion import (
     complete_outputs,
     converted,
@@ -29,6 +29,7 @@ from nnpa_network.importing.completion import (
     shown_to_checker,
     sort_nodes,
 )
+from nnpa_network.importing.plain_forms import dense_bytes, make_dense, without_functions
 from nnpa_network.importing.shapes import concrete_shapes
 from nnpa_network.lowering.graph import Lowering, Settings
 from nnpa_network.lowering.placement import Rule
@@ -208,6 +209,8 @@ def import_onnx(model: bytes, guest: Guest, options: ImportOptions | None = None
     cut_maps(proto)
     initializers = _initializers(proto.graph)
     weights = {name: array for name, array in initializers.items() if array.dtype != object}
+    make_dense(proto)
+    initializers = _initializers(proto.graph)
     newer = converted(proto, OLDEST_OPSET)
     if newer is not proto:
         proto, initializers = newer, _initializers(newer.graph)
@@ -255,9 +258,9 @@ def _require_contained(proto: onnx.ModelProto, most: int) -> None:
     total = 0
     for node, tensor in tensors(proto):
         fault = fault_of(node, tensor)
-        if fault or isinstance(tensor, onnx.SparseTensorProto):
+        if fault:
             raise ModelRefused(fault, node)
-        title = f"tensor {tensor.name}" if tensor.name else "a tensor"
+        title = f"tensor {name}" if (name := _name(tensor)) else "a tensor"
         total += _bytes(tensor, node, title)
         if total > most:
             raise ModelRefused(f"{title}: initializers take more than {most} bytes", node)
@@ -282,10 +285,17 @@ def _require_small_forests(proto: onnx.ModelProto, most: int) -> None:
             raise ModelRefused(fault, title)
 
 
-def _bytes(tensor: onnx.TensorProto, node: str, title: str) -> int:
+def _name(tensor: Tensor) -> str:
+    return tensor.values.name if isinstance(tensor, onnx.SparseTensorProto) else tensor.name
+
+
+def _bytes(tensor: Tensor, node: str, title: str) -> int:
     """Return the bytes that a tensor unpacks to; refuse dims without the data for them."""
     if any(dim < 0 for dim in tensor.dims):
         raise ModelRefused(f"{title} has a negative dim", node)
+    if isinstance(tensor, onnx.SparseTensorProto):
+        parts = sum(_bytes(part, node, title) for part in (tensor.values, tensor.indices))
+        return parts + dense_bytes(tensor)
     try:
         dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
     except (KeyError, TypeError, ValueError) as error:
@@ -322,13 +332,13 @@ def _check(proto: onnx.ModelProto) -> None:
     except (onnx.checker.ValidationError, ValueError, RuntimeError) as error:
         try:
             host.load(proto.SerializeToString(), as_it_is=True)
-        except host.HostError:
+        except host.HostError as refused:
             text = " ".join(str(error).split())[:300]
-            raise ModelRefused(f"the model is not valid: {text}") from error
+            raise ModelRefused(f"the model is not valid: {text}; {refused}") from error
 
 
 def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
-    return _inferred(inliner.inline_local_functions(proto)) if proto.functions else proto
+    return _inferred(without_functions(proto)) if proto.functions else proto
 
 
 def _input(info: onnx.ValueInfoProto, index: int) -> Port:

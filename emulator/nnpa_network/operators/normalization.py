@@ -23,6 +23,7 @@ from nnpa_network.building.type_inference import OnnxNode, Value
 from nnpa_network.operators.elementwise import combine
 from nnpa_network.operators.table import (
     Graph,
+    axis_in,
     axis_last,
     become,
     expanded,
@@ -52,7 +53,7 @@ def softmax(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     require_float(value)
     builder.require("softmax")
     shape, rank = value.dims, max(len(value.dims), 1)
-    axis = int(node.attributes.get("axis", 1 if node.opset < 13 else -1)) % rank
+    axis = axis_in(int(node.attributes.get("axis", 1 if node.opset < 13 else -1)), rank)
     if axis < rank - 1:
         does = "flattens the axes" if node.opset < 13 else "turns it"
         graph.beyond(f"axis is {axis}, must be the last", does)
@@ -115,7 +116,7 @@ def _axes(node: OnnxNode, since: int, rank: int) -> tuple[int, ...]:
         if node.attributes.get("noop_with_empty_axes", 0):
             raise NotMapped("noop_with_empty_axes without axes does nothing")
         return tuple(range(rank))
-    return tuple(sorted({int(axis) % rank for axis in axes_attribute}))
+    return tuple(sorted({axis_in(int(axis), rank) for axis in axes_attribute}))
 
 
 @operator("BatchNormalization", functions=("batchnorm",))
@@ -162,7 +163,7 @@ def layer_normalization(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     for verb in ("moments", "layernorm"):
         builder.require(verb)
     shape = value.dims
-    axis = int(node.attributes.get("axis", -1)) % len(shape)
+    axis = axis_in(int(node.attributes.get("axis", -1)), len(shape))
     epsilon = float(node.attributes.get("epsilon", 1e-5))
     lead, inner = math.prod(shape[:axis]), math.prod(shape[axis:])
     source = builder.tensor(value, Arrangement(axes_of(shape), (lead, 1, 1, inner)))
@@ -255,9 +256,7 @@ def reduce_position(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     require_float(value)
     builder.require("reduce")
     rank = len(value.dims)
-    if not rank:
-        raise NotMapped("a scalar has no axis")
-    axis = int(node.attributes.get("axis", 0)) % rank
+    axis = axis_in(int(node.attributes.get("axis", 0)), rank)
     last = bool(node.attributes.get("select_last_index", 0))
     if axis < rank - 1:
         graph.beyond(f"axis is {axis}, must be the last", "turns it")

@@ -181,7 +181,10 @@ def _mean(wiring: Wiring, name: str) -> tuple[str, int] | None:
         axes = wiring.constants.get(node.input[1])
     if axes is None or not rank or not attributes.get("keepdims", 1):
         return None
-    averaged = sorted({int(axis) % rank for axis in np.asarray(axes).reshape(-1)})
+    numbers = [int(axis) for axis in np.asarray(axes).reshape(-1)]
+    averaged = sorted({axis % rank for axis in numbers if -rank <= axis < rank})
+    if any(not -rank <= axis < rank for axis in numbers):
+        return None
     count = len(averaged)
     return (node.input[0], count) if averaged == list(range(rank - count, rank)) and count else None
 

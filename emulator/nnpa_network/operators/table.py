@@ -155,6 +155,13 @@ def require_rank(value: Value, *ranks: int) -> None:
         raise NotMapped(f"rank {len(value.dims)}, must be {expected}")
 
 
+def axis_in(axis: int, rank: int) -> int:
+    """Return an axis counted from the front; refuse one that a value of this rank has not."""
+    if not -rank <= axis < rank:
+        raise NotMapped(f"axis is {axis}, must be {-rank} to {rank - 1}")
+    return axis % rank
+
+
 def reshaped(value: Value, shape: Shape) -> Value:
     """Return a value in another shape with as many elements; nothing moves."""
     if value.dims == shape:

@@ -245,9 +245,9 @@ def compile_node(
 
 
 def _fault_of_empty(op_type: str, arrays: Sequence[Array]) -> str:
-    """Return why a recurrent layer does not run: ONNX Runtime 1.32 ends the process for these."""
-    is_layer = op_type in ("GRU", "LSTM") and bool(arrays)
-    if not is_layer or arrays[0].size or (op_type == "LSTM" and arrays[0].shape[1]):
+    """Return why a node does not run: ONNX Runtime 1.32 ends the process for these."""
+    breaks = op_type in ("GRU", "InstanceNormalization", "LSTM") and bool(arrays)
+    if not breaks or arrays[0].size or (op_type == "LSTM" and arrays[0].shape[1]):
         return ""
     return f"{op_type} has an input of shape {list(arrays[0].shape)}, must not be empty"
 

@@ -29,7 +29,9 @@ from nnpa_network.running.arrays import raw, shaped
 from nnpa_network.running.loading import LoadedProgram
 from nnpa_network.running.results import StepFailed, Violation
 
-_TRANSFORMS = frozenset(name for name in FUNCTIONS if name.startswith("transform_"))
+_TRANSFORMS = frozenset(
+    name for name in FUNCTIONS if name.startswith("transform_") or name == "reshape_ztensor"
+)
 
 
 @dataclass(slots=True)
@@ -104,12 +106,23 @@ def run_on_accelerator(run: Run, step: AcceleratorStep) -> None:
     outcome = _call(run, step)
     if outcome.status != Status.ZDNN_OK:
         run.violations.append(_warning(run, step, outcome))
+        if step.verb == "reshape_ztensor":
+            _reshape_by_transforms(run, step)
         for number in written:
             run.tensors[number].is_transformed = True
     result = run.loaded.program.arrays.get(step.result)
     if result is not None:
         run.numeric.discard(step.result)
         run.arrays[step.result] = shaped(outcome.value, result.dtype, result.shape)
+
+
+def _reshape_by_transforms(run: Run, step: AcceleratorStep) -> None:
+    """Fill a tensor that reshape_ztensor left empty: it ends at what is no number, they go on."""
+    source, target = (run.tensors[step.arguments[name]] for name in ("src", "dest"))
+    guest = run.loaded.guest
+    dense = call(guest, "transform_origtensor", {"ztensor": source}).value
+    if dense is not None:
+        call(guest, "transform_ztensor", {"ztensor": target, "data": [dense]})
 
 
 def _call(run: Run, step: AcceleratorStep) -> Outcome:

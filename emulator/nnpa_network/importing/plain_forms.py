@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Forms of a model that mean the same in fewer kinds of parts: no sparse tensors, no functions."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+from onnx import helper, inliner, numpy_helper
+
+from nnpa_network.containment import all_nodes
+from nnpa_network.program import Array, ModelRefused
+
+
+def without_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model with its local functions inlined.
+
+    onnx's inliner passes the attributes of a call on, and no defaults: calls are given these.
+    """
+    functions = {(each.domain, each.name, each.overload): each for each in proto.functions}
+    for node in all_nodes(proto):
+        function = functions.get((node.domain, node.op_type, node.overload))
+        if function is not None:
+            given = {attribute.name for attribute in node.attribute}
+            defaults = function.attribute_proto
+            node.attribute.extend(each for each in defaults if each.name not in given)
+    return inliner.inline_local_functions(proto)
+
+
+def make_dense(proto: onnx.ModelProto) -> None:
+    """Replace sparse initializers and sparse constants, at any depth, by dense ones."""
+    for graph in _graphs(proto):
+        for tensor in graph.sparse_initializer:
+            graph.initializer.append(_dense(tensor))
+        del graph.sparse_initializer[:]
+    for node in all_nodes(proto):
+        for attribute in node.attribute:
+            if attribute.HasField("sparse_tensor"):
+                dense = _dense(attribute.sparse_tensor)
+                attribute.CopyFrom(helper.make_attribute("value", dense))
+
+
+def _graphs(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
+    yield proto.graph
+    for node in all_nodes(proto):
+        for attribute in node.attribute:
+            yield from (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs)
+
+
+def dense_bytes(sparse: onnx.SparseTensorProto) -> int:
+    """Return the bytes that a sparse tensor takes as a dense one."""
+    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(sparse.values.data_type))
+    return math.prod(sparse.dims) * dtype.itemsize
+
+
+def _dense(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
+    """Return a sparse tensor as a dense one; raise `ModelRefused` where its parts do not fit.
+
+    Indices are places in the flat tensor, or rows of one index per axis.
+    Source: ONNX intermediate representation specification, SparseTensorProto.
+    """
+    name, dims = sparse.values.name, tuple(sparse.dims)
+    try:
+        values, indices = numpy_helper.to_array(sparse.values), _indices(sparse)
+        nothing = "" if values.dtype == object else 0
+        dense: Array = np.full(math.prod(dims), nothing, values.dtype)
+        dense[indices] = values
+    except (ValueError, TypeError, IndexError) as error:
+        text = f"sparse tensor {name[:80]} of dims {list(dims)}: values and indices do not fit"
+        raise ModelRefused(text) from error
+    return numpy_helper.from_array(dense.reshape(dims), name)
+
+
+def _indices(sparse: onnx.SparseTensorProto) -> Array:
+    """Return the places of the values in the flat tensor; ValueError for one outside of it."""
+    indices = numpy_helper.to_array(sparse.indices)
+    if indices.ndim == 2:
+        return np.ravel_multi_index(tuple(indices.T), tuple(sparse.dims))
+    if np.any(indices < 0):
+        raise ValueError("an index is negative")
+    return indices

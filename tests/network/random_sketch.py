@@ -96,7 +96,9 @@ class Sketch:
         shape = [1 if self.flag(0.2) else size for size in self.shape(name)]
         return self.operand(*shape[self.number(0, len(shape)) if self.flag(0.3) else 0 :])
 
-    def node(self, op_type: str, inputs: Sequence[str], outputs: int = 1, **attributes: Any) -> Any:
+    def node(
+        self, op_type: str, inputs: Sequence[str], outputs: int = 1, **attributes: Any
+    ) -> NodeProto:
         """Return a node of as many new outputs; attributes that are None are left out."""
         kept = {name: value for name, value in attributes.items() if value is not None}
         at = len(self.nodes)

@@ -20,7 +20,9 @@ FEEDS = {"x": normal(4, 2)}
 
 def classifier(kind: str, imports: dict[str, int]) -> onnx.ModelProto:
     """Return a linear classifier of three labels as converters write it, with a ZipMap."""
+    labels: dict[str, Any] = {f"classlabels_{kind}": LABELS[kind]}
     zipped = "int64s" if kind == "ints" else "strings"
+    columns: dict[str, Any] = {f"classlabels_{zipped}": LABELS[kind]}
     nodes = [
         helper.make_node(
             "LinearClassifier",
@@ -31,7 +33,7 @@ def classifier(kind: str, imports: dict[str, int]) -> onnx.ModelProto:
             coefficients=[0.5, -1.0, 0.25, 1.5, -0.75, 0.5],
             intercepts=[0.1, 0.2, 0.3],
             post_transform="SOFTMAX",
-            **{f"classlabels_{kind}": LABELS[kind]},
+            **labels,
         ),
         helper.make_node(
             "ZipMap",
@@ -39,7 +41,7 @@ def classifier(kind: str, imports: dict[str, int]) -> onnx.ModelProto:
             ["probabilities"],
             "zip",
             domain=ML,
-            **{f"classlabels_{zipped}": LABELS[kind]},
+            **columns,
         ),
     ]
     label = TensorProto.INT64 if kind == "ints" else TensorProto.STRING

@@ -79,7 +79,7 @@ def test_weights_through_dequantize_linear(kind: str, axis: int | None, client: 
     arrays = {"w": weights, "s": scales.reshape(() if axis is None else (count,))}
     if kind in FOUR_BITS:
         arrays["z"] = (np.arange(count) % 7).astype(weights.dtype).reshape(arrays["s"].shape)
-    place = {} if axis is None else {"axis": axis}
+    place: dict[str, Any] = {} if axis is None else {"axis": axis}
     node = helper.make_node("DequantizeLinear", list(arrays), ["y"], "weights", **place)
     require_equal(narrow_model([node], arrays), client)
 

@@ -75,7 +75,7 @@ def _indices(sparse: onnx.SparseTensorProto) -> Array:
     """Return the places of the values in the flat tensor; ValueError for one outside of it."""
     indices = numpy_helper.to_array(sparse.indices)
     if indices.ndim == 2:
-        return np.ravel_multi_index(tuple(indices.T), tuple(sparse.dims))
+        return np.asarray(np.ravel_multi_index(tuple(indices.T), tuple(sparse.dims)))
     if np.any(indices < 0):
         raise ValueError("an index is negative")
     return indices

@@ -8,7 +8,7 @@ Source: ONNX Runtime, Python API, InferenceSession.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -330,7 +330,8 @@ def node_session(
     model = _model_of(node, opset, variable, shapes or {}, constants).SerializeToString()
     session = load(model)
     told = {argument.name: (argument.type, argument.shape) for argument in session.get_outputs()}
-    ends = {name: dtype for name in told if (dtype := element_type(told[name][0])) in WIDER}
+    made = {name: element_type(kind) for name, (kind, _) in told.items()}
+    ends = {name: dtype for name, dtype in made.items() if dtype is not None and dtype in WIDER}
     if ends:
         session = load(_with_wide_outputs(model, ends))
     return NodeSession(session, told, narrow | ends)
@@ -378,7 +379,7 @@ def _with_wide_outputs(model: bytes, narrow: Mapping[str, DType]) -> bytes:
 def _cast(source: str, target: str, dtype: DType) -> onnx.NodeProto:
     """Return a Cast that changes no value: infinities of FLOAT8 stay, too."""
     kind = helper.np_dtype_to_tensor_dtype(dtype)
-    exact = {"saturate": 0} if "float8" in dtype.name else {}
+    exact: dict[str, Any] = {"saturate": 0} if "float8" in dtype.name else {}
     return helper.make_node("Cast", [source], [target], to=kind, **exact)
 
 

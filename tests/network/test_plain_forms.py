@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sparse tensors and local functions are hosted in forms that mean the same."""
+"""Sparse tensors, local functions and layers of layout 1 are hosted in forms that mean the same."""
+
+from typing import Any
 
 import numpy as np
 import onnx
@@ -99,3 +101,57 @@ def test_attributes_of_local_functions(call: str) -> None:
     (expected,) = reference(model, feeds)
     got = load(model).run(feeds).outputs["y"]
     np.testing.assert_allclose(got, expected, rtol=0.01, atol=0.01)
+
+
+GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
+
+
+def layer(op_type: str, direction: str, layout: int, arrays: dict[str, Array]) -> bytes:
+    """Return a model of a recurrent layer with initial states, and all of its outputs."""
+    outputs = ["y", "h", "c"] if op_type == "LSTM" else ["y", "h"]
+    inputs = ["x", "w", "r", "", "", *(["h0", "c0"] if op_type == "LSTM" else ["h0"])]
+    options: dict[str, Any] = {"direction": direction, "layout": layout, "hidden_size": 4}
+    if op_type == "GRU":
+        options["linear_before_reset"] = 1
+    node = helper.make_node(op_type, inputs, outputs, "layer", **options)
+    graph = helper.make_graph(
+        [node],
+        "layer",
+        [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, arrays[name].shape)
+            for name in inputs
+            if name
+        ],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
+    )
+    imports = [helper.make_opsetid("", 17)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=9)
+    return bytes(model.SerializeToString())
+
+
+@pytest.mark.parametrize("op_type", GATES)
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+def test_layers_with_the_batch_first(op_type: str, direction: str) -> None:
+    """A layer of layout 1 is that of layout 0 over turned operands, its outputs turned back."""
+    sides, gates = 1 + (direction == "bidirectional"), GATES[op_type]
+    first: dict[str, Array] = {
+        "x": normal(5, 2, 3),
+        "w": normal(sides, 4 * gates, 3, seed=1) / 3,
+        "r": normal(sides, 4 * gates, 4, seed=2) / 3,
+        "h0": normal(sides, 2, 4, seed=3),
+        "c0": normal(sides, 2, 4, seed=4),
+    }
+    names = [name for name in first if name != "c0" or op_type == "LSTM"]
+    turned = {
+        name: first[name] if name in ("w", "r") else first[name].transpose(1, 0, 2)
+        for name in names
+    }
+    expected = reference(layer(op_type, direction, 0, first), {name: first[name] for name in names})
+    hosted = load(layer(op_type, direction, 1, turned))
+    results = list(hosted.run(turned).outputs.values())
+    for got, array in zip(results, expected, strict=True):
+        order = (2, 0, 1, 3) if array.ndim == 4 else (1, 0, 2)
+        assert got.shape == array.transpose(order).shape
+        np.testing.assert_allclose(got, array.transpose(order), rtol=0.05, atol=0.01)
+    layers = [node for node in hosted.specialise().nodes if node.op_type == op_type]
+    assert [node.device for node in layers] == ["host" if op_type == "RNN" else "accelerator"]

@@ -29,7 +29,12 @@ from nnpa_network.importing.completion import (
     shown_to_checker,
     sort_nodes,
 )
-from nnpa_network.importing.plain_forms import dense_bytes, make_dense, without_functions
+from nnpa_network.importing.plain_forms import (
+    dense_bytes,
+    make_dense,
+    make_time_first,
+    without_functions,
+)
 from nnpa_network.importing.shapes import concrete_shapes
 from nnpa_network.lowering.graph import Lowering, Settings
 from nnpa_network.lowering.placement import Rule
@@ -210,6 +215,7 @@ def import_onnx(model: bytes, guest: Guest, options: ImportOptions | None = None
     initializers = _initializers(proto.graph)
     weights = {name: array for name, array in initializers.items() if array.dtype != object}
     make_dense(proto)
+    make_time_first(proto)
     initializers = _initializers(proto.graph)
     newer = converted(proto, OLDEST_OPSET)
     if newer is not proto:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forms of a model that mean the same in fewer kinds of parts: no sparse tensors, no functions."""
+"""Forms of a model that mean the same in fewer kinds of parts.
+
+No sparse tensors, no functions, no recurrent layers that have the batch first.
+"""
 
 import math
 from collections.abc import Iterator
@@ -38,6 +41,44 @@ def make_dense(proto: onnx.ModelProto) -> None:
             if attribute.HasField("sparse_tensor"):
                 dense = _dense(attribute.sparse_tensor)
                 attribute.CopyFrom(helper.make_attribute("value", dense))
+
+
+def make_time_first(proto: onnx.ModelProto) -> None:
+    """Turn what recurrent layers of layout 1 take and make, which ONNX Runtime does not have."""
+    holders = (*_graphs(proto), *proto.functions)
+    for holder in [each for each in holders if any(map(_is_batch_first, each.node))]:
+        nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in holder.node]
+        del holder.node[:]
+        for node in nodes:
+            holder.node.extend(_turned(node) if _is_batch_first(node) else [node])
+
+
+def _is_batch_first(node: onnx.NodeProto) -> bool:
+    layouts = [attribute.i for attribute in node.attribute if attribute.name == "layout"]
+    return node.op_type in ("GRU", "LSTM", "RNN") and not node.domain and layouts == [1]
+
+
+def _turned(layer: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """Return a layer of layout 0, with transpositions of input, states and outputs around it."""
+    kept = [attribute for attribute in layer.attribute if attribute.name != "layout"]
+    del layer.attribute[:]
+    layer.attribute.extend(kept)
+    prefix = next(filter(None, layer.output), layer.name)
+    before, after = list[onnx.NodeProto](), list[onnx.NodeProto]()
+    for at, name in enumerate(layer.input):
+        if name and at in (0, 5, 6):
+            layer.input[at] = f"{prefix}/input_{at}"
+            before.append(_transposition(name, layer.input[at], [1, 0, 2]))
+    for at, name in enumerate(layer.output):
+        if name:
+            layer.output[at] = f"{prefix}/output_{at}"
+            order = [1, 0, 2] if at else [2, 0, 1, 3]
+            after.append(_transposition(layer.output[at], name, order))
+    return [*before, layer, *after]
+
+
+def _transposition(source: str, target: str, order: list[int]) -> onnx.NodeProto:
+    return helper.make_node("Transpose", [source], [target], f"{target}/turn", perm=order)
 
 
 def _graphs(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto]:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`torch.compile(model, backend="nnpa")`."""
 
+import os
 import re
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nnpa_client import connect
 
 from tests.torch.modules import small, torch
 
@@ -73,6 +75,69 @@ def test_new_shapes_and_new_parameters_are_compiled() -> None:
         with torch.no_grad():
             model.dense.weight.mul_(1.5)
         assert torch.equal(compiled(x), emulated(x))
+
+
+class Normalised(torch.nn.Module):
+    """Two normalisations, whose eps are numbers that Dynamo takes as inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense, self.norm = torch.nn.Linear(8, 16), torch.nn.LayerNorm(16)
+        self.groups, self.slope = torch.nn.GroupNorm(4, 16, eps=0.25), 0.5
+
+    def forward(self, x: Any) -> Any:
+        return self.groups(self.norm(self.dense(x))) * self.slope
+
+
+@pytest.mark.parametrize("placement", ["every", "compiler"])
+def test_dynamic_shapes_and_numbers_of_modules(placement: str) -> None:
+    """With dynamic=True normalisations have the bits of `emulate`, also after an eps changed."""
+    model = Normalised().eval()
+    compiled = torch.compile(model, backend="nnpa", dynamic=True, options={"placement": placement})
+    rows_of: dict[float, list[Any]] = {}
+    with connect(machine="z17") as session, torch.no_grad():
+        target = session if placement == "compiler" else None
+        for count, eps in ((2, 1e-5), (3, 1e-5), (3, 4.0), (5, 4.0)):
+            model.norm.eps, x = eps, torch.ones(count, 8)
+            y = compiled(x)
+            with torch_client.emulate(model, placement=placement, target=target) as fresh:
+                assert torch.equal(y, fresh(x))
+            rows_of.setdefault(eps, []).append(y[0])
+    for first, second in rows_of.values():
+        assert torch.equal(first, second)
+    small_eps, large_eps = (rows[0] for rows in rows_of.values())
+    assert not torch.equal(small_eps, large_eps)
+
+
+NOISY = """
+import torch
+from nnpa_client.torch import emulate
+
+class ByValue(torch.nn.Module):
+    def forward(self, x):
+        return x * 2 if x.sum() > 0 else x
+
+try:
+    emulate(ByValue().eval(), placement="every")(torch.ones(2, 3))
+except ValueError as error:
+    assert "control flow that depends on values" in str(error), error
+else:
+    raise AssertionError("not refused")
+"""
+
+
+@pytest.mark.parametrize("logs", [{}, {"TORCH_LOGS": "export"}])
+def test_the_exporter_is_quiet_unless_asked(logs: dict[str, str]) -> None:
+    """A refusal prints no graph and no note of torch, unless TORCH_LOGS asks."""
+    is_quiet = not logs
+    environment = {name: text for name, text in os.environ.items() if name != "TORCH_LOGS"} | logs
+    command = [sys.executable, "-c", NOISY]
+    ended = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ("def forward" not in ended.stderr) is is_quiet
+    assert (ended.stdout + ended.stderr == "") is is_quiet
 
 
 def test_training_is_refused() -> None:

@@ -12,6 +12,7 @@ from nnpa_client.torch.emulation import Emulated, emulate
 
 torch: Any = import_module("torch")
 _STATE = "_dynamo_static_input_type"  # of a placeholder that is a parameter or a buffer
+_READ = ("call_method", "item")
 _OPTIONS = ("machine", "placement", "strict")
 
 
@@ -32,6 +33,7 @@ def backend(
         isinstance(example, torch.nn.Parameter) or _STATE in (node.meta.get("tensor_dict") or {})
         for node, example in zip(placeholders, example_inputs, strict=True)
     ]
+    is_number = _unwrap_numbers(placeholders)
     bound: list[tuple[list[Any], Emulated]] = []
 
     def run(*args: Any) -> Any:
@@ -40,7 +42,11 @@ def backend(
             for _state, emulated in bound:
                 emulated.close()
             bound[:] = [(state, _emulated(_module(graph, is_state, state), chosen))]
-        inputs = [arg for arg, held in zip(args, is_state, strict=True) if not held]
+        inputs = [
+            arg.item() if number else arg
+            for arg, held, number in zip(args, is_state, is_number, strict=True)
+            if not held
+        ]
         outputs = bound[0][1](*inputs)
         tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
@@ -48,6 +54,25 @@ def backend(
         return outputs
 
     return run
+
+
+def _unwrap_numbers(placeholders: Sequence[Any]) -> list[bool]:
+    """Have a graph take numbers that Dynamo wraps in tensors as numbers; return which those are.
+
+    With dynamic shapes Dynamo makes an input of each float that a module has, such as an eps, so
+    that another value needs no new graph. Here shapes and numbers are a form's own.
+    """
+    is_number = [
+        bool(node.users) and all((user.op, user.target) == _READ for user in node.users)
+        for node in placeholders
+    ]
+    for node, number in zip(placeholders, is_number, strict=True):
+        for user in list(node.users) if number else ():
+            user.replace_all_uses_with(node)
+            user.graph.erase_node(user)
+    if any(is_number):
+        placeholders[0].graph.owning_module.recompile()
+    return is_number
 
 
 def _emulated(module: Any, chosen: Mapping[str, Any]) -> Emulated:

@@ -5,18 +5,21 @@ Programs here run forward in float32 on the CPU; what does not is refused by nam
 """
 
 import logging
+import sys
 from ast import literal_eval
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from io import StringIO
 from typing import Any
 
 torch: Any = import_module("torch")
 pytree: Any = import_module("torch.utils._pytree")
 _symbolic_shapes: Any = import_module("torch.fx.experimental.symbolic_shapes")
 _DYNAMO_ERROR: Any = import_module("torch._dynamo.exc").TorchDynamoException
+_LOGGING: Any = import_module("torch._logging._internal")
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _TRAINING = ("training", "train")
 
@@ -45,7 +48,8 @@ def export(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     Raises ValueError for control flow that depends on values, else as `require_inference`.
     """
     try:
-        program = torch.export.export(model, tuple(args), dict(kwargs))
+        with _quiet():
+            program = torch.export.export(model, tuple(args), dict(kwargs))
     except (_symbolic_shapes.GuardOnDataDependentSymNode, _DYNAMO_ERROR) as error:
         why = str(error).strip().partition("\n")[0]
         raise ValueError(
@@ -164,11 +168,17 @@ def _scope(text: str) -> str:
 
 @contextmanager
 def _quiet() -> Generator[None]:
-    """Silence warnings of torch.onnx, such as that torchvision is not installed."""
-    logger = logging.getLogger("torch.onnx")
+    """Silence torch's notes, and the graph that a failing export prints, unless TORCH_LOGS asks."""
+    asked = _LOGGING.log_state  # by TORCH_LOGS, or torch._logging.set_logs
+    if asked.log_qname_to_level or asked.artifact_names:
+        yield
+        return
+    logger, printed = logging.getLogger("torch"), StringIO()
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        yield
+        with redirect_stderr(printed):
+            yield
+        sys.stderr.write(printed.getvalue())
     finally:
         logger.setLevel(level)

@@ -20,6 +20,7 @@ from onnx import helper
 from tests.network.small_models import (
     BIAS,
     WEIGHT,
+    Value,
     dense,
     dense_reference,
     image,
@@ -261,7 +262,7 @@ def test_several_inputs_and_outputs(session: Session) -> None:
 
 def test_a_mapping_is_an_argument(session: Session) -> None:
     """Arrays may come in mappings by any name, beside others; a name that comes twice is named."""
-    ends = [(name, np.float32, ["N", 4]) for name in ("onnx::Flatten_0", "self")]
+    ends: list[Value] = [(name, np.float32, ["N", 4]) for name in ("onnx::Flatten_0", "self")]
     node = helper.make_node("Sub", [name for name, *_ in ends], ["y"], "difference")
     a, b = X, X * 2
     with session.load(model([node], ends, [("y", np.float32, ["N", 4])])) as net:

@@ -6,7 +6,7 @@ tests.network.integer_products. Exact results are NumPy's sums of int64.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -51,7 +51,12 @@ def models() -> Iterator[tuple[str, onnx.ModelProto, Array, Array]]:
     product = ("MatMul", "xf wf", "m")
     yield "MatMulInteger", _model([("MatMulInteger", "x w u s", "y")], X, _INT32), X, SUMS
     yield "QLinearMatMul", _model([("QLinearMatMul", _LINEAR, "y")], X), X, CODES
-    yield "QLinearConv", _model([("QLinearConv", _LINEAR, "y")], images, **kernels), images, codes
+    yield (
+        "QLinearConv",
+        _model([("QLinearConv", _LINEAR, "y")], images, constants=kernels),
+        images,
+        codes,
+    )
     yield "QDQ", _model([*_QDQ, product, back], floats), floats, CODES
     to_float = _model([*_QDQ, ("MatMul", "xf wf", "y")], floats, _FLOAT)
     yield "QDQ to FP32", to_float, floats, SUMS
@@ -61,9 +66,12 @@ def models() -> Iterator[tuple[str, onnx.ModelProto, Array, Array]]:
 
 
 def _model(
-    nodes: list[tuple[str, str, str]], x: Array, kind: int = _UINT8, **constants: Array
+    nodes: list[tuple[str, str, str]],
+    x: Array,
+    kind: int = _UINT8,
+    constants: Mapping[str, Array] | None = None,
 ) -> onnx.ModelProto:
-    arrays = {**_CONSTANTS, **constants}
+    arrays = {**_CONSTANTS, **(constants or {})}
     used = {name for _, inputs, _ in nodes for name in inputs.split()}
     graph = helper.make_graph(
         [helper.make_node(op, inputs.split(), [output]) for op, inputs, output in nodes],

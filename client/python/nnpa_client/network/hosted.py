@@ -134,7 +134,7 @@ class Network:
         names = [port.name for port in self.inputs]
         positional = [array for array in arrays if not isinstance(array, Mapping)]
         mappings = [array for array in arrays if isinstance(array, Mapping)]
-        feeds = dict(zip(names, positional, strict=False))
+        feeds: dict[str, npt.ArrayLike] = dict(zip(names, positional, strict=False))
         is_over = len(positional) > len(names)
         for mapping in (*mappings, named):
             is_over |= not feeds.keys().isdisjoint(mapping)

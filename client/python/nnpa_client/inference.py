@@ -114,7 +114,7 @@ class ModelClient:
         return {key: parameter.string_value for key, parameter in parameters.items()}
 
     def infer(self, name: str, inputs: Mapping[str, Array]) -> Inferred:
-        """Run a model on arrays of its element types and shapes; text is `str`, in either kind."""
+        """Run a model on arrays of its element types and shapes; text is `str`."""
         request = _message("ModelInferRequest")(model_name=name)
         request.parameters["nnpa_max_response_bytes"].int64_param = 0
         for key, array in inputs.items():

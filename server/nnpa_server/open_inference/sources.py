@@ -33,6 +33,7 @@ _DEFAULT_FILE = "model.onnx"
 _BACKENDS = ("", "onnxruntime", "nnpa")
 _PLATFORMS = ("", "onnxruntime_onnx", "onnx_onnxv1")
 _MAX_CONFIG = 1 << 20
+_MAX_SHOWN = 80  # characters of a client's name in an error
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,8 +255,9 @@ def reading(name: str) -> Generator[None]:
     try:
         yield
     except OSError as error:
-        text = f"model {name} cannot be read: {error.strerror or type(error).__name__}"
-        raise CallRefused(wire.ERROR_REASON_MODEL_UNAVAILABLE, text, model=name) from error
+        shown, why = name[:_MAX_SHOWN], error.strerror or type(error).__name__
+        text = f"model {shown} cannot be read: {why}"
+        raise CallRefused(wire.ERROR_REASON_MODEL_UNAVAILABLE, text, model=shown) from error
 
 
 def bad_name(name: str) -> CallRefused:

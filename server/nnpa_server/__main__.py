@@ -16,6 +16,7 @@ from nnpa_wire.installation import pip_install
 
 from nnpa_server.config import (
     MESSAGES_UNDER_WAY,
+    MIN_UNDER_WAY,
     Config,
     Limits,
     Tls,
@@ -326,9 +327,11 @@ def _start(
 def _require_room(config: Config) -> None:
     """Refuse limits of which no call, or no second caller, would find room."""
     limits = config.limits
-    if limits.max_bytes_under_way < (least := MESSAGES_UNDER_WAY * limits.max_message):
+    least = max(MIN_UNDER_WAY, MESSAGES_UNDER_WAY * limits.max_message)
+    if limits.max_bytes_under_way < least:
         text = f"--max-bytes-under-way is {limits.max_bytes_under_way}, must be at least {least}"
-        raise click.UsageError(f"{text}: {MESSAGES_UNDER_WAY} times --max-message")
+        advice = f"{MESSAGES_UNDER_WAY} times --max-message, and {MIN_UNDER_WAY}"
+        raise click.UsageError(f"{text}: {advice}")
 
 
 def _require_onnx(config: Config) -> None:

@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,13 +37,20 @@ from nnpa_server.logs import flush
 from nnpa_server.open_inference.repository import Repository
 from nnpa_server.open_inference.saved_models import SavedModels, StateInvalid
 from nnpa_server.rpc import core_log
-from nnpa_server.rpc.admission import MessageWaits
-from nnpa_server.rpc.budget import Reservation, UnderWay
+from nnpa_server.rpc.admission import AdmittingPool, MessageWaits
+from nnpa_server.rpc.budget import CALL_BYTES, Budget, Reservation, UnderWay
 from nnpa_server.rpc.call import CallContext
 from nnpa_server.rpc.callers import caller_name
 from nnpa_server.rpc.interceptor import Interceptor
 from nnpa_server.rpc.lazy import Lazy
-from nnpa_server.rpc.listening import CannotListen, bind, listen, make_way, server_options
+from nnpa_server.rpc.listening import (
+    FIRST_WINDOW,
+    CannotListen,
+    bind,
+    listen,
+    make_way,
+    server_options,
+)
 from nnpa_server.rpc.methods import Conversation
 from nnpa_server.rpc.newcomers import Newcomers
 from nnpa_server.rpc.public_calls import MAX_MESSAGE, PublicCalls
@@ -72,6 +78,7 @@ _log = logging.getLogger("nnpa.server")
 _SERVICES = (SERVICE, TRACE_SERVICE, instruction.SERVICE, mli.SERVICE, network.SERVICE)
 _REFLECTED = (*_SERVICES, open_inference.SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
 _GRACE = 0.3  # seconds that calls refused or cut off while draining have for their last words
+_WAITING_BYTES = 256 << 20  # of calls that wait for a thread: one connection's have room in half
 _MIN_WAIT = 1.0  # seconds that the message of a call has, however many calls wait for theirs
 _END_TIMEOUT = 0.1  # seconds beyond the grace of calls until gRPC has ended
 
@@ -123,7 +130,9 @@ class Server:
         self._health_server: grpc.Server | None = None
         self.health_address = ""
         threads = config.workers + config.max_conversations + config.max_unfinished
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="call")
+        self._pool = AdmittingPool(
+            threads, "call", Budget(_WAITING_BYTES), FIRST_WINDOW + CALL_BYTES
+        )
         self._grpc = grpc.server(
             self._pool, interceptors=[self.interceptor], options=server_options(config)
         )

@@ -25,7 +25,7 @@ MAX_INLINE_BYTES = 16 * MIB
 MAX_CHUNK_BYTES = 4 * MIB
 MAX_RESPONSE = 2047 * MIB  # contents of an answer: messages of protobuf have less than 2 GiB
 MAX_UNDER_WAY = 8 * GIB  # bytes of messages and answers: an answer of MAX_RESPONSE fits
-MESSAGES_UNDER_WAY = 4  # of the largest size, at least
+MESSAGES_UNDER_WAY, MIN_UNDER_WAY = 4, 16 * MIB  # messages of the largest size, and bytes
 # Messages this much above --max-message are let in, so that refusing them is counted; gRPC itself
 # refuses larger ones, of which the server hears nothing.
 OVERSIZE_BYTES = 4 * MIB

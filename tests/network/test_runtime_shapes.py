@@ -147,7 +147,8 @@ def _run_shape(node: NodeProto, opset: int, size: int) -> tuple[int, ...] | None
         (output,) = session.run(None, {"x": np.ones((1, 1, size), np.float32)})
     except Exception:  # a window that is larger than the data: what is raised is ONNX Runtime's
         return None
-    return np.asarray(output).shape
+    shape: tuple[int, ...] = np.asarray(output).shape
+    return shape
 
 
 def test_poolings_have_the_sizes_of_onnx_runtime() -> None:

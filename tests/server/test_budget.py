@@ -13,12 +13,14 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from google.protobuf.message import Message
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
-from nnpa_server.app import Server
-from nnpa_server.config import Limits
+from nnpa_server.__main__ import main
+from nnpa_server.config import MAX_RESPONSE, Limits
 from nnpa_server.errors import CallRefused
+from nnpa_server.rpc.admission import AdmittingPool
 from nnpa_server.rpc.budget import CALL_BYTES, Budget, Reservation
 from nnpa_server.rpc.callers import caller_name
 from nnpa_server.sessions.tokens import Token
@@ -266,6 +268,65 @@ def test_reflection_has_a_budget_of_its_own(start: Start) -> None:
     wait_until(lambda: budget.held == 0)
 
 
+def test_the_default_budget() -> None:
+    """It has room for the largest answer that a message carries, of one caller."""
+    assert Budget(Limits().max_bytes_under_way).take("caller", 2 * MAX_RESPONSE, waits=False)
+
+
 def test_a_budget_too_small() -> None:
-    """The default has room for the largest answer that a message carries."""
-    assert Limits().max_bytes_under_way >= 4 * Server(CONFIG).config.max_response
+    """A budget without room for four of the largest messages is refused with what it must be."""
+    flags = ("--max-message", "8MiB", "--max-bytes-under-way", "31MiB", "--compile-kernels")
+    ended = CliRunner().invoke(main, flags)
+    assert ended.exit_code == 2
+    assert f"must be at least {32 * MIB}: 4 times --max-message" in ended.output
+
+
+def test_conversations_leave_room(start: Start) -> None:
+    """One conversation too many is refused as such, and its client makes unary calls."""
+    server = start()
+    client = server.client()
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    with ExitStack() as stack:
+        ended = threading.Event()
+        stack.callback(ended.set)
+        request = client.request(op("init"))
+
+        def lists() -> Iterator[pb.ExecuteRequest]:
+            yield request
+            ended.wait(PATIENCE)
+
+        for _ in range(2):
+            call = client.stub.ExecuteStream(lists())
+            stack.callback(call.cancel)
+            next(iter(call))
+        with refused(code, "CALL_QUOTA_EXCEEDED", field="max_conversations"):
+            list(client.stub.ExecuteStream(lists()))
+        client.run(op("init"))
+
+
+def test_calls_that_wait_for_a_thread() -> None:
+    """Of calls that wait, each caller has its part; one too many is cut off and costs nothing."""
+
+    class Calls:
+        def __init__(self, peer: str) -> None:
+            self.call_details, self.name, self.cancelled = self, peer, 0
+            self.call = self
+
+        def peer(self) -> bytes:
+            return self.name.encode()
+
+        def cancel(self) -> None:
+            self.cancelled += 1
+
+    budget, finish = Budget(16 * CALL_BYTES), threading.Event()
+    pool = AdmittingPool(1, "test", budget, CALL_BYTES)
+    greedy, modest = Calls("greedy"), Calls("modest")
+    pool.submit(finish.wait, PATIENCE)
+    waiting = [pool.submit(Calls.peer, greedy) for _ in range(20)]
+    modest_call = pool.submit(Calls.peer, modest)
+    assert greedy.cancelled == sum(call.cancelled() for call in waiting) == 12
+    assert modest.cancelled == 0
+    finish.set()
+    assert modest_call.result(PATIENCE) == b"modest"
+    wait_until(lambda: budget.held == 0)
+    pool.shutdown()

@@ -45,7 +45,7 @@ def make_dense(proto: onnx.ModelProto) -> None:
 
 def make_time_first(proto: onnx.ModelProto) -> None:
     """Turn what recurrent layers of layout 1 take and make, which ONNX Runtime does not have."""
-    holders = (*_graphs(proto), *proto.functions)
+    holders: list[onnx.GraphProto | onnx.FunctionProto] = [*_graphs(proto), *proto.functions]
     for holder in [each for each in holders if any(map(_is_batch_first, each.node))]:
         nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in holder.node]
         del holder.node[:]

@@ -25,7 +25,7 @@ from nnpa_network.running.results import Result
 from nnpa_network.shortcuts import SHORTCUTS
 
 from nnpa_server.accelerator.describe import timestamp
-from nnpa_server.config import MAX_INLINE_BYTES, MIB
+from nnpa_server.config import MIB
 from nnpa_server.errors import invalid
 from nnpa_server.network.hosting import Hosted, calls_of, hosted_by
 from nnpa_server.network.measuring import measure_accuracy, probe_network
@@ -177,7 +177,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
                 executor = executor_of(network.plan, _known(network.plan, shapes))
                 size = sum(output_bytes(executor.program).values())
                 require_message(size)
-                expect_answer(size or MAX_INLINE_BYTES)
+                expect_answer(size or None)
                 hosted.memory.require(size)
                 with hosted.model_run(network):
                     result = executor.run(feeds)

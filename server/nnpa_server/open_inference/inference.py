@@ -17,7 +17,7 @@ from nnpa_network.program import Array, ModelRefused
 from nnpa_network.running.executor import Executor
 from nnpa_network.running.results import Result, StepFailed
 
-from nnpa_server.config import MAX_INLINE_BYTES, MAX_RESPONSE
+from nnpa_server.config import MAX_RESPONSE
 from nnpa_server.errors import CallCancelled, CallRefused
 from nnpa_server.open_inference.messages import InferRequest, InferResponse
 from nnpa_server.open_inference.reading import CheckedRequest, ReadRequest
@@ -187,10 +187,7 @@ class Inference:
         return InferResponse(message, raw)
 
     def _require_room(self, checked: CheckedRequest, size: int) -> None:
-        """Have room for an answer whose contents have so many bytes; refuse it without.
-
-        Where no size is known there is room for as much as a message usually carries.
-        """
+        """Have room for an answer whose contents have so many bytes, 0 of unknown size."""
         limit = (self._max_response if checked.max_bytes is None else checked.max_bytes) or size
         limit = min(limit, MAX_RESPONSE)
         if size > limit:
@@ -204,7 +201,7 @@ class Inference:
                 limit=limit,
                 option=_OPTION,
             )
-        expect_answer(size or MAX_INLINE_BYTES)
+        expect_answer(size or None)
 
 
 def step_failed(model: Model, error: StepFailed) -> CallRefused:

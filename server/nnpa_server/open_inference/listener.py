@@ -114,7 +114,7 @@ class InferenceListener:
             thread_context = _Context(context, self._loop, counts_messages=True)
             reservation = self._reserve(thread_context)
             try:
-                received = await self._only(context, reservation)
+                received = await self._only(context, thread_context, reservation)
                 message = iter(() if received is _END_OF_STREAM else (received,))
                 if infers and self._is_quick(received):
                     return behaviour(message, thread_context)
@@ -134,28 +134,28 @@ class InferenceListener:
         message = received.message if isinstance(received, Received) else None
         return isinstance(message, InferRequest) and self._quick(message)
 
-    async def _only(self, context: AioContext, reservation: Reservation | None) -> object:
+    async def _only(
+        self, context: AioContext, call: "_Context", reservation: Reservation | None
+    ) -> object:
         """Return the message of a unary call, with its size; none for who may not come in."""
         if reservation is None:
             return _END_OF_STREAM
         try:
             async with asyncio.timeout(self._message_timeout):
-                await self._make_room(reservation)
+                await self._make_room(call, reservation)
                 received = await context.read()  # faster than the iterator: a fifth for 2 MiB
         except TimeoutError:
             raise _Aborted(grpc.StatusCode.CANCELLED, "the message did not come") from None
         reservation.resize(received.size if isinstance(received, Received) else 0)
         return received
 
-    async def _make_room(self, reservation: Reservation) -> None:
+    async def _make_room(self, call: "_Context", reservation: Reservation) -> None:
         """Wait for room for the largest message."""
         for _ in range(_LOOKS):
             if reservation.try_resize(self._max_message):
                 return
             await asyncio.sleep(_LOOK_SECONDS)
-        raise _Aborted(
-            grpc.StatusCode.RESOURCE_EXHAUSTED, reservation.refusal(self._max_message).message
-        )
+        call.abort_with_status(reservation.refusal(self._max_message).status())
 
     def _stream(self, behaviour: StreamBehaviour) -> Behaviour:
         async def answer(_requests: object, context: AioContext) -> None:

@@ -26,6 +26,7 @@ from typing import Protocol
 
 from nnpa.zdnn.v1 import status_pb2 as wire
 
+from nnpa_server.config import MAX_INLINE_BYTES
 from nnpa_server.errors import CallRefused
 
 FIELD = "max_bytes_under_way"
@@ -36,6 +37,7 @@ COPIES = 2
 MIN_RATE = 1 << 20
 """Bytes a second that a client takes of an answer at least, after a time that all have."""
 _WAIT, _SHORT_WAIT = 1.5, 0.2  # seconds that a call waits for room; while many of its caller do
+_UNKNOWN_SHARE = 16  # answers of unknown size that find room at a time, in a small budget
 _MANY = 16  # calls of one caller that wait
 _PERIOD = 0.5  # seconds between looks at answers that nobody takes, at most
 
@@ -184,9 +186,12 @@ class Account:
         """Have room for a message of a size; raise CallRefused without."""
         self._received.resize(size)
 
-    def expect_answer(self, size: int) -> None:
-        """Have room for an answer, before it is computed; raise CallRefused without."""
-        self._expected = size
+    def expect_answer(self, size: int | None) -> None:
+        """Have room for an answer before it is computed, None of unknown size.
+
+        Raises CallRefused without.
+        """
+        self._expected = size = self._under_way.unknown if size is None else size
         self._sent.resize(COPIES * size)
 
     def expect_more(self, size: int) -> None:
@@ -254,6 +259,7 @@ class UnderWay:
         give_back: Callable[[], object] = int,
     ) -> None:
         self.budget, self.max_message = Budget(limit), max_message
+        self.unknown = min(MAX_INLINE_BYTES, limit // _UNKNOWN_SHARE)
         self._timeout, self._give_back = timeout, give_back
         self._until: dict[CallEnd, float] = {}
         self._stopped = threading.Event()
@@ -299,8 +305,8 @@ def cut_off(context: CallEnd) -> None:
     getattr(context, "cut_off", context.cancel)()
 
 
-def expect_answer(size: int) -> None:
-    """Have room for an answer of the call that this thread runs; raise CallRefused without."""
+def expect_answer(size: int | None) -> None:
+    """Do as `Account.expect_answer`, for the call that this thread runs."""
     account = _account.get()
     if account is not None:
         account.expect_answer(size)

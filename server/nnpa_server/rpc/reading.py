@@ -14,7 +14,7 @@ from itertools import islice
 import grpc
 from nnpa.zdnn.v1 import status_pb2 as wire
 
-from nnpa_server.errors import CallCancelled, CallRefused, no_message, too_many_calls
+from nnpa_server.errors import CallCancelled, CallRefused, no_message
 from nnpa_server.rpc.admission import MessageWaits
 from nnpa_server.rpc.call import Call
 from nnpa_server.rpc.messages import Received, session_getter
@@ -137,7 +137,9 @@ def _expect(call: Call, *, lasts: bool = False) -> None:
     except CallRefused as refused:
         if not lasts:
             raise
-        raise too_many_calls("max_conversations", int(refused.metadata["limit"])) from None
+        text = f"a conversation: {refused.message}, or make unary calls"
+        facts = {**refused.metadata, "field": "max_conversations"}  # clients look for this one
+        raise CallRefused(refused.reason, text, **facts) from None
 
 
 def _named(call: Call, request: object) -> object:

@@ -12,7 +12,13 @@ import numpy as np
 import onnx
 import onnxruntime
 from onnx import ModelProto, NodeProto, helper, numpy_helper
-from onnxruntime.capi import onnxruntime_pybind11_state as runtime
+from onnxruntime.capi.onnxruntime_pybind11_state import (
+    Fail,
+    InvalidArgument,
+    InvalidGraph,
+    NotImplemented,  # noqa: A004 - ONNX Runtime's name
+    RuntimeException,
+)
 
 from tests.network import random_images as random_images
 from tests.network import random_nodes as random_nodes
@@ -24,8 +30,8 @@ _MUTATIONS, _KEPT_REFUSALS, _FREE = 0.08, 0.1, 0.3
 _MOST_ELEMENTS = 100_000
 _OF_MANY = ("Concat", "Max", "Mean", "Min", "Sum")  # of which ONNX Runtime needs every operand
 REJECTIONS = (
-    runtime.Fail, runtime.InvalidArgument, runtime.InvalidGraph, runtime.NotImplemented,
-    runtime.RuntimeException, RuntimeError, ValueError,
+    Fail, InvalidArgument, InvalidGraph, NotImplemented, RuntimeException, RuntimeError,
+    ValueError,
 )  # fmt: skip
 """What ONNX Runtime raises for a model that it does not run."""
 

@@ -64,7 +64,8 @@ def test_a_zip_map_at_an_output_is_cut(kind: str, imports: dict[str, int]) -> No
     """The output is a tensor of what the map's rows hold, its columns are named in the report."""
     proto = classifier(kind, imports)
     session = onnxruntime.InferenceSession(proto.SerializeToString())
-    labels, rows = session.run(None, FEEDS)
+    answer: Any = session.run(None, FEEDS)
+    labels, rows = answer
     hosted = load(proto.SerializeToString(), placement="all")
     assert [port.name for port in hosted.outputs] == ["label", "probabilities"]
     result = hosted.run(FEEDS).outputs

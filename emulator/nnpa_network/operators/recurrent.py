@@ -134,6 +134,7 @@ def _operands(builder: Builder, node: OnnxNode, layer: Layer) -> dict[str, int]:
     builder.require_format(FORMAT_0, layer.verb)
     value, count = required_input(node, 0), len(layer.gates)
     width = count * layer.hidden
+    _require_shapes(node, layer, width)
     bias = node.input(3)
     if bias is None:
         bias = builder.constant(np.zeros((layer.directions, 2 * width), value.dtype))
@@ -146,6 +147,22 @@ def _operands(builder: Builder, node: OnnxNode, layer: Layer) -> dict[str, int]:
         "hidden_weights": _gates(builder, layer, required_input(node, 2), USAGE_HIDDEN_WEIGHTS),
         "hidden_biases": _gates(builder, layer, halves[1], USAGE_HIDDEN_BIASES),
     }
+
+
+def _require_shapes(node: OnnxNode, layer: Layer, width: int) -> None:
+    """Refuse weights, biases and states that are not as large as the layer: the host says so."""
+    sides, state = layer.directions, (layer.directions, layer.batch, layer.hidden)
+    shapes = {
+        1: (sides, width, required_input(node, 0).dims[2]),
+        2: (sides, width, layer.hidden),
+        3: (sides, 2 * width),
+        5: state,
+        6: state,
+    }
+    for index, shape in shapes.items():
+        value = node.input(index)
+        if value is not None and value.dims != shape:
+            raise NotMapped(f"input {index} is {list(value.dims)}, must be {list(shape)}")
 
 
 def _slice(builder: Builder, value: Value, axis: int, start: int, stop: int) -> Value:

@@ -16,6 +16,7 @@ import grpc
 import numpy as np
 import onnx
 import pytest
+from nnpa.network.v1 import network_pb2 as pb
 from nnpa_network.program import ModelRefused, Node
 from nnpa_network.running.results import StepFailed
 from nnpa_server.config import Limits
@@ -177,8 +178,10 @@ def test_a_server_answers_alike(sandbox: str) -> None:
 
 def _answer(client: Client, graph: RandomGraph) -> dict[str, bytes] | grpc.RpcError:
     """Return the outputs of a graph as a server has them, or its error."""
+    shapes = [pb.InputShape(name=name, shape=feed.shape) for name, feed in graph.feeds.items()]
     try:
-        handle = client.create(graph.proto).network.name
+        created = client.create(graph.proto, options=pb.CreateOptions(shapes=shapes))
+        handle = created.network.name
         assert client.init(handle, size=1 << 22)
         outputs = client.infer(handle, **graph.feeds).outputs
     except grpc.RpcError as error:

@@ -90,9 +90,9 @@ def _edges_by_id(attributes: dict[str, AttributeProto], count: int) -> Edges:
 
     def places(children: Numbers) -> Numbers:
         named = np.minimum(np.searchsorted(names, children), len(names) - 1)
-        wanted = trees * len(names) + named
-        at = np.minimum(np.searchsorted(keys[order], wanted), count - 1)
-        exists = (names[named] == children) & (keys[order[at]] == wanted)
+        child_keys = trees * len(names) + named
+        at = np.minimum(np.searchsorted(keys[order], child_keys), count - 1)
+        exists = (names[named] == children) & (keys[order[at]] == child_keys)
         return np.where(exists, order[at], -1)
 
     sides = [_ints(attributes[f"nodes_{side}nodeids"], count) for side in ("true", "false")]

@@ -267,7 +267,7 @@ def test_every_command_has_a_row() -> None:
 
 def test_all_commands_print_by_one_function() -> None:
     """Commands print by `echo` and `Terminal`; click's own is for JSON, which escapes."""
-    folder, found = Path(nnpa_client.commands.__path__[0]), list[str]()
+    folder, others = Path(nnpa_client.commands.__path__[0]), list[str]()
     for file in folder.glob("*.py"):
         if file.name in ("terminal.py", "completion.py"):
             continue
@@ -279,8 +279,8 @@ def test_all_commands_print_by_one_function() -> None:
             if called in ("print", "Console", "click.secho") or (
                 called == "click.echo" and not is_own
             ):
-                found.append(f"{file.name}:{node.lineno}: {called}({first})")
-    assert not found
+                others.append(f"{file.name}:{node.lineno}: {called}({first})")
+    assert not others
 
 
 def test_texts_without_control_characters_stay() -> None:

@@ -52,8 +52,10 @@ def _pooled(node: onnx.NodeProto, data: Shape, inferred: Shape) -> Shape:
         stride, span = strides[axis], dilations[axis] * (kernel[axis] - 1) + 1
         ends = _ends(auto, size, kernel[axis], stride, (pads[axis], pads[rank + axis]))
         sizes.append(_windows(size, ends, span, stride, bool(attributes.get("ceil_mode", 0))))
-    known = zip(data[2:], sizes, inferred[2:], strict=True)
-    return *inferred[:2], *(told if size < 0 or made < 0 else made for size, made, told in known)
+    axes = zip(data[2:], sizes, inferred[2:], strict=True)
+    return *inferred[:2], *(
+        by_onnx if min(size, ours) < 0 else ours for size, ours, by_onnx in axes
+    )
 
 
 def _ends(auto: bytes, size: int, kernel: int, stride: int, pads: tuple[int, int]) -> Shape:

@@ -204,8 +204,8 @@ def infer(
         return [(dtype, None) for dtype, _ in types]
     if node.op_type == "ConvTranspose" and domain == "" and len(present) > 1:
         types[0] = types[0][0], _transposed(node, present[0], present[1], types[0][1])
-    taken = [None if operand is None else operand.shape for operand in inputs]
-    shapes = runtime_shapes(node, taken, [shape for _, shape in types])
+    operand_shapes = [None if operand is None else operand.shape for operand in inputs]
+    shapes = runtime_shapes(node, operand_shapes, [shape for _, shape in types])
     return [(dtype, shape) for (dtype, _), shape in zip(types, shapes, strict=True)]
 
 

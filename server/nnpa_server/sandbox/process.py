@@ -150,6 +150,8 @@ class WorkerProcess:
             if excess:
                 self.close()
             return excess
+        except OSError:  # it has just ended
+            return ""
         finally:
             self._lock.release()
 
@@ -201,6 +203,8 @@ class WorkerProcess:
     def _restrict_address_space(self) -> None:
         """Bound what RLIMIT_DATA does not count: stacks, pages that are only read, page tables."""
         _, size, _ = self._idle
+        if not size:
+            return
         views = _ARENA_VIEWS * self._arena_bytes
         most = size + self._limits.memory + views + _SLACK_BYTES
         resource.prlimit(self.pid, resource.RLIMIT_AS, _soft(most))

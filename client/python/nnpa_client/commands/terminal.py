@@ -15,7 +15,7 @@ _CONTROL = re.compile(
 
 def visible(text: str) -> str:
     r"""Return a text whose control characters are written out, such as \x1b; lines stay lines."""
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:

@@ -3,6 +3,7 @@
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tests.server.process import ServerProcess, serving, wait_until
 
 CHILDREN = int(os.environ.get("NNPA_LEASE_CHILDREN", "200"))
 PLACES = 64
+PAUSE = 130.0  # seconds: gRPC would ping after 60 and end the connection after 60 more
 
 
 @pytest.fixture
@@ -90,3 +92,24 @@ def test_a_forked_child_keeps_its_own(program: str, server: ServerProcess) -> No
         parent.stdin.write("\n")
         parent.stdin.flush()
     wait_until(lambda: sessions(server) == 0)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("server", ["tcp"], indirect=True)
+def test_a_program_that_pauses_keeps_its_session(program: str, server: ServerProcess) -> None:
+    """A program that makes no call, so that nothing answers pings of HTTP/2, keeps its session."""
+    with subprocess.Popen(
+        [program, "pause"],
+        env=toolchain.environment(ZDNN_SERVER=server.address),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as paused:
+        assert paused.stdin is not None
+        assert paused.stdout is not None
+        assert paused.stdout.readline() == "right\n"
+        time.sleep(PAUSE)
+        paused.stdin.write("\n")
+        paused.stdin.flush()
+        assert paused.stdout.readline() == "right\n"
+        assert server.log_text().count("event=session_created") == 1

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Children in a row, each with a session, which end by _exit, abort or a signal. With the argument
- * "orphan" instead a process with a session and a child that lives on when the process is killed. */
+ * "orphan" instead a process with a session and a child that lives on when the process is killed;
+ * with "pause" one that waits between two sums. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,10 +50,20 @@ static int orphan(void) {
   return 1;
 }
 
+static int pause_between(void) {
+  for (int sum = 0; sum < 2; sum++) {
+    puts(sum_is_right() ? "right" : "wrong");
+    fflush(stdout);
+    getchar();
+  }
+  return 0;
+}
+
 int main(int count, char **arguments) {
   struct rlimit none = {0, 0};
   setrlimit(RLIMIT_CORE, &none);
   if (count > 1 && strcmp(arguments[1], "orphan") == 0) return orphan();
+  if (count > 1 && strcmp(arguments[1], "pause") == 0) return pause_between();
   int children = count > 1 ? atoi(arguments[1]) : 0, right = 0;
   for (int number = 0; number < children; number++) right += is_right_in_child(number);
   printf("%d of %d right\n", right, children);

@@ -254,7 +254,7 @@ def test_reflection_has_a_budget_of_its_own(start: Start) -> None:
     """Calls of reflection that take no answer take none of others' room, and end."""
     server = start(message_timeout=1.0)
     public: Any = vars(server.server.interceptor)["_public"]
-    budget = vars(public)["_under_way"].budget
+    budget: Budget = vars(public)["_under_way"].budget
     connection = Connection(server.address, window=0)
     for _ in range(900):
         connection.ask(REFLECT, b"\x3a\x00")

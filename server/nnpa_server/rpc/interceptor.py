@@ -205,7 +205,7 @@ class Interceptor(ServerInterceptor):
         return make_handler(
             answer,
             reading(parse, self._max_message, self._metrics),
-            _serialized,
+            bytes,  # which the answers are already
             streams_in=True,
             streams_out=writes,
         )
@@ -218,7 +218,7 @@ class Interceptor(ServerInterceptor):
             method: Conversation(
                 self._answering_stream(behaviour, serialize, method, True, converses=True),
                 reading(parse, self._max_message, self._metrics),
-                _serialized,
+                _pieces,
             )
             for method, (behaviour, parse, serialize) in conversations.items()
         }
@@ -382,6 +382,6 @@ def _end(call: Call, send: Callable[[None], object], refusal: CallRefused | None
     send(None)
 
 
-def _serialized(raw: Raw) -> Raw:
-    """Return an answer as it is: the interceptor has serialized it."""
+def _pieces(raw: Sequence[bytes | memoryview]) -> Sequence[bytes | memoryview]:
+    """Return an answer in pieces, which it is already."""
     return raw

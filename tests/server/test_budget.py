@@ -66,6 +66,12 @@ def held(server: Running) -> int:
     return server.server.under_way.budget.held
 
 
+def public_budget(server: Running) -> Budget:
+    """Return the budget of calls without tokens."""
+    budget: Budget = vars(vars(server.server.interceptor)["_public"])["_under_way"].budget
+    return budget
+
+
 def list_machines(server: Running) -> float:
     """Make a bystander's call; return its seconds."""
     started = time.monotonic()
@@ -253,8 +259,7 @@ def test_inferences_at_the_listener_of_its_own() -> None:
 def test_reflection_has_a_budget_of_its_own(start: Start) -> None:
     """Calls of reflection that take no answer take none of others' room, and end."""
     server = start(message_timeout=1.0)
-    public: Any = vars(server.server.interceptor)["_public"]
-    budget: Budget = vars(public)["_under_way"].budget
+    budget = public_budget(server)
     connection = Connection(server.address, window=0)
     for _ in range(900):
         connection.ask(REFLECT, b"\x3a\x00")

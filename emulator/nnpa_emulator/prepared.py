@@ -87,7 +87,9 @@ def prepare_stickify(
 
     def write(array: Array) -> bool:
         fill = planar.stickify_nchw if nchw else sticks.stickify_fp32
-        largest, _ = fill(flat(array, dims).view(_WORDS), cells, dims, pages, limit, True)
+        words = flat(array, dims).view(_WORDS)
+        words.setflags(write=False)  # one kind of kernel for arrays of messages and all others
+        largest, _ = fill(words, cells, dims, pages, limit, True)
         return bool(largest < end)
 
     return write

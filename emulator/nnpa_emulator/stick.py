@@ -11,7 +11,7 @@ behaviour (offsets, flags).
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import ml_dtypes
 import numpy as np
@@ -36,6 +36,7 @@ from nnpa_emulator.ztensor import (
 )
 from nnpa_emulator.ztensor import Array as Array
 
+_Bits = TypeVar("_Bits", np.uint16, np.uint32)
 Buffer: TypeAlias = npt.NDArray[np.uint8]
 """One-dimensional stick buffer, whole pages."""
 Fill: TypeAlias = Callable[
@@ -336,10 +337,10 @@ def _stickify_floats(
 ) -> Conversion:
     """Convert a flat float array into DLFLOAT16 sticks by its dtype; FP32 may be in NCHW order."""
     if line.dtype != np.float32:
-        return _stickify_16(line.view(np.uint16), line.dtype, cells, shape, saturate, fresh)
+        return _stickify_16(_to_read(line, np.uint16), line.dtype, cells, shape, saturate, fresh)
     limit = convert.MAX32 if saturate else convert.LINE_HIGH32
     fill: Fill = planar.stickify_nchw if nchw else sticks.stickify_fp32
-    words, largest, smallest = line.view(np.uint32), 0, 0xFFFFFFFF
+    words, largest, smallest = _to_read(line, np.uint32), 0, 0xFFFFFFFF
     for block in (images_of if nchw else blocks_of)(shape.dims, shape.pages):
         source, target = words[block.elements], block.sticks(cells)
         high, low = fill(source, target, *block.place, limit, fresh)
@@ -388,6 +389,13 @@ def flat(array: Array, dims: tuple[int, int, int, int]) -> Array:
     if line.size != count:
         raise ValueError(f"array: {line.size} elements, dims {dims} have {count}")
     return line
+
+
+def _to_read(line: Array, dtype: type[_Bits]) -> npt.NDArray[_Bits]:
+    """Return a view that nobody writes: kernels are compiled for this kind of array alone."""
+    view = line.view(dtype)
+    view.setflags(write=False)
+    return view
 
 
 def _ceil(count: int, size: int) -> int:

@@ -500,3 +500,27 @@ def test_a_gate_that_is_nearly_one_has_a_complement(gru_step: Callable[..., np.u
     assert gru_step(fused, added, h, (1, 1, 64, 64), cells, (0, 64)) == 0
     assert cells[0] == 0x8000
     assert np.signbit(h[0])
+
+
+NARROW = """
+import numpy as np
+from nnpa_emulator import FUNCTIONS, Guest, find_machine, run
+from nnpa_emulator.kernels import jit, registers, sticks
+from nnpa_server.tuning import warmup
+
+jit.load()
+guest = Guest(find_machine("telum2"))
+for name, warm in warmup._units(guest):
+    if name in ("transform FP32", "matmul_op"):
+        warm()
+print(len(sticks.stickify_fp32.signatures))
+signatures = registers.accumulate.signatures + sticks._encode_long.signatures
+print(len(signatures) > 1, [one for one in signatures if "Literal" in str(one)])
+"""
+
+
+@pytest.mark.heavy
+@pytest.mark.usefixtures("no_kernels")
+def test_a_kernel_is_compiled_for_types_and_not_for_values() -> None:
+    """Constants of callers, and whether an array may be written, are no kernels of their own."""
+    assert lines_of(NARROW) == ["1", "True []"]

@@ -74,6 +74,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
         for page, text in pages.items()
         for match in _LINK.finditer(_CODE.sub("", text))
     }
+    named |= {*config.extra_css}
     copies = sorted(named & set(names) - set(sources.values()))
     generated = [
         File.generated(config, page, content=linked(page, text)) for page, text in pages.items()

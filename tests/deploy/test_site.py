@@ -216,3 +216,12 @@ def test_every_page_is_in_the_table_of_contents() -> None:
     assert own <= set(named)
     assert len(named) == len(set(named))
     assert [name for name in named if not (TOP / name).is_file() and name not in own] == []
+
+
+def test_the_site_has_the_reader_s_scheme_and_whole_commands() -> None:
+    """Light or dark as the reader's system says; a long command wraps instead of being cut."""
+    text = (SITE / "mkdocs.yml").read_text(encoding="utf-8")
+    schemes = dict(re.findall(r'prefers-color-scheme: (\w+)\)", scheme: (\w+)', text))
+    assert schemes == {"light": "default", "dark": "slate"}
+    (sheet,) = re.findall(r"^extra_css: \[(\S+)\]$", text, re.M)
+    assert "white-space: pre-wrap" in (TOP / sheet).read_text(encoding="utf-8")

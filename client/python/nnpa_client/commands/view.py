@@ -21,6 +21,7 @@ from nnpa_client.trace.format import is_trace
 from nnpa_client.trace.history import read
 from nnpa_client.trace.views import TraceViews
 
+_OPENED = "telum2"  # the machine of all else that names none
 _HOST = "127.0.0.1"
 _MOST = {"traces": 2, "models": 1, "reports": 1}
 _BEGIN = 64  # bytes of a file that tell what it is
@@ -44,7 +45,8 @@ def view(files: Sequence[Path], port: int, names: Sequence[str], **asking: Unpac
     It prints "nnpa view on URL": open the URL. The token in its fragment lets your browser in, and
     no other user of this machine. The page opens no other files, and asks nothing of other hosts.
     """
-    views = reported(lambda: _views(files, names or machines(), asking))
+    chosen = names or sorted(machines(), key=lambda name: name != _OPENED)
+    views = reported(lambda: _views(files, chosen, asking))
     guard = Guard(_HOST)
     try:
         endpoint = open_page(_HOST, port, Page(guard, views))

@@ -27,7 +27,7 @@ from nnpa_client.trace.record import Recording
 
 TITLES = {"telum1": "z16", "telum2": "z17"}
 """The machines that programs are for, by the server's names, with IBM's."""
-AGAIN, SANITIZED = "again", "sanitizer"
+AGAIN, SANITIZED = "the same again", "sanitizer"
 """Runs under the first condition: a second one, and one with the sanitizer."""
 _OLDER_LIBRARIES = ("1.0.1", "1.1.2")  # the last of each minor version before this one
 INSTRUCTION = "NNPA_"

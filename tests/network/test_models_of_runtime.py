@@ -161,7 +161,8 @@ def test_no_number_among_what_is_regrouped() -> None:
     feeds["x"][0, 0] = -1
     result = load(text_model(body)).run(feeds)
     assert result.calls["reshape_ztensor"] == 1
-    expected = np.log(feeds["x"]).reshape(4, 9) @ feeds["w"]
+    with np.errstate(invalid="ignore"):
+        expected = np.log(feeds["x"]).reshape(4, 9) @ feeds["w"]
     assert np.isnan(expected[0]).all()
     np.testing.assert_allclose(result.outputs["y"], expected, rtol=0.02, atol=0.05)
 
@@ -187,3 +188,28 @@ def test_what_only_the_checker_refuses() -> None:
     model, feeds = text_model(body, 18), {"x": normal(2, 4, 3)}
     (expected,) = reference(model, feeds)
     np.testing.assert_allclose(load(model).run(feeds).outputs["y"], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("placement", ["compiler", "all"])
+@pytest.mark.parametrize("upper", ["SAME_UPPER", "SAME_LOWER"])
+def test_windows_that_leave_the_last_elements_out(upper: str, placement: str) -> None:
+    """ONNX Runtime moves windows where auto_pad would be negative: the host runs these nodes."""
+    body = (
+        "g (float[1,2,9,9] x) => (float[1,2,3,3] y) {"
+        f' y = AveragePool <auto_pad = "{upper}", kernel_shape = [1, 1], strides = [3, 3]> (x) }}'
+    )
+    model, feeds = text_model(body), {"x": normal(1, 2, 9, 9)}
+    result = load(model, placement=placement).run(feeds).outputs["y"]
+    np.testing.assert_array_equal(result, reference(model, feeds)[0])
+
+
+@pytest.mark.parametrize("transform", ["LOGISTIC", "SOFTMAX"])
+def test_one_target_is_not_transformed(transform: str) -> None:
+    """ONNX Runtime leaves the only target of a LinearRegressor as it is: the host runs it."""
+    body = (
+        "g (float[3,2] x) => (float[3,1] y) { y = ai.onnx.ml.LinearRegressor"
+        f' <coefficients = [0.5, 2.0], intercepts = [0.25], post_transform = "{transform}"> (x) }}'
+    )
+    model, feeds = text_model(body), {"x": normal(3, 2)}
+    result = load(model, placement="all").run(feeds).outputs["y"]
+    np.testing.assert_array_equal(result, reference(model, feeds)[0])

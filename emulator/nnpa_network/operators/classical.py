@@ -72,10 +72,12 @@ def _transformed(builder: Builder, node: OnnxNode, scores: Value, output: Value)
 )
 def linear_regressor(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     """Of ai.onnx.ml, float operand of rank 2: a product with the intercepts as bias; post_transform
-    NONE, LOGISTIC by sigmoid, or SOFTMAX.
+    NONE, or of several targets LOGISTIC by sigmoid, or SOFTMAX.
     """
-    output = required_output(node)
-    scores = _scores(builder, node, int(node.attributes.get("targets", 1)), output)
+    output, targets = required_output(node), int(node.attributes.get("targets", 1))
+    if targets == 1 and node.attributes.get("post_transform", "NONE") != "NONE":
+        raise NotMapped("post_transform of one target, which ONNX Runtime leaves as it is")
+    scores = _scores(builder, node, targets, output)
     _transformed(builder, node, scores, output)
 
 

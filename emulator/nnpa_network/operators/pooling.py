@@ -19,6 +19,7 @@ from nnpa_network.operators.windows import (
     pair,
     read_window,
     require_images,
+    skips_ends,
     strides_of,
     unfolded,
 )
@@ -43,6 +44,8 @@ def pool(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     value, output = as_images(value), unfolded(builder, required_output(node))
     kernel = pair(node, "kernel_shape", 1)
     size = value.dims[2], value.dims[3]
+    if skips_ends(node, size, kernel):  # ONNX Runtime moves windows, or refuses them
+        raise NotMapped("auto_pad of strides that leave the last elements out")
     window = read_window(node, size, kernel)
     if node.attributes.get("count_include_pad", 0) and window.padded:
         raise NotMapped("count_include_pad")

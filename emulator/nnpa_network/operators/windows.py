@@ -94,6 +94,14 @@ def read_window(node: OnnxNode, size: Pair, kernel: Pair) -> Window:
     return window
 
 
+def skips_ends(node: OnnxNode, size: Pair, kernel: Pair) -> bool:
+    """Return True where auto_pad would be negative: windows end before the last elements."""
+    if node.attributes.get("auto_pad") not in ("SAME_UPPER", "SAME_LOWER"):
+        return False
+    sizes = zip(size, kernel, pair(node, "strides", 1), strict=True)
+    return any((size - 1) % stride >= kernel for size, kernel, stride in sizes)
+
+
 def _same(size: int, kernel: int, stride: int) -> int:
     """Return the whole padding that makes ceil(size / stride) windows."""
     return max((-(-size // stride) - 1) * stride + kernel - size, 0)

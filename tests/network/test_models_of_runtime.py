@@ -213,3 +213,14 @@ def test_one_target_is_not_transformed(transform: str) -> None:
     model, feeds = text_model(body), {"x": normal(3, 2)}
     result = load(model, placement="all").run(feeds).outputs["y"]
     np.testing.assert_array_equal(result, reference(model, feeds)[0])
+
+
+def test_signed_products_of_constant_weights() -> None:
+    """ONNX Runtime has a kernel for INT8 times INT8 only without the settings for UINT8."""
+    body = (
+        "g (int8[2,3] x) => (int8[2,2] y) <float s = {0.05}, int8 z = {0},"
+        " int8[3,2] w = {-66,-53,108,6,116,42}> { y = QLinearMatMul(x, s, z, w, s, z, s, z) }"
+    )
+    model, feeds = text_model(body), {"x": np.array([[1, -2, 3], [-70, 5, 90]], np.int8)}
+    result = load(model).run(feeds).outputs["y"]
+    np.testing.assert_array_equal(result, reference(model, feeds)[0])

@@ -398,6 +398,19 @@ def load(model: bytes, *, as_it_is: bool = False) -> onnxruntime.InferenceSessio
 
     Raise `HostError`.
     """
+    try:
+        return _session(model, _EXACT, as_it_is)
+    except (*_REJECTIONS, ValueError):
+        pass  # products of INT8 and INT8, which are exact, and have no kernel with these settings
+    try:
+        return _session(model, {}, as_it_is)
+    except (*_REJECTIONS, ValueError) as error:
+        raise HostError(f"ONNX Runtime does not take it: {_sentence(error)}") from error
+
+
+def _session(
+    model: bytes, settings: Mapping[str, str], as_it_is: bool
+) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     if as_it_is:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -405,12 +418,9 @@ def load(model: bytes, *, as_it_is: bool = False) -> onnxruntime.InferenceSessio
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
     options.enable_cpu_mem_arena = False  # it would keep a session's most memory as long as that
-    for key, value in _EXACT.items():
+    for key, value in settings.items():
         options.add_session_config_entry(key, value)
-    try:
-        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    except (*_REJECTIONS, ValueError) as error:
-        raise HostError(f"ONNX Runtime does not take it: {_sentence(error)}") from error
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 def _sentence(error: Exception) -> str:

@@ -250,11 +250,17 @@ def test_streams_are_bounded_and_leave_room_for_calls(start: Callable[..., Runni
     client = running.client()
     traces = TraceServiceStub(client.channel)
     request = RecordTraceRequest()
-    streams = [iter(traces.RecordTrace(request)) for _ in range(2)]
-    for stream in streams:
-        next(stream)
-    with refused(CODE.RESOURCE_EXHAUSTED, "CALL_QUOTA_EXCEEDED", field="max_streams", limit=2):
+    first = iter(traces.RecordTrace(request))
+    next(first)
+    with refused(CODE.RESOURCE_EXHAUSTED, "CALL_QUOTA_EXCEEDED", field="max_streams", limit=1):
         next(iter(traces.RecordTrace(request)))
+    apart = grpc.insecure_channel(running.address, [("grpc.use_local_subchannel_pool", 1)])
+    others = TraceServiceStub(apart)
+    second = iter(others.RecordTrace(request))
+    next(second)
+    with refused(CODE.RESOURCE_EXHAUSTED, "CALL_QUOTA_EXCEEDED", field="max_streams", limit=2):
+        next(iter(others.RecordTrace(request)))
+    apart.close()
     client.run(op("is_nnpa_installed"), timeout=5)
 
 

@@ -21,6 +21,8 @@ from nnpa.oip import open_inference_grpc_pb2 as oip
 from nnpa.oip import open_inference_grpc_pb2_grpc as oip_grpc
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
+from nnpa.zdnn.v1.trace_pb2 import RecordTraceRequest, RecordTraceResponse
+from nnpa.zdnn.v1.trace_pb2_grpc import TraceServiceStub
 from nnpa_server.__main__ import main
 from nnpa_server.config import GIB, Limits
 from nnpa_server.sessions.tokens import Tokens, TokensInvalid, read
@@ -166,6 +168,24 @@ def test_quotas_are_the_tokens(server: ServerProcess) -> None:
     for session in sessions:
         alice.delete(session)
     bob.delete(other)
+
+
+def test_one_tokens_streams_leave_room_for_others(server: ServerProcess) -> None:
+    """A token that opens streams until it is refused leaves as many; others still open theirs."""
+    alice, bob = bearer(server, ALICE), bearer(server, BOB)
+
+    def record(caller: Caller) -> Iterator[RecordTraceResponse]:
+        stub = TraceServiceStub(caller.channel)
+        stream = iter(stub.RecordTrace(RecordTraceRequest(), metadata=caller.metadata))
+        next(stream)
+        return stream
+
+    streams = list[Iterator[RecordTraceResponse]]()
+    with refused(CODE.RESOURCE_EXHAUSTED, "CALL_QUOTA_EXCEEDED", field="max_streams"):
+        while True:
+            streams.append(record(alice))
+    assert len(streams) == 16  # half of what 64 workers have
+    streams += [record(bob) for _ in range(8)]
 
 
 def test_machines_are_the_tokens(server: ServerProcess) -> None:

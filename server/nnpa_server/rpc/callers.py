@@ -23,3 +23,8 @@ def caller_name(token: Token | None, context: Connected) -> str:
     if token is not None and token.name:
         return f"token {token.name}"
     return getattr(context, "process", "") or context.peer()
+
+
+def is_one_caller(name: str) -> bool:
+    """Return False for a name that stands for all connections of a Unix socket."""
+    return not name.startswith("unix:")

@@ -2,16 +2,20 @@
 """The open streams of a server: bounded, and cut off when they idle.
 
 A stream keeps a thread while it waits for its client, so streams are bounded, and one that is idle
-for as long as a session may be is cancelled. Conversations, streams whose messages are calls of
-their own, have a bound of their own.
+for as long as a session may be is cancelled. One caller has at most as many as are left for all
+others, so that a newcomer finds room. Conversations, streams whose messages are calls of their own,
+have a bound of their own, as many as there may be sessions, of which a token has a share.
 """
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
-from nnpa_server.errors import too_many_calls
+from nnpa.zdnn.v1 import status_pb2 as wire
+
+from nnpa_server.errors import CallRefused, too_many_calls
 from nnpa_server.rpc.call import Call, CallContext, interrupt
+from nnpa_server.rpc.callers import caller_name, is_one_caller
 
 # Streams that watch what others run, and last until they are cut off.
 _OBSERVING = frozenset(("ObserveNetwork", "RecordTrace"))
@@ -32,11 +36,23 @@ class Streams:
         threading.Thread(target=self._reap, name="streams", daemon=True).start()
 
     def add(self, call: Call) -> None:
-        """Add a stream, or refuse one more than there may be."""
+        """Add a stream, or refuse one more than there may be, or than its caller may have."""
         limit = self._max_conversations if call.converses else self._max_streams
-        if sum(stream.converses is call.converses for stream in self._open) >= limit:
+        streams = [stream for stream in self._open if stream.converses is call.converses]
+        if len(streams) >= limit:
             raise too_many_calls("max_conversations" if call.converses else "max_streams", limit)
+        if not call.converses:
+            self._require_share(call, streams)
         self._open.add(call)
+
+    def _require_share(self, call: Call, streams: Collection[Call]) -> None:
+        """Refuse one more stream than the caller may have beside those of others."""
+        caller = caller_name(call.token, call.context)
+        if not is_one_caller(caller):
+            return
+        own = sum(caller_name(each.token, each.context) == caller for each in streams)
+        if own >= self._max_streams - len(streams):
+            raise _beyond_share(own, self._max_streams)
 
     def discard(self, call: Call) -> None:
         """Forget a stream that ended."""
@@ -76,3 +92,15 @@ class Streams:
     def _is_idle(self, call: Call) -> bool:
         idled = time.monotonic() - call.touched > self._idle_timeout
         return idled and (call.waiting or not call.converses)
+
+
+def _beyond_share(own: int, most: int) -> CallRefused:
+    """Return the error for a stream beyond the share of a caller that has its own ones."""
+    text = f"{own} of {most} streams are this caller's, which leaves others as many"
+    return CallRefused(
+        wire.ERROR_REASON_CALL_QUOTA_EXCEEDED,
+        f"{text}: end one, or retry with a pause",
+        field="max_streams",
+        value=own + 1,
+        limit=own,
+    )

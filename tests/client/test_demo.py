@@ -3,6 +3,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -74,7 +75,11 @@ def test_table(server_target: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_changed_answers_are_counted(server_target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The closing sentence counts the answers that differ from FP32's, by machine."""
     hosted = demo.hosted
-    monkeypatch.setattr(demo, "hosted", lambda *of: replace(hosted(*of), same_answers=358))
+
+    def differing(*arguments: Any) -> demo.ModelReport:
+        return replace(hosted(*arguments), same_answers=358)
+
+    monkeypatch.setattr(demo, "hosted", differing)
     assert _run(server_target).stdout.splitlines()[-2] == (
         "On 360 digits DLFLOAT16 changed 2 of 1080 answers on IBM z16, Telum I; "
         "2 of 1080 answers on IBM z17, Telum II."

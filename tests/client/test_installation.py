@@ -55,11 +55,20 @@ CASES: dict[str, tuple[dict[str, Any] | None, str]] = {
 }
 
 
+def record_origin(monkeypatch: pytest.MonkeyPatch, origin: dict[str, Any] | None) -> None:
+    """Have the installed distribution record where it came from."""
+
+    def distribution(_name: str) -> Installed:
+        return Installed(origin)
+
+    monkeypatch.setattr(metadata, "distribution", distribution)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_the_advice_is_true_of_the_installation(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command names the clone, the archive, the repository or the index that served it."""
     origin, command = CASES[case]
-    monkeypatch.setattr(metadata, "distribution", lambda _name: Installed(origin))
+    record_origin(monkeypatch, origin)
     assert pip_install("server", "onnx") == command
 
 
@@ -68,7 +77,7 @@ def test_a_path_with_a_space_can_be_pasted(tmp_path: Path, monkeypatch: pytest.M
     clone = tmp_path / "my clone"
     clone.mkdir()
     origin = {"url": clone.as_uri(), "dir_info": {}}
-    monkeypatch.setattr(metadata, "distribution", lambda _name: Installed(origin))
+    record_origin(monkeypatch, origin)
     assert pip_install("otel") == f"pip install '{clone}[otel]'"
 
 

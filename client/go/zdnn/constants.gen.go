@@ -677,11 +677,12 @@ const ERROR_REASON_TOKEN_INVALID = zdnnv1.ErrorReason_ERROR_REASON_TOKEN_INVALID
 // log.
 const ERROR_REASON_INTERNAL = zdnnv1.ErrorReason_ERROR_REASON_INTERNAL
 
-// ERROR_REASON_CALL_QUOTA_EXCEEDED: RESOURCE_EXHAUSTED: as many streams are open on the server, or
-// as many calls of the session wait for each other, or as many calls of MLI or loads of models run,
-// as may be; "field" is "max_streams", "max_conversations" (streams of lists or of inference
-// requests: make unary calls instead), "max_session_calls", "max_mli_calls", "max_loads" or, of the
-// caller's token, "max_own_loads". Retry with a pause.
+// ERROR_REASON_CALL_QUOTA_EXCEEDED: RESOURCE_EXHAUSTED: as many streams are open on the server or
+// of the caller, or as many calls of the session wait for each other, or as many calls of MLI or
+// loads of models run, as may be, or messages and answers have no room; "field" is "max_streams",
+// "max_conversations" (streams of lists or of inference requests: make unary calls instead),
+// "max_session_calls", "max_mli_calls", "max_bytes_under_way", "max_loads" or, of the caller's
+// token, "max_own_loads". Retry with a pause.
 const ERROR_REASON_CALL_QUOTA_EXCEEDED = zdnnv1.ErrorReason_ERROR_REASON_CALL_QUOTA_EXCEEDED
 
 // ERROR_REASON_CACHE_MISS: NOT_FOUND: the session's content cache has nothing, or nothing any more,

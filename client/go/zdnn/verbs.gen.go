@@ -769,8 +769,8 @@ func MatmulTransposeOp(ctx context.Context, inputA *Ztensor, inputB *Ztensor, in
 //
 // preComputed: input_c already holds the bias in the machine's form.
 //
-// output: Result (s, 1, m, p), ZDNN_DLFLOAT16, with its own scale and offset. `new_id` is
-// FIELD_INVALID: nothing tells the output's scale.
+// output: Result (s, 1, m, p), ZDNN_DLFLOAT16, with its own scale and offset. It must exist:
+// nothing tells the scale of one that is created, which is FIELD_INVALID.
 func QuantizedMatmulOp(ctx context.Context, inputA *Ztensor, inputB *Ztensor, inputC *Ztensor, opType MatmulOps, clipMin int32, clipMax int32, disableClipping bool, dequantize bool, preComputed bool, output *Ztensor) (*Ztensor, error) {
 	v := &verb{name: "quantized_matmul_op"}
 	m := &zdnnv1.QuantizedMatmulOp{}
@@ -797,7 +797,7 @@ func QuantizedMatmulOp(ctx context.Context, inputA *Ztensor, inputB *Ztensor, in
 //
 // input: Operand (n, h, w, c).
 //
-// paddingType: Padding. The machine reads the low 3 bits.
+// paddingType: Padding. Of another number the machine reads the three lowest bits.
 //
 // kernelHeight: Height of the window, elements, 1..64 (1..1024 with strides 0).
 //
@@ -834,7 +834,7 @@ func Avgpool2d(ctx context.Context, input *Ztensor, paddingType PoolPadding, ker
 //
 // input: Operand (n, h, w, c).
 //
-// paddingType: Padding. The machine reads the low 3 bits.
+// paddingType: Padding. Of another number the machine reads the three lowest bits.
 //
 // kernelHeight: Height of the window, elements, 1..64 (1..1024 with strides 0).
 //
@@ -875,7 +875,7 @@ func Maxpool2d(ctx context.Context, input *Ztensor, paddingType PoolPadding, ker
 //
 // bias: Bias (1, 1, 1, k).
 //
-// paddingType: Padding. The machine reads the low 3 bits.
+// paddingType: Padding. Of another number the machine reads the three lowest bits.
 //
 // strideHeight: Step along the height, 0..13. Both strides 0: the kernel covers the whole input,
 // with VALID_PADDING.
@@ -937,7 +937,7 @@ func Conv2d(ctx context.Context, input *Ztensor, kernel *Ztensor, bias *Ztensor,
 //
 // cfOutput: Cell state after the last timestep, pre-transformed ZDNN_4DS (1, d, b, s).
 //
-// allTimesteps: Read only when hn_output is `new_id`: create it for all timesteps (true) or for the
+// allTimesteps: Read only when hn_output is left out: create it for all timesteps (true) or for the
 // last one. Default false. Not a parameter of C, where the output's descriptor tells.
 //
 // An output that is nil is created.
@@ -986,7 +986,7 @@ func Lstm(ctx context.Context, input *Ztensor, h0 *Ztensor, c0 *Ztensor, weights
 // hnOutput: Hidden states, pre-transformed ZDNN_4DS (ts or 1, d, b, s): of all timesteps when its
 // dim4 is ts, of the last one when it is 1.
 //
-// allTimesteps: Read only when hn_output is `new_id`: create it for all timesteps (true) or for the
+// allTimesteps: Read only when hn_output is left out: create it for all timesteps (true) or for the
 // last one. Default false. Not a parameter of C, where the output's descriptor tells.
 //
 // An output that is nil is created.

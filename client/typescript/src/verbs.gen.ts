@@ -877,8 +877,8 @@ export async function matmulTransposeOp(
  * @param disableClipping Leave results unrounded and unclipped.
  * @param dequantize Turn results back to real values.
  * @param preComputed input_c already holds the bias in the machine's form.
- * @param output Result (s, 1, m, p), ZDNN_DLFLOAT16, with its own scale and offset. `new_id` is
- * FIELD_INVALID: nothing tells the output's scale.
+ * @param output Result (s, 1, m, p), ZDNN_DLFLOAT16, with its own scale and offset. It must exist:
+ * nothing tells the scale of one that is created, which is FIELD_INVALID.
  */
 export async function quantizedMatmulOp(
   inputA: Ztensor,
@@ -910,7 +910,7 @@ export async function quantizedMatmulOp(
  * ZDNN_INVALID_STRIDE_PADDING.
  *
  * @param input Operand (n, h, w, c).
- * @param paddingType Padding. The machine reads the low 3 bits.
+ * @param paddingType Padding. Of another number the machine reads the three lowest bits.
  * @param kernelHeight Height of the window, elements, 1..64 (1..1024 with strides 0).
  * @param kernelWidth Width of the window, as kernel_height.
  * @param strideHeight Step along the height, 0..30. Both strides 0: the window is the whole input,
@@ -946,7 +946,7 @@ export async function avgpool2d(
  * ZDNN_INVALID_STRIDE_PADDING.
  *
  * @param input Operand (n, h, w, c).
- * @param paddingType Padding. The machine reads the low 3 bits.
+ * @param paddingType Padding. Of another number the machine reads the three lowest bits.
  * @param kernelHeight Height of the window, elements, 1..64 (1..1024 with strides 0).
  * @param kernelWidth Width of the window, as kernel_height.
  * @param strideHeight Step along the height, 0..30. Both strides 0: the window is the whole input,
@@ -984,7 +984,7 @@ export async function maxpool2d(
  * @param input Operand (n, h, w, c).
  * @param kernel Kernel (kh, kw, c, k), ZDNN_FORMAT_4DKERNEL.
  * @param bias Bias (1, 1, 1, k).
- * @param paddingType Padding. The machine reads the low 3 bits.
+ * @param paddingType Padding. Of another number the machine reads the three lowest bits.
  * @param strideHeight Step along the height, 0..13. Both strides 0: the kernel covers the whole
  * input, with VALID_PADDING.
  * @param strideWidth Step along the width, as stride_height.
@@ -1036,7 +1036,7 @@ export async function conv2d(
  * @param hnOutput Hidden states, pre-transformed ZDNN_4DS (ts or 1, d, b, s): of all timesteps when
  * its dim4 is ts, of the last one when it is 1.
  * @param cfOutput Cell state after the last timestep, pre-transformed ZDNN_4DS (1, d, b, s).
- * @param allTimesteps Read only when hn_output is `new_id`: create it for all timesteps (true) or
+ * @param allTimesteps Read only when hn_output is left out: create it for all timesteps (true) or
  * for the last one. Default false. Not a parameter of C, where the output's descriptor tells.
  */
 export async function lstm(
@@ -1082,7 +1082,7 @@ export async function lstm(
  * @param direction Direction of the pass over the sequence.
  * @param hnOutput Hidden states, pre-transformed ZDNN_4DS (ts or 1, d, b, s): of all timesteps when
  * its dim4 is ts, of the last one when it is 1.
- * @param allTimesteps Read only when hn_output is `new_id`: create it for all timesteps (true) or
+ * @param allTimesteps Read only when hn_output is left out: create it for all timesteps (true) or
  * for the last one. Default false. Not a parameter of C, where the output's descriptor tells.
  */
 export async function gru(

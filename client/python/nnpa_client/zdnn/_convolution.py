@@ -47,7 +47,7 @@ def avgpool2d(
     ZDNN_INVALID_STRIDE_PADDING.
 
     - `input`: Operand (n, h, w, c).
-    - `padding_type`: Padding. The machine reads the low 3 bits.
+    - `padding_type`: Padding. Of another number the machine reads the three lowest bits.
     - `kernel_height`: Height of the window, elements, 1..64 (1..1024 with strides 0).
     - `kernel_width`: Width of the window, as kernel_height.
     - `stride_height`: Step along the height, 0..30. Both strides 0: the window is the whole input,
@@ -88,7 +88,7 @@ def maxpool2d(
     ZDNN_INVALID_STRIDE_PADDING.
 
     - `input`: Operand (n, h, w, c).
-    - `padding_type`: Padding. The machine reads the low 3 bits.
+    - `padding_type`: Padding. Of another number the machine reads the three lowest bits.
     - `kernel_height`: Height of the window, elements, 1..64 (1..1024 with strides 0).
     - `kernel_width`: Width of the window, as kernel_height.
     - `stride_height`: Step along the height, 0..30. Both strides 0: the window is the whole input,
@@ -133,7 +133,7 @@ def conv2d(
     - `input`: Operand (n, h, w, c).
     - `kernel`: Kernel (kh, kw, c, k), ZDNN_FORMAT_4DKERNEL.
     - `bias`: Bias (1, 1, 1, k).
-    - `padding_type`: Padding. The machine reads the low 3 bits.
+    - `padding_type`: Padding. Of another number the machine reads the three lowest bits.
     - `stride_height`: Step along the height, 0..13. Both strides 0: the kernel covers the whole
       input, with VALID_PADDING.
     - `stride_width`: Step along the width, as stride_height.

@@ -162,8 +162,8 @@ def quantized_matmul_op(
     - `dequantize`: Turn results back to real values.
     - `pre_computed`: input_c already holds the bias in the machine's form.
     - `work_area` is not used: the server owns that memory.
-    - `output`: Result (s, 1, m, p), ZDNN_DLFLOAT16, with its own scale and offset. `new_id` is
-      FIELD_INVALID: nothing tells the output's scale.
+    - `output`: Result (s, 1, m, p), ZDNN_DLFLOAT16, with its own scale and offset. It must exist:
+      nothing tells the scale of one that is created, which is FIELD_INVALID.
 
     Returns `output`. Raises ZdnnError for a status that is an error, ProgramCheck for operands that
     contradict each other without precheck; warns with ZdnnWarning of elements that are not numbers.

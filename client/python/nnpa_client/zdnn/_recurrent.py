@@ -65,7 +65,7 @@ def lstm(
       its dim4 is ts, of the last one when it is 1. Created when left out.
     - `cf_output`: Cell state after the last timestep, pre-transformed ZDNN_4DS (1, d, b, s).
       Created when left out.
-    - `all_timesteps`: Read only when hn_output is `new_id`: create it for all timesteps (true) or
+    - `all_timesteps`: Read only when hn_output is left out: create it for all timesteps (true) or
       for the last one. Default false. Not a parameter of C, where the output's descriptor tells.
 
     Returns the pair `hn_output`, `cf_output`. Raises ZdnnError for a status that is an error,
@@ -122,7 +122,7 @@ def gru(
     - `work_area` is not used: the server owns that memory.
     - `hn_output`: Hidden states, pre-transformed ZDNN_4DS (ts or 1, d, b, s): of all timesteps when
       its dim4 is ts, of the last one when it is 1. Created when left out.
-    - `all_timesteps`: Read only when hn_output is `new_id`: create it for all timesteps (true) or
+    - `all_timesteps`: Read only when hn_output is left out: create it for all timesteps (true) or
       for the last one. Default false. Not a parameter of C, where the output's descriptor tells.
 
     Returns `hn_output`. Raises ZdnnError for a status that is an error, ProgramCheck for operands

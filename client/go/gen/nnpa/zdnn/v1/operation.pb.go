@@ -2121,8 +2121,9 @@ type OperationResult struct {
 	StatusMessage string `protobuf:"bytes,2,opt,name=status_message,json=statusMessage,proto3" json:"status_message,omitempty"`
 	// Why the operation was refused. Present whenever the status is neither ZDNN_OK nor a warning.
 	Refusal *Refusal `protobuf:"bytes,3,opt,name=refusal,proto3" json:"refusal,omitempty"`
-	// Which elements are not numbers. Present with ZDNN_ELEMENT_RANGE_VIOLATION, and with
-	// ZDNN_CONVERT_FAILURE where elements caused it.
+	// Which elements are not numbers. Present with ZDNN_ELEMENT_RANGE_VIOLATION, with
+	// ZDNN_CONVERT_FAILURE where elements caused it, and with ZDNN_OK where software took finite values
+	// beyond DLFLOAT16's range.
 	RangeViolation *RangeViolation `protobuf:"bytes,4,opt,name=range_violation,json=rangeViolation,proto3" json:"range_violation,omitempty"`
 	// IEEE flags that the library leaves raised in the calling thread, a sum of FpFlags. Of meaning
 	// for the functions that clear the flags and then convert: arms 6 to 10. Others leave the
@@ -5124,8 +5125,8 @@ type QuantizedMatmulOp struct {
 	Dequantize *bool `protobuf:"varint,8,opt,name=dequantize,proto3,oneof" json:"dequantize,omitempty"`
 	// input_c already holds the bias in the machine's form.
 	PreComputed *bool `protobuf:"varint,9,opt,name=pre_computed,json=preComputed,proto3,oneof" json:"pre_computed,omitempty"`
-	// Result (s, 1, m, p), ZDNN_DLFLOAT16, with its own scale and offset. `new_id` is FIELD_INVALID:
-	// nothing tells the output's scale.
+	// Result (s, 1, m, p), ZDNN_DLFLOAT16, with its own scale and offset. It must exist: nothing tells
+	// the scale of one that is created, which is FIELD_INVALID.
 	Output        *TensorRef `protobuf:"bytes,10,opt,name=output,proto3" json:"output,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5241,7 +5242,7 @@ type Avgpool2D struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Operand (n, h, w, c).
 	Input *TensorRef `protobuf:"bytes,1,opt,name=input,proto3" json:"input,omitempty"`
-	// Padding. The machine reads the low 3 bits.
+	// Padding. Of another number the machine reads the three lowest bits.
 	PaddingType *PoolPadding `protobuf:"varint,2,opt,name=padding_type,json=paddingType,proto3,enum=nnpa.zdnn.v1.PoolPadding,oneof" json:"padding_type,omitempty"`
 	// Height of the window, elements, 1..64 (1..1024 with strides 0).
 	KernelHeight *uint32 `protobuf:"varint,3,opt,name=kernel_height,json=kernelHeight,proto3,oneof" json:"kernel_height,omitempty"`
@@ -5347,7 +5348,7 @@ type Maxpool2D struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Operand (n, h, w, c).
 	Input *TensorRef `protobuf:"bytes,1,opt,name=input,proto3" json:"input,omitempty"`
-	// Padding. The machine reads the low 3 bits.
+	// Padding. Of another number the machine reads the three lowest bits.
 	PaddingType *PoolPadding `protobuf:"varint,2,opt,name=padding_type,json=paddingType,proto3,enum=nnpa.zdnn.v1.PoolPadding,oneof" json:"padding_type,omitempty"`
 	// Height of the window, elements, 1..64 (1..1024 with strides 0).
 	KernelHeight *uint32 `protobuf:"varint,3,opt,name=kernel_height,json=kernelHeight,proto3,oneof" json:"kernel_height,omitempty"`
@@ -5457,7 +5458,7 @@ type Conv2D struct {
 	Kernel *TensorRef `protobuf:"bytes,2,opt,name=kernel,proto3" json:"kernel,omitempty"`
 	// Bias (1, 1, 1, k).
 	Bias *TensorRef `protobuf:"bytes,3,opt,name=bias,proto3" json:"bias,omitempty"`
-	// Padding. The machine reads the low 3 bits.
+	// Padding. Of another number the machine reads the three lowest bits.
 	PaddingType *PoolPadding `protobuf:"varint,4,opt,name=padding_type,json=paddingType,proto3,enum=nnpa.zdnn.v1.PoolPadding,oneof" json:"padding_type,omitempty"`
 	// Step along the height, 0..13. Both strides 0: the kernel covers the whole input, with
 	// VALID_PADDING.
@@ -5599,7 +5600,7 @@ type Lstm struct {
 	HnOutput *TensorRef `protobuf:"bytes,9,opt,name=hn_output,json=hnOutput,proto3" json:"hn_output,omitempty"`
 	// Cell state after the last timestep, pre-transformed ZDNN_4DS (1, d, b, s).
 	CfOutput *TensorRef `protobuf:"bytes,10,opt,name=cf_output,json=cfOutput,proto3" json:"cf_output,omitempty"`
-	// Read only when hn_output is `new_id`: create it for all timesteps (true) or for the last one.
+	// Read only when hn_output is left out: create it for all timesteps (true) or for the last one.
 	// Default false. Not a parameter of C, where the output's descriptor tells.
 	AllTimesteps  *bool `protobuf:"varint,11,opt,name=all_timesteps,json=allTimesteps,proto3,oneof" json:"all_timesteps,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -5741,7 +5742,7 @@ type Gru struct {
 	// Hidden states, pre-transformed ZDNN_4DS (ts or 1, d, b, s): of all timesteps when its dim4 is
 	// ts, of the last one when it is 1.
 	HnOutput *TensorRef `protobuf:"bytes,8,opt,name=hn_output,json=hnOutput,proto3" json:"hn_output,omitempty"`
-	// Read only when hn_output is `new_id`: create it for all timesteps (true) or for the last one.
+	// Read only when hn_output is left out: create it for all timesteps (true) or for the last one.
 	// Default false. Not a parameter of C, where the output's descriptor tells.
 	AllTimesteps  *bool `protobuf:"varint,9,opt,name=all_timesteps,json=allTimesteps,proto3,oneof" json:"all_timesteps,omitempty"`
 	unknownFields protoimpl.UnknownFields

@@ -264,7 +264,7 @@ type Provenance struct {
 	Allocation *SanitizerSite `protobuf:"bytes,2,opt,name=allocation,proto3" json:"allocation,omitempty"`
 	// What freed the buffer of an inline tensor. Present: it is used after that.
 	Free *SanitizerSite `protobuf:"bytes,3,opt,name=free,proto3" json:"free,omitempty"`
-	// True when nothing has written the sticks of an inline tensor since they were allocated.
+	// True when nothing has written some of the sticks of an inline tensor since they were allocated.
 	NeverWritten bool `protobuf:"varint,4,opt,name=never_written,json=neverWritten,proto3" json:"never_written,omitempty"`
 	// An operation of another thread that was in flight when this one began, on the same tensor, and
 	// one of the two writes it.

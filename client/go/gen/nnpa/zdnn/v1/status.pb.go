@@ -308,11 +308,11 @@ const (
 	ErrorReason_ERROR_REASON_TOKEN_INVALID ErrorReason = 20
 	// INTERNAL: our fault; metadata "correlation_id" finds it in the server's log.
 	ErrorReason_ERROR_REASON_INTERNAL ErrorReason = 21
-	// RESOURCE_EXHAUSTED: as many streams are open on the server, or as many calls of the session
-	// wait for each other, or as many calls of MLI or loads of models run, as may be; "field" is
-	// "max_streams", "max_conversations" (streams of lists or of inference requests: make unary calls
-	// instead), "max_session_calls", "max_mli_calls", "max_loads" or, of the caller's token,
-	// "max_own_loads". Retry with a pause.
+	// RESOURCE_EXHAUSTED: as many streams are open on the server or of the caller, or as many calls of
+	// the session wait for each other, or as many calls of MLI or loads of models run, as may be, or
+	// messages and answers have no room; "field" is "max_streams", "max_conversations" (streams of lists
+	// or of inference requests: make unary calls instead), "max_session_calls", "max_mli_calls",
+	// "max_bytes_under_way", "max_loads" or, of the caller's token, "max_own_loads". Retry with a pause.
 	ErrorReason_ERROR_REASON_CALL_QUOTA_EXCEEDED ErrorReason = 22
 	// NOT_FOUND: the session's content cache has nothing, or nothing any more, under the name in
 	// Ztensor.cached; "field" says which. Send the sticks instead.

@@ -1018,8 +1018,9 @@ class OperationResult(_message.Message):
 
     @_builtins.property
     def range_violation(self) -> Global___RangeViolation:
-        """Which elements are not numbers. Present with ZDNN_ELEMENT_RANGE_VIOLATION, and with
-        ZDNN_CONVERT_FAILURE where elements caused it.
+        """Which elements are not numbers. Present with ZDNN_ELEMENT_RANGE_VIOLATION, with
+        ZDNN_CONVERT_FAILURE where elements caused it, and with ZDNN_OK where software took finite values
+        beyond DLFLOAT16's range.
         """
 
     @_builtins.property
@@ -2761,8 +2762,8 @@ class QuantizedMatmulOp(_message.Message):
 
     @_builtins.property
     def output(self) -> _tensor_pb2.TensorRef:
-        """Result (s, 1, m, p), ZDNN_DLFLOAT16, with its own scale and offset. `new_id` is FIELD_INVALID:
-        nothing tells the output's scale.
+        """Result (s, 1, m, p), ZDNN_DLFLOAT16, with its own scale and offset. It must exist: nothing tells
+        the scale of one that is created, which is FIELD_INVALID.
         """
 
     def __init__(
@@ -2830,7 +2831,7 @@ class Avgpool2d(_message.Message):
     STRIDE_WIDTH_FIELD_NUMBER: _builtins.int
     OUTPUT_FIELD_NUMBER: _builtins.int
     padding_type: Global___PoolPadding.ValueType
-    """Padding. The machine reads the low 3 bits."""
+    """Padding. Of another number the machine reads the three lowest bits."""
     kernel_height: _builtins.int
     """Height of the window, elements, 1..64 (1..1024 with strides 0)."""
     kernel_width: _builtins.int
@@ -2907,7 +2908,7 @@ class Maxpool2d(_message.Message):
     STRIDE_WIDTH_FIELD_NUMBER: _builtins.int
     OUTPUT_FIELD_NUMBER: _builtins.int
     padding_type: Global___PoolPadding.ValueType
-    """Padding. The machine reads the low 3 bits."""
+    """Padding. Of another number the machine reads the three lowest bits."""
     kernel_height: _builtins.int
     """Height of the window, elements, 1..64 (1..1024 with strides 0)."""
     kernel_width: _builtins.int
@@ -2986,7 +2987,7 @@ class Conv2d(_message.Message):
     CLIPPING_VALUE_FIELD_NUMBER: _builtins.int
     OUTPUT_FIELD_NUMBER: _builtins.int
     padding_type: Global___PoolPadding.ValueType
-    """Padding. The machine reads the low 3 bits."""
+    """Padding. Of another number the machine reads the three lowest bits."""
     stride_height: _builtins.int
     """Step along the height, 0..13. Both strides 0: the kernel covers the whole input, with
     VALID_PADDING.
@@ -3082,7 +3083,7 @@ class Lstm(_message.Message):
     direction: Global___LstmGruDirection.ValueType
     """Direction of the pass over the sequence."""
     all_timesteps: _builtins.bool
-    """Read only when hn_output is `new_id`: create it for all timesteps (true) or for the last one.
+    """Read only when hn_output is left out: create it for all timesteps (true) or for the last one.
     Default false. Not a parameter of C, where the output's descriptor tells.
     """
     @_builtins.property
@@ -3180,7 +3181,7 @@ class Gru(_message.Message):
     direction: Global___LstmGruDirection.ValueType
     """Direction of the pass over the sequence."""
     all_timesteps: _builtins.bool
-    """Read only when hn_output is `new_id`: create it for all timesteps (true) or for the last one.
+    """Read only when hn_output is left out: create it for all timesteps (true) or for the last one.
     Default false. Not a parameter of C, where the output's descriptor tells.
     """
     @_builtins.property

@@ -168,7 +168,7 @@ class Provenance(_message.Message):
     freed_id: _builtins.int
     """The id that the tensor had in this session before its buffer was freed. Default 0: none."""
     never_written: _builtins.bool
-    """True when nothing has written the sticks of an inline tensor since they were allocated."""
+    """True when nothing has written some of the sticks of an inline tensor since they were allocated."""
     @_builtins.property
     def allocation(self) -> Global___SanitizerSite:
         """What allocated the buffer of an inline tensor."""

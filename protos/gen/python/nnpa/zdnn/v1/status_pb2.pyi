@@ -278,11 +278,11 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 21
     """INTERNAL: our fault; metadata "correlation_id" finds it in the server's log."""
     ERROR_REASON_CALL_QUOTA_EXCEEDED: _ErrorReason.ValueType  # 22
-    """RESOURCE_EXHAUSTED: as many streams are open on the server, or as many calls of the session
-    wait for each other, or as many calls of MLI or loads of models run, as may be; "field" is
-    "max_streams", "max_conversations" (streams of lists or of inference requests: make unary calls
-    instead), "max_session_calls", "max_mli_calls", "max_loads" or, of the caller's token,
-    "max_own_loads". Retry with a pause.
+    """RESOURCE_EXHAUSTED: as many streams are open on the server or of the caller, or as many calls of
+    the session wait for each other, or as many calls of MLI or loads of models run, as may be, or
+    messages and answers have no room; "field" is "max_streams", "max_conversations" (streams of lists
+    or of inference requests: make unary calls instead), "max_session_calls", "max_mli_calls",
+    "max_bytes_under_way", "max_loads" or, of the caller's token, "max_own_loads". Retry with a pause.
     """
     ERROR_REASON_CACHE_MISS: _ErrorReason.ValueType  # 23
     """NOT_FOUND: the session's content cache has nothing, or nothing any more, under the name in
@@ -408,11 +408,11 @@ ERROR_REASON_TOKEN_INVALID: ErrorReason.ValueType  # 20
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 21
 """INTERNAL: our fault; metadata "correlation_id" finds it in the server's log."""
 ERROR_REASON_CALL_QUOTA_EXCEEDED: ErrorReason.ValueType  # 22
-"""RESOURCE_EXHAUSTED: as many streams are open on the server, or as many calls of the session
-wait for each other, or as many calls of MLI or loads of models run, as may be; "field" is
-"max_streams", "max_conversations" (streams of lists or of inference requests: make unary calls
-instead), "max_session_calls", "max_mli_calls", "max_loads" or, of the caller's token,
-"max_own_loads". Retry with a pause.
+"""RESOURCE_EXHAUSTED: as many streams are open on the server or of the caller, or as many calls of
+the session wait for each other, or as many calls of MLI or loads of models run, as may be, or
+messages and answers have no room; "field" is "max_streams", "max_conversations" (streams of lists
+or of inference requests: make unary calls instead), "max_session_calls", "max_mli_calls",
+"max_bytes_under_way", "max_loads" or, of the caller's token, "max_own_loads". Retry with a pause.
 """
 ERROR_REASON_CACHE_MISS: ErrorReason.ValueType  # 23
 """NOT_FOUND: the session's content cache has nothing, or nothing any more, under the name in

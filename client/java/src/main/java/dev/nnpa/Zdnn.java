@@ -1114,8 +1114,8 @@ public final class Zdnn {
    * @param disableClipping Leave results unrounded and unclipped.
    * @param dequantize Turn results back to real values.
    * @param preComputed input_c already holds the bias in the machine's form.
-   * @param output Result (s, 1, m, p), ZDNN_DLFLOAT16, with its own scale and offset. {@code
-   *     new_id} is FIELD_INVALID: nothing tells the output's scale.
+   * @param output Result (s, 1, m, p), ZDNN_DLFLOAT16, with its own scale and offset. It must
+   *     exist: nothing tells the scale of one that is created, which is FIELD_INVALID.
    */
   public static Ztensor quantizedMatmulOp(
       Ztensor inputA, Ztensor inputB, Ztensor inputC, MatmulOps opType, int clipMin,
@@ -1168,7 +1168,7 @@ public final class Zdnn {
    * <p>Source: zDNN API Reference 1.2.0, zdnn_avgpool2d.
    *
    * @param input Operand (n, h, w, c).
-   * @param paddingType Padding. The machine reads the low 3 bits.
+   * @param paddingType Padding. Of another number the machine reads the three lowest bits.
    * @param kernelHeight Height of the window, elements, 1..64 (1..1024 with strides 0).
    * @param kernelWidth Width of the window, as kernel_height.
    * @param strideHeight Step along the height, 0..30. Both strides 0: the window is the whole
@@ -1228,7 +1228,7 @@ public final class Zdnn {
    * <p>Source: zDNN API Reference 1.2.0, zdnn_maxpool2d.
    *
    * @param input Operand (n, h, w, c).
-   * @param paddingType Padding. The machine reads the low 3 bits.
+   * @param paddingType Padding. Of another number the machine reads the three lowest bits.
    * @param kernelHeight Height of the window, elements, 1..64 (1..1024 with strides 0).
    * @param kernelWidth Width of the window, as kernel_height.
    * @param strideHeight Step along the height, 0..30. Both strides 0: the window is the whole
@@ -1290,7 +1290,7 @@ public final class Zdnn {
    * @param input Operand (n, h, w, c).
    * @param kernel Kernel (kh, kw, c, k), ZDNN_FORMAT_4DKERNEL.
    * @param bias Bias (1, 1, 1, k).
-   * @param paddingType Padding. The machine reads the low 3 bits.
+   * @param paddingType Padding. Of another number the machine reads the three lowest bits.
    * @param strideHeight Step along the height, 0..13. Both strides 0: the kernel covers the
    *     whole input, with VALID_PADDING.
    * @param strideWidth Step along the width, as stride_height.
@@ -1382,7 +1382,7 @@ public final class Zdnn {
    * @param hnOutput Hidden states, pre-transformed ZDNN_4DS (ts or 1, d, b, s): of all
    *     timesteps when its dim4 is ts, of the last one when it is 1.
    * @param cfOutput Cell state after the last timestep, pre-transformed ZDNN_4DS (1, d, b, s).
-   * @param allTimesteps Read only when hn_output is {@code new_id}: create it for all timesteps
+   * @param allTimesteps Read only when hn_output is left out: create it for all timesteps
    *     (true) or for the last one. Default false. Not a parameter of C, where the output's
    *     descriptor tells.
    */
@@ -1463,7 +1463,7 @@ public final class Zdnn {
    * @param direction Direction of the pass over the sequence.
    * @param hnOutput Hidden states, pre-transformed ZDNN_4DS (ts or 1, d, b, s): of all
    *     timesteps when its dim4 is ts, of the last one when it is 1.
-   * @param allTimesteps Read only when hn_output is {@code new_id}: create it for all timesteps
+   * @param allTimesteps Read only when hn_output is left out: create it for all timesteps
    *     (true) or for the last one. Default false. Not a parameter of C, where the output's
    *     descriptor tells.
    */

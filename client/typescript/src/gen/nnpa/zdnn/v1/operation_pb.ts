@@ -593,8 +593,9 @@ export type OperationResult = Message<"nnpa.zdnn.v1.OperationResult"> & {
   refusal?: Refusal | undefined;
 
   /**
-   * Which elements are not numbers. Present with ZDNN_ELEMENT_RANGE_VIOLATION, and with
-   * ZDNN_CONVERT_FAILURE where elements caused it.
+   * Which elements are not numbers. Present with ZDNN_ELEMENT_RANGE_VIOLATION, with
+   * ZDNN_CONVERT_FAILURE where elements caused it, and with ZDNN_OK where software took finite values
+   * beyond DLFLOAT16's range.
    *
    * @generated from field: nnpa.zdnn.v1.RangeViolation range_violation = 4;
    */
@@ -2317,8 +2318,8 @@ export type QuantizedMatmulOp = Message<"nnpa.zdnn.v1.QuantizedMatmulOp"> & {
   preComputed?: boolean | undefined;
 
   /**
-   * Result (s, 1, m, p), ZDNN_DLFLOAT16, with its own scale and offset. `new_id` is FIELD_INVALID:
-   * nothing tells the output's scale.
+   * Result (s, 1, m, p), ZDNN_DLFLOAT16, with its own scale and offset. It must exist: nothing tells
+   * the scale of one that is created, which is FIELD_INVALID.
    *
    * @generated from field: nnpa.zdnn.v1.TensorRef output = 10;
    */
@@ -2351,7 +2352,7 @@ export type Avgpool2d = Message<"nnpa.zdnn.v1.Avgpool2d"> & {
   input?: TensorRef | undefined;
 
   /**
-   * Padding. The machine reads the low 3 bits.
+   * Padding. Of another number the machine reads the three lowest bits.
    *
    * @generated from field: optional nnpa.zdnn.v1.PoolPadding padding_type = 2;
    */
@@ -2420,7 +2421,7 @@ export type Maxpool2d = Message<"nnpa.zdnn.v1.Maxpool2d"> & {
   input?: TensorRef | undefined;
 
   /**
-   * Padding. The machine reads the low 3 bits.
+   * Padding. Of another number the machine reads the three lowest bits.
    *
    * @generated from field: optional nnpa.zdnn.v1.PoolPadding padding_type = 2;
    */
@@ -2503,7 +2504,7 @@ export type Conv2d = Message<"nnpa.zdnn.v1.Conv2d"> & {
   bias?: TensorRef | undefined;
 
   /**
-   * Padding. The machine reads the low 3 bits.
+   * Padding. Of another number the machine reads the three lowest bits.
    *
    * @generated from field: optional nnpa.zdnn.v1.PoolPadding padding_type = 4;
    */
@@ -2639,7 +2640,7 @@ export type Lstm = Message<"nnpa.zdnn.v1.Lstm"> & {
   cfOutput?: TensorRef | undefined;
 
   /**
-   * Read only when hn_output is `new_id`: create it for all timesteps (true) or for the last one.
+   * Read only when hn_output is left out: create it for all timesteps (true) or for the last one.
    * Default false. Not a parameter of C, where the output's descriptor tells.
    *
    * @generated from field: optional bool all_timesteps = 11;
@@ -2726,7 +2727,7 @@ export type Gru = Message<"nnpa.zdnn.v1.Gru"> & {
   hnOutput?: TensorRef | undefined;
 
   /**
-   * Read only when hn_output is `new_id`: create it for all timesteps (true) or for the last one.
+   * Read only when hn_output is left out: create it for all timesteps (true) or for the last one.
    * Default false. Not a parameter of C, where the output's descriptor tells.
    *
    * @generated from field: optional bool all_timesteps = 9;

@@ -141,7 +141,7 @@ export type Provenance = Message<"nnpa.zdnn.v1.Provenance"> & {
   free?: SanitizerSite | undefined;
 
   /**
-   * True when nothing has written the sticks of an inline tensor since they were allocated.
+   * True when nothing has written some of the sticks of an inline tensor since they were allocated.
    *
    * @generated from field: bool never_written = 4;
    */

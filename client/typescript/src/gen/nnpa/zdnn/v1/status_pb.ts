@@ -570,11 +570,11 @@ export enum ErrorReason {
   INTERNAL = 21,
 
   /**
-   * RESOURCE_EXHAUSTED: as many streams are open on the server, or as many calls of the session
-   * wait for each other, or as many calls of MLI or loads of models run, as may be; "field" is
-   * "max_streams", "max_conversations" (streams of lists or of inference requests: make unary calls
-   * instead), "max_session_calls", "max_mli_calls", "max_loads" or, of the caller's token,
-   * "max_own_loads". Retry with a pause.
+   * RESOURCE_EXHAUSTED: as many streams are open on the server or of the caller, or as many calls of
+   * the session wait for each other, or as many calls of MLI or loads of models run, as may be, or
+   * messages and answers have no room; "field" is "max_streams", "max_conversations" (streams of lists
+   * or of inference requests: make unary calls instead), "max_session_calls", "max_mli_calls",
+   * "max_bytes_under_way", "max_loads" or, of the caller's token, "max_own_loads". Retry with a pause.
    *
    * @generated from enum value: ERROR_REASON_CALL_QUOTA_EXCEEDED = 22;
    */

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from nnpa_client.cli import main
 
 CONDITIONS = (
-    *("z17", "again", "z16", "without NNPA", "sanitizer"),
+    *("z17", "the same again", "z16", "without NNPA", "sanitizer"),
     *("zDNN 1.0.1", "zDNN 1.1.2"),
 )
 ADDING = "from nnpa_client import connect"

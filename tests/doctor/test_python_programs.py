@@ -75,7 +75,7 @@ def test_a_program_that_names_its_machine(tmp_path: Path) -> None:
     report = _examined(program, quick=True)
     assert {run.title: run.chose_machine for run in report.runs} == {
         "z17": True,
-        "again": True,
+        "the same again": True,
         "z16": False,
         "without NNPA": True,
         "sanitizer": True,

@@ -79,6 +79,26 @@ def list_machines(server: Running) -> float:
     return time.monotonic() - started
 
 
+def test_the_newest_call_that_waits_is_first() -> None:
+    """Room that is given back goes to the newest call that fits, and then to older ones."""
+    budget, order = Budget(40), list[str]()
+    for caller in "abc":
+        assert budget.take(caller, 10)
+
+    def wait(caller: str) -> None:
+        assert budget.take(caller, 10)
+        order.append(caller)
+
+    with ThreadPoolExecutor() as pool:
+        for count, caller in enumerate(("old", "new"), 1):
+            pool.submit(wait, caller)
+            wait_until(lambda count=count: budget.count_waiting() == count)
+        budget.give("a", 10)
+        wait_until(lambda: order == ["new"])
+        budget.give("b", 10)
+        wait_until(lambda: order == ["new", "old"])
+
+
 def test_one_caller_has_half() -> None:
     """One caller has half of a budget, and whoever comes later finds room."""
     budget = Budget(96)

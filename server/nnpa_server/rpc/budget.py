@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Protocol
 
 from nnpa.zdnn.v1 import status_pb2 as wire
@@ -36,7 +37,7 @@ COPIES = 2
 """How often an answer is in memory until it is sent: as Python's bytes, and as gRPC's."""
 MIN_RATE = 1 << 20
 """Bytes a second that a client takes of an answer at least, after a time that all have."""
-_WAIT, _SHORT_WAIT = 1.5, 0.2  # seconds that a call waits for room; while many of its caller do
+_WAIT, _SHORT_WAIT = 2.0, 0.2  # seconds that a call waits for room; while many of its caller do
 _UNKNOWN_SHARE = 16  # answers of unknown size that find room at a time, in a small budget
 _MANY = 16  # calls of one caller that wait
 _PERIOD = 0.5  # seconds between looks at answers that nobody takes, at most
@@ -54,14 +55,27 @@ class CallEnd(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Request:
+    """Bytes that a call of a caller wants; what `lasts` leaves as much to its caller."""
+
+    caller: str
+    size: int
+    lasts: bool
+
+
 class Budget:
-    """At most `limit` bytes of all callers, and of one as many as are left for all others."""
+    """At most `limit` bytes of all callers, and of one as many as are left for all others.
+
+    Of the calls that wait for room the newest that fits is first: those that came before a flood
+    ended have mostly given up, and a newcomer would wait behind all of it.
+    """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._free = limit
         self._held: Counter[str] = Counter()
-        self._waiting: Counter[str] = Counter()
+        self._waiting: list[_Request] = []  # the oldest first
         self._changed = threading.Condition()
 
     @property
@@ -71,17 +85,18 @@ class Budget:
 
     def count_waiting(self) -> int:
         """Count the calls that wait for room."""
-        return self._waiting.total()
+        return len(self._waiting)
 
     def take(self, caller: str, size: int, *, lasts: bool = False, waits: bool = True) -> bool:
         """Take bytes, or tell that there is no room; what `lasts` leaves as much to its caller.
 
         Waits a while for room, but on an event loop.
         """
+        request = _Request(caller, size, lasts)
         with self._changed:
-            fits = self._fits(caller, size, lasts)
+            fits = self._fits(request)
             if not fits and waits and 2 * size <= self.limit:
-                fits = self._wait(caller, size, lasts)
+                fits = self._wait(request)
             if fits:
                 self._free -= size
                 self._held[caller] += size
@@ -97,20 +112,25 @@ class Budget:
             if self._waiting:
                 self._changed.notify_all()
 
-    def _fits(self, caller: str, size: int, lasts: bool) -> bool:
-        return (self._held[caller] + size) * (1 + lasts) <= self._free - size
+    def _fits(self, request: _Request) -> bool:
+        own = self._held[request.caller] + request.size
+        return own * (1 + request.lasts) <= self._free - request.size
 
-    def _wait(self, caller: str, size: int, lasts: bool) -> bool:
+    def _wait(self, request: _Request) -> bool:
         if _is_event_loop():
             return False
-        seconds = _WAIT if self._waiting[caller] < _MANY else _SHORT_WAIT
-        self._waiting[caller] += 1
+        own = sum(each.caller == request.caller for each in self._waiting)
+        self._waiting.append(request)
         try:
-            return self._changed.wait_for(lambda: self._fits(caller, size, lasts), seconds)
+            seconds = _WAIT if own < _MANY else _SHORT_WAIT
+            return self._changed.wait_for(lambda: self._first() is request, seconds)
         finally:
-            self._waiting[caller] -= 1
-            if not self._waiting[caller]:
-                del self._waiting[caller]
+            self._waiting.remove(request)
+            self._changed.notify_all()  # there may be room for others, too
+
+    def _first(self) -> _Request | None:
+        """Return the waiting request whose turn it is."""
+        return next(filter(self._fits, reversed(self._waiting)), None)
 
 
 def _is_event_loop() -> bool:

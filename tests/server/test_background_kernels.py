@@ -132,3 +132,45 @@ def test_kernels_of_workers_are_compiled_when_runs_pay(tmp_path: Path) -> None:
         mark.touch()
     kernels.note(("lstm",), COMPILE_WORK)
     assert compiler.orders == [expected], "what is compiled already is not ordered"
+
+
+LOOKS = """
+import threading
+import numba
+import numpy as np
+from nnpa_emulator.kernels import jit
+
+assert jit.load()
+ended, failures = threading.Event(), []
+
+
+@numba.njit
+def total(array):
+    return array.sum() + np.sin(array).max()
+
+
+def look():
+    signature = (numba.types.Array(numba.float32, 2, "C"),)
+    kernels = [entry.compiled() for entry in jit.KERNELS.values()]
+    while not ended.is_set():
+        for kernel in kernels:
+            jit._is_cached(kernel, signature)
+
+
+threads = [threading.Thread(target=look) for _ in range(8)]
+for thread in threads:
+    thread.start()
+try:
+    print(total(np.zeros(3, np.float32)))
+finally:
+    ended.set()
+"""
+
+
+def test_looks_at_the_cache_disturb_no_compilation(tmp_path: Path) -> None:
+    """Threads that ask whether a kernel is on disk leave Numba's registries to who compiles."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    answer = subprocess.run(
+        [sys.executable, "-c", LOOKS], env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert answer.stdout == "0.0\n", answer.stderr[-2000:]

@@ -260,11 +260,13 @@ def _size_of(arguments: tuple[object, ...]) -> int:
 
 
 def _is_cached(compiled: Any, signature: Signature) -> bool:
-    """Tell whether a kernel that was compiled for these types is on disk."""
+    """Tell whether a kernel that was compiled for these types is on disk.
+
+    It may be called while another thread compiles, and so touches nothing that Numba's lock guards.
+    """
     cache = compiled._cache
     if not hasattr(cache, "_cache_file"):  # where Numba keeps nothing
         return False
-    compiled.targetctx.refresh()
     key = cache._index_key(signature, compiled.targetctx.codegen())
     return key in cache._cache_file._load_index()
 

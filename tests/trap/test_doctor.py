@@ -59,7 +59,7 @@ def test_an_example(library: Path, tmp_path: Path) -> None:
     """An example is clean: it ends at response codes and flags; what does not apply is said."""
     report = _examined(_compiled(CLEAN, tmp_path / "add", library))
     assert report.is_clean, verdict(report)
-    assert [run.title for run in report.runs] == ["z17", "again", "z16", "without NNPA"]
+    assert [run.title for run in report.runs] == ["z17", "the same again", "z16", "without NNPA"]
     conduct = {
         (attempt.function, attempt.answer): attempt.conduct for attempt in report.trials.attempts
     }

@@ -17,13 +17,12 @@ from typing import Any
 import pytest
 from nnpa_client import Session, TransportError, connect, trace
 
-from tests.server.process import ServerProcess, serving, wait_until
+from tests.server.process import ServerProcess, orphans, serving, wait_until
 
 CHILDREN = int(os.environ.get("NNPA_LEASE_CHILDREN", "200"))
 PLACES = 64
 FLAGS = ("--max-sessions", str(PLACES), "--shared-memory")
 ONE = [[1.0, 2.0]]
-_OBJECTS = Path("/dev/shm")
 
 
 @pytest.fixture(params=["tcp", "unix"])
@@ -38,11 +37,6 @@ def sessions(server: ServerProcess) -> int:
     """Count the sessions of a server by its audit log."""
     log = server.log_text()
     return log.count("event=session_created") - log.count("event=session_ended")
-
-
-def objects() -> set[str]:
-    """Return the names of objects of shared memory that clients make."""
-    return {path.name for path in _OBJECTS.glob("*nnpa-*")}
 
 
 def computes(session: Session) -> bool:
@@ -125,19 +119,19 @@ def test_children_leave_nothing(server: ServerProcess) -> None:
 
     Neither is an object of shared memory.
     """
-    before = objects()
+    before = orphans()
     assert in_clean_process(tell_of_children, server.address, CHILDREN) == CHILDREN
     wait_until(lambda: sessions(server) == 0)
-    assert objects() <= before
+    assert orphans() <= before
 
 
 @pytest.mark.heavy
 def test_children_killed_at_any_moment_leave_nothing(server: ServerProcess) -> None:
     """A client may be killed while it opens a session: no session and no object is left."""
-    before = objects()
+    before = orphans()
     assert in_clean_process(kill_children, server.address, CHILDREN) == CHILDREN
     wait_until(lambda: sessions(server) == 0)
-    wait_until(lambda: objects() <= before)
+    wait_until(lambda: orphans() <= before)
 
 
 def test_a_lease_that_ends_cleanly(server: ServerProcess) -> None:

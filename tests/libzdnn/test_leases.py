@@ -11,7 +11,7 @@ import pytest
 
 from tests.libzdnn import toolchain
 from tests.libzdnn.toolchain import Prefix
-from tests.server.process import ServerProcess, serving, wait_until
+from tests.server.process import ServerProcess, orphans, serving, wait_until
 
 CHILDREN = int(os.environ.get("NNPA_LEASE_CHILDREN", "200"))
 PLACES = 64
@@ -42,7 +42,7 @@ def sessions(server: ServerProcess) -> int:
 
 def test_children_leave_nothing(program: str, server: ServerProcess) -> None:
     """Many children in a row that end by _exit, abort or a signal are served, and leave nothing."""
-    before = set(os.listdir("/dev/shm"))  # noqa: PTH208 - names, not paths
+    before = orphans()
     done = subprocess.run(
         [program, str(CHILDREN)],
         env=toolchain.environment(ZDNN_SERVER=server.address),
@@ -53,7 +53,7 @@ def test_children_leave_nothing(program: str, server: ServerProcess) -> None:
     )
     assert done.stdout == f"{CHILDREN} of {CHILDREN} right\n", done.stderr
     wait_until(lambda: sessions(server) == 0)
-    assert set(os.listdir("/dev/shm")) <= before  # noqa: PTH208
+    assert orphans() <= before
 
 
 def test_without_leases_the_server_fills_up(program: str, server: ServerProcess) -> None:

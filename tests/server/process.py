@@ -2,6 +2,7 @@
 """Real server processes for tests: started, spoken to, ended."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ PLAIN_FLAGS = ("--plain",) if PLAIN else ()
 LOG_FLAGS = ("--access-log",)
 READY = ("nnpa-server listening on ", "nnpa-server inference on ")
 PATIENCE = 60.0
+_OBJECT = re.compile(r"nnpa-([0-9]+)-")
 NO_ENV: Mapping[str, str] = {}
 
 
@@ -26,6 +28,12 @@ def wait_until(holds: Callable[[], bool], seconds: float = PATIENCE) -> None:
     while not holds():
         assert time.monotonic() < deadline, "it did not come"
         time.sleep(0.01)
+
+
+def orphans() -> set[str]:
+    """Return the names of clients' objects of shared memory whose clients have ended."""
+    named = ((name, _OBJECT.search(name)) for name in os.listdir("/dev/shm"))  # noqa: PTH208
+    return {name for name, of in named if of and not Path(f"/proc/{of[1]}").exists()}
 
 
 class ServerProcess:

@@ -6,6 +6,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from nnpa_emulator import Guest, find_machine
@@ -19,6 +20,7 @@ from nnpa_server.network.remote_plan import RemotePlan
 from nnpa_server.network.workers import make_workers
 from nnpa_server.sandbox import confinement
 from onnx import AttributeProto, NodeProto, TensorProto, helper
+from packaging.version import Version
 
 from tests.network.hosting import Array, reference, text_model
 
@@ -174,7 +176,14 @@ def test_poolings_have_the_sizes_of_onnx_runtime() -> None:
     ("data", "attributes"),
     [
         ((1, 1, -1, 5), {"kernel_shape": [1, 1], "strides": [3, 3], "ceil_mode": 1}),
-        ((1, 1, 5), {"kernel_shape": [1], "strides": [0]}),
+        pytest.param(
+            (1, 1, 5),
+            {"kernel_shape": [1], "strides": [0]},
+            marks=pytest.mark.skipif(
+                Version(onnx.__version__).release[:2] <= (1, 19),
+                reason="onnx 1.19 divides by the stride, which ends the process",
+            ),
+        ),
         ((1, 1, 5), {"kernel_shape": [1, 1]}),
         ((1, 1, 5), {"kernel_shape": [1], "pads": [1]}),
         ((1, 1, 5), {"kernel_shape": [1], "dilations": []}),

@@ -15,12 +15,14 @@ from typing import TypeAlias
 import grpc
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa_network.program import ModelRefused, Node
 from nnpa_network.running.results import StepFailed
 from nnpa_server.config import Limits
 from onnx import NodeProto, numpy_helper
+from packaging.version import Version
 
 from tests.network.hosting import Array, load
 from tests.network.random_graphs import REJECTIONS, RandomGraph, random_graph, run_model, run_one
@@ -29,6 +31,10 @@ from tests.network.service_client import Client
 from tests.server.conftest import CONFIG, Running
 from tests.server.wire import read_error
 
+pytestmark = pytest.mark.skipif(
+    Version(onnxruntime.__version__).release[:2] <= (1, 20),
+    reason="ONNX Runtime 1.20 ends its process on some of these graphs",
+)
 COUNT = int(os.environ.get("NNPA_RANDOM_GRAPHS", "60"))
 SEED = int(os.environ.get("NNPA_RANDOM_GRAPHS_SEED", "1"))
 BATCH = 20

@@ -18,7 +18,8 @@ from nnpa_client.errors import NnpaError, SessionLostError
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
 
-_MIN_SECONDS = 1.0  # that a call has lasted if another one is worth it
+_PAUSE = 1.0  # seconds before another call, where one has ended sooner than that
+_MAX_SHORT = 10  # such calls in a row
 
 
 class Lease:
@@ -29,6 +30,7 @@ class Lease:
         self._request = HoldSessionRequest(name=session)
         self._owner = os.getpid()
         self._is_closed = False
+        self._short_calls = 0  # in a row
         self._cancel: Callable[[], object] = int
         self._hold(is_again=False)
 
@@ -36,8 +38,10 @@ class Lease:
         began = time.monotonic()
 
         def ended(failure: NnpaError | None) -> None:
-            has_lasted = time.monotonic() - began > _MIN_SECONDS
-            if isinstance(failure, SessionLostError) and has_lasted and not self._is_closed:
+            has_lasted = time.monotonic() - began > _PAUSE
+            self._short_calls = 0 if has_lasted else self._short_calls + 1
+            is_broken = isinstance(failure, SessionLostError) and self._short_calls <= _MAX_SHORT
+            if is_broken and not self._is_closed:
                 threading.Thread(target=self._hold_again, name="nnpa-lease", daemon=True).start()
 
         self._cancel = self._transport.hold(HOLD_SESSION, self._request, ended, is_again)
@@ -45,6 +49,8 @@ class Lease:
             self._cancel()
 
     def _hold_again(self) -> None:
+        if self._short_calls:
+            time.sleep(_PAUSE)
         with suppress(NnpaError):  # the session's next call tells why
             self._hold(is_again=True)
 

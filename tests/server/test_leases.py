@@ -241,7 +241,7 @@ def test_a_session_without_a_lease_cannot_be_held(start: Start) -> None:
 
 def test_leases_take_no_threads_and_no_streams(start: Start) -> None:
     """Held leases are no streams of max_streams, and keep no thread."""
-    running = start(workers=4, limits=replace(LIMITS, max_sessions=40))
+    running = start(workers=4, limits=replace(LIMITS, max_sessions=40, lease_grace=60.0))
     warm = Holder(running.address)
     warm.ask()
     before = _threads()

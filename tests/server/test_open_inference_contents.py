@@ -143,9 +143,11 @@ def test_text_is_compared_as_text(caller: Caller, way: str) -> None:
     assert is_cat == b"\1\0\0\0"
 
 
-@pytest.mark.parametrize("dtype", ["O", "U", "T"])
+@pytest.mark.parametrize(
+    "dtype", ["O", "U", "T"] if hasattr(np.dtypes, "StringDType") else ["O", "U"]
+)
 def test_text_of_our_client_is_compared_as_text(caller: Caller, dtype: str) -> None:
-    """NumPy's three kinds of text arrays are one input."""
+    """NumPy's kinds of text arrays, the third since NumPy 2, are one input."""
     with ModelClient(caller.address) as models:
         outputs = models.infer("text", {"x": np.array(ANIMALS, dtype)}).outputs
     assert outputs["twice"].tolist() == [2 * text for text in ANIMALS]

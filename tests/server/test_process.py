@@ -163,7 +163,7 @@ def test_version_and_help() -> None:
 def test_documents_call_no_server_ready_that_listens() -> None:
     """Help and README say "listens" of the first line, and "ready" of the models."""
     shown = CliRunner().invoke(__main__.main, ("--help",)).output
-    readme = (Path(__main__.__file__).parents[1] / "README.md").read_text()
+    readme = (Path(__file__).parents[2] / "server" / "README.md").read_text()
     for text in (shown, readme):
         sentences = " ".join(text.split()).split(". ")
         of_lines = [sentence for sentence in sentences if "nnpa-server listening on" in sentence]

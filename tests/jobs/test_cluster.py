@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`nnpa network validate --ray`: on a real cluster on loopback the report is that of one process.
 
-Needs Ray (the extra `ray`), which .ci/run and .ci/full install.
+Needs Ray (the extra `ray`), which .ci/full installs.
 """
 
 import json

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`--ray` of `faults sweep`, `trace replay` and `conformance run`: the reports of one local job.
 
-Needs Ray (the extra `ray`), which .ci/run and .ci/full install.
+Needs Ray (the extra `ray`), which .ci/full installs.
 """
 
 import json

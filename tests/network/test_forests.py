@@ -18,7 +18,6 @@ from nnpa_server.network.remote_plan import RemotePlan
 from nnpa_server.network.workers import make_workers
 from nnpa_server.sandbox import confinement
 from onnx import ModelProto, NodeProto, TensorProto, helper
-from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as Lacking
 
 from tests.network import small_models
 
@@ -114,10 +113,7 @@ def test_deep_forests_are_refused_by_their_node(name: str, pools: Pools) -> None
 )
 def test_forests_run_as_in_onnx_runtime(model: bytes, pools: Pools) -> None:
     """A forest of the greatest depth has the scores of ONNX Runtime, here and in a worker."""
-    try:
-        session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-    except Lacking:
-        pytest.skip("this ONNX Runtime has no TreeEnsemble")
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     (expected,) = session.run(None, {"x": ROW})
     remote = RemotePlan(model, Guest(GUEST), ImportOptions(), make_workers(pools))
     for plan in (OnnxPlan(model, Guest(GUEST)), remote):

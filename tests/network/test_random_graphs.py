@@ -32,8 +32,8 @@ from tests.server.conftest import CONFIG, Running
 from tests.server.wire import read_error
 
 pytestmark = pytest.mark.skipif(
-    Version(onnxruntime.__version__).release[:2] <= (1, 20),
-    reason="ONNX Runtime 1.20 ends its process on some of these graphs",
+    Version(onnxruntime.__version__).release[:2] <= (1, 21),
+    reason="ONNX Runtime 1.21 ends its process on some of these graphs",
 )
 COUNT = int(os.environ.get("NNPA_RANDOM_GRAPHS", "60"))
 SEED = int(os.environ.get("NNPA_RANDOM_GRAPHS_SEED", "1"))

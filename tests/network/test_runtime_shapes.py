@@ -92,11 +92,6 @@ CASES: dict[str, tuple[str, Mapping[str, Array]]] = {
 }  # fmt: skip
 
 
-WINDOWS = ("window beyond the data", "declared as inferred", "read by the accelerator")
-COUNTS_ALL = Version(onnxruntime.__version__).release[:2] <= (1, 20)
-OLD = "ONNX Runtime 1.20 counts windows of ceil_mode that begin behind the data"
-
-
 @pytest.fixture(scope="module")
 def pools() -> Iterator[Pools | None]:
     """Workers of the module, where the system has any."""
@@ -110,8 +105,6 @@ def pools() -> Iterator[Pools | None]:
 @pytest.mark.parametrize("name", CASES)
 def test_a_run_has_the_shapes_of_onnx_runtime(name: str, place: str, pools: Pools | None) -> None:
     """Values and shapes are those of ONNX Runtime, with the sandbox and without."""
-    if COUNTS_ALL and name in WINDOWS:
-        pytest.skip(OLD)
     body, feeds = CASES[name]
     model, guest = text_model(body), Guest(GUEST)
     plan: Plan = OnnxPlan(model, guest)
@@ -160,7 +153,6 @@ def _run_shape(node: NodeProto, opset: int, size: int) -> tuple[int, ...] | None
     return shape
 
 
-@pytest.mark.skipif(COUNTS_ALL, reason=OLD)
 def test_poolings_have_the_sizes_of_onnx_runtime() -> None:
     """Kernel, stride, dilation, padding, auto_pad and ceil_mode: each size is the run's."""
     different, count = list[object](), 0

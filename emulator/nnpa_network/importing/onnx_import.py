@@ -17,8 +17,6 @@ import onnx
 from nnpa_emulator import Guest, Ztensor
 from onnx import helper, numpy_helper
 
-from nnpa_network.building.arrangement import ELEMENT_TYPES
-from nnpa_network.building.type_inference import type_of
 from nnpa_network.containment import MAX_NODES, Tensor, all_nodes, expanded_nodes, fault_of, tensors
 from nnpa_network.importing.completion import (
     complete_outputs,
@@ -35,12 +33,13 @@ from nnpa_network.importing.plain_forms import (
     make_time_first,
     without_functions,
 )
+from nnpa_network.importing.ports import input_port, output_port
 from nnpa_network.importing.shapes import concrete_shapes
 from nnpa_network.lowering.graph import Lowering, Settings
 from nnpa_network.lowering.placement import Rule
 from nnpa_network.maps import cut_maps
 from nnpa_network.placements import DEFAULT_PLACEMENT, Placement
-from nnpa_network.program import ANY_RANK, Array, DType, ModelRefused, Port, Program
+from nnpa_network.program import Array, ModelRefused, Port, Program
 from nnpa_network.running import host
 from nnpa_network.running.executor import Executor
 from nnpa_network.running.results import Result
@@ -52,13 +51,6 @@ _MAX_PROGRAMS = 16
 _TREE_NODE_BYTES = 1300  # measured: file, copies, and the session of ONNX Runtime
 DEFAULT_BYTES = 2 << 30
 """Most bytes of all initializers together, and of any one value."""
-
-_REMEDIES = {
-    "map_type": ", but a map: make the tensors of which it consists outputs",
-    "sequence_type": ", but a sequence: make its elements outputs, or join them by "
-    "ConcatFromSequence and simplify the model by onnxsim",
-    "optional_type": ", but an optional: make what it holds the output",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,10 +221,10 @@ def import_onnx(model: bytes, guest: Guest, options: ImportOptions | None = None
     proto = _inlined(proto)
     graph = proto.graph
     inputs = tuple(
-        _input(info, index)
+        input_port(info, index)
         for index, info in enumerate(info for info in graph.input if info.name not in initializers)
     )
-    outputs = tuple(_output(info) for info in graph.output)
+    outputs = tuple(output_port(info) for info in graph.output)
     name = graph.name or "network"
     return OnnxModel(name, inputs, outputs, options, guest, proto, weights, initializers, opsets)
 
@@ -347,22 +339,6 @@ def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
     return _inferred(without_functions(proto)) if proto.functions else proto
 
 
-def _input(info: onnx.ValueInfoProto, index: int) -> Port:
-    dtype, shape = type_of(info.type)
-    if dtype is None:
-        raise ModelRefused(f"input {info.name} is not a tensor of a type that is hosted")
-    _require_exchanged(f"input {info.name}", dtype)
-    if shape is None:
-        remedy = "add its type and shape to the model's graph.input"
-        raise ModelRefused(f"input {info.name} has no shape, not even a rank: {remedy}")
-    dims = info.type.tensor_type.shape.dim
-    symbols = tuple(
-        "" if size >= 0 else str(dim.dim_param or f"?{index}.{axis}")  # bytes if no UTF-8
-        for axis, (size, dim) in enumerate(zip(shape, dims, strict=True))
-    )
-    return Port(info.name, dtype, shape, symbols)
-
-
 def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model with the types that follow from those of its inputs."""
     try:
@@ -370,22 +346,3 @@ def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
     except (onnx.shape_inference.InferenceError, RuntimeError, UnicodeError) as error:
         text = " ".join(str(error).split())[:300]
         raise ModelRefused(f"shapes contradict each other: {text}") from error
-
-
-def _output(info: onnx.ValueInfoProto) -> Port:
-    dtype, shape = type_of(info.type)
-    if dtype is None:
-        kind = info.type.WhichOneof("value")
-        remedy = _REMEDIES.get(str(kind), "")
-        if kind == "sequence_type" and info.type.sequence_type.elem_type.HasField("map_type"):
-            remedy = _REMEDIES["map_type"]
-        raise ModelRefused(f"output {info.name} is not a tensor of a type that is hosted{remedy}")
-    _require_exchanged(f"output {info.name}", dtype)
-    return Port(info.name, dtype, shape if shape is not None else ANY_RANK)
-
-
-def _require_exchanged(title: str, dtype: DType) -> None:
-    """Refuse element types in which no message has values: they stay inside of a model."""
-    if dtype in host.WIDER and dtype not in ELEMENT_TYPES:
-        remedy = f"a Cast makes {host.WIDER[dtype]} of it"
-        raise ModelRefused(f"{title} is of {dtype}, which messages do not carry: {remedy}")

@@ -147,6 +147,17 @@ def _same_pads(attributes: Attributes, kernel: Sequence[int]) -> list[int]:
     return [*(axis.before for axis in axes), *(axis.after for axis in axes)]
 
 
+def overridable_initializers(proto: onnx.ModelProto) -> frozenset[str]:
+    """Return the initializers that are inputs, too: a run may have other values for them.
+
+    In older files all initializers are inputs, and constants.
+    """
+    if proto.ir_version < _FREE_WEIGHTS:
+        return frozenset()
+    names = {tensor.name for tensor in proto.graph.initializer}
+    return frozenset(info.name for info in proto.graph.input if info.name in names)
+
+
 def make_weights_inputs(graph: onnx.GraphProto) -> None:
     """Turn initializers of which only types and shapes matter into inputs.
 

@@ -23,6 +23,7 @@ from nnpa_network.importing.completion import (
     converted,
     import_domains,
     make_weights_inputs,
+    overridable_initializers,
     pad_explicitly,
     shown_to_checker,
     sort_nodes,
@@ -33,8 +34,8 @@ from nnpa_network.importing.plain_forms import (
     make_time_first,
     without_functions,
 )
-from nnpa_network.importing.ports import input_port, output_port
-from nnpa_network.importing.shapes import concrete_shapes
+from nnpa_network.importing.ports import input_ports, optional_ports, output_port
+from nnpa_network.importing.shapes import Concrete, concrete_shapes
 from nnpa_network.lowering.graph import Lowering, Settings
 from nnpa_network.lowering.placement import Rule
 from nnpa_network.maps import cut_maps
@@ -79,12 +80,14 @@ class ImportOptions:
 class OnnxModel:
     """A checked model on one machine; `executor` gives what runs, of which it keeps some.
 
-    `inputs` and `outputs` have -1 where a dim is free. `weights` are the initializers of its file
-    by name, without those of text; what it runs is of a newer opset, where the file's is too old.
+    `inputs` and `outputs` have -1 where a dim is free; an input of `optional` is an initializer
+    unless a run has a value for it. `weights` are the initializers of its file by name, without
+    those of text; what it runs is of a newer opset, where the file's is too old.
     """
 
     name: str
     inputs: tuple[Port, ...]
+    optional: tuple[Port, ...]
     outputs: tuple[Port, ...]
     options: ImportOptions
     guest: Guest
@@ -95,8 +98,8 @@ class OnnxModel:
     _stickified: dict[tuple[object, ...], Ztensor] = field(
         default_factory=dict[tuple[object, ...], Ztensor], repr=False
     )
-    _executors: "OrderedDict[tuple[tuple[int, ...], ...], Executor]" = field(
-        default_factory=OrderedDict[tuple[tuple[int, ...], ...], Executor], repr=False
+    _executors: "OrderedDict[Concrete, Executor]" = field(
+        default_factory=OrderedDict[Concrete, "Executor"], repr=False
     )
     _lock: Lock = field(default_factory=Lock, repr=False)
     dropped: int = 0
@@ -120,7 +123,7 @@ class OnnxModel:
 
     def placed(self, guest: Guest, options: ImportOptions) -> "OnnxModel":
         """Return the model for another machine, or by other options; constants are shared."""
-        fresh = OrderedDict[tuple[tuple[int, ...], ...], Executor]()
+        fresh = OrderedDict[Concrete, Executor]()
         return replace(
             self, guest=guest, options=options, _executors=fresh, _lock=Lock(), dropped=0
         )
@@ -132,13 +135,13 @@ class OnnxModel:
         not fit an input, or a node cannot be hosted.
         """
         with self._lock:
-            program = self._lower(concrete_shapes(self.inputs, shapes or {}))
+            program = self._lower(concrete_shapes(self.inputs, self.optional, shapes or {}))
             self._keep_constants([program])
             return program
 
     def executor(self, shapes: Mapping[str, tuple[int, ...]]) -> Executor:
         """Return what runs inputs of these shapes; raise as `specialise` does."""
-        concrete = concrete_shapes(self.inputs, shapes)
+        concrete = concrete_shapes(self.inputs, self.optional, shapes)
         with self._lock:
             if concrete in self._executors:
                 self._executors.move_to_end(concrete)
@@ -168,11 +171,9 @@ class OnnxModel:
         shapes = {name: np.shape(array) for name, array in feeds.items()}
         return self.executor(shapes).run(feeds)
 
-    def _lower(self, shapes: tuple[tuple[int, ...], ...]) -> Program:
-        inputs = tuple(
-            Port(port.name, port.dtype, shape)
-            for port, shape in zip(self.inputs, shapes, strict=True)
-        )
+    def _lower(self, shapes: Concrete) -> Program:
+        dtypes = {port.name: port.dtype for port in (*self.inputs, *self.optional)}
+        inputs = tuple(Port(name, dtypes[name], shape) for name, shape in shapes)
         settings = Settings(
             self.options.strict,
             self.options.saturate,
@@ -186,7 +187,7 @@ class OnnxModel:
             settings,
             self._opsets,
             self.proto.graph,
-            self._initializers,
+            {name: array for name, array in self._initializers.items() if name not in dict(shapes)},
             self._stickified,
         )
         return lowering.program(self.name, inputs, self.outputs)
@@ -209,6 +210,7 @@ def import_onnx(model: bytes, guest: Guest, options: ImportOptions | None = None
     make_dense(proto)
     make_time_first(proto)
     initializers = _initializers(proto.graph)
+    overridable = overridable_initializers(proto)
     newer = converted(proto, OLDEST_OPSET)
     if newer is not proto:
         proto, initializers = newer, _initializers(newer.graph)
@@ -220,13 +222,13 @@ def import_onnx(model: bytes, guest: Guest, options: ImportOptions | None = None
     _check(proto)
     proto = _inlined(proto)
     graph = proto.graph
-    inputs = tuple(
-        input_port(info, index)
-        for index, info in enumerate(info for info in graph.input if info.name not in initializers)
+    ends = (
+        input_ports([info for info in graph.input if info.name not in initializers]),
+        optional_ports([info for info in graph.input if info.name in overridable], initializers),
+        tuple(output_port(info) for info in graph.output),
     )
-    outputs = tuple(output_port(info) for info in graph.output)
     name = graph.name or "network"
-    return OnnxModel(name, inputs, outputs, options, guest, proto, weights, initializers, opsets)
+    return OnnxModel(name, *ends, options, guest, proto, weights, initializers, opsets)
 
 
 def _initializers(graph: onnx.GraphProto) -> dict[str, Array]:

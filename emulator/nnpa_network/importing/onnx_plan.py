@@ -47,6 +47,11 @@ class OnnxPlan:
         return self.model.inputs
 
     @property
+    def optional(self) -> tuple[Port, ...]:
+        """Inputs that are initializers where a run has no value for them."""
+        return self.model.optional
+
+    @property
     def outputs(self) -> tuple[Port, ...]:
         """Outputs in the model's terms."""
         return self.model.outputs

@@ -58,6 +58,11 @@ class Plan(Protocol):
         ...
 
     @property
+    def optional(self) -> tuple[Port, ...]:
+        """Inputs that have a default where a run has no value for them."""
+        ...
+
+    @property
     def outputs(self) -> tuple[Port, ...]:
         """Outputs in the model's terms."""
         ...
@@ -161,6 +166,11 @@ class ProgramPlan:
     def inputs(self) -> tuple[Port, ...]:
         """Inputs in the model's terms."""
         return self.program.inputs
+
+    @property
+    def optional(self) -> tuple[Port, ...]:
+        """None: constants of a program are no inputs."""
+        return ()
 
     @property
     def outputs(self) -> tuple[Port, ...]:

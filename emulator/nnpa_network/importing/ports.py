@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Inputs and outputs of a model, which are tensors of types that messages carry."""
 
+from collections.abc import Collection, Mapping, Sequence
+
 import onnx
 
 from nnpa_network.building.arrangement import ELEMENT_TYPES
 from nnpa_network.building.type_inference import type_of
-from nnpa_network.program import ANY_RANK, DType, ModelRefused, Port
+from nnpa_network.program import ANY_RANK, Array, DType, ModelRefused, Port
 from nnpa_network.running import host
 
 _REMEDIES = {
@@ -16,8 +18,29 @@ _REMEDIES = {
 }
 
 
-def input_port(info: onnx.ValueInfoProto, index: int) -> Port:
-    """Return an input, the `index` of which makes names for dims without one."""
+def input_ports(infos: Sequence[onnx.ValueInfoProto]) -> tuple[Port, ...]:
+    """Return the inputs that a run must have; raise `ModelRefused` for what is not hosted."""
+    return tuple(_input(info, index) for index, info in enumerate(infos))
+
+
+def optional_ports(
+    infos: Collection[onnx.ValueInfoProto], initializers: Mapping[str, Array]
+) -> tuple[Port, ...]:
+    """Return the inputs that are initializers where a run has no value for them.
+
+    Those of types that no message carries are not among them.
+    """
+    ports = list[Port]()
+    for index, info in enumerate(infos):
+        array = initializers[info.name]
+        if type_of(info.type)[1] is None:
+            ports.append(Port(info.name, array.dtype, array.shape, ("",) * array.ndim))
+        elif _is_exchanged(array.dtype):
+            ports.append(_input(info, index))
+    return tuple(ports)
+
+
+def _input(info: onnx.ValueInfoProto, index: int) -> Port:
     dtype, shape = type_of(info.type)
     if dtype is None:
         raise ModelRefused(f"input {info.name} is not a tensor of a type that is hosted")
@@ -34,7 +57,7 @@ def input_port(info: onnx.ValueInfoProto, index: int) -> Port:
 
 
 def output_port(info: onnx.ValueInfoProto) -> Port:
-    """Return an output."""
+    """Return an output; raise `ModelRefused` for what is not hosted."""
     dtype, shape = type_of(info.type)
     if dtype is None:
         kind = info.type.WhichOneof("value")
@@ -48,6 +71,10 @@ def output_port(info: onnx.ValueInfoProto) -> Port:
 
 def _require_exchanged(title: str, dtype: DType) -> None:
     """Refuse element types in which no message has values: they stay inside of a model."""
-    if dtype in host.WIDER and dtype not in ELEMENT_TYPES:
+    if not _is_exchanged(dtype):
         remedy = f"a Cast makes {host.WIDER[dtype]} of it"
         raise ModelRefused(f"{title} is of {dtype}, which messages do not carry: {remedy}")
+
+
+def _is_exchanged(dtype: DType) -> bool:
+    return dtype not in host.WIDER or dtype in ELEMENT_TYPES

@@ -2,8 +2,12 @@
 """Concrete shapes of a model's inputs: free dims of one name agree, the rest are 1."""
 
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 from nnpa_network.program import ModelRefused, Port, fits
+
+Concrete: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
+"""The inputs that a program has, by name, each with its shape."""
 
 GUESSES = (1, 32, 256)
 """Sizes of free dims that nobody says.
@@ -13,18 +17,34 @@ The second is for models that halve a size again and again, the third for wide w
 
 
 def concrete_shapes(
-    inputs: Sequence[Port], shapes: Mapping[str, tuple[int, ...]]
-) -> tuple[tuple[int, ...], ...]:
-    """Return one shape per input; raise `ModelRefused` for a shape that does not fit."""
+    inputs: Sequence[Port], optional: Sequence[Port], shapes: Mapping[str, tuple[int, ...]]
+) -> Concrete:
+    """Return the shapes of the inputs, and of the optional ones that `shapes` has.
+
+    Raise `ModelRefused` for a shape that does not fit, and for a name that no input has.
+    """
+    ports = [*inputs, *(port for port in optional if port.name in shapes)]
+    _require_names(shapes, inputs, optional)
     sizes: dict[str, int] = {}
-    concrete: list[tuple[int, ...]] = []
-    for port in inputs:
+    concrete: list[tuple[str, tuple[int, ...]]] = []
+    for port in ports:
         shape = shapes.get(port.name)
         if shape is not None and not fits(shape, port.shape):
             expected = f"expected {list(port.shape)}"
             raise ModelRefused(f"input {port.name}: got shape {list(shape)}, {expected}")
-        concrete.append(_filled(port, shape, sizes))
+        concrete.append((port.name, _filled(port, shape, sizes)))
     return tuple(concrete)
+
+
+def _require_names(
+    names: Mapping[str, object], inputs: Sequence[Port], optional: Sequence[Port]
+) -> None:
+    known = {port.name for port in (*inputs, *optional)}
+    for name in names:
+        if name not in known:
+            expected = ", ".join(port.name for port in inputs) or "none"
+            more = f", optional {', '.join(port.name for port in optional)}" if optional else ""
+            raise ModelRefused(f"input {name[:64]}: the model's inputs are {expected}{more}")
 
 
 def _filled(

@@ -24,7 +24,7 @@ from nnpa_network.placements import Placement
 from nnpa_network.program import Array, ModelRefused
 from nnpa_network.running.host import forget_kernels, newest_opset
 
-from nnpa_server.network.program_codec import encode, encode_facts
+from nnpa_server.network.program_codec import Facts, encode, encode_facts
 from nnpa_server.sandbox.frames import Message
 from nnpa_server.sandbox.worker import Handler
 from nnpa_server.tuning.process import give_back
@@ -149,7 +149,8 @@ class Compiler:
         match job["verb"]:
             case "facts":
                 model = self._model(job, file)
-                return Message(DONE + encode_facts(model.name, model.inputs, model.outputs))
+                facts = Facts(model.name, model.inputs, model.optional, model.outputs)
+                return Message(DONE + encode_facts(facts))
             case "program":
                 shapes = {name: tuple(shape) for name, shape in job["shapes"].items()}
                 text, arrays = encode(self._model(job, file).specialise(shapes))

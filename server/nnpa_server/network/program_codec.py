@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from nnpa.network.v1 import program_pb2 as pb
 from nnpa_emulator import Guest, Ztensor
 from nnpa_emulator.ztensor import getsize_ztensor
-from nnpa_network.program import Array, DType, ModelRefused, Port, Program
+from nnpa_network.program import ABSENT, Array, DType, ModelRefused, Port, Program
 
 from nnpa_server.accelerator.execute import describe_ztensor
 from nnpa_server.accelerator.operands import read_structure
@@ -46,13 +46,17 @@ class Facts:
 
     name: str
     inputs: tuple[Port, ...]
+    optional: tuple[Port, ...]
     outputs: tuple[Port, ...]
 
 
-def encode_facts(name: str, inputs: Sequence[Port], outputs: Sequence[Port]) -> bytes:
-    """Return the bytes of a model's facts."""
+def encode_facts(model: Facts) -> bytes:
+    """Return the bytes of a model's facts; the id of an input is 0 where it may be left out."""
     message = pb.Program(
-        name=name, inputs=map(encode_port, inputs), outputs=map(encode_port, outputs)
+        name=model.name,
+        inputs=map(encode_port, (*model.inputs, *model.optional)),
+        outputs=map(encode_port, model.outputs),
+        input_ids=[*(1 for _ in model.inputs), *(ABSENT for _ in model.optional)],
     )
     return message.SerializeToString()
 
@@ -64,7 +68,8 @@ def decode_facts(data: bytes) -> Facts:
     outputs = tuple(read_port(port, "outputs", read_type) for port in message.outputs)
     if any(len(port.symbols) != len(port.shape) for port in inputs):
         raise NotProgram("dims without their symbols")
-    return Facts(message.name, inputs, outputs)
+    required = sum(number != ABSENT for number in message.input_ids)
+    return Facts(message.name, inputs[:required], inputs[required:], outputs)
 
 
 def encode(program: Program) -> tuple[bytes, tuple[Array, ...]]:

@@ -20,7 +20,7 @@ from nnpa_emulator.interruption import go_on
 from nnpa_emulator.machine import MACHINES
 from nnpa_network.importing.onnx_import import ImportOptions
 from nnpa_network.importing.plan import Weight, signature_of
-from nnpa_network.importing.shapes import concrete_shapes
+from nnpa_network.importing.shapes import Concrete, concrete_shapes
 from nnpa_network.program import Array, ModelRefused, Port, Program
 from nnpa_network.running.executor import ProgramRunner
 from nnpa_network.running.host import HostError
@@ -50,7 +50,7 @@ class RemotePlan:
         self.signature = signature_of(data)
         self._workers = workers
         self._decoder = Decoder()
-        self._executors: OrderedDict[tuple[tuple[int, ...], ...], ProgramRunner] = OrderedDict()
+        self._executors: OrderedDict[Concrete, ProgramRunner] = OrderedDict()
         self._lock, self._turn = Lock(), Lock()
         self.dropped = 0
         self._weights: tuple[Weight, ...] | None = None
@@ -67,6 +67,11 @@ class RemotePlan:
     def inputs(self) -> tuple[Port, ...]:
         """Inputs in the model's terms."""
         return self._facts.inputs
+
+    @property
+    def optional(self) -> tuple[Port, ...]:
+        """Inputs that are initializers where a run has no value for them."""
+        return self._facts.optional
 
     @property
     def outputs(self) -> tuple[Port, ...]:
@@ -119,7 +124,7 @@ class RemotePlan:
 
     def executor(self, shapes: Mapping[str, tuple[int, ...]]) -> ProgramRunner:
         """Return what runs inputs of these shapes; raise `ModelRefused`, CallRefused."""
-        concrete = concrete_shapes(self.inputs, shapes)
+        concrete = concrete_shapes(self.inputs, self.optional, shapes)
         executor = self._compiled(concrete)
         if executor is None:
             while not self._turn.acquire(timeout=_LOOK_SECONDS):
@@ -131,14 +136,14 @@ class RemotePlan:
                 self._turn.release()
         return executor
 
-    def _compiled(self, concrete: tuple[tuple[int, ...], ...]) -> ProgramRunner | None:
+    def _compiled(self, concrete: Concrete) -> ProgramRunner | None:
         """Return what runs these shapes, where it was compiled."""
         with self._lock:
             if concrete in self._executors:
                 self._executors.move_to_end(concrete)
             return self._executors.get(concrete)
 
-    def _keep(self, concrete: tuple[tuple[int, ...], ...], executor: ProgramRunner) -> None:
+    def _keep(self, concrete: Concrete, executor: ProgramRunner) -> None:
         """Keep an executor, and drop the one that was not used for longest beyond the limit."""
         with self._lock:
             self._executors[concrete] = executor
@@ -148,24 +153,18 @@ class RemotePlan:
                 programs = [executor.program for executor in self._executors.values()]
                 self._decoder.keep_only(programs)
 
-    def _compile(self, concrete: tuple[tuple[int, ...], ...]) -> ProgramRunner:
-        names = [port.name for port in self.inputs]
-        answer = self._ask("program", (), dict(zip(names, concrete, strict=True)))
+    def _compile(self, concrete: Concrete) -> ProgramRunner:
+        shapes = dict(concrete)
+        answer = self._ask("program", (), shapes)
         with self._checking():
             program = self._decoder.decode(answer.text, answer.arrays, self.guest)
-            self._require_same_ends(program)
+            _require_ends(program, [*shapes], [port.name for port in self.outputs])
         del answer
         give_back()  # constants that came in it are the guest's now
         options = self.options
         load = program_loader(self._workers, options.shortcuts, options.max_bytes)
         with refusing_misfits():
             return load(program, self.guest)
-
-    def _require_same_ends(self, program: Program) -> None:
-        """Refuse a program that is not of this model."""
-        for ports, expected in ((program.inputs, self.inputs), (program.outputs, self.outputs)):
-            if [port.name for port in ports] != [port.name for port in expected]:
-                raise NotProgram("inputs or outputs of another model")
 
     def _ask(
         self,
@@ -216,6 +215,13 @@ class RemotePlan:
 _MALFORMED = (
     ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError, HostError
 )  # fmt: skip
+
+
+def _require_ends(program: Program, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    """Refuse a program of another model, by the names of its inputs and outputs."""
+    for ports, expected in ((program.inputs, inputs), (program.outputs, outputs)):
+        if [port.name for port in ports] != expected:
+            raise NotProgram("inputs or outputs of another model")
 
 
 def _weight(row: Sequence[object], file: bytes, contents: Iterator[Array]) -> Weight:

@@ -362,7 +362,7 @@ def _encode_network(hosted: Hosted, handle: str, network: Network) -> pb.Network
 
 def _known(plan: Plan, shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
     """Return the shapes of a plan's inputs; refuse unknown names."""
-    names = [port.name for port in plan.inputs]
+    names = [port.name for port in (*plan.inputs, *plan.optional)]
     for name in shapes:
         if name not in names:
             raise invalid("inputs", repr(name[:64]), f"one of {', '.join(names)}")

@@ -302,6 +302,8 @@ class Loader:
             "placement": options.placement,
             **warmed.facts,
         }
+        if plan.optional:
+            properties["optional_inputs"] = ", ".join(port.name for port in plan.optional)
         state = State.UNAVAILABLE if warmed.failure else State.READY
         model = Model(source.name, version, plan, properties, source.owner, state, warmed.failure)
         model.fixed_inputs = inputs

@@ -93,14 +93,13 @@ class RequestReader:
             if output.place is not None:
                 require_place(output.name, output.place, sizes.get(output.name, 0))
         tensors: list[Input | Output] = [*inputs, *outputs]
-        first = model.inputs[0].shape if model.inputs else ()
         return CheckedRequest(
             model,
             executor,
             inputs,
             outputs,
             max_bytes=response_limit(message.parameters),
-            batch=inputs[0].shape[0] if first and first[0] < 0 else 1,
+            batch=_batch(model, inputs),
             known_bytes=sum(
                 sizes.get(requested.name, 0) for requested in outputs if requested.place is None
             ),
@@ -116,6 +115,12 @@ class RequestReader:
             path = f"model {model.name}: tensors of a run of these shapes"
             raise wrong_size(path, f"{total} bytes", f"at most {self._max_bytes}")
         return executor
+
+
+def _batch(model: Model, inputs: Sequence[Input]) -> int:
+    """Return the size of the first input's first dim where that is free, else 1."""
+    free = [port.name for port in model.inputs[:1] if port.shape[:1] == (-1,)]
+    return next((tensor.shape[0] for tensor in inputs if tensor.name in free), 1)
 
 
 def run_bytes(program: "Program") -> int:

@@ -100,11 +100,15 @@ def _kind(model: Model, port: "Port") -> Datatype:
 def read_inputs(
     model: Model, tensors: Sequence[pb.ModelInferRequest.InferInputTensor], *, raw: bool
 ) -> list[Input]:
-    """Return the inputs in the request's order: each of the model's once, as it takes them."""
-    ports = {port.name: port for port in model.inputs}
+    """Return the inputs in the request's order: each of the model's once, as it takes them.
+
+    Optional ones may be left out.
+    """
+    required = {port.name for port in model.inputs}
+    ports = {port.name: port for port in (*model.inputs, *model.plan.optional)}
     names = [tensor.name for tensor in tensors]
     for name in ports:
-        if names.count(name) != 1:
+        if names.count(name) != 1 and (name in required or name in names):
             text = f"model {model.name}: input {name}"
             raise mismatched(text, f"{names.count(name)} tensors", "one")
     if unknown := [name for name in names if name not in ports]:

@@ -27,11 +27,11 @@ from nnpa_network.client_api.creation import (
 )
 from nnpa_network.client_api.errors import AiError, ErrorCode, ErrorLatch, ErrorType, NetworkRefused
 from nnpa_network.client_api.observer import EventFlag, NodeInfo, Observer
+from nnpa_network.client_api.one_batch import Uncompiled, one_batch
 from nnpa_network.client_api.report import Report
 from nnpa_network.client_api.watch import Watch, describe_nodes
 from nnpa_network.client_api.weights import given_weights, layout
 from nnpa_network.importing.plan import Plan
-from nnpa_network.importing.shapes import GUESSES
 from nnpa_network.program import ModelRefused
 from nnpa_network.running.executor import ProgramRunner
 from nnpa_network.running.results import StepFailed, Violation
@@ -61,7 +61,7 @@ class Network:
         self.plan, self.provenance, self.options = plan, provenance, options
         self.ready = False
         self.runs = 0
-        self._executor = _executor(plan, options)
+        self._executor = one_batch(plan, options)
         self.weights = plan.weights()
         self.weights_size = layout(self.weights)[1]
         names = frozenset(weight.name for weight in self.weights)
@@ -91,6 +91,11 @@ class Network:
     def executor(self) -> ProgramRunner:
         """What runs one batch."""
         return self._executor
+
+    def require_sizes(self) -> None:
+        """Raise `ModelRefused` where free dims have no sizes, so that nothing runs one batch."""
+        if isinstance(self._executor, Uncompiled):
+            raise self._executor.refused
 
     def init(
         self,
@@ -133,8 +138,7 @@ class Network:
         parts = given_weights(self.weights, buffer, self.options.split_weights)
         if parts is not None:
             self.plan = self.plan.with_weights(parts)
-            shapes = {port.name: port.shape for port in self._executor.program.inputs}
-            self._executor = self.plan.executor(shapes)
+            self._executor = one_batch(self.plan, self.options)
             self.weights = self.plan.weights()
 
     def _bind_activations(self, buffer: Buffer, shared: Activations | None) -> None:
@@ -178,6 +182,7 @@ class Network:
             with ExitStack() as stack:
                 self._claim(stack)
                 memory = self._require_ready()
+                self._require_compiled()
                 batches = read_inputs(self.inputs, inputs, memory.memory)
                 targets: Sequence[Buffer] = ()
                 if not forward:
@@ -204,6 +209,12 @@ class Network:
             text = "init was not called, or failed"
             raise NetworkRefused(_TYPE.INVALID_STATE, _CODE.MISSED_INIT, text)
         return self._activations
+
+    def _require_compiled(self) -> None:
+        try:
+            self.require_sizes()
+        except ModelRefused as refused:
+            raise NetworkRefused(_TYPE.INVALID_STATE, _CODE.NETWORK, str(refused)) from refused
 
     def _process(
         self, batches: Sequence[Batch], targets: Sequence[Buffer], memory: Activations
@@ -312,40 +323,6 @@ class Network:
 
 def _no_params() -> None:
     raise NetworkRefused(_TYPE.INIT_FAILED, _CODE.NETWORK_PARAMS, "params is NULL")
-
-
-def _executor(plan: Plan, options: Options) -> ProgramRunner:
-    """Return what runs one batch; a refusal says which free dims nobody gave a size."""
-    free = [port.name for port in plan.inputs if -1 in port.shape]
-    open_names = [name for name in free if name not in options.shapes]
-    refusals: list[ModelRefused] = []
-    for size in GUESSES if open_names else GUESSES[:1]:
-        try:
-            return plan.executor(_shapes(plan, options, size))
-        except ModelRefused as refused:
-            refusals.append(refused)
-            if not refused.node:  # it is no node's shapes
-                break
-    first = refusals[0]
-    if not first.node or not open_names:
-        raise first
-    text = f"free dims of {', '.join(open_names)} were taken as {', '.join(map(str, GUESSES))}"
-    text += ": options.shapes, --shape of `nnpa network`, say their sizes"
-    raise ModelRefused(f"{first.reason}; {text}", first.node) from first
-
-
-def _shapes(plan: Plan, options: Options, size: int) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of inputs for one batch: free dims of `size` unless an option says more."""
-    return {
-        port.name: tuple(options.shapes.get(port.name, _one_batch(port.shape, size)))
-        for port in plan.inputs
-    }
-
-
-def _one_batch(shape: tuple[int, ...], size: int) -> list[int]:
-    """Return a shape with a free first dim of 1, and all others of a size."""
-    batch = [dim if dim >= 0 else 1 for dim in shape[:1]]
-    return [*batch, *(dim if dim >= 0 else size for dim in shape[1:])]
 
 
 def _io(

@@ -42,6 +42,8 @@ class Weight:
 class Plan(Protocol):
     """A network ready to run."""
 
+    guest: Guest
+
     @property
     def name(self) -> str:
         """The model's name."""

@@ -16,6 +16,15 @@ The second is for models that halve a size again and again, the third for wide w
 """
 
 
+_OF_SHAPES = "[ShapeInferenceError]"  # how ONNX begins its refusals of shapes
+
+
+def are_of_shapes(refusals: Sequence[ModelRefused]) -> bool:
+    """Tell whether other sizes may fit: those that were guessed make a difference, or are named."""
+    texts = {str(error) for error in refusals}
+    return len(texts) > 1 or any(_OF_SHAPES in text for text in texts)
+
+
 def concrete_shapes(
     inputs: Sequence[Port], optional: Sequence[Port], shapes: Mapping[str, tuple[int, ...]]
 ) -> Concrete:

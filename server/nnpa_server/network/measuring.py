@@ -190,6 +190,7 @@ def _samples(
             _named(sample.inputs, f"samples[{index}].inputs", plan)
             for index, sample in enumerate(request.samples)
         ]
+    network.require_sizes()
     rng = np.random.default_rng(request.seed)
     shapes = {port.name: port.shape for port in network.executor.program.inputs}
     count = request.made_up or _MADE_UP

@@ -6,7 +6,7 @@ is in the messages.
 """
 
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -308,8 +308,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
             shapes = read_shapes(request.shapes, "shapes")
             with hosted.memory.running(context):
                 try:
-                    executor = executor_of(network.plan, shapes) if shapes else network.executor
-                    program = executor.program
+                    program = _program(network, shapes)
                 except ModelRefused as refused:
                     raise refused_model(refused) from refused
                 message = encode_program(program, contents=not request.without_contents)
@@ -358,6 +357,14 @@ def _encode_network(hosted: Hosted, handle: str, network: Network) -> pb.Network
         create_time=timestamp(network.provenance.created),
         machine=network.executor.program.machine,
     )
+
+
+def _program(network: Network, shapes: Mapping[str, tuple[int, ...]]) -> Program:
+    """Return a network compiled for shapes, without any for one batch; raise `ModelRefused`."""
+    if shapes:
+        return executor_of(network.plan, shapes).program
+    network.require_sizes()
+    return network.executor.program
 
 
 def _known(plan: Plan, shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from nnpa_network.importing.shapes import GUESSES
+from nnpa_network.importing.shapes import GUESSES, are_of_shapes
 from nnpa_network.program import Array, ModelRefused
 from nnpa_network.running.results import StepFailed
 
@@ -29,7 +29,6 @@ HOW_TO_SAY = (
 )
 """What helps where guesses do not fit."""
 _SEED = 0
-_OF_SHAPES = "[ShapeInferenceError]"  # how ONNX begins its refusals of shapes
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +57,9 @@ def warm_up(plan: "Plan", inputs: "Sequence[Port]", most: int) -> WarmUp:
             if not done.failure:
                 return done
             failed = failed or done
-    if failed is None and not (is_free and _are_of_shapes(refusals)):
+    if failed is None and not (is_free and are_of_shapes(refusals)):
         raise refusals[0]
     return failed or _left_out(refusals[0])
-
-
-def _are_of_shapes(refusals: Sequence[ModelRefused]) -> bool:
-    """Tell whether other sizes may fit: those that were guessed make a difference, or are named."""
-    texts = {str(error) for error in refusals}
-    return len(texts) > 1 or any(_OF_SHAPES in text for text in texts)
 
 
 def _left_out(refused: ModelRefused) -> WarmUp:

@@ -100,6 +100,7 @@ def _blob(report: pb.NetworkReport, parts: Sequence[bytes]) -> bytes:
 
 def _variables(net: Network, model: bytes, origin: str, options: Options) -> dict[str, object]:
     """Return the variables of the templates."""
+    net.export_program(contents=False)  # refused where free dims have no sizes, as buffers need
     report, name = net.report(), net.c_name
     parts = tuple(weights_of(model, report))
     blob = _blob(report, parts)

@@ -26,10 +26,10 @@ SCALED = """scaled (float[N,4] x, float[4] scale, int64[2] shape) => (float[A,B]
     { m = Mul (x, scale) y = Reshape (m, shape) }"""
 CONVOLVED = """convolved (float[N,1,5,5] x, float[2,1,3,3] w, float[K] b) => (float[N,2,3,3] y)
     { c = Conv (x, w, b) y = Relu (c) }"""
-X: Mapping[str, Array] = {"x": normal(2, 4)}
-SCALE = {"scale": np.array([4, 3, 2, 1], np.float32)}
-SHAPE = {"shape": np.array([1, 8])}
-ONE = {"scale": np.ones(1, np.float32)}
+X: dict[str, Array] = {"x": normal(2, 4)}
+SCALE: dict[str, Array] = {"scale": np.array([4, 3, 2, 1], np.float32)}
+SHAPE: dict[str, Array] = {"shape": np.array([1, 8])}
+ONE: dict[str, Array] = {"scale": np.ones(1, np.float32)}
 FEEDS = [X, X | SCALE, X | SHAPE, X | SHAPE | SCALE]
 
 

@@ -57,10 +57,10 @@ def one_batch(plan: Plan, options: Options) -> ProgramRunner:
         raise first
     text = f"free dims of {', '.join(open_names)} were taken as {', '.join(map(str, GUESSES))}"
     text += ": options.shapes, --shape of `nnpa network`, say their sizes"
-    refused = ModelRefused(f"{first.reason}; {text}", first.node)
+    why = ModelRefused(f"{first.reason}; {text}", first.node)
     if not are_of_shapes(refusals):
-        raise refused from first
-    return Uncompiled(plan, refused)
+        raise why from first
+    return Uncompiled(plan, why)
 
 
 def _shapes(plan: Plan, options: Options, size: int) -> dict[str, tuple[int, ...]]:

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from nnpa_network.program import ModelRefused
+from nnpa_network.running import host
 from nnpa_network.running.results import StepFailed
 
 from tests.network.hosting import Array, agree, load, normal, reference, text_model
@@ -73,6 +74,28 @@ def test_outputs_without_a_rank(case: str, client: Client) -> None:
     answer = client.infer(client.ready(onnx.ModelProto.FromString(model)), **dict(feeds))
     assert tuple(answer.outputs[0].shape) == expected.shape
     assert answer.outputs[0].data == got.tobytes()
+
+
+ATTENTION = """g (float[B,4,S,8] q, float[B,2,S,8] k, float[B,2,P,8] old) =>
+    (float[a] y, float[a] key, float[a] value) {
+        y, key, value = Attention <is_causal = 1> (q, k, k, , old, old)
+    }"""
+
+
+@pytest.mark.skipif(
+    ("", "Attention") not in host.operators(), reason="this ONNX Runtime has no Attention"
+)
+@pytest.mark.parametrize("past", [1, 4])
+def test_the_cache_of_attention(past: int, client: Client) -> None:
+    """Keys and values that Attention hands on are outputs, though nothing tells their rank."""
+    model = _open(text_model(ATTENTION, 23))
+    feeds = {"q": normal(1, 4, 3, 8), "k": normal(1, 2, 3, 8), "old": normal(1, 2, past, 8)}
+    result = load(model).run(feeds).outputs
+    answer = client.infer(client.ready(onnx.ModelProto.FromString(model)), **feeds)
+    for output, expected in zip(answer.outputs, reference(model, feeds), strict=True):
+        assert tuple(output.shape) == result[output.name].shape == expected.shape
+        np.testing.assert_allclose(result[output.name], expected, rtol=0.01, atol=1e-5)
+        assert output.data == result[output.name].tobytes()
 
 
 LAYERS = {"LSTM": 4, "GRU": 3}

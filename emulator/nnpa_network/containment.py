@@ -15,6 +15,10 @@ MAX_TRIPS = 10_000
 """Most iterations of a Loop."""
 MAX_NODES = 100_000
 """Most nodes of a model whose local functions have been inlined."""
+NO_TRIP_COUNT = (
+    "a Loop needs a trip count, its first input, which is left out: "
+    f"give the largest that is needed, at most {MAX_TRIPS}"
+)
 _OUTSIDE = "EPContext"  # source: ONNX Runtime, EPContext design: ep_cache_context may be a path
 
 Tensor: TypeAlias = onnx.TensorProto | onnx.SparseTensorProto
@@ -56,21 +60,52 @@ def fault_in(node: onnx.NodeProto) -> str:
             return f"sparse tensors are not hosted in single nodes, there is one in {title}"
         if fault := fault_of(title, tensor):
             return fault
-    for inner in inner_nodes(node):
-        if inner.op_type == _OUTSIDE:
-            return f"{_OUTSIDE} refers to what lies outside of the model, which is refused"
-        if inner.op_type == "Loop":
-            return "a Loop inside of a subgraph is not hosted"
-    return ""
+    if any(inner.op_type == _OUTSIDE for inner in inner_nodes(node)):
+        return f"{_OUTSIDE} refers to what lies outside of the model, which is refused"
+    return fault_of_loops(node)
+
+
+def fault_of_loops(node: onnx.NodeProto) -> str:
+    """Return why Loops inside of a node are refused: their trips multiply, or cannot be checked."""
+    loops = sum(inner.op_type == "Loop" for inner in inner_nodes(node))
+    if any(loop.input[:1] in ([], [""]) for loop in _loops(node)):
+        return NO_TRIP_COUNT
+    if node.op_type != "If":
+        return "a Loop inside of a Loop or Scan is not hosted" if loops else ""
+    for graph in _graphs(node):
+        direct = [child for child in graph.node if child.op_type == "Loop"]
+        loops -= len(direct)
+        inside = {info.name for info in (*graph.input, *graph.initializer)}
+        inside.update(name for child in graph.node for name in child.output)
+        for name in inside.intersection("".join(child.input[:1]) for child in direct):
+            text = "a Loop inside of an If, or one that hands on sequences, needs a trip count"
+            return f"{text} from outside of it, which {name} is not"
+    return "a Loop inside of a Loop, Scan or second If is not hosted" if loops else ""
+
+
+def trip_counts(node: onnx.NodeProto) -> list[str]:
+    """Return the names of the trip counts of a Loop, or of Loops in the branches of an If."""
+    return list(dict.fromkeys(name for loop in _loops(node) for name in loop.input[:1]))
+
+
+def _loops(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """Return a node that is a Loop, or the Loops in the branches of an If."""
+    if node.op_type != "If":
+        return [node] if node.op_type == "Loop" else []
+    return [child for graph in _graphs(node) for child in graph.node if child.op_type == "Loop"]
+
+
+def _graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    for attribute in node.attribute:
+        yield from (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs)
 
 
 def inner_nodes(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
     """Yield the nodes of a node's subgraphs, at any depth."""
-    for attribute in node.attribute:
-        for graph in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
-            for child in graph.node:
-                yield child
-                yield from inner_nodes(child)
+    for graph in _graphs(node):
+        for child in graph.node:
+            yield child
+            yield from inner_nodes(child)
 
 
 def all_nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:

@@ -155,15 +155,6 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "maps": (_maps, "output y is not a tensor .* but a map: make the tensors"),
     "a sequence": (_sequence, "output y is not a tensor .* but a sequence: .* ConcatFromSequence"),
-    "a sequence inside": (
-        lambda: _model(
-            _graph(
-                helper.make_node("SplitToSequence", ["x"], ["s"], "parts", axis=0),
-                helper.make_node("ConcatFromSequence", ["s"], ["y"], "whole", axis=0),
-            )
-        ),
-        "node parts: SplitToSequence: .* sequences .* are taken out of a model by onnxsim",
-    ),
     "an operator that is none": (
         lambda: _model(_graph(helper.make_node("Rellu", ["x"], ["y"], name="typo"))),
         "not valid.*Rellu",

@@ -85,6 +85,8 @@ View: TypeAlias = tuple[Value, tuple[int, ...] | None]
 """A value in another shape or order: its source, and the permutation of a transposition."""
 Type: TypeAlias = tuple[DType | None, Shape | None]
 UNKNOWN: Type = (None, None)
+ENCLOSING = "sequences, optionals and maps stay on the host, in a node of its own:"
+"""How the remark on a node begins that encloses those that such values go between."""
 Attributes: TypeAlias = Mapping[str, Any]
 """A node's attributes by name; the operator decides the type of each."""
 
@@ -167,6 +169,11 @@ def type_of(proto: onnx.TypeProto) -> Type:
     return dtype, tuple(max(int(dim), -1) for dim in dims)
 
 
+def is_enclosing(node: onnx.NodeProto) -> bool:
+    """Return whether a node encloses those that sequences go between; ONNX Runtime types it."""
+    return node.doc_string.startswith(ENCLOSING)
+
+
 def infer(
     node: onnx.NodeProto, opsets: Mapping[str, int], inputs: Sequence[Value | None]
 ) -> list[Type]:
@@ -175,6 +182,8 @@ def infer(
     Nothing follows for an operator that ONNX does not know. Raise `ModelRefused` where the inputs
     contradict the operator.
     """
+    if is_enclosing(node):
+        return [UNKNOWN] * len(node.output)
     domain = "" if node.domain == "ai.onnx" else node.domain
     present = [operand for operand in inputs if operand is not None and operand.name]
     if not host.in_onnx(node.op_type, opsets[domain], domain):

@@ -35,6 +35,7 @@ from nnpa_network.importing.plain_forms import (
     without_functions,
 )
 from nnpa_network.importing.ports import input_ports, optional_ports, output_port
+from nnpa_network.importing.sequences import enclose_sequences
 from nnpa_network.importing.shapes import Concrete, concrete_shapes
 from nnpa_network.lowering.graph import Lowering, Settings
 from nnpa_network.lowering.placement import Rule
@@ -202,9 +203,8 @@ def import_onnx(model: bytes, guest: Guest, options: ImportOptions | None = None
     proto = _parse(model)
     _require_contained(proto, options.max_bytes)
     _require_small_forests(proto, options.max_bytes)
-    sort_nodes(proto)
-    import_domains(proto)
-    cut_maps(proto)
+    for complete in (sort_nodes, import_domains, cut_maps):
+        complete(proto)
     initializers = _initializers(proto.graph)
     weights = {name: array for name, array in initializers.items() if array.dtype != object}
     make_dense(proto)
@@ -227,6 +227,7 @@ def import_onnx(model: bytes, guest: Guest, options: ImportOptions | None = None
         optional_ports([info for info in graph.input if info.name in overridable], initializers),
         tuple(output_port(info) for info in graph.output),
     )
+    initializers |= enclose_sequences(proto)
     name = graph.name or "network"
     return OnnxModel(name, *ends, options, guest, proto, weights, initializers, opsets)
 

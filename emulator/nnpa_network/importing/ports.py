@@ -11,10 +11,10 @@ from nnpa_network.program import ANY_RANK, Array, DType, ModelRefused, Port
 from nnpa_network.running import host
 
 _REMEDIES = {
-    "map_type": ", but a map: make the tensors of which it consists outputs",
-    "sequence_type": ", but a sequence: make its elements outputs, or join them by "
-    "ConcatFromSequence and simplify the model by onnxsim",
-    "optional_type": ", but an optional: make what it holds the output",
+    "map_type": ", but a map: make the tensors of which it consists {}s",
+    "sequence_type": ", but a sequence: make its elements {}s, or one tensor of them: "
+    "ConcatFromSequence and SplitToSequence may be inside of the model",
+    "optional_type": ", but an optional: make what it holds the {}",
 }
 
 
@@ -43,7 +43,7 @@ def optional_ports(
 def _input(info: onnx.ValueInfoProto, index: int) -> Port:
     dtype, shape = type_of(info.type)
     if dtype is None:
-        raise ModelRefused(f"input {info.name} is not a tensor of a type that is hosted")
+        raise _no_tensor("input", info)
     _require_exchanged(f"input {info.name}", dtype)
     if shape is None:
         remedy = "add its type and shape to the model's graph.input"
@@ -60,13 +60,18 @@ def output_port(info: onnx.ValueInfoProto) -> Port:
     """Return an output; raise `ModelRefused` for what is not hosted."""
     dtype, shape = type_of(info.type)
     if dtype is None:
-        kind = info.type.WhichOneof("value")
-        remedy = _REMEDIES.get(str(kind), "")
-        if kind == "sequence_type" and info.type.sequence_type.elem_type.HasField("map_type"):
-            remedy = _REMEDIES["map_type"]
-        raise ModelRefused(f"output {info.name} is not a tensor of a type that is hosted{remedy}")
+        raise _no_tensor("output", info)
     _require_exchanged(f"output {info.name}", dtype)
     return Port(info.name, dtype, shape if shape is not None else ANY_RANK)
+
+
+def _no_tensor(end: str, info: onnx.ValueInfoProto) -> ModelRefused:
+    """Return the refusal of an input or output that is no tensor."""
+    kind = str(info.type.WhichOneof("value"))
+    if kind == "sequence_type" and info.type.sequence_type.elem_type.HasField("map_type"):
+        kind = "map_type"
+    remedy = _REMEDIES.get(kind, "").format(end)
+    return ModelRefused(f"{end} {info.name} is not a tensor of a type that is hosted{remedy}")
 
 
 def _require_exchanged(title: str, dtype: DType) -> None:

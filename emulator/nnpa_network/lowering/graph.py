@@ -18,6 +18,7 @@ from nnpa_network.building.type_inference import (
     Type,
     Value,
     infer,
+    is_enclosing,
     told_by_runtime,
     type_of,
 )
@@ -164,12 +165,13 @@ class Lowering:
     ) -> list[Type]:
         """Return the types of the outputs: inferred, told by ONNX Runtime, or declared."""
         names, own = list(proto.output), proto.domain in ("", "ai.onnx")
+        told = not own or is_enclosing(proto)
         typed = [
             self.declared.get(name, UNKNOWN) if type_ == UNKNOWN else type_
             for name, type_ in zip(names, inferred, strict=True)
         ]
         lacking = [
-            name and (dtype is None or (not own and (shape is None or -1 in shape)))
+            name and (dtype is None or (told and (shape is None or -1 in shape)))
             for name, (dtype, shape) in zip(names, typed, strict=True)
         ]
         if not any(lacking):
@@ -284,6 +286,8 @@ class Lowering:
         """Apply the operator's rule, after the checks that all rules share."""
         rule = OPERATORS.get(node.op_type)
         domain = "" if node.proto.domain == "ai.onnx" else node.proto.domain
+        if is_enclosing(node.proto):
+            raise NotMapped(node.proto.doc_string)
         if rule is None or rule.domain != domain:
             raise NotMapped("no zDNN function for it")
         self._require_placeable(node)

@@ -2,13 +2,14 @@
 """What holds of nodes on the host: they end, ONNX Runtime takes their types."""
 
 from nnpa_network.building.type_inference import OnnxNode
+from nnpa_network.containment import fault_of_loops, trip_counts
 from nnpa_network.program import ModelRefused
 from nnpa_network.running import host
 from nnpa_network.running.loading import fault_of_trips
 
 _NO_TENSOR = (
-    "an input or output is no tensor of a type that is hosted: sequences and optionals are taken "
-    "out of a model by onnxsim, maps that are no outputs by the converter's zipmap=False"
+    "the type of an input or output is not hosted, or not known: an entry in the graph's "
+    "value_info tells it; maps that are no outputs are left out by the converter's zipmap=False"
 )
 
 
@@ -20,7 +21,11 @@ def require_bounded(node: OnnxNode, most: int) -> None:
         if value.nbytes > most:
             text = f"{value.name} takes {value.nbytes} bytes, at most {most}"
             raise ModelRefused(text, node.title)
-    if node.op_type == "Loop" and (fault := fault_of_trips(node.constant(0), node.input(0))):
+    trips = trip_counts(node.proto)
+    for value in node.inputs:
+        if value is not None and value.name in trips and (fault := fault_of_trips(value.constant)):
+            raise ModelRefused(fault, node.title)
+    if fault := fault_of_loops(node.proto):
         raise ModelRefused(fault, node.title)
 
 

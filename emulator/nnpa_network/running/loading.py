@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 from nnpa_emulator import Guest, Ztensor
 
-from nnpa_network.containment import MAX_TRIPS
+from nnpa_network.containment import MAX_TRIPS, trip_counts
 from nnpa_network.program import (
     ABSENT,
     ANY_RANK,
@@ -93,8 +93,9 @@ class LoadedProgram:
 
     def _compile(self, step: HostStep) -> host.Kernel:
         node = onnx.NodeProto.FromString(step.onnx)
-        if node.op_type == "Loop":
-            self._require_few_trips(step)
+        names = [*node.input, *(name for name in host.captured(node) if name not in node.input)]
+        trips = [names.index(name) for name in trip_counts(node) if name in names]
+        self._require_few_trips(step, trips)
         dtypes, refused = self.dtypes(step.inputs), ""
         for shapes in self._shapes(node, step):
             try:
@@ -107,7 +108,7 @@ class LoadedProgram:
             except host.HostError as error:
                 refused = refused or str(error)
             else:
-                return _counting_trips(kernel) if node.op_type == "Loop" else kernel
+                return _counting_trips(kernel, trips) if trips else kernel
         raise ModelRefused(refused, self.node_name(step.node))
 
     def _shapes(
@@ -135,36 +136,32 @@ class LoadedProgram:
             for array in constants
         ]
 
-    def _require_few_trips(self, step: HostStep) -> None:
-        """Refuse a Loop that may not end; a program from elsewhere was not checked for that."""
-        number = step.inputs[0] if step.inputs else ABSENT
-        trips = self.program.constants.get(number)
-        constant = trips if isinstance(trips, np.ndarray) else None
-        if fault := fault_of_trips(constant, number or None):
-            raise ModelRefused(fault, self.node_name(step.node))
+    def _require_few_trips(self, step: HostStep, places: Sequence[int]) -> None:
+        """Refuse Loops that may not end; a program from elsewhere was not checked for that."""
+        for number in [step.inputs[place] for place in places]:
+            trips = self.program.constants.get(number)
+            constant = trips if isinstance(trips, np.ndarray) else None
+            if fault := fault_of_trips(constant):
+                raise ModelRefused(fault, self.node_name(step.node))
 
 
-def fault_of_trips(trips: Array | None, trip_count: object) -> str:
-    """Return why a Loop is refused for its trip count: left out, or a constant that is too large.
+def fault_of_trips(trips: Array | None) -> str:
+    """Return why a Loop is refused for a constant trip count that is too large.
 
     What a run computes is checked when it runs.
     """
-    if trip_count is None:
-        return (
-            "a Loop needs a trip count, its first input, which is left out: "
-            f"give the largest that is needed, at most {MAX_TRIPS}"
-        )
     if trips is None or (trips.size == 1 and int(trips.flat[0]) <= MAX_TRIPS):
         return ""
     return f"a Loop needs a trip count of at most {MAX_TRIPS}, this is {trips.reshape(-1)[:2]}"
 
 
-def _counting_trips(kernel: host.Kernel) -> host.Kernel:
-    """Return a Loop's kernel that fails where the run asks for too many iterations."""
+def _counting_trips(kernel: host.Kernel, places: Sequence[int]) -> host.Kernel:
+    """Return a kernel that fails where the run asks its Loops for too many iterations."""
 
     def run(arrays: Sequence[Array]) -> list[Array]:
-        if fault := fault_of_trips(arrays[0], arrays[0]):
-            raise host.HostError(fault)
+        for place in places:
+            if fault := fault_of_trips(arrays[place]):
+                raise host.HostError(fault)
         return kernel(arrays)
 
     return run

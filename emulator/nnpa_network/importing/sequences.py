@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sequences and optionals between nodes: these nodes become one, over tensors alone.
+
+It is an If whose condition holds, so that ONNX Runtime runs them all at once. Nodes on a way from
+one of them to another are among them.
+Sources: ONNX operators Sequence..., SplitToSequence, ConcatFromSequence, Optional...; If.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from nnpa_network.building.type_inference import ENCLOSING
+from nnpa_network.importing.completion import sort_nodes
+from nnpa_network.program import Array
+from nnpa_network.running import host
+
+_MAKERS = frozenset(
+    ("Optional", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert",
+     "SequenceMap", "SplitToSequence")
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Nodes:
+    """The nodes of a graph in order: the names that each reads, who makes and who reads a name."""
+
+    nodes: Sequence[onnx.NodeProto]
+    reads: Sequence[tuple[str, ...]]
+    makers: dict[str, int]
+    readers: dict[str, list[int]]
+
+
+def enclose_sequences(proto: onnx.ModelProto) -> dict[str, Array]:
+    """Enclose the nodes that sequences, optionals or maps go between; raise `ModelRefused`.
+
+    Return the constants that the enclosing nodes read. Values have inferred types, and nodes follow
+    those that they read.
+    """
+    carried = _carried(proto.graph)
+    if not carried:
+        return {}
+    graph = _nodes_of(proto.graph)
+    outputs = {info.name for info in proto.graph.output}
+    infos = {info.name: info for info in (*proto.graph.value_info, *proto.graph.output)}
+    kept, constants = list(range(len(graph.nodes))), dict[str, Array]()
+    added = list[onnx.NodeProto]()
+    for group in _groups(graph, carried):
+        kept = [at for at in kept if at not in group]
+        names = [
+            name
+            for at in sorted(group)
+            for name in graph.nodes[at].output
+            if name not in carried
+            and (name in outputs or not group.issuperset(graph.readers.get(name, ())))
+        ]
+        if names:
+            condition = f"{names[0]}/always"
+            constants[condition] = np.array(True)
+            parts = [graph.nodes[at] for at in sorted(group)]
+            added.append(_enclosing(condition, parts, [infos.get(name) for name in names], names))
+    nodes = [*(graph.nodes[at] for at in kept), *added]
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
+    sort_nodes(proto)
+    return constants
+
+
+def _carried(graph: onnx.GraphProto) -> set[str]:
+    """Return the names of the values that are no tensors, as inferred or by the operator."""
+    inferred = {
+        info.name
+        for info in (*graph.value_info, *graph.output)
+        if info.type.WhichOneof("value") not in (None, "tensor_type")
+    }
+    made = (node.output[0] for node in graph.node if node.op_type in _MAKERS and node.output)
+    return inferred.union(made)
+
+
+def _nodes_of(graph: onnx.GraphProto) -> _Nodes:
+    nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in graph.node]
+    reads = [(*node.input, *host.captured(node)) for node in nodes]
+    makers = {name: at for at, node in enumerate(nodes) for name in node.output if name}
+    readers: dict[str, list[int]] = {}
+    for at, names in enumerate(reads):
+        for name in names:
+            readers.setdefault(name, []).append(at)
+    return _Nodes(nodes, reads, makers, readers)
+
+
+def _groups(graph: _Nodes, carried: set[str]) -> Iterator[set[int]]:
+    """Yield the nodes to be enclosed together; no way leads out of a group and back."""
+    spans = sorted(
+        (graph.makers[name], max([graph.makers[name], *graph.readers.get(name, ())]))
+        for name in carried & graph.makers.keys()
+    )
+    touching = {graph.makers[name] for name in carried & graph.makers.keys()}
+    touching.update(at for name in carried for at in graph.readers.get(name, ()))
+    while spans:
+        first, last = spans.pop(0)
+        while spans and spans[0][0] <= last:
+            last = max(last, spans.pop(0)[1])
+        yield _between(graph, first, last, touching)
+
+
+def _between(graph: _Nodes, first: int, last: int, touching: set[int]) -> set[int]:
+    """Return the nodes of a span that are touching, or on a way from such a node to another."""
+    behind, before = set[int](), set[int]()
+    for at in range(first, last + 1):
+        makers = {graph.makers.get(name) for name in graph.reads[at]}
+        if at in touching or not behind.isdisjoint(makers):
+            behind.add(at)
+    for at in range(last, first - 1, -1):
+        if at in touching or at in before:
+            before.add(at)
+            before.update(graph.makers.get(name, at) for name in graph.reads[at])
+    return behind & before
+
+
+def _enclosing(
+    condition: str,
+    parts: Sequence[onnx.NodeProto],
+    infos: Sequence[onnx.ValueInfoProto | None],
+    names: Sequence[str],
+) -> onnx.NodeProto:
+    """Return an If of which both branches are these nodes."""
+    ends = [helper.make_empty_tensor_value_info(name) for name in names]
+    for end, info in zip(ends, infos, strict=True):
+        if info is not None and info.type.HasField("tensor_type"):
+            end.type.tensor_type.elem_type = info.type.tensor_type.elem_type
+    branch = helper.make_graph(parts, "enclosed", [], ends)
+    operators = ", ".join(dict.fromkeys(part.op_type for part in parts))
+    return helper.make_node(
+        "If", [condition], list(names), parts[0].name or f"{names[0]}/sequences",
+        f"{ENCLOSING} {operators}", then_branch=branch, else_branch=branch,
+    )  # fmt: skip

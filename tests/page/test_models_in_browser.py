@@ -60,6 +60,36 @@ def test_a_model_and_its_report(
         assert overflow(page) == 0
 
 
+@pytest.mark.parametrize("dark", [False, True])
+def test_colours_of_boxes_are_in_the_legend(browser: Browser, tmp_path: Path, dark: bool) -> None:
+    """A node on the accelerator and one on the host have the colour of their key."""
+    nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Cos", ["a"], ["y"])]
+    proto = model(nodes, [("x", np.float32, [32, 64])], [("y", np.float32, [32, 64])])
+    (tmp_path / "two.onnx").write_bytes(proto.SerializeToString())
+    with (
+        viewing("--machine", "z17", tmp_path / "two.onnx") as server,
+        opened(browser, server.url, dark=dark) as page,
+    ):
+        for device in ("accelerator", "host"):
+            key = page.locator(".legend").get_by_text(f"on the {device}").locator(".key")
+            box = page.locator(f".box.{device} .body")
+            assert key.evaluate("key => getComputedStyle(key).backgroundColor") == box.evaluate(
+                "box => getComputedStyle(box).fill"
+            )
+
+
+def test_the_title_says_what_is_shown(browser: Browser, server: PageServer, folder: Path) -> None:
+    """Window and heading name the model and the machine, which changes; else the report."""
+    with opened(browser, server.url) as page:
+        for name, system in (("telum2", "IBM z17, Telum II"), ("telum1", "IBM z16, Telum I")):
+            page.get_by_label("machine").select_option(name)
+            title = f"Model: dense.onnx on {name} ({system})"
+            page.get_by_role("heading", name=title, level=1, exact=True).wait_for()
+            assert page.title() == f"{title} - nnpa"
+    with viewing(folder / "report.json") as alone, opened(browser, alone.url) as page:
+        page.get_by_role("heading", name="Accuracy: report.json", level=1, exact=True).wait_for()
+
+
 def test_a_node_lies_below_its_sources(browser: Browser, tmp_path: Path) -> None:
     """No two boxes overlap, and each lies below all boxes that it takes values from."""
     nodes = [helper.make_node("Relu", ["x"], ["a"], "a")]
@@ -115,4 +145,5 @@ def test_hostile_names_in_a_model_are_text(browser: Browser, folder: Path, tmp_p
         page.locator("summary").first.click()
         assert HOSTILE in page.locator(".verdict").inner_text()
         assert page.locator("main img, main b, main u").count() == 0
-        assert page.title() == "Models - nnpa"
+        title = f"Model: {path.name} on telum2 (IBM z17, Telum II)"
+        assert page.title() == f"{title} - nnpa"

@@ -52,19 +52,19 @@ def operation(views: TraceViews, which: int, row: int) -> dict[str, Any]:
 
 def row_named(views: TraceViews, name: str) -> int:
     """Return the first row of a function in the first trace."""
-    names = [row["cells"][3] for row in rows_of(views, 0)]
+    names = [row["name"] for row in rows_of(views, 0)]
     return names.index(name)
 
 
 def test_a_row_is_a_call_of_the_program(views: TraceViews) -> None:
     """Rows are the operations of the program, in order, with their times and how they ended."""
     rows = rows_of(views, 0)
-    names = [row["cells"][3] for row in rows]
+    names = [row["name"] for row in rows]
     assert names == ["allochelper_ztensor", "transform_ztensor"] * 2 + [
         "add", "transform_origtensor", "log",
     ]  # fmt: skip
     assert [row["valid"] for row in rows] == [True] * 7
-    assert rows[6]["cells"][6] == "ELEMENT_RANGE_VIOLATION"
+    assert rows[6]["status"] == "ELEMENT_RANGE_VIOLATION"
     starts = [row["start_ns"] for row in rows]
     assert starts == sorted(starts)
     summary, _ = summaries(views)
@@ -137,8 +137,25 @@ def test_instructions_have_the_rows_behind(tmp_path: Path) -> None:
         instruction=TracedInstruction(session=1, general_register_0=16, duration_ns=5, start_ns=7)
     )
     views = TraceViews([("t", trace.read(write(tmp_path / "t", *calls(2), issued)))])
-    assert [line["cells"][3] for line in rows_of(views, 0)] == ["add", "add", "NNPA_ADD"]
+    assert [line["name"] for line in rows_of(views, 0)] == ["add", "add", "NNPA_ADD"]
     assert operation(views, 0, 2)["name"] == "NNPA_ADD"
+    assert [line["place"] for line in rows_of(views, 0)] == ["call 0", "call 1", "session 1"]
+
+
+def test_a_trace_is_entitled_by_its_file_and_machines(tmp_path: Path) -> None:
+    """The title names the file without its folder and each machine once, by name and by system."""
+    records = calls(1)
+    for number, name in enumerate(("machines/telum1", "machines/telum1", "")):
+        other = TraceRecord()
+        other.session.session = 2 + number
+        other.session.options.machine.name = name
+        other.session.options.machine.display_name = "IBM z16, Telum I"
+        records.append(other)
+    path = write(tmp_path / "t.nnpa", *records)
+    (summary,) = summaries(TraceViews([(str(path), trace.read(path))]))
+    assert summary["title"] == (
+        "t.nnpa on telum2 and telum1 (IBM z16, Telum I) and custom machine (IBM z16, Telum I)"
+    )
 
 
 def test_rows_come_in_parts(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The view Traces as a browser shows it: side by side, by keyboard, 10,000 calls, hostile names."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -28,12 +28,22 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageServer]:
-    """Two traces of one program with other values."""
-    folder = tmp_path_factory.mktemp("traces")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with left and right, of one program with other values, and a call that failed."""
+    place = tmp_path_factory.mktemp("traces")
     with connect() as session:
         for name, scale in (("left", 1.0), ("right", 1.0625)):
-            record(session, folder / name, scale)
+            record(session, place / name, scale)
+    records = calls(2)
+    records[2].call.ClearField("results")
+    records[2].call.error.reason = "PROGRAM_CHECK"
+    write(place / "failed", *records)
+    return place
+
+
+@pytest.fixture(scope="module")
+def pair(folder: Path) -> Iterator[PageServer]:
+    """Two traces of one program with other values."""
     with viewing(folder / "left", folder / "right") as page:
         yield page
 
@@ -64,6 +74,79 @@ def test_two_traces_side_by_side(
             assert "3 of 3 elements, 48 ulp at most" in details.nth(trace).inner_text()
         assert page.locator("[aria-selected=true]").count() == 2
         assert overflow(page) == 0
+
+
+def test_the_title_says_what_is_shown(browser: Browser, pair: PageServer, tmp_path: Path) -> None:
+    """Window and heading name the files and their machines, of one trace and of two."""
+    machine = "telum2 (IBM z17, Telum II)"
+    with opened(browser, pair.url) as page:
+        title = f"Traces: left on {machine}; right on {machine}"
+        page.get_by_role("heading", name=title, level=1, exact=True).wait_for()
+        assert page.title() == f"{title} - nnpa"
+    path = write(tmp_path / "run.nnpa", *calls(1))
+    with viewing(path) as server, opened(browser, server.url) as page:
+        page.get_by_role("heading", name="Trace: run.nnpa on telum2", level=1).wait_for()
+        assert page.title() == "Trace: run.nnpa on telum2 - nnpa"
+
+
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_columns_are_named_and_times_in_sight(browser: Browser, tmp_path: Path, width: int) -> None:
+    """Above the lines stands what their parts are, and begin and duration need no scrolling."""
+    path = write(tmp_path / "run.nnpa", *calls(200))
+    with viewing(path) as server, opened(browser, server.url, width=width) as page:
+        box = page.get_by_role("listbox")
+        line(page, 0, "add")
+        heads = box.locator(".head > :visible").all_inner_texts()
+        assert heads[:2] == ["#", "function"]
+        assert set(heads) >= {"lint", "status", "begins", "takes"}
+        box.focus()
+        page.keyboard.press("End")
+        chosen = box.locator("[aria-selected=true]")
+        chosen.wait_for()
+        frame = box.bounding_box()
+        assert frame is not None
+        for text in ("0.20 ms", "1 us", "add"):
+            part = chosen.get_by_text(text, exact=True).bounding_box()
+            assert part is not None
+            assert frame["x"] <= part["x"]
+            assert part["x"] + part["width"] <= frame["x"] + frame["width"] <= width
+            assert frame["y"] <= part["y"] + part["height"] <= frame["y"] + frame["height"]
+        head, top = (part.bounding_box() for part in (box.locator(".head"), box))
+        assert head is not None
+        assert top is not None
+        assert abs(head["y"] - top["y"]) <= 1
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize(
+    ("names", "kind", "painted", "text"),
+    [
+        (("left", "right"), "differing", "backgroundColor", "differs from the other trace"),
+        (("left",), "found", "backgroundColor", "lint finds something"),
+        (("failed",), "refused", "color", "refused or failed"),
+    ],
+)
+def test_colours_of_lines_are_in_the_legend(
+    browser: Browser,
+    folder: Path,
+    dark: bool,
+    names: Sequence[str],
+    kind: str,
+    painted: str,
+    text: str,
+) -> None:
+    """Each colour that a line can have is explained by a key of that colour, in light and dark."""
+    with (
+        viewing(*(folder / name for name in names)) as server,
+        opened(browser, server.url, dark=dark) as page,
+    ):
+        line(page, 0, "add")
+        key = page.locator(".legend").get_by_text(text).locator(".key")
+        colours = [
+            part.first.evaluate(f"box => getComputedStyle(box).{name}")
+            for part, name in ((key, "backgroundColor"), (page.locator(f".line.{kind}"), painted))
+        ]
+        assert colours[0] == colours[1]
 
 
 def test_calls_by_keyboard(browser: Browser, pair: PageServer) -> None:
@@ -131,7 +214,7 @@ def test_hostile_names_in_a_trace_are_text(browser: Browser, tmp_path: Path) -> 
         assert page.get_by_role("heading", name=str(path)).count() == 1
         assert HOSTILE in page.locator("main").inner_text()
         assert page.locator("main img, main b").count() == 0
-        assert page.title() == "Traces - nnpa"
+        assert page.title() == f"Trace: {path.name} on {HOSTILE} - nnpa"
 
 
 def test_a_truncated_trace_says_so(browser: Browser, tmp_path: Path) -> None:

@@ -30,6 +30,11 @@ export function facts(pairs) {
   return element("dl", {}, pairs.flatMap(([term, text]) => [element("dt", {}, term), element("dd", {}, text)]));
 }
 
+/** What colours mean: a line of pairs of a colour's class and text. */
+export function legend(pairs) {
+  return element("p", { class: "legend" }, pairs.map(([kind, text]) => element("span", {}, element("i", { class: `key ${kind}` }), text)));
+}
+
 export function field(label, control) {
   return element("label", {}, label, control);
 }

@@ -2,7 +2,7 @@
 // Models: a graph by device, estimates of the machine's time, and what an accuracy report says.
 
 import { read } from "./data.js";
-import { count, element, facts, field, select, table } from "./dom.js";
+import { count, element, facts, field, legend, select, table } from "./dom.js";
 import { graphOf } from "./graph.js";
 
 const figure = (value) => (value === null ? "-" : value === 0 ? "0" : value.toPrecision(3).replace(/e([+-])(\d)$/, "e$10$2"));
@@ -15,8 +15,8 @@ function number(text) {
 /** Where a model's parts run, and how wide the bars of errors are. */
 function keyOf(machine) {
   const hasErrors = machine.nodes.some((node) => node.errors.length);
-  return element("p", {}, element("i", { class: "key accelerator" }), "on the accelerator", element("i", { class: "key host" }), "on the host",
-    ...(hasErrors ? [element("i", { class: "key error" }), "relative error (L2R) after the node, from 1e-8 to 1"] : []));
+  return legend([["accelerator", "runs on the accelerator"], ["host", "runs on the host"], ["chosen", "chosen"],
+    ...(hasErrors ? [["error", "relative error (L2R) after the node, from 1e-8 to 1"]] : [])]);
 }
 
 function detailOf(node) {
@@ -86,15 +86,20 @@ function reportOf(name, report) {
     ...nodes];
 }
 
-export async function show(main, { signal }) {
+export async function show(main, { entitle, signal }) {
   const { model, machines, accuracy, report } = await read("models", {}, signal);
   if (machines.length) {
     const body = element("div");
     const names = machines.map((machine) => machine.machine);
-    const update = (name) => body.replaceChildren(...machineOf(machines[names.indexOf(name)]));
+    const update = (name) => {
+      const machine = machines[names.indexOf(name)];
+      entitle(`Model: ${machine.title}`);
+      body.replaceChildren(...machineOf(machine));
+    };
     main.append(element("h2", {}, model), element("p", { class: "quiet" }, "A box is a node. Arrow keys go from one to the next."),
       element("form", { onsubmit: (event) => event.preventDefault() }, field("machine", select(names, names[0], (event) => update(event.target.value)))), body);
     update(names[0]);
   }
+  else if (report !== null) entitle(`Accuracy: ${report.title}`);
   if (report !== null) main.append(...reportOf(accuracy, report));
 }

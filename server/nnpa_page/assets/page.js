@@ -34,10 +34,15 @@ async function show(views) {
     if (link.hash === `#/${view}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  document.title = `${TITLES[view]} - nnpa`;
   const module = await import(`./${view}.js`);
-  main.replaceChildren(element("h1", {}, TITLES[view]));
-  await module.show(main, { path, say, signal: shown.signal });
+  const heading = element("h1");
+  const entitle = (text) => {
+    heading.textContent = text;
+    document.title = `${text} - nnpa`;
+  };
+  entitle(TITLES[view]);
+  main.replaceChildren(heading);
+  await module.show(main, { path, say, entitle, signal: shown.signal });
 }
 
 async function begin() {

@@ -3,7 +3,8 @@
 
 import { element } from "./dom.js";
 
-const HEIGHT = 24; // pixels of a line
+const ONE_ROW = 24, TWO_ROWS = 44; // pixels of a line
+const NARROW = 1024; // pixels of a list below which a line has two rows
 const TALLEST = 15e6; // pixels of an element that every browser scrolls over
 const CHUNK = 500; // lines of an answer
 const AROUND = 10; // lines above and below what is in sight
@@ -25,27 +26,38 @@ function chunked(ask) {
 }
 
 /**
- * A list of `count` lines: `ask` reads those from an index on, `lineOf` makes an element of each.
+ * A list of `count` lines: `ask` reads those from an index on, `lineOf` makes an element of each,
+ * and `head`, which names their parts, stays above them.
  * A click or the arrow keys choose one; `move(index)` does so by script, `mark(index)` silently.
  */
-export function rowsOf({ name, count, ask, lineOf, choose, say }) {
+export function rowsOf({ name, count, ask, head, lineOf, choose, say }) {
   const at = chunked(ask);
-  const tall = Math.min(count * HEIGHT, TALLEST);
   const rows = element("div", { class: "rows" });
-  const box = element("div", { class: "timeline", role: "listbox", tabindex: "0", "aria-label": name }, rows);
+  const box = element("div", { class: "timeline", role: "listbox", tabindex: "0", "aria-label": name }, head, rows);
   const prefix = `line-${Math.random().toString(36).slice(2)}`;
   let chosen = -1;
   let turn = 0;
-  rows.style.height = `${tall}px`;
+  let height = ONE_ROW;
 
+  const tall = () => Math.min(count * height, TALLEST);
+  /** Pixels of lines that are in sight. */
+  const sight = () => box.clientHeight - height;
   /** How many pixels of lines a pixel of the scroll bar is. */
-  const ratio = () => Math.max(1, (count * HEIGHT - box.clientHeight) / Math.max(1, tall - box.clientHeight));
+  const ratio = () => Math.max(1, (count * height - sight()) / Math.max(1, tall() - sight()));
+
+  function resize() {
+    const isNarrow = box.offsetWidth < NARROW;
+    box.classList.toggle("narrow", isNarrow);
+    height = isNarrow ? TWO_ROWS : ONE_ROW;
+    rows.style.height = `${tall()}px`;
+    draw();
+  }
 
   async function draw() {
     const mine = ++turn;
     const hidden = box.scrollTop * ratio();
-    const first = Math.max(0, Math.floor(hidden / HEIGHT) - AROUND);
-    const last = Math.min(count, Math.ceil((hidden + box.clientHeight) / HEIGHT) + AROUND);
+    const first = Math.max(0, Math.floor(hidden / height) - AROUND);
+    const last = Math.min(count, Math.ceil((hidden + sight()) / height) + AROUND);
     try {
       const lines = await Promise.all(Array.from({ length: last - first }, (_, step) => at(first + step)));
       if (mine !== turn) return;
@@ -60,7 +72,7 @@ export function rowsOf({ name, count, ask, lineOf, choose, say }) {
   function placed(line, index, hidden) {
     const row = lineOf(line);
     row.id = `${prefix}-${index}`;
-    row.style.top = `${box.scrollTop + HEIGHT * index - hidden}px`;
+    row.style.top = `${box.scrollTop + height * index - hidden}px`;
     row.setAttribute("role", "option");
     row.setAttribute("aria-selected", String(index === chosen));
     row.setAttribute("aria-setsize", count);
@@ -72,9 +84,9 @@ export function rowsOf({ name, count, ask, lineOf, choose, say }) {
   function mark(index) {
     chosen = index;
     box.setAttribute("aria-activedescendant", `${prefix}-${index}`);
-    const top = HEIGHT * index, hidden = box.scrollTop * ratio();
+    const top = height * index, hidden = box.scrollTop * ratio();
     if (top < hidden) box.scrollTop = top / ratio();
-    if (top + HEIGHT > hidden + box.clientHeight) box.scrollTop = (top + HEIGHT - box.clientHeight) / ratio();
+    if (top + height > hidden + sight()) box.scrollTop = (top + height - sight()) / ratio();
     draw();
   }
 
@@ -91,6 +103,6 @@ export function rowsOf({ name, count, ask, lineOf, choose, say }) {
     event.preventDefault();
     move(chosen + KEYS[event.key]);
   });
-  new ResizeObserver(draw).observe(box);
+  new ResizeObserver(resize).observe(box);
   return { box, move, mark, chosen: () => chosen };
 }

@@ -58,8 +58,8 @@ function tensorRow(session, tensor) {
 function callRow(call) {
   const tensors = Object.entries(call.tensors).map(([name, id]) => `${name} ${id}`).join(", ");
   return element("tr", { class: call.status === OK ? undefined : "refused" },
-    element("th", { scope: "row" }, call.op), element("td", {}, tensors), element("td", {}, call.status),
-    number(`${(1e6 * call.seconds).toFixed(0)} us`), number(`${call.ago} s ago`));
+    element("th", { scope: "row" }, call.op), number(`${(1e6 * call.seconds).toFixed(0)} us`), number(`${call.ago} s ago`),
+    element("td", {}, call.status), element("td", {}, tensors));
 }
 
 async function showSession(main, { path, say, signal }) {
@@ -76,7 +76,7 @@ async function showSession(main, { path, say, signal }) {
         element("h2", {}, `Tensors: ${count(session.tensor_count)}${listed}`),
         table(["id", "user's", "sticks", "bytes", "transformed"], session.tensors.map((tensor) => tensorRow(session, tensor)), "lines"),
         element("h2", {}, "Last calls"),
-        table(["function", "tensors", "status", "took", "began"], session.recent.map(callRow), "lines"));
+        table(["function", "took", "began", "status", "tensors"], session.recent.map(callRow), "lines"));
       say();
     } catch (error) {
       say(error);

@@ -3,7 +3,7 @@
 
 import { latest } from "./data.js";
 import { showTensor } from "./tensor.js";
-import { count, element, facts, field, select } from "./dom.js";
+import { count, element, facts, field, legend, select } from "./dom.js";
 
 const NAMES = { NHWC: ["N", "H", "W", "C"], NCHW: ["N", "C", "H", "W"], HWCK: ["H", "W", "C", "K"] };
 
@@ -118,8 +118,7 @@ export async function show(main, context) {
       const choose = (stick, cell) => {
         chosen.textContent = describeCell(tensor, stick, cell);
       };
-      const key = element("p", {}, element("i", { class: "key" }), "odd row", element("i", { class: "key even" }), "even row",
-        element("i", { class: "key padding" }), "padding");
+      const key = legend([["", "odd row"], ["even", "even row"], ["padding", "padding"]]);
       body.replaceChildren(sizesOf(tensor), axesOf(tensor, layout.value), pager(tensor, update), key, chosen, pageOf(tensor, choose));
       say();
     } catch (error) {

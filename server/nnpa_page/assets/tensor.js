@@ -2,7 +2,7 @@
 // A tensor of a session as it is now: its values as a heat map, and a cell's bits.
 
 import { read } from "./data.js";
-import { element, facts } from "./dom.js";
+import { element, facts, legend } from "./dom.js";
 import { describeCell, pageOf, pager, sizesOf } from "./sticks.js";
 
 const NINF = 0x7fff; // source: DLFLOAT16 of the zDNN API Reference, "NINF": NaN or infinity
@@ -63,9 +63,8 @@ function keyOf(tensor) {
   const least = numbers.reduce((low, value) => Math.min(low, value), Infinity);
   const most = numbers.reduce((high, value) => Math.max(high, value), -Infinity);
   const violations = tensor.values.filter((value) => value === null).length;
-  return element("p", {}, element("i", { class: "key" }), "positive", element("i", { class: "key negative" }), "negative",
-    element("i", { class: "key violation" }), `range violation: ${violations}`,
-    element("span", { class: "quiet" }, numbers.length ? ` of this page, whose cells are ${least} to ${most}` : " of this page, which has no number"));
+  const range = numbers.length ? `whose cells are ${least} to ${most}` : "which has no number";
+  return legend([["", "positive"], ["negative", "negative"], ["violation", `range violation: ${violations} of this page, ${range}`]]);
 }
 
 export async function showTensor(main, { path, say, signal }) {

@@ -2,7 +2,7 @@
 // Traces: a line for each operation; of two traces the lines that were compared go together.
 
 import { read } from "./data.js";
-import { count, element, facts, table } from "./dom.js";
+import { count, element, facts, legend, table } from "./dom.js";
 import { rowsOf } from "./rows.js";
 
 function barOf(line, end) {
@@ -14,11 +14,22 @@ function barOf(line, end) {
 
 function lineOf(line, end) {
   const marks = [...line.differences, ...line.findings].join(", ");
-  const [index, begin, call, name, tensors, took, status] = line.cells;
-  const parts = [index, name, marks, status, `${begin} ms`, barOf(line, end), `${took} us`, tensors, `call ${call}`];
+  const { index, name, status, begins, takes, tensors, place } = line;
+  const parts = [index, name, marks, status, begins, barOf(line, end), takes, tensors, place];
   const kinds = [line.valid ? "" : "refused", line.findings.length ? "found" : "", line.differences.length ? "differing" : ""];
   return element("div", { class: ["line", ...kinds].join(" ").trim() },
     parts.map((part) => (part instanceof Node ? part : element("span", { title: part }, part))));
+}
+
+/** The names of a line's parts. */
+function headingsOf(end, isPair) {
+  const names = ["#", "function", isPair ? "difference, lint" : "lint", "status", "begins", `0 to ${(end / 1e6).toFixed(2)} ms`, "takes", "ztensors", "call"];
+  return element("div", { class: "line head", "aria-hidden": "true" }, names.map((name) => element("span", { title: name }, name)));
+}
+
+function colours(isPair) {
+  return legend([["", "time on the server, from the trace's begin to its end"], ["found", "lint finds something"],
+    ...(isPair ? [["differing", "differs from the other trace"]] : []), ["refused", "text of what was refused or failed"], ["chosen", "chosen"]]);
 }
 
 function listed(title, texts) {
@@ -33,7 +44,7 @@ function operandRow(operand) {
 }
 
 function detailOf(trace, operation) {
-  const lines = [["trace", trace.name], ["status", operation.status]];
+  const lines = [["trace", trace.name], ["in", operation.place], ["begins", operation.begins], ["takes", operation.takes], ["status", operation.status]];
   if (operation.why) lines.push(["refused", operation.why]);
   if (operation.estimate) lines.push(["on the machine", operation.estimate]);
   const messages = JSON.stringify({ message: operation.message, answer: operation.answer }, null, 2);
@@ -58,8 +69,10 @@ function headOf(trace, list) {
     trace.differences.length ? element("p", {}, element("button", { type: "button", onclick: step }, `Next of ${count(trace.differences.length)} calls that differ`)) : ""];
 }
 
-export async function show(main, { say, signal }) {
+export async function show(main, { say, entitle, signal }) {
   const { traces, compared } = await read("traces", {}, signal);
+  const isPair = traces.length > 1;
+  entitle(`${isPair ? "Traces" : "Trace"}: ${traces.map((trace) => trace.title).join("; ")}`);
   const detail = element("div", { class: "panes detail", "aria-live": "polite" });
   let turn = 0;
 
@@ -84,10 +97,11 @@ export async function show(main, { say, signal }) {
     name: `calls of ${trace.name}`, count: trace.rows, say,
     ask: (from) => read("rows", { trace: number, from }, signal),
     lineOf: (line) => lineOf(line, trace.end_ns || 1),
+    head: headingsOf(trace.end_ns, isPair),
     choose: (row) => choose(number, row),
   }));
   const panes = traces.map((trace, number) =>
     element("section", { class: "pane" }, ...headOf(trace, lists[number]), lists[number].box));
-  main.append(element("p", { class: "quiet" }, "A line is a call of a function. Arrow keys go from one to the next."),
+  main.append(element("p", { class: "quiet" }, "A line is a call of a function. Arrow keys go from one to the next."), colours(isPair),
     ...compared.map((text) => element("p", {}, text)), element("div", { class: "panes" }, panes), detail);
 }

@@ -2,12 +2,14 @@
 """The view Models of the page: a graph with placement, estimates, and error node by node."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa.network.v1.program_pb2 import Node, Program
 from nnpa_page import Query, View, Visitor
 
+from nnpa_client.availability import MACHINES
 from nnpa_client.machine_time import (
     calls_of,
     dominant,
@@ -44,9 +46,9 @@ class ModelViews:
     ) -> None:
         self._answer = {
             "model": model,
-            "machines": [_machine(entry, _run_on(report, entry)) for entry in placed],
+            "machines": [_machine(model, entry, _run_on(report, entry)) for entry in placed],
             "accuracy": accuracy,
-            "report": None if report is None else _report(report),
+            "report": None if report is None else _report(Path(accuracy).name, report),
         }
 
     @property
@@ -67,7 +69,11 @@ def _run_on(report: AccuracyReport | None, placed: Placed) -> AccuracyRun | None
                  if (run.totals["machine"], run.totals["numbers"]) == key), None)  # fmt: skip
 
 
-def _machine(placed: Placed, run: AccuracyRun | None) -> Mapping[str, object]:
+def _title(machine: str) -> str:
+    return f"{machine} ({MACHINES[machine].title})" if machine in MACHINES else machine
+
+
+def _machine(model: str, placed: Placed, run: AccuracyRun | None) -> Mapping[str, object]:
     report, program = placed
     times = network_times(program)
     by_node = {} if times is None else times.by_node
@@ -75,6 +81,7 @@ def _machine(placed: Placed, run: AccuracyRun | None) -> Mapping[str, object]:
     errors: dict[object, Entry] = {entry["value"]: entry for entry in measured}
     return {
         "machine": report.machine,
+        "title": f"{Path(model).name} on {_title(report.machine)}",
         "placed": headline(report),
         "macc": report.n_macc_64,
         "estimate": _estimate(program),
@@ -157,8 +164,9 @@ def _estimate(program: Program) -> Mapping[str, object] | None:
     }
 
 
-def _report(report: AccuracyReport) -> Mapping[str, object]:
+def _report(title: str, report: AccuracyReport) -> Mapping[str, object]:
     return {
+        "title": title,
         **report.totals,
         "about": report.about,
         "runs": [{**run.totals, "outputs": run.outputs, "nodes": run.nodes} for run in report.runs],

@@ -3,10 +3,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
+from nnpa.zdnn.v1.accelerator_pb2 import Session
 from nnpa.zdnn.v1.trace_pb2 import (
     CONTENTS_ROLE_ARRAY_IN,
     CONTENTS_ROLE_ARRAY_OUT,
@@ -162,6 +164,7 @@ def _summary(shown: _Shown) -> Mapping[str, object]:
     ends += [entry.start_ns + entry.duration_ns for entry in trace.instructions]
     return {
         "name": shown.name,
+        "title": f"{Path(shown.name).name} on {_machines(trace)}",
         "headings": [str(line) for line in headings(trace)],
         "summary": summary(trace),
         "rows": shown.count,
@@ -176,15 +179,35 @@ def _summary(shown: _Shown) -> Mapping[str, object]:
     }  # fmt: skip
 
 
+def _machines(trace: Trace) -> str:
+    """Return the machines of a trace's sessions, each once."""
+    machines = dict.fromkeys(map(_machine, trace.sessions.values()))
+    return " and ".join(machines) or "no machine"
+
+
+def _machine(session: Session) -> str:
+    name = session.machine.name.removeprefix("machines/") or "custom machine"
+    title = session.machine.display_name
+    return f"{name} ({title})" if title else name
+
+
 def _row(shown: _Shown, row: int) -> Mapping[str, object]:
     """Return what a line of the timeline shows; times in nanoseconds from the trace's begin."""
     if row < len(shown.rows):
         operation = shown.rows[row]
-        line = _line(cells(operation), operation, operation.is_valid)
+        line = {
+            **_line("call", cells(operation)),
+            **_times(operation),
+            "valid": operation.is_valid,
+        }
     else:
         place = row - len(shown.rows)
         instruction = shown.trace.instructions[place]
-        line = _line(instruction_cells(place, instruction), instruction, is_done(instruction))
+        line = {
+            **_line("session", instruction_cells(place, instruction)),
+            **_times(instruction),
+            "valid": is_done(instruction),
+        }
     return {
         **line,
         "findings": [entry.rule for entry in shown.findings.get(row, ())],
@@ -192,11 +215,22 @@ def _row(shown: _Shown, row: int) -> Mapping[str, object]:
     }
 
 
-def _line(
-    texts: Sequence[str], timed: TracedOperation | TracedInstruction, is_valid: bool
-) -> Mapping[str, object]:
-    times = {"start_ns": timed.start_ns, "duration_ns": timed.duration_ns}
-    return {"cells": texts, **times, "valid": is_valid}
+def _line(place: str, texts: Sequence[str]) -> Mapping[str, object]:
+    """Return the cells of a row by name; `place` says whose number the third is."""
+    index, begins, number_of, name, tensors, takes, status = texts
+    return {
+        "index": index,
+        "begins": f"{begins} ms",
+        "place": f"{place} {number_of}",
+        "name": name,
+        "tensors": tensors,
+        "takes": f"{takes} us",
+        "status": status,
+    }
+
+
+def _times(timed: TracedOperation | TracedInstruction) -> Mapping[str, object]:
+    return {"start_ns": timed.start_ns, "duration_ns": timed.duration_ns}
 
 
 def _mark(difference: Difference) -> str:
@@ -211,6 +245,7 @@ def _mark(difference: Difference) -> str:
 def _describe(trace: Trace, operation: TracedOperation) -> Mapping[str, object]:
     interval = estimated(trace, operation)
     return {
+        **_line("call", cells(operation)),
         "name": f"zdnn_{operation.name}",
         "status": operation.status,
         "why": _why(trace, operation),
@@ -248,13 +283,12 @@ def _why(trace: Trace, operation: TracedOperation) -> str:
 
 
 def _describe_instruction(instruction: TracedInstruction) -> Mapping[str, object]:
-    _, _, _, name, tensors, _, status = instruction_cells(0, instruction)
+    line = _line("session", instruction_cells(0, instruction))
     return {
-        "name": name,
-        "status": status,
+        **line,
         "why": instruction.refusal.text,
         "estimate": "",
-        "operands": [{"operand": "tensors", "shape": tensors}],
+        "operands": [{"operand": "tensors", "shape": line["tensors"]}],
         "contents": [],
         "message": _as_data(instruction),
         "answer": None,

@@ -55,6 +55,44 @@ def test_analyze(nnpa: Any, path: Path) -> None:
     assert "matmul_op" in told.output
 
 
+def test_analyze_answers_first(nnpa: Any, tmp_path: Path) -> None:
+    """Before the fields of X-CUBE-AI stands what runs where and why, with its work, memory and time."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["product"]),
+        helper.make_node("Cos", ["product"], ["cosine"]),
+        helper.make_node("Neg", ["w"], ["negative"]),
+        helper.make_node("MatMul", ["cosine", "negative"], ["y"]),
+    ]
+    file, ends = tmp_path / "part.onnx", ([("x", np.float32, [2, 4])], [("y", np.float32, [2, 4])])
+    file.write_bytes(model(nodes, *ends, {"w": np.ones((4, 4), np.float32)}).SerializeToString())
+    answer, _, fields = nnpa("analyze", file).stdout.partition("\n\n")
+    assert fields.startswith("model file         : part.onnx\n")
+    verdict, cosine, accelerator, host, folded, memory, time = answer.splitlines()
+    assert verdict == (
+        "2 of 3 operators run on the accelerator of telum2 (IBM z17, Telum II), "
+        "with 100.0% of the multiply-accumulates (MACC)."
+    )
+    assert cosine == "  Cos (1): no zDNN function for it"
+    # 2 * 4 * 4 + 4 for each product.
+    assert accelerator == "on the accelerator : 2 operators, 72 MACC, 64 B of weights: MatMul"
+    assert host == "on the host CPU    : 1 operator, 0 MACC, 0 B of weights: Cos"
+    assert folded.startswith("folded at import   : 1 operator, ")
+    assert memory.startswith("memory             : 64 B of weights, ")
+    assert memory.endswith(", 64 B of inputs and outputs")
+    assert time.startswith("time on the machine: ")
+
+
+def test_analyze_of_a_model_on_the_accelerator(nnpa: Any, path: Path) -> None:
+    """The first line says that all runs on the accelerator, and of which machine."""
+    for words, machine in (
+        ((), "telum2 (IBM z17, Telum II)"),
+        (("--machine", "z16"), "telum1 (IBM z16, Telum I)"),
+        (("--machine", '{"max_dim1": 64}'), "telum2-custom"),
+    ):
+        first = nnpa("analyze", path, *words).stdout.splitlines()[0]
+        assert first == f"All of this model runs on the accelerator of {machine}."
+
+
 def test_analyze_as_json(nnpa: Any, path: Path) -> None:
     """The JSON has the keys of X-CUBE-AI's report."""
     told = json.loads(nnpa("analyze", path, "--json").output)

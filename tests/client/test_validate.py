@@ -299,6 +299,14 @@ def test_validate_of_a_model_on_the_host(validate: Run, host_only: Path, tmp_pat
     assert f"<li>{swish.strip()}".replace("'", "&#39;") in html
 
 
+def test_the_host_is_no_machine(validate: Run, host_only: Path) -> None:
+    """A report names the processor that computed it as the host's: a machine is a Telum."""
+    words = (host_only, "--samples", 1)
+    about = json.loads(validate(*words, "--json").stdout)["about"]
+    assert "machine" not in about
+    assert f"host CPU: {about['host CPU']}" in validate(*words).stdout
+
+
 def test_analyze_of_a_model_on_the_host(server_target: str, host_only: Path) -> None:
     """The analysis of such a model begins with it, and has no time and no grade."""
     words = ["network", "analyze", str(host_only), "--target", server_target]

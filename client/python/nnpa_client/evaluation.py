@@ -169,7 +169,7 @@ def facts(*, here: bool) -> dict[str, str]:
         "versions": f"nnpa {version('nnpa')}, Python {platform.python_version()}",
     }
     if here:
-        lines["machine"] = f"{processor()}, {os.cpu_count()} CPUs, {platform.system()}"
+        lines["host CPU"] = f"{processor()}, {os.cpu_count()} CPUs, {platform.system()}"
     return lines
 
 

@@ -50,9 +50,10 @@ def network() -> None:
 @hosting_options
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def analyze(model: Path, as_json: bool, **hosting: Unpack[Hosting]) -> None:
-    """Report sizes, multiply-accumulates, layers, and what runs where.
+    """Report what runs where and why, sizes, multiply-accumulates and layers.
 
-    The form is that of X-CUBE-AI's analyze. ROM are the weights; RAM is what the accelerator's
+    The first lines are the answer: what runs on the accelerator and on the host CPU. Behind them
+    the form is that of X-CUBE-AI's analyze. ROM are the weights; RAM is what the accelerator's
     sticks take at the peak of a run; "why not" tells what keeps a node on the host. Times on the
     machine are estimates from public figures, with a grade: `nnpa estimate` explains them.
     """

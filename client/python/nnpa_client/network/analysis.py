@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A network's report in the layout of X-CUBE-AI: header lines, layers, placement.
+"""A network's report: what runs where, then the layout of X-CUBE-AI: header lines, layers.
 
 Source of the layout: the analyze report of X-CUBE-AI 7.0's command line. RAM is the memory of the
 emulated accelerator: sticks in pages of 4096 bytes.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from google.protobuf.json_format import MessageToDict
@@ -16,11 +16,17 @@ from rich import box
 from rich.table import Table
 
 from nnpa_client._display import counted
+from nnpa_client.availability import MACHINES
 from nnpa_client.machine_time import Interval, NetworkTimes
 from nnpa_client.network.buffers import from_wire
 from nnpa_client.network.formats import Format, fmt_get
 
-_DEVICES = {"accelerator": "zAIU", "host": "host", "folded": "-"}
+_DEVICES = {"accelerator": "zAIU", "host": "host CPU", "folded": "-"}
+_WHERE = {
+    "accelerator": "on the accelerator",
+    "host": "on the host CPU",
+    "folded": "folded at import",
+}
 _PLACEMENTS = {PLACEMENT_COMPILER: "compiler", PLACEMENT_ALL: "all"}
 # Operators with most of a network's multiplications: the headline names those on the host.
 _HEAVY = ("Conv", "ConvTranspose", "MatMul", "Gemm", "LSTM", "GRU", "RNN")
@@ -33,7 +39,8 @@ def header(
 
     `times` are estimates of the machine's time, None where there are none.
     """
-    yield from _idle(report)
+    yield from _answer(report, times)
+    yield ""
     yield from (
         f"model file         : {model}",
         "type               : onnx",
@@ -49,19 +56,68 @@ def header(
             yield f"{f'{kind} {index}/{len(buffers)}':<19}: {_describe(message)}"
     yield from (f"{name:<19}: {text}" for name, text in shape.items())
     yield from _sizes(report)
+
+
+def _answer(report: pb.NetworkReport, times: NetworkTimes | None) -> Iterator[str]:
+    """Yield the verdict, what runs where with its work and weights, the memory and the time."""
+    by_device = {device: [node for node in report.nodes if node.device == device]
+                 for device in _WHERE}  # fmt: skip
+    yield _verdict(report, by_device)
+    yield from _reasons(by_device["host"])
+    for device, where in _WHERE.items():
+        yield f"{where:<19}: {_work(by_device[device])}"
+    inputs, outputs = io_bytes(report)
+    yield (
+        f"{'memory':<19}: {report.params.channels:,} B of weights, "
+        f"{report.activations.channels:,} B of activations, {inputs + outputs:,} B of inputs and "
+        "outputs"
+    )
     if times is not None:
         yield f"time on the machine: {_graded(times.total)}, by public figures (nnpa estimate)"
 
 
-def _idle(report: pb.NetworkReport) -> Iterator[str]:
-    """Yield that nothing runs on the accelerator, where that is so, and why by operator."""
-    if not report.nodes or any(node.device == "accelerator" for node in report.nodes):
-        return
-    yield "Nothing of this model runs on the accelerator."
-    why = Counter((node.op_type, node.reason or "folded at import") for node in report.nodes)
+def _verdict(report: pb.NetworkReport, by_device: Mapping[str, Sequence[Node]]) -> str:
+    accelerated, host = by_device["accelerator"], by_device["host"]
+    if not accelerated:
+        return "Nothing of this model runs on the accelerator."
+    machine = machine_title(report.machine)
+    if not host:
+        return f"All of this model runs on the accelerator of {machine}."
+    return (
+        f"{len(accelerated):,} of {counted(len(accelerated) + len(host), 'operator')} run on the "
+        f"accelerator of {machine}, with {_share(report):.1%} of the multiply-accumulates (MACC)."
+    )
+
+
+def _reasons(host: Iterable[Node]) -> Iterator[str]:
+    """Yield why operators run on the host, those with the same reason together."""
+    why = Counter((node.op_type, node.reason) for node in host)
     for (operator, reason), count in sorted(why.items()):
         yield f"  {operator} ({count:,}): {reason}"
-    yield ""
+
+
+def _work(nodes: Sequence[Node]) -> str:
+    if not nodes:
+        return "nothing"
+    weights = sum(node.weights for node in nodes)
+    operators = ", ".join(sorted({node.op_type for node in nodes}))
+    count = counted(len(nodes), "operator")
+    return f"{count}, {_macc(nodes):,} MACC, {weights:,} B of weights: {operators}"
+
+
+def _share(report: pb.NetworkReport) -> float:
+    """Return the part of the multiply-accumulates of a run that the accelerator does."""
+    accelerated = _macc(node for node in report.nodes if node.device == "accelerator")
+    return accelerated / (_macc(node for node in report.nodes if node.device != "folded") or 1)
+
+
+def _macc(nodes: Iterable[Node]) -> int:
+    return sum(node.macc for node in nodes)
+
+
+def machine_title(name: str) -> str:
+    """Return a machine by its name and, where it is no custom one, its system."""
+    return f"{name} ({MACHINES[name].title})" if name in MACHINES else name
 
 
 def _graded(interval: Interval) -> str:
@@ -104,11 +160,9 @@ def _bytes_outside(buffers: Iterable[pb.Buffer]) -> int:
 def headline(report: pb.NetworkReport) -> str:
     """Return one line: nodes and macc by device, and the heavy operators on the host."""
     counts = {device: sum(node.device == device for node in report.nodes) for device in _DEVICES}
-    total = sum(node.macc for node in report.nodes) or 1
-    share = sum(node.macc for node in report.nodes if node.device == "accelerator") / total
     text = (
         f"{placement(report)}: {counted(counts['accelerator'], 'node')} on the accelerator "
-        f"({share:.1%} of macc), {counts['host']} on the host, {counts['folded']} folded"
+        f"({_share(report):.1%} of macc), {counts['host']} on the host, {counts['folded']} folded"
     )
     heavy = [node for node in report.nodes if node.device == "host" and node.op_type in _HEAVY]
     if heavy:
@@ -135,12 +189,18 @@ def reasons(report: pb.NetworkReport) -> Table:
     def place(item: tuple[tuple[str, str], list[Node]]) -> tuple[int, int, int, str]:
         (device, reason), nodes = item
         rank = order.index(device) if device in order else len(order)
-        return rank, -sum(node.macc for node in nodes), -len(nodes), reason
+        return rank, -_macc(nodes), -len(nodes), reason
 
     for (device, reason), nodes in sorted(groups.items(), key=place):
-        macc = sum(node.macc for node in nodes)
+        macc = _macc(nodes)
         operators = ", ".join(sorted({node.op_type for node in nodes}))
-        table.add_row(device, str(len(nodes)), f"{macc:,}" if macc else "", operators, reason)
+        table.add_row(
+            _WHERE.get(device, device),
+            str(len(nodes)),
+            f"{macc:,}" if macc else "",
+            operators,
+            reason,
+        )
     return table
 
 
@@ -185,11 +245,11 @@ def histogram(report: pb.NetworkReport) -> Table:
     table = Table(box=box.SIMPLE, title="Complexity per operator", title_justify="left")
     for heading in ("operator", "nodes", "macc", "share", ""):
         table.add_column(heading, justify="left" if heading in ("operator", "") else "right")
-    total = sum(node.macc for node in report.nodes) or 1
+    total = _macc(report.nodes) or 1
     by_type: dict[str, list[Node]] = {}
     for node in report.nodes:
         by_type.setdefault(node.op_type, []).append(node)
-    macc = {name: sum(node.macc for node in nodes) for name, nodes in by_type.items()}
+    macc = {name: _macc(nodes) for name, nodes in by_type.items()}
     for name in sorted(macc, key=lambda op_type: -macc[op_type]):
         share = macc[name] / total
         bar = "#" * round(share * 40)

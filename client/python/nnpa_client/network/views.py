@@ -9,7 +9,6 @@ from nnpa.network.v1 import network_pb2 as pb
 from nnpa.network.v1.program_pb2 import Node, Program
 from nnpa_page import Query, View, Visitor
 
-from nnpa_client.availability import MACHINES
 from nnpa_client.machine_time import (
     calls_of,
     dominant,
@@ -18,7 +17,7 @@ from nnpa_client.machine_time import (
     network_times,
 )
 from nnpa_client.network.accuracy import AccuracyReport, AccuracyRun, Entry
-from nnpa_client.network.analysis import headline
+from nnpa_client.network.analysis import headline, machine_title
 
 _FOLDED = "folded"
 
@@ -69,10 +68,6 @@ def _run_on(report: AccuracyReport | None, placed: Placed) -> AccuracyRun | None
                  if (run.totals["machine"], run.totals["numbers"]) == key), None)  # fmt: skip
 
 
-def _title(machine: str) -> str:
-    return f"{machine} ({MACHINES[machine].title})" if machine in MACHINES else machine
-
-
 def _machine(model: str, placed: Placed, run: AccuracyRun | None) -> Mapping[str, object]:
     report, program = placed
     times = network_times(program)
@@ -81,7 +76,7 @@ def _machine(model: str, placed: Placed, run: AccuracyRun | None) -> Mapping[str
     errors: dict[object, Entry] = {entry["value"]: entry for entry in measured}
     return {
         "machine": report.machine,
-        "title": f"{Path(model).name} on {_title(report.machine)}",
+        "title": f"{Path(model).name} on {machine_title(report.machine)}",
         "placed": headline(report),
         "macc": report.n_macc_64,
         "estimate": _estimate(program),

@@ -56,7 +56,7 @@ def test_analyze(nnpa: Any, path: Path) -> None:
 
 
 def test_analyze_answers_first(nnpa: Any, tmp_path: Path) -> None:
-    """Before the fields of X-CUBE-AI stands what runs where and why, with its work, memory and time."""
+    """Before the fields of X-CUBE-AI stands what runs where and why, with work, memory, time."""
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["product"]),
         helper.make_node("Cos", ["product"], ["cosine"]),

@@ -2,17 +2,25 @@
 """`nnpa doctor` on the command line: exit codes, messages for what cannot be examined, JSON."""
 
 import json
+import sys
 import time
 from pathlib import Path
 
 from click.testing import CliRunner, Result
 from nnpa_client.cli import main
+from nnpa_client.doctor import Report, verdict
+from nnpa_client.doctor.trials import CONDUCTS, EXCEPTION, Attempt, Trials
+from nnpa_client.faults.sweep import VERDICTS
 
 CONDITIONS = (
     *("z17", "the same again", "z16", "without NNPA", "sanitizer"),
     *("zDNN 1.0.1", "zDNN 1.1.2"),
 )
 ADDING = "from nnpa_client import connect"
+PROGRAM = """, zdnn
+with connect() as session:
+    zdnn.add(session.ztensor([[1.0]]), session.ztensor([[2.0]])).numpy()
+"""
 
 
 def _doctor(*words: str) -> Result:
@@ -84,3 +92,46 @@ def test_a_program_that_crashes() -> None:
     assert tuple(run["title"] for run in report["runs"]) == CONDITIONS
     assert report["left_out"] == ["statuses and range violations: it fails without (SIGSEGV)"]
     assert not report["clean"]
+
+
+def test_each_run_says_what_it_is() -> None:
+    """A run's line says how it differs from the first, so that its operations can be compared."""
+    answer = _doctor("--", "sh", "-c", "exit 3")
+    lines = answer.stdout.splitlines()
+    begin = lines.index("### What differs")
+    assert lines[begin + 2].startswith("Each line is a run of the whole program. Operations are ")
+    rows = [line.split(" | ")[:2] for line in lines[begin + 6 : begin + 6 + len(CONDITIONS)]]
+    titles, meanings = (tuple(cells) for cells in zip(*rows, strict=True))
+    assert titles == tuple(f"| {title}" for title in CONDITIONS)
+    assert len(set(meanings[:5])) == 5
+    assert (
+        "allocations, which libzdnn makes by itself otherwise, count as operations"
+        in (meanings[CONDITIONS.index("the same again")])
+    )
+
+
+def test_each_table_says_what_it_means() -> None:
+    """Between a heading and its table stands a sentence."""
+    answer = _doctor("--quick", "--", sys.executable, "-c", ADDING + PROGRAM)
+    lines = answer.stdout.splitlines()
+    tables = [place for place, line in enumerate(lines) if line.startswith("|---")]
+    assert len(tables) == 3  # runs, times, check
+    for place in tables:
+        assert lines[place - 5].startswith("### ")
+        assert lines[place - 3].endswith(".")
+
+
+def test_each_conduct_is_explained() -> None:
+    """A word that the table of trials has stands with its meaning above it, and no other does."""
+    assert CONDUCTS.keys() == {*VERDICTS, "aborted", "interrupted"}
+    attempts = [
+        Attempt("zdnn_add", 1, answer, False, conduct, code, False)
+        for conduct, answer, code in (
+            ("crashed", "ZDNN_INVALID_SHAPE", -6), ("crashed", EXCEPTION, 132), ("hung", "", None),
+        )
+    ]  # fmt: skip
+    report = Report((), (), (), (), Trials(tuple(attempts)), (), (), ())
+    (sentence,) = (line for line in verdict(report).splitlines() if line.startswith("In each"))
+    for word, meaning in CONDUCTS.items():
+        is_in_it = word in ("aborted", "interrupted", "hung")
+        assert (f"{word}: {meaning}" in sentence) == is_in_it, word

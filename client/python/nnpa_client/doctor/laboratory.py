@@ -8,7 +8,7 @@ import signal
 import tempfile
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -34,13 +34,20 @@ INSTRUCTION = "NNPA_"
 """How names of instructions begin."""
 _NOT_RUN = "did not run"
 _RETRIED = "CACHE_MISS"  # the client repeats such a call by itself
+MEASURE = "the run that the others are compared with"
+"""What the first run is."""
+_COUNTED = (
+    "the first run again, to see whether its output is the same; allocations, which libzdnn makes "
+    "by itself otherwise, count as operations here"
+)
+_SANITIZER = "misused ztensors are reported; padding and what nothing has written are NaN"
 _OF_SHELL = 128  # which a shell adds to a signal's number
 _NOTE = FaultRule(note=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What a program finds in a run.
+    """What a program finds in a run: `what` says so to a reader.
 
     `counts_calls`: the server hears of allocations and frees as well, which libzdnn does by itself
     otherwise.
@@ -51,6 +58,7 @@ class Condition:
     library: str = LIBRARIES[-1]
     sanitize: bool = False
     counts_calls: bool = False
+    what: str = field(kw_only=True)
 
     @property
     def variables(self) -> dict[str, str]:
@@ -163,12 +171,15 @@ def conditions(machines: Sequence[str]) -> tuple[Condition, ...]:
     measure = "telum2" if "telum2" in machines else machines[0]
     elsewhere = [name for name in TITLES if name != measure]
     return (
-        Condition(TITLES[measure], measure),
-        Condition(AGAIN, measure, counts_calls=True),
-        *(Condition(TITLES[name], name) for name in elsewhere),
-        Condition("without NNPA", f"{measure}-nonnpa"),
-        Condition(SANITIZED, measure, sanitize=True),
-        *(Condition(f"zDNN {version}", measure, version) for version in _OLDER_LIBRARIES),
+        Condition(TITLES[measure], measure, what=MEASURE),
+        Condition(AGAIN, measure, counts_calls=True, what=_COUNTED),
+        *(Condition(TITLES[name], name, what=f"on a {TITLES[name]}") for name in elsewhere),
+        Condition("without NNPA", f"{measure}-nonnpa", what="on a machine whose NNPA is off"),
+        Condition(SANITIZED, measure, sanitize=True, what=_SANITIZER),
+        *(
+            Condition(f"zDNN {version}", measure, version, what="with this older library")
+            for version in _OLDER_LIBRARIES
+        ),
     )
 
 

@@ -7,10 +7,24 @@ from collections.abc import Iterable, Iterator, Sequence
 from nnpa_client._display import counted
 from nnpa_client.doctor.laboratory import TITLES
 from nnpa_client.doctor.report import Checked, Report, Seen, Time
-from nnpa_client.doctor.trials import Attempt
+from nnpa_client.doctor.trials import CONDUCTS, Attempt
 
 _MAX_CELL = 300  # characters
-_BASIS = "Times are intervals from public measurements (`nnpa estimate`); none is measured here."
+_RUNS = (
+    "Each line is a run of the whole program. Operations are calls of zDNN, or instructions, that "
+    "reached the machine; errors are those that were refused, by their status, with their number. "
+    "Of two statuses or values the first run's stands first."
+)
+_TRIALS = (
+    "In each of these runs one call of a function answers a status that it would not have, and "
+    "the program is watched."
+)
+_TIMES = (
+    "An estimate for the first run's calls, as an interval from public measurements (`nnpa "
+    "estimate` explains the grades); nothing is measured here. Transforms made again are what "
+    "transforming the same data once more takes of it."
+)
+_CHECK = "Whether the functions that it uses exist on a machine: by their names, without a run."
 
 
 def verdict(report: Report) -> str:
@@ -26,20 +40,20 @@ def _lines(report: Report) -> Iterator[str]:
     summary = counted(count, "finding") if count else "Nothing found"
     yield f"**{summary}**, for {names}."
     yield from _findings(report)
-    yield from _section("What differs", ("run", "ends", "operations", "errors", "differs"),
+    yield from _section("What differs", _RUNS,
+                        ("run", "what it is", "ends", "operations", "errors", "differs"),
                         map(_run_row, report.runs))  # fmt: skip
     answers = tuple(dict.fromkeys(attempt.answer for attempt in report.trials.attempts))
-    yield from _section("Which statuses it ignores", ("function", *answers),
+    yield from _section("Which statuses it ignores", _trials_are(report.trials.attempts),
+                        ("function", *answers),
                         _trial_rows(report.trials.attempts, answers))  # fmt: skip
-    yield from _section("Time on the machine, and what it would gain",
+    yield from _section("Time on the machine, and what it would gain", _TIMES,
                         ("machine", "time", "grade", "transforms made again", "what dominates"),
                         map(_time_row, report.times))  # fmt: skip
-    if report.times:
-        yield from ("", _BASIS)
     if report.gains:
         yield ""
         yield from (f"- {_escaped(text)}" for text in report.gains)
-    yield from _section("What `nnpa check` says", ("machine", "runs", "why"),
+    yield from _section("What `nnpa check` says", _CHECK, ("machine", "runs", "why"),
                         map(_check_row, report.check))  # fmt: skip
     if report.left_out:
         yield from ("", "### Not looked at", "")
@@ -55,12 +69,14 @@ def _findings(report: Report) -> Iterator[str]:
         yield f"- {_escaped(finding.text)}"
 
 
-def _section(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Yield a heading and a table; nothing without rows."""
+def _section(
+    title: str, meaning: str, columns: Sequence[str], rows: Iterable[Sequence[str]]
+) -> Iterator[str]:
+    """Yield a heading, what the table means, and the table; nothing without rows."""
     listed = list(rows)
     if not listed:
         return
-    yield from ("", f"### {title}", "")
+    yield from ("", f"### {title}", "", meaning, "")
     yield _row(columns)
     yield "|" + "---|" * len(columns)
     yield from map(_row, listed)
@@ -86,7 +102,13 @@ def _run_row(run: Seen) -> Sequence[str]:
     differs = "; ".join(run.differs)
     if run.chose_machine:
         differs = f"it chooses the machine itself; {differs}".removesuffix("; ")
-    return run.title, run.ended, str(run.operations), errors, differs
+    return run.title, run.what, run.ended, str(run.operations), errors, differs
+
+
+def _trials_are(attempts: Sequence[Attempt]) -> str:
+    """Return what the table of trials means, with the words that it has."""
+    words = (word for word in CONDUCTS if any(attempt.conduct == word for attempt in attempts))
+    return f"{_TRIALS} " + "; ".join(f"{word}: {CONDUCTS[word]}" for word in words) + "."
 
 
 def _trial_rows(attempts: Sequence[Attempt], answers: Sequence[str]) -> Iterator[Sequence[str]]:

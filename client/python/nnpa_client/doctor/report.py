@@ -18,9 +18,10 @@ from nnpa_client.trace.show import sentence
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A run: how it ended, its operations, those that answered errors, how it differs."""
+    """A run: what it is, how it ended, its operations, its errors, how it differs."""
 
     title: str
+    what: str
     ended: str
     operations: int
     errors: Mapping[str, int]
@@ -93,6 +94,7 @@ def _seen(run: Run, measure: Run) -> Seen:
     errors = Counter(f"{step.name}: {step.answer}" for step in run.refused)
     return Seen(
         run.condition.title,
+        run.condition.what,
         run.ending,
         len(run.steps),
         dict(errors),

@@ -2,8 +2,9 @@
 """What a program does when a call answers a status of each class, or violates the range."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from nnpa.zdnn.v1.fault_pb2 import FaultRule
 
@@ -52,6 +53,20 @@ class Attempt:
             return "interrupted"
         is_abort = self.verdict == "crashed" and not is_crash(self.code)
         return "aborted" if is_abort else self.verdict
+
+
+CONDUCTS: Mapping[str, str] = MappingProxyType(
+    {
+        "handled": "it behaved otherwise than without the status, and ended by itself",
+        "ignored": "it went on and ended as if nothing were wrong",
+        "aborted": "it ended by abort, as after a failed assert",
+        "crashed": "a signal ended it",
+        "interrupted": "the exception ended it, as on a machine",
+        "hung": "it did not end",
+        "missed": "it did not make the call this time",
+    }
+)
+"""What a program does after a status, by `Attempt.conduct`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -216,6 +216,21 @@ def test_foreign_refusals_name_the_node() -> None:
         load(data).specialise({"x": (2, 4)})
 
 
+def _lowered(locale: str) -> bytes:
+    """Return a model that makes words lower case."""
+    node = f'StringNormalizer<case_change_action="LOWER", locale="{locale}">(x)'
+    return text_model(f"lowered (string[N] x) => (string[M] y) {{y = {node}}}")
+
+
+def test_a_locale_that_is_missing_is_refused_with_the_remedy() -> None:
+    """A locale that the system lacks is named, and C.UTF-8, which lowers letters of all words."""
+    with pytest.raises(ModelRefused, match=r"locale is xx_YY\.UTF-8, .* must be C\.UTF-8 or"):
+        load(_lowered("xx_YY.UTF-8")).specialise({"x": (2,)})
+    words = np.array(["Ärger", "RUHE"], object)
+    outputs = load(_lowered("C.UTF-8")).run({"x": words}).outputs
+    assert outputs["y"].tolist() == ["ärger", "ruhe"]
+
+
 def test_weights_in_constants_count() -> None:
     """Weights count the same in Constant nodes as among the initializers."""
     product = make("MatMul", ["x", "c"], ["y"], "product")

@@ -5,6 +5,7 @@ A node is compiled once per combination of element types, whatever the shapes ar
 Source: ONNX Runtime, Python API, InferenceSession.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -52,6 +53,7 @@ WIDER: Mapping[DType, DType] = {
 _REJECTIONS = (
     Fail, InvalidArgument, InvalidGraph, NotImplemented, RuntimeException, RuntimeError
 )  # fmt: skip
+_MISSING_LOCALE = re.compile(r"Failed to construct locale with name:([\w.@-]+)")
 
 
 class HostError(RuntimeError):
@@ -405,7 +407,7 @@ def load(model: bytes, *, as_it_is: bool = False) -> onnxruntime.InferenceSessio
     try:
         return _session(model, {}, as_it_is)
     except (*_REJECTIONS, ValueError) as error:
-        raise HostError(f"ONNX Runtime does not take it: {_sentence(error)}") from error
+        raise HostError(f"ONNX Runtime does not take it: {_rejection(error)}") from error
 
 
 def _session(
@@ -421,6 +423,14 @@ def _session(
     for key, value in settings.items():
         options.add_session_config_entry(key, value)
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def _rejection(error: Exception) -> str:
+    """Return why ONNX Runtime makes no session of a model, with the remedy for a locale."""
+    locale = _MISSING_LOCALE.search(str(error))
+    if locale is None:
+        return _sentence(error)
+    return f"locale is {locale[1]}, which the server's system lacks, must be C.UTF-8 or one it has"
 
 
 def _sentence(error: Exception) -> str:

@@ -141,3 +141,12 @@ def normalised() -> ModelProto:
     constants = {"w": WEIGHT, "v": WEIGHT.T.copy(), "scale": 1 + BIAS, "bias": BIAS}
     ends = [("x", np.float32, (2, 5, 4))], [("y", np.float32, (2, 5, 4))]
     return model(nodes, *ends, constants)
+
+
+def lowered(locale: str) -> bytes:
+    """Return a model that makes words lower case as a locale does."""
+    node = helper.make_node(
+        "StringNormalizer", ["x"], ["y"], "lower", case_change_action="LOWER", locale=locale
+    )
+    text = np.dtype(object)
+    return model([node], [("x", text, ("N",))], [("y", text, ("M",))]).SerializeToString()

@@ -217,6 +217,14 @@ def test_text_goes_both_ways(workers: Workers) -> None:
     assert facts(there.run(feeds)) == facts(here.run(feeds))
 
 
+def test_text_has_its_locale_in_a_worker(workers: Workers) -> None:
+    """C.UTF-8 lowers letters of all words in a worker, which can open none of its files."""
+    here, there = both(small_models.lowered("C.UTF-8"), workers)
+    feeds = {"x": np.array(["ÄRGER"], object)}
+    assert there.run(feeds).outputs["y"].tolist() == ["ärger"]
+    assert facts(there.run(feeds)) == facts(here.run(feeds))
+
+
 def test_wrong_inputs_are_refused_before_they_cross(workers: Workers) -> None:
     """The refusals of a run are those of this process."""
     here, there = both(mixed().SerializeToString(), workers)

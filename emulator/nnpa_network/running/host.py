@@ -430,7 +430,7 @@ def _rejection(error: Exception) -> str:
     locale = _MISSING_LOCALE.search(str(error))
     if locale is None:
         return _sentence(error)
-    return f"locale is {locale[1]}, which the server's system lacks, must be C.UTF-8 or one it has"
+    return f"locale is {locale[1]}, which the server lacks, must be C.UTF-8"
 
 
 def _sentence(error: Exception) -> str:

@@ -27,7 +27,7 @@ from nnpa_network.running.host import forget_kernels, newest_opset
 from nnpa_server.network.program_codec import Facts, encode, encode_facts
 from nnpa_server.sandbox.frames import Message
 from nnpa_server.sandbox.worker import Handler
-from nnpa_server.tuning.process import give_back
+from nnpa_server.tuning.process import give_back, keep_locales
 
 DONE, REFUSED = b"\x00", b"\x01"
 _MAX_MODELS = 4
@@ -196,14 +196,15 @@ def _located(weights: Iterable[Weight], file: bytes) -> Message:
     return Message(DONE + json.dumps(table).encode(), tuple(contents))
 
 
-def import_late_modules() -> None:
-    """Import what jobs would import, which cannot open files."""
+def load_late_files() -> None:
+    """Import and load what jobs would, which cannot open files."""
     newest_opset()
     import_module("numpy.ma")  # by numpy.unique
+    keep_locales()
 
 
 def start() -> Handler:
     """Return what answers jobs."""
     use_reference()  # compiled kernels lie in files; their bits are the same
-    import_late_modules()
+    load_late_files()
     return Compiler()

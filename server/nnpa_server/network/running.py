@@ -38,7 +38,7 @@ from nnpa_server.network.compiling import (
     REFUSED,
     GuestFacts,
     Options,
-    import_late_modules,
+    load_late_files,
     make_guest,
     refusal_facts,
 )
@@ -247,6 +247,6 @@ def start(shortcuts: str) -> Handler:
         compile_no_more()
     else:
         use_reference()
-    import_late_modules()
+    load_late_files()
     page_template()
     return Runner()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tune the process: C's allocator, the cycle collector, BLAS threads, the switch interval."""
+"""Tune the process: C's allocator and locales, the cycle collector, BLAS threads, switching."""
 
 import ctypes
 import gc
@@ -14,6 +14,9 @@ _MALLOC = ((-1, 256 << 20), (-2, 16 << 20), (-3, 32 << 20), (-4, 0), (-8, 1))
 # Seconds that a thread may keep the interpreter while others wait. Kernels let go of it and want
 # it back for each operation; behind a busy thread each waits this long (Python's default: 5 ms).
 _SWITCH_INTERVAL = 0.0005
+
+# What converters write for text, and ONNX Runtime's default; a locale's mask is 1 << LC_ALL.
+_LOCALES, _ALL_CATEGORIES = (b"C.UTF-8", b"en_US.UTF-8"), 1 << 6
 
 
 @lru_cache(maxsize=1)
@@ -42,6 +45,17 @@ def give_back() -> None:
     """Return free memory to the system: what ended sessions held."""
     if (library := glibc()) is not None:
         library.malloc_trim(0)
+
+
+def keep_locales() -> None:
+    """Load the locales that text nodes ask for, where the system has them, for as long as it runs.
+
+    A process that can open no files can use those alone.
+    """
+    if (library := glibc()) is not None:
+        library.newlocale.restype = ctypes.c_void_p
+        for name in _LOCALES:
+            library.newlocale(_ALL_CATEGORIES, name, None)
 
 
 def raise_descriptor_limit() -> int:

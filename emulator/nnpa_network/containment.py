@@ -75,7 +75,7 @@ def fault_of_loops(node: onnx.NodeProto) -> str:
     for graph in _graphs(node):
         direct = [child for child in graph.node if child.op_type == "Loop"]
         loops -= len(direct)
-        inside = {info.name for info in (*graph.input, *graph.initializer)}
+        inside = {info.name for info in graph.input} | {each.name for each in graph.initializer}
         inside.update(name for child in graph.node for name in child.output)
         for name in inside.intersection("".join(child.input[:1]) for child in direct):
             text = "a Loop inside of an If, or one that hands on sequences, needs a trip count"

@@ -23,6 +23,7 @@ from nnpa_server.sandbox import confinement
 from onnx import helper
 
 from tests.network.hosting import Array, load, nodes, normal, reference, text_model
+from tests.network.random_sequences import random_model
 
 X: dict[str, Array] = {"x": normal(3, 4)}
 TAIL = "y = ConcatFromSequence <axis = 0> (s) }"
@@ -123,7 +124,8 @@ def _runs_alike(model: bytes, feeds: Mapping[str, Array], plan: Plan) -> None:
         if got.dtype == object:
             assert got.tolist() == expected.tolist()
         else:
-            np.testing.assert_allclose(got, expected, rtol=0.02)
+            most = max(1, float(np.abs(expected).max(initial=0)))
+            np.testing.assert_allclose(got, expected, rtol=0.02, atol=0.02 * most)
 
 
 @pytest.mark.parametrize("place", ["here", "worker"])
@@ -133,6 +135,16 @@ def test_a_run_is_that_of_onnx_runtime(case: str, place: str, pools: Pools | Non
     body, opset, feeds = CASES[case]
     model = text_model(body, opset)
     _runs_alike(model, feeds, _plan(model, place, pools))
+
+
+@pytest.mark.parametrize(("place", "count"), [("here", 150), ("worker", 20)])
+def test_random_graphs(place: str, count: int, pools: Pools | None) -> None:
+    """Random graphs with sequences run as in ONNX Runtime, none is refused."""
+    for seed in range(count):
+        model, rng = random_model(seed), np.random.default_rng(seed)
+        feeds = {name: rng.normal(0, 1, (2, 3)).astype(np.float32) for name in "xz"}
+        feeds["c"] = np.array(seed % 2 == 0)
+        _runs_alike(model, feeds, _plan(model, place, pools))
 
 
 @pytest.mark.parametrize("place", ["here", "worker"])

@@ -6,7 +6,8 @@ one of them to another are among them.
 Sources: ONNX operators Sequence..., SplitToSequence, ConcatFromSequence, Optional...; If.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,10 +47,11 @@ def enclose_sequences(proto: onnx.ModelProto) -> dict[str, Array]:
     graph = _nodes_of(proto.graph)
     outputs = {info.name for info in proto.graph.output}
     infos = {info.name: info for info in (*proto.graph.value_info, *proto.graph.output)}
-    kept, constants = list(range(len(graph.nodes))), dict[str, Array]()
-    added = list[onnx.NodeProto]()
-    for group in _groups(graph, carried):
-        kept = [at for at in kept if at not in group]
+    groups, constants = list(_groups(graph, carried)), dict[str, Array]()
+    enclosed = set[int]().union(*groups)
+    used = {info.name for info in proto.graph.input} | graph.makers.keys() | graph.readers.keys()
+    nodes = [node for at, node in enumerate(graph.nodes) if at not in enclosed]
+    for group in groups:
         names = [
             name
             for at in sorted(group)
@@ -58,15 +60,20 @@ def enclose_sequences(proto: onnx.ModelProto) -> dict[str, Array]:
             and (name in outputs or not group.issuperset(graph.readers.get(name, ())))
         ]
         if names:
-            condition = f"{names[0]}/always"
+            condition = _new_name(f"{names[0]}/always", used)
             constants[condition] = np.array(True)
             parts = [graph.nodes[at] for at in sorted(group)]
-            added.append(_enclosing(condition, parts, [infos.get(name) for name in names], names))
-    nodes = [*(graph.nodes[at] for at in kept), *added]
+            nodes.append(_enclosing(condition, parts, [infos.get(name) for name in names], names))
     del proto.graph.node[:]
     proto.graph.node.extend(nodes)
     sort_nodes(proto)
     return constants
+
+
+def _new_name(name: str, used: Collection[str]) -> str:
+    while name in used:
+        name = f"{name}_"
+    return name
 
 
 def _carried(graph: onnx.GraphProto) -> set[str]:
@@ -93,16 +100,18 @@ def _nodes_of(graph: onnx.GraphProto) -> _Nodes:
 
 def _groups(graph: _Nodes, carried: set[str]) -> Iterator[set[int]]:
     """Yield the nodes to be enclosed together; no way leads out of a group and back."""
-    spans = sorted(
-        (graph.makers[name], max([graph.makers[name], *graph.readers.get(name, ())]))
-        for name in carried & graph.makers.keys()
+    spans = deque(
+        sorted(
+            (graph.makers[name], max([graph.makers[name], *graph.readers.get(name, ())]))
+            for name in carried & graph.makers.keys()
+        )
     )
     touching = {graph.makers[name] for name in carried & graph.makers.keys()}
     touching.update(at for name in carried for at in graph.readers.get(name, ()))
     while spans:
-        first, last = spans.pop(0)
+        first, last = spans.popleft()
         while spans and spans[0][0] <= last:
-            last = max(last, spans.pop(0)[1])
+            last = max(last, spans.popleft()[1])
         yield _between(graph, first, last, touching)
 
 

@@ -21,6 +21,7 @@ ELSEWHERE = {
     "import torch\n": "takes PyTorch: tests/torch/test_compile.py runs it",
 }
 TUTORIALS = "deploy/site/tutorials/"  # tests/deploy/test_site.py runs them
+FRAMEWORKS = "deploy/site/frameworks.md"  # tests/network/test_frameworks.py runs it
 MAX_LINE = 120
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -70,7 +71,7 @@ def _documents() -> list[str]:
 def test_python_of_every_document_runs() -> None:
     """A document with Python is a README whose blocks run here, or a tutorial, which has a test."""
     with_code = {name for name in _documents() if "```python" in (ROOT / name).read_text("utf-8")}
-    assert {name for name in with_code if not name.startswith(TUTORIALS)} <= {*READMES}
+    assert {name for name in with_code if not name.startswith(TUTORIALS)} <= {*READMES, FRAMEWORKS}
 
 
 @pytest.mark.parametrize("name", _documents())

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
@@ -105,5 +105,12 @@ def ports(own: Sequence[program.Port]) -> tuple[Port, ...]:
 @lru_cache(maxsize=1)
 def worker_kind() -> WorkerKind:
     """Return what this process is."""
-    names = " ".join(f"{name} {version(name)}" for name in _LIBRARIES)
+    names = " ".join(f"{name} {_version(name)}" for name in _LIBRARIES)
     return WorkerKind(processor(), f"{names} Python {platform.python_version()}")
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:  # Numba may be left out
+        return "none"

@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
@@ -37,6 +37,24 @@ def imports(code: str) -> set[str]:
     return {name.partition(".")[0] for name in names}
 
 
+def installed(name: str) -> str | None:
+    """Return the version of a package, None where it is missing."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+@pytest.fixture(scope="module")
+def frameworks() -> None:
+    """Skip where not all named versions are installed; fail if NNPA_REQUIRE_TOOLCHAINS says so."""
+    other = [name for name, number in VERSIONS.items() if installed(name) != number]
+    if other:
+        reason = f"pip install -r .ci/frameworks.txt: not as named are {', '.join(other)}"
+        assert os.environ.get("NNPA_REQUIRE_TOOLCHAINS") != "1", reason
+        pytest.skip(reason)
+
+
 def test_each_framework_has_a_path() -> None:
     """A framework has a block that imports it and compares, and a link in the table above."""
     frameworks = {"scikit-learn": "sklearn", "JAX": "jax"}
@@ -56,13 +74,7 @@ def test_the_page_names_the_versions_that_are_tried() -> None:
 
 
 @pytest.mark.frameworks
-@pytest.mark.parametrize("name", VERSIONS)
-def test_the_named_version_is_here(name: str) -> None:
-    """What is tried is what the page names."""
-    assert version(name) == VERSIONS[name]
-
-
-@pytest.mark.frameworks
+@pytest.mark.usefixtures("frameworks")
 @pytest.mark.parametrize("block", PATHS)
 def test_a_path_runs(block: str, tmp_path: Path) -> None:
     """A block trains, converts, runs on a server of its own, and has the framework's answers."""

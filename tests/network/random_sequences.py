@@ -59,8 +59,9 @@ class RandomSequences:
                 self._tensor("Add", first, second)
             case "held":
                 self._tensor("OptionalGetElement", self._add("Optional", first))
-            case _ if self.sequences:
-                self._use(step, *self.rng.choice([*self.sequences.items()]), first)
+            case _:
+                if self.sequences:
+                    self._use(step, *self.rng.choice([*self.sequences.items()]), first)
 
     def _use(self, step: str, sequence: str, length: int, tensor: str) -> None:
         place = self._add("Constant", value_int=self.rng.randrange(length))
@@ -82,8 +83,9 @@ class RandomSequences:
                 self._sequence("OptionalGetElement", length, held)
             case "identity":
                 self._sequence("Identity", length, sequence)
-            case "branch":
-                self._branch(sequence, place, tensor)
+            case _:
+                if step == "branch":
+                    self._branch(sequence, place, tensor)
 
     def _branch(self, sequence: str, place: str, tensor: str) -> None:
         ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "ab"]

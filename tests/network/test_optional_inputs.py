@@ -114,7 +114,7 @@ def test_what_is_no_input_is_refused(place: str, pools: Pools | None) -> None:
     )
     with pytest.raises(ModelRefused, match=r"input scale: got shape \[1\], expected \[4\]"):
         _run(plan, X | ONE)
-    with pytest.raises(ModelRefused, match=r"input m: .* inputs are x, optional scale, shape"):
+    with pytest.raises(ModelRefused, match=r"input m: .* inputs are x; optional: scale, shape"):
         _run(plan, X | {"m": np.ones(1, np.float32)})
     with pytest.raises(ModelRefused, match=r"input scale: the model's inputs are x$"):
         _run(old, X | SCALE)
@@ -146,3 +146,23 @@ def test_requests_of_a_published_model(caller: Caller) -> None:
     wrong = request("scaled", **X, **ONE)
     assert "scale" in refusal("FIELD_INVALID", caller.stub.ModelInfer, wrong)
     assert outputs_of(caller.stub.ModelInfer(request("scaled", **X)))["y"].shape == (4, 2)
+
+
+def test_many_weights_that_are_inputs(caller: Caller) -> None:
+    """Of a model whose weights are all inputs the first names are told, and how many more."""
+    names = [f"w{number}" for number in range(12)]
+    inputs = "".join(f", float[4] {name}" for name in names)
+    sums = "".join(f" s{at + 1} = Add (s{at}, {name})" for at, name in enumerate(names))
+    model = text_model(
+        f"many (float[N,4] x{inputs}) => (float[N,4] s12)"
+        f" <{', '.join(f'float[4] {name} = {{1, 2, 3, 4}}' for name in names)}>"
+        f" {{ s0 = Relu (x){sums} }}"
+    )
+    caller.load("many", model)
+    listed = f"{', '.join(names[:8])}, 4 more"
+    assert caller.facts("many")["optional_inputs"] == listed
+    feeds: dict[str, Array] = {**X, "w11": np.zeros(4, np.float32)}
+    (got,) = caller.infer("many", **feeds).values()
+    np.testing.assert_allclose(got, reference(model, feeds)[0], rtol=0.01)
+    unknown = request("many", **X, w12=X["x"])
+    assert listed in refusal("FIELD_INVALID", caller.stub.ModelInfer, unknown)

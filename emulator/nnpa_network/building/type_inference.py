@@ -171,7 +171,7 @@ def type_of(proto: onnx.TypeProto) -> Type:
 
 def is_enclosing(node: onnx.NodeProto) -> bool:
     """Return whether a node encloses those that sequences go between; ONNX Runtime types it."""
-    return node.doc_string.startswith(ENCLOSING)
+    return node.op_type == "If" and node.doc_string.startswith(ENCLOSING)
 
 
 def infer(

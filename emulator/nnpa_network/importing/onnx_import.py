@@ -173,8 +173,9 @@ class OnnxModel:
         return self.executor(shapes).run(feeds)
 
     def _lower(self, shapes: Concrete) -> Program:
-        dtypes = {port.name: port.dtype for port in (*self.inputs, *self.optional)}
-        inputs = tuple(Port(name, dtypes[name], shape) for name, shape in shapes)
+        sizes = dict(shapes)
+        ports = (port for port in (*self.inputs, *self.optional) if port.name in sizes)
+        inputs = tuple(Port(port.name, port.dtype, sizes[port.name]) for port in ports)
         settings = Settings(
             self.options.strict,
             self.options.saturate,
@@ -188,7 +189,7 @@ class OnnxModel:
             settings,
             self._opsets,
             self.proto.graph,
-            {name: array for name, array in self._initializers.items() if name not in dict(shapes)},
+            {name: array for name, array in self._initializers.items() if name not in sizes},
             self._stickified,
         )
         return lowering.program(self.name, inputs, self.outputs)
@@ -214,6 +215,7 @@ def import_onnx(model: bytes, guest: Guest, options: ImportOptions | None = None
     newer = converted(proto, OLDEST_OPSET)
     if newer is not proto:
         proto, initializers = newer, _initializers(newer.graph)
+    overridable &= initializers.keys()
     opsets = _opsets(proto)
     pad_explicitly(proto, {name: array.shape for name, array in initializers.items()})
     make_weights_inputs(proto.graph)
@@ -224,7 +226,7 @@ def import_onnx(model: bytes, guest: Guest, options: ImportOptions | None = None
     graph = proto.graph
     ends = (
         input_ports([info for info in graph.input if info.name not in initializers]),
-        optional_ports([info for info in graph.input if info.name in overridable], initializers),
+        optional_ports(graph.input, {name: initializers[name] for name in overridable}),
         tuple(output_port(info) for info in graph.output),
     )
     initializers |= enclose_sequences(proto)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Inputs and outputs of a model, which are tensors of types that messages carry."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import onnx
 
@@ -24,15 +24,15 @@ def input_ports(infos: Sequence[onnx.ValueInfoProto]) -> tuple[Port, ...]:
 
 
 def optional_ports(
-    infos: Collection[onnx.ValueInfoProto], initializers: Mapping[str, Array]
+    infos: Iterable[onnx.ValueInfoProto], defaults: Mapping[str, Array]
 ) -> tuple[Port, ...]:
-    """Return the inputs that are initializers where a run has no value for them.
+    """Return the inputs that have a default, which counts where a run has no value for them.
 
     Those of types that no message carries are not among them.
     """
     ports = list[Port]()
-    for index, info in enumerate(infos):
-        array = initializers[info.name]
+    for index, info in enumerate(info for info in infos if info.name in defaults):
+        array = defaults[info.name]
         if type_of(info.type)[1] is None:
             ports.append(Port(info.name, array.dtype, array.shape, ("",) * array.ndim))
         elif _is_exchanged(array.dtype):

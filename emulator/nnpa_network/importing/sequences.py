@@ -83,8 +83,12 @@ def _carried(graph: onnx.GraphProto) -> set[str]:
         for info in (*graph.value_info, *graph.output)
         if info.type.WhichOneof("value") not in (None, "tensor_type")
     }
-    made = (node.output[0] for node in graph.node if node.op_type in _MAKERS and node.output)
-    return inferred.union(made)
+    makers = (
+        node
+        for node in graph.node
+        if node.op_type in _MAKERS and node.domain in ("", "ai.onnx") and node.output
+    )
+    return inferred.union(node.output[0] for node in makers)
 
 
 def _nodes_of(graph: onnx.GraphProto) -> _Nodes:

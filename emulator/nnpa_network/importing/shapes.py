@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Concrete shapes of a model's inputs: free dims of one name agree, the rest are 1."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from nnpa_network.program import ModelRefused, Port, fits
@@ -16,6 +16,7 @@ The second is for models that halve a size again and again, the third for wide w
 """
 
 
+_SHOWN_NAMES = 8
 _OF_SHAPES = "[ShapeInferenceError]"  # how ONNX begins its refusals of shapes
 
 
@@ -33,7 +34,8 @@ def concrete_shapes(
     Raise `ModelRefused` for a shape that does not fit, and for a name that no input has.
     """
     ports = [*inputs, *(port for port in optional if port.name in shapes)]
-    _require_names(shapes, inputs, optional)
+    if not shapes.keys() <= {port.name for port in ports}:
+        raise _unknown(shapes, inputs, optional)
     sizes: dict[str, int] = {}
     concrete: list[tuple[str, tuple[int, ...]]] = []
     for port in ports:
@@ -45,15 +47,26 @@ def concrete_shapes(
     return tuple(concrete)
 
 
-def _require_names(
-    names: Mapping[str, object], inputs: Sequence[Port], optional: Sequence[Port]
-) -> None:
+def _unknown(
+    names: Iterable[str], inputs: Sequence[Port], optional: Sequence[Port]
+) -> ModelRefused:
+    """Return the refusal of a name that no input has."""
     known = {port.name for port in (*inputs, *optional)}
-    for name in names:
-        if name not in known:
-            expected = ", ".join(port.name for port in inputs) or "none"
-            more = f", optional {', '.join(port.name for port in optional)}" if optional else ""
-            raise ModelRefused(f"input {name[:64]}: the model's inputs are {expected}{more}")
+    name = next(name for name in names if name not in known)
+    return ModelRefused(f"input {name[:64]}: the model's inputs are {names_of(inputs, optional)}")
+
+
+def names_of(inputs: Sequence[Port], optional: Sequence[Port]) -> str:
+    """Return the names of the inputs, and the first of the optional ones, which may be many."""
+    names = ", ".join(port.name for port in inputs) or "none"
+    return f"{names}; optional: {first_names(optional)}" if optional else names
+
+
+def first_names(ports: Sequence[Port]) -> str:
+    """Return the first names of inputs, and how many there are beside them."""
+    names = [port.name for port in ports[:_SHOWN_NAMES]]
+    more = len(ports) - len(names)
+    return ", ".join([*names, f"{more} more"] if more else names)
 
 
 def _filled(

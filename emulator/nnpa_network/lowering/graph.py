@@ -165,13 +165,13 @@ class Lowering:
     ) -> list[Type]:
         """Return the types of the outputs: inferred, told by ONNX Runtime, or declared."""
         names, own = list(proto.output), proto.domain in ("", "ai.onnx")
-        told = not own or is_enclosing(proto)
+        is_foreign = not own or is_enclosing(proto)
         typed = [
             self.declared.get(name, UNKNOWN) if type_ == UNKNOWN else type_
             for name, type_ in zip(names, inferred, strict=True)
         ]
         lacking = [
-            name and (dtype is None or (told and (shape is None or -1 in shape)))
+            name and (dtype is None or (is_foreign and (shape is None or -1 in shape)))
             for name, (dtype, shape) in zip(names, typed, strict=True)
         ]
         if not any(lacking):

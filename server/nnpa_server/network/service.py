@@ -20,6 +20,7 @@ from nnpa_network.client_api.network import Network, RunResult
 from nnpa_network.client_api.observer import Event, EventFlag, EventQueue, Observer
 from nnpa_network.importing.onnx_plan import OnnxPlan
 from nnpa_network.importing.plan import Plan
+from nnpa_network.importing.shapes import names_of
 from nnpa_network.program import ModelRefused, Program
 from nnpa_network.running.results import Result
 from nnpa_network.shortcuts import SHORTCUTS
@@ -369,10 +370,11 @@ def _program(network: Network, shapes: Mapping[str, tuple[int, ...]]) -> Program
 
 def _known(plan: Plan, shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
     """Return the shapes of a plan's inputs; refuse unknown names."""
-    names = [port.name for port in (*plan.inputs, *plan.optional)]
+    names = {port.name for port in (*plan.inputs, *plan.optional)}
     for name in shapes:
         if name not in names:
-            raise invalid("inputs", repr(name[:64]), f"one of {', '.join(names)}")
+            limit = f"one of {names_of(plan.inputs, plan.optional)}"
+            raise invalid("inputs", repr(name[:64]), limit)
     return shapes
 
 

@@ -19,6 +19,7 @@ from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator import Guest
 from nnpa_emulator.interruption import go_on, set_check
 from nnpa_emulator.machine import MACHINES
+from nnpa_network.importing.shapes import first_names
 from nnpa_network.program import ModelRefused
 from nnpa_network.shortcuts import SHORTCUTS
 
@@ -303,7 +304,7 @@ class Loader:
             **warmed.facts,
         }
         if plan.optional:
-            properties["optional_inputs"] = ", ".join(port.name for port in plan.optional)
+            properties["optional_inputs"] = first_names(plan.optional)
         state = State.UNAVAILABLE if warmed.failure else State.READY
         model = Model(source.name, version, plan, properties, source.owner, state, warmed.failure)
         model.fixed_inputs = inputs

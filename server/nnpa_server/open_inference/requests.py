@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from nnpa.oip import open_inference_grpc_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
+from nnpa_network.importing.shapes import names_of
 
 from nnpa_server.errors import CallRefused, invalid
 from nnpa_server.open_inference.repository import Model
@@ -104,15 +105,15 @@ def read_inputs(
 
     Optional ones may be left out.
     """
-    required = {port.name for port in model.inputs}
+    required = [port.name for port in model.inputs]
     ports = {port.name: port for port in (*model.inputs, *model.plan.optional)}
     names = [tensor.name for tensor in tensors]
-    for name in ports:
-        if names.count(name) != 1 and (name in required or name in names):
+    for name in dict.fromkeys([*required, *(name for name in names if name in ports)]):
+        if names.count(name) != 1:
             text = f"model {model.name}: input {name}"
             raise mismatched(text, f"{names.count(name)} tensors", "one")
     if unknown := [name for name in names if name not in ports]:
-        expected = f"one of {', '.join(ports) or 'none'}"
+        expected = f"one of {names_of(model.inputs, model.plan.optional)}"
         raise invalid(f"model {model.name}: inputs", repr(unknown[0][:64]), expected)
     return [_read_input(model, ports[tensor.name], tensor, raw=raw) for tensor in tensors]
 

@@ -2,21 +2,28 @@
 """The client's table of what runs where, against the emulator's own."""
 
 import inspect
+import json
+import runpy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from nnpa_client import ZdnnError, zdnn
+from nnpa_client import ZdnnError, connect, zdnn
 from nnpa_client.availability import FUNCTIONS, LIBRARIES, MACHINES, Answer, find_host, verdict
+from nnpa_client.custom_machine import find_machine
 from nnpa_emulator import FUNCTIONS as EMULATED
 from nnpa_emulator import MACHINES as EMULATED_MACHINES
 from nnpa_emulator import Guest, run
-from nnpa_emulator.machine import LIBRARY_VERSIONS
+from nnpa_emulator.custom_machine import Overrides, customise
+from nnpa_emulator.function_codes import FunctionCode
+from nnpa_emulator.machine import LIBRARY_VERSIONS, Machine
 from nnpa_emulator.status import ProgramCheck, Status
 from nnpa_emulator.ztensor import DataFormats, DataLayouts, DataTypes, TensorDesc, Ztensor
 
 from tests.client.conftest import Open
 
+EXAMPLES = Path(__file__).parents[2] / "client/python/examples"
 OPERATIONS = sorted(name for name, one in FUNCTIONS.items() if one.parmblk_format is not None)
 # Sizes that the machine compares with its limits are asked for by these, and only these.
 LIMITED = sorted(name for name, one in FUNCTIONS.items() if one.needs_limits)
@@ -29,9 +36,9 @@ def _tensor() -> Ztensor:
     return Ztensor(pre, tfrmd, 4096, np.zeros(4096, np.uint8), False, 0.0, 0.0)
 
 
-def _status(name: str, machine: str, scalar: float = 0) -> int | None:
+def _status(name: str, machine: str | Machine, scalar: float = 0) -> int | None:
     """Return the status of a call with operands of one element; None: the program ends."""
-    guest = Guest(EMULATED_MACHINES[machine])
+    guest = Guest(machine if isinstance(machine, Machine) else EMULATED_MACHINES[machine])
     arguments: dict[str, Any] = {}
     for parameter in EMULATED[name].parameters.values():
         if parameter.annotation is Ztensor:
@@ -88,6 +95,47 @@ def test_operations(name: str, machine: str) -> None:
     """An operation answers ZDNN_UNAVAILABLE_FUNCTION exactly where the table says no."""
     unavailable = _status(name, machine) == Status.ZDNN_UNAVAILABLE_FUNCTION
     assert unavailable == (verdict(name, MACHINES[machine]).answer is Answer.NO)
+
+
+@pytest.mark.parametrize("machine", ["telum1", "telum2"])
+@pytest.mark.parametrize("code", sorted(set(FunctionCode) - {FunctionCode.NNPA_QAF}))
+def test_operations_of_a_machine_without_a_function(code: FunctionCode, machine: str) -> None:
+    """Without a function exactly those operations answer so of which the table says no."""
+    emulated = customise(
+        EMULATED_MACHINES[machine], Overrides(removed_functions=frozenset((int(code),)))
+    )
+    text = json.dumps({"base": machine, "removed_functions": [code.name]})
+    host = find_machine(text)
+    assert (host.name, host.model) == (emulated.name, machine)
+    for name in set(OPERATIONS) - {"lstm", "gru"}:
+        unavailable = _status(name, emulated) == Status.ZDNN_UNAVAILABLE_FUNCTION
+        answer = verdict(name, host).answer
+        assert answer is Answer.PARTLY or unavailable == (answer is Answer.NO), name
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru"])
+@pytest.mark.parametrize("step", ["MATMUL_OP", "MATMUL_OP_BCAST23", "MATMUL_OP_BCAST1", "ACT"])
+def test_layers_of_a_machine_without_a_step(server_target: str, name: str, step: str) -> None:
+    """A layer, which is several functions, runs exactly where the machine has each of them."""
+    code = f"NNPA_{name.upper()}ACT" if step == "ACT" else f"NNPA_{step}"
+    text = json.dumps({"removed_functions": [code]})
+    run_example = runpy.run_path(str(EXAMPLES / f"{name}_forward.py"))["main"]
+    unavailable = False
+    with connect(server_target, text):
+        try:
+            run_example()
+        except ZdnnError as error:
+            unavailable = error.status == zdnn.ZDNN_UNAVAILABLE_FUNCTION
+    assert unavailable == (verdict(name, find_machine(text)).answer is Answer.NO)
+
+
+def test_a_custom_machine_of_newer_formats() -> None:
+    """A z16 with the format and the functions of a z17 has what the table says of a z17."""
+    newer = sorted(EMULATED_MACHINES["telum2"].qaf.function_codes())
+    text = {"base": "z16", "parmblk_formats_mask": 3 << 30, "added_functions": newer}
+    host = find_machine(json.dumps(text))
+    for name in FUNCTIONS:
+        assert verdict(name, host) == verdict(name, MACHINES["telum2"])
 
 
 @pytest.mark.parametrize("name", OPERATIONS)

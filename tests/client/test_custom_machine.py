@@ -2,14 +2,20 @@
 """A machine as text: a name, JSON of a custom machine, or a file of such JSON."""
 
 import json
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from click.testing import CliRunner, Result
 from nnpa.zdnn.v1.operation_pb2 import NNPA_LOG, NNPA_SUB
-from nnpa_client import MachineSpec, trace
+from nnpa_client import MachineSpec, trace, zdnn
+from nnpa_client.cli import main
 from nnpa_client.custom_machine import machine_text, read_machine
 
 from tests.client.conftest import Open
+from tests.network.small_models import dense
+from tests.page.viewing import viewing
 
 LIMITS = {"base": "z16", "max_dim1": 64, "max_tensor_size": 8192, "removed_functions": ["NNPA_SUB"]}
 
@@ -62,6 +68,126 @@ def test_text_of_a_spec_reads_back() -> None:
     base, again = read_machine(machine_text(spec))
     assert (base, again) == ("telum2", spec)
     assert json.loads(machine_text(spec))["max_tensor_size"] == 1 << 32
+
+
+@pytest.fixture(params=["name", "json", "file"])
+def written(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str, str]:
+    """A machine in each way to write it, with its name and what it says of sub."""
+    if request.param == "name":
+        return "z16", "telum1", "yes"
+    (tmp_path / "small.json").write_text(json.dumps(LIMITS))
+    text = json.dumps(LIMITS) if request.param == "json" else str(tmp_path / "small.json")
+    return text, "telum1-custom", "no"
+
+
+def _nnpa(*words: object) -> Result:
+    return CliRunner().invoke(main, [*map(str, words)])
+
+
+def test_check_takes_it(written: tuple[str, str, str]) -> None:
+    """Functions are judged for the base, without those that are taken away."""
+    text, name, runs = written
+    document = json.loads(_nnpa("check", "sub", "add", "--machine", text, "--json").stdout)
+    add, sub = (function["machines"][name] for function in document["functions"])
+    assert (add["runs"], sub["runs"]) == ("yes", runs)
+    if runs == "no":
+        assert sub["reason"] == (
+            "needs NNPA_SUB, which the machine lacks: ZDNN_UNAVAILABLE_FUNCTION"
+        )
+
+
+def test_check_tells_custom_machines_apart() -> None:
+    """Two custom machines of one base are two columns."""
+    words = [word for function in ("NNPA_ADD", "NNPA_SUB")
+             for word in ("--machine", json.dumps({"removed_functions": [function]}))]  # fmt: skip
+    document = json.loads(_nnpa("check", "add", *words, "--json").stdout)
+    assert document["machines"] == {
+        "telum2-custom": {"runs": "no"}, "telum2-custom-2": {"runs": "yes"}
+    }  # fmt: skip
+
+
+def test_estimate_takes_it(
+    written: tuple[str, str, str], open_session: Open, tmp_path: Path
+) -> None:
+    """A trace's calls have the base's times; one that the machine lacks is counted as such."""
+    text, name, runs = written
+    session = open_session("telum1")
+    with session.trace(tmp_path / "trace.nnpa"):
+        page = session.ztensor(np.ones((32, 64), np.float32))
+        zdnn.sub(zdnn.add(page, page), page)
+    words = ("estimate", tmp_path / "trace.nnpa", "--json", "--machine")
+    (base,) = json.loads(_nnpa(*words, "z16").stdout)["estimates"]
+    (found,) = json.loads(_nnpa(*words, text).stdout)["estimates"]
+    assert found["machine"] == name
+    kept = [entry for entry in base["operations"] if runs == "yes" or entry["operation"] != "sub"]
+    assert found["operations"] == kept
+    lacking = {} if runs == "yes" else {"sub: not on IBM z16, Telum I, custom": 1}
+    assert found["not_estimated"] == lacking
+
+
+def test_estimate_of_a_model_takes_it(
+    written: tuple[str, str, str], server_target: str, tmp_path: Path
+) -> None:
+    """A model is placed for the machine that is written, and its times are those of the base."""
+    text, name, _ = written
+    (tmp_path / "dense.onnx").write_bytes(dense().SerializeToString())
+    words = ("estimate", tmp_path / "dense.onnx", "--target", server_target, "--machine", text)
+    answer = _nnpa(*words)
+    assert answer.stdout.startswith(f"dense.onnx on {name}: "), answer.output
+    assert "grade" in answer.stdout
+
+
+def test_view_takes_it(written: tuple[str, str, str], tmp_path: Path) -> None:
+    """A model is placed for the machine that is written, with the base's times."""
+    text, name, _ = written
+    (tmp_path / "dense.onnx").write_bytes(dense().SerializeToString())
+    with viewing("--machine", text, tmp_path / "dense.onnx") as page:
+        (shown,) = page.get("/data/models", page.token).data["machines"]
+    assert shown["machine"] == name
+    assert "grade" in shown["estimate"]["total"]
+
+
+@pytest.mark.heavy
+def test_doctor_takes_it(written: tuple[str, str, str]) -> None:
+    """A program runs on the machine that is written, and failing there is a finding."""
+    text, _, runs = written
+    program = (
+        "import numpy as np; from nnpa_client import connect, zdnn\n"
+        "with connect() as session:\n"
+        "    page = session.ztensor(np.ones((2, 60), np.float32))\n"
+        "    print(zdnn.sub(page, page).numpy().sum())\n"
+    )
+    words = ("doctor", "--quick", "--json", "--machine", text)
+    report = json.loads(_nnpa(*words, "--", sys.executable, "-c", program).stdout)
+    title = "z16" if runs == "yes" else "custom z16"
+    first = report["runs"][0]
+    assert first["title"] == title
+    assert first["ended"] == ("exit code 0" if runs == "yes" else "exit code 1")
+    assert [finding["rule"] for finding in report["findings"]] == (
+        [] if runs == "yes" else ["failure"]
+    )
+    if runs == "no":
+        assert "zdnn_sub: ZDNN_UNAVAILABLE_FUNCTION (needs NNPA_SUB" in str(report["findings"])
+        assert report["check"][-1]["machine"] == "IBM z16, Telum I, custom"
+        assert report["check"][-1]["runs"] == "no"
+
+
+@pytest.mark.parametrize("command", ["check add", "estimate FILE", "doctor -- true", "run -- true"])
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"max_dim7": 1}', "machine: max_dim7: unknown, expected base or "),
+        ('{"base": "z14"}', "machine: 'z14', expected one of telum1 (z16)"),
+        ('{"base": "z15", "max_dim1": 64}', "machine: z15 has no NNPA to customise"),
+        ("./missing", "machine: ./missing: No such file or directory"),
+    ],
+)
+def test_commands_name_field_and_value(command: str, text: str, words: str) -> None:
+    """What cannot be a machine is usage in each command, by field and value."""
+    name, *rest = command.replace("FILE", __file__).split()
+    answer = CliRunner().invoke(main, [name, "--machine", text, *rest], env={"COLUMNS": "300"})
+    assert answer.exit_code == 2
+    assert words in answer.output
 
 
 @pytest.mark.parametrize(

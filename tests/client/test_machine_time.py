@@ -326,4 +326,4 @@ def test_machines_without_a_zaiu_are_refused(name: str) -> None:
         ValueError, match=r"machine: .*expected one of telum1 \(z16\), telum2 \(z17\)"
     ):
         estimated_machine(name)
-    assert estimated_machine("Z16") == "telum1"
+    assert estimated_machine("Z16").name == "telum1"

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from nnpa_client.cli import main
 from nnpa_client.doctor import Report, verdict
 from nnpa_client.doctor.trials import CONDUCTS, EXCEPTION, Attempt, Trials
-from nnpa_client.faults.sweep import VERDICTS
+from nnpa_client.faults.sweep import VERDICTS, Verdict
 
 CONDITIONS = (
     *("z17", "the same again", "z16", "without NNPA", "sanitizer"),
@@ -124,12 +124,15 @@ def test_each_table_says_what_it_means() -> None:
 def test_each_conduct_is_explained() -> None:
     """A word that the table of trials has stands with its meaning above it, and no other does."""
     assert CONDUCTS.keys() == {*VERDICTS, "aborted", "interrupted"}
+    ends: tuple[tuple[Verdict, str, int | None], ...] = (
+        ("crashed", "ZDNN_INVALID_SHAPE", -6),
+        ("crashed", EXCEPTION, 132),
+        ("hung", "ZDNN_INVALID_SHAPE", None),
+    )
     attempts = [
         Attempt("zdnn_add", 1, answer, False, conduct, code, False)
-        for conduct, answer, code in (
-            ("crashed", "ZDNN_INVALID_SHAPE", -6), ("crashed", EXCEPTION, 132), ("hung", "", None),
-        )
-    ]  # fmt: skip
+        for conduct, answer, code in ends
+    ]
     report = Report((), (), (), (), Trials(tuple(attempts)), (), (), ())
     (sentence,) = (line for line in verdict(report).splitlines() if line.startswith("In each"))
     for word, meaning in CONDUCTS.items():

@@ -7,7 +7,7 @@ that need no new hardware run on Telum I), zDNN library behaviour.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -38,7 +38,8 @@ class Answer(StrEnum):
 class Host:
     """A machine as far as availability goes.
 
-    `parmblk_formats` are those of its NNPA; `vector_nnp` tells whether it converts DLFLOAT16.
+    `parmblk_formats` are those of its NNPA; `vector_nnp` tells whether it converts DLFLOAT16. A
+    custom machine has the name of its `base`, and `lacks` functions, by code, that it has no more.
     """
 
     name: str
@@ -46,6 +47,13 @@ class Host:
     aliases: tuple[str, ...]
     parmblk_formats: frozenset[int]
     vector_nnp: bool = True
+    base: str = ""
+    lacks: Mapping[int, str] = field(default_factory=dict[int, str])
+
+    @property
+    def model(self) -> str:
+        """The machine that a custom one is made of, the machine itself for any other."""
+        return self.base or self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +206,16 @@ _LOCAL: Mapping[str, Function] = MappingProxyType(
 
 FUNCTIONS: Mapping[str, Function] = MappingProxyType({**_ON_WIRE, **_LOCAL})
 
+# Codes of functions that issue several: one of them by the operands, or all.
+_PRODUCTS = (113, 114, 115)
+_ONE_OF = {
+    "matmul_bcast_op": _PRODUCTS,
+    "matmul_transpose_op": _PRODUCTS,
+    "quantized_matmul_op": _PRODUCTS,
+}
+_ALL_OF = {"lstm": (113, 114, 96), "gru": (113, 114, 97)}
+_TRANSFORM = 240  # without it transforms are software, as on a machine of format 0
+
 
 def find_host(name: str) -> Host:
     """Return the machine of a name or alias, in any case. Raises ValueError."""
@@ -241,11 +259,27 @@ def _on(host: Host, name: str, function: Function, library: str) -> Verdict:
         ends = "; a float parameter other than 0 ends the program (operation exception)"
         more = ends if function.converts_scalar and not host.vector_nnp else ""
         return Verdict(Answer.NO, f"needs {need}: ZDNN_UNAVAILABLE_FUNCTION{more}")
+    if reason := _lacking(host, name, function):
+        return Verdict(Answer.NO, f"{reason}: ZDNN_UNAVAILABLE_FUNCTION")
     if function.on_1_0 and library.startswith("1.0."):
         return Verdict(Answer.PARTLY, function.on_1_0)
-    if function.on_format_0 and 1 not in formats:
+    is_in_software = name.startswith("transform_") and _TRANSFORM in host.lacks
+    if function.on_format_0 and (1 not in formats or is_in_software):
         return Verdict(Answer.PARTLY, function.on_format_0)
+    forms = [host.lacks[code] for code in _ONE_OF.get(name, ()) if code in host.lacks]
+    if forms:
+        return Verdict(Answer.PARTLY, f"not where the operands need {' or '.join(forms)}")
     return Verdict(Answer.YES)
+
+
+def _lacking(host: Host, name: str, function: Function) -> str:
+    """Return which functions a custom machine lacks without which a function never runs."""
+    lacks, forms = host.lacks, _ONE_OF.get(name, ())
+    needed = {function.code, *_ALL_OF.get(name, ())}
+    if lacks.keys() >= set(forms):
+        needed.update(forms)
+    names = " and ".join(text for code, text in lacks.items() if code in needed)
+    return f"needs {names}, which the machine lacks" if names else ""
 
 
 def worst(answers: Iterable[Answer]) -> Answer:

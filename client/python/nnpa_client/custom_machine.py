@@ -8,14 +8,19 @@ with a slash or a dot is a path: no machine's name has one. libzdnn reads ZDNN_M
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from google.protobuf.descriptor import EnumValueDescriptor
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from nnpa.zdnn.v1.accelerator_pb2 import GetMachineRequest, MachineModel, MachineSpec
+from nnpa.zdnn.v1.operation_pb2 import NnpaFunctionCode
+from nnpa.zdnn.v1.options_pb2 import zdnn_code
 
 from nnpa_client._methods import GET_MACHINE
 from nnpa_client._transport import Transport
+from nnpa_client.availability import Host, find_host
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
 
@@ -23,6 +28,8 @@ _DEFAULT_BASE = "telum2"
 _FIELDS = tuple(field.name for field in MachineSpec.DESCRIPTOR.fields if field.name != "model")
 _MAX_BYTES = 1 << 16
 _MODEL = "MACHINE_MODEL_"
+_CODES = NnpaFunctionCode.DESCRIPTOR.values
+_FORMATS, _FIRST = 2, 1 << 31  # of a parameter block; the first bit of a mask
 
 
 def read_machine(text: str) -> tuple[str, MachineSpec]:
@@ -41,6 +48,36 @@ def machine_spec(transport: Transport, machine: str | MachineSpec) -> MachineSpe
     base, spec = read_machine(machine)
     spec.model = transport.unary(GET_MACHINE, GetMachineRequest(name=f"machines/{base}")).model
     return spec
+
+
+def find_machine(text: str) -> Host:
+    """Return the machine of a text as far as availability goes; raise ValueError, by field."""
+    base, spec = read_machine(text)
+    host = find_host(base)
+    if spec == MachineSpec():
+        return host
+    if not host.parmblk_formats:
+        raise ValueError(f"machine: {host.name} has no NNPA to customise")
+    formats = host.parmblk_formats
+    if spec.HasField("parmblk_formats_mask"):
+        mask = spec.parmblk_formats_mask
+        formats = frozenset(number for number in range(_FORMATS) if mask & _FIRST >> number)
+    return replace(
+        host,
+        name=f"{host.name}-custom",
+        title=f"{host.title}, custom",
+        aliases=(),
+        parmblk_formats=formats,
+        base=host.name,
+        lacks={code.number: code.name for code in _CODES if not _has(host, spec, code)},
+    )
+
+
+def _has(host: Host, spec: MachineSpec, code: EnumValueDescriptor) -> bool:
+    """Return whether a custom machine has a function; its base has those of its formats."""
+    number = code.GetOptions().Extensions[zdnn_code].parmblk_format
+    is_left = number in host.parmblk_formats and code.number not in spec.removed_functions
+    return is_left or code.number in spec.added_functions
 
 
 def machine_text(spec: MachineSpec) -> str:

@@ -90,7 +90,8 @@ export async function show(main, { entitle, signal }) {
   const { model, machines, accuracy, report } = await read("models", {}, signal);
   if (machines.length) {
     const body = element("div");
-    const names = machines.map((machine) => machine.machine);
+    const plain = machines.map((machine) => machine.machine);
+    const names = plain.map((name, at) => (plain.indexOf(name) === at ? name : `${name} ${at + 1}`));
     const update = (name) => {
       const machine = machines[names.indexOf(name)];
       entitle(`Model: ${machine.title}`);

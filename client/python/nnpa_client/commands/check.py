@@ -5,7 +5,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 
@@ -17,10 +17,11 @@ from rich import box
 from rich.table import Table
 
 from nnpa_client import availability
-from nnpa_client.availability import LIBRARIES, Answer, Host, Verdict, find_host
+from nnpa_client.availability import LIBRARIES, Answer, Host, Verdict
 from nnpa_client.commands.terminal import Terminal, echo
+from nnpa_client.custom_machine import find_machine
 
-__all__ = ["check", "functions_of", "symbols"]
+__all__ = ["check", "functions_of", "hosts_of", "symbols"]
 
 NOT_AS_PROMISED = 1
 _DEFAULT_MACHINES = ("telum1", "telum2", "z15")
@@ -114,7 +115,9 @@ def _read(sources: Sequence[str]) -> list[str]:
 
 @click.command()
 @click.argument("sources", metavar="[PROGRAM-OR-LIST]...", nargs=-1)
-@click.option("--machine", "machines", multiple=True, help="Judge for this machine; repeatable.")
+@click.option("--machine", "machines", multiple=True, metavar="MACHINE",
+              help="Judge for this machine: a name, JSON of a custom machine, or a file of it; "
+              "repeatable.")  # fmt: skip
 @click.option("--library", default=LIBRARIES[-1], show_default=True, help="Version of zDNN.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdicts as JSON.")
 def check(sources: tuple[str, ...], machines: tuple[str, ...], library: str, as_json: bool) -> None:
@@ -128,7 +131,7 @@ def check(sources: tuple[str, ...], machines: tuple[str, ...], library: str, as_
     zDNN's, 2 usage.
     """
     try:
-        hosts = [find_host(name) for name in machines or _DEFAULT_MACHINES]
+        hosts = hosts_of(machines or _DEFAULT_MACHINES)
         judged = rows(_read(sources), hosts, library)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
@@ -142,6 +145,19 @@ def check(sources: tuple[str, ...], machines: tuple[str, ...], library: str, as_
         echo(f"Error: no function of zDNN 1.2.0: {', '.join(unknown)}", err=True)
     if unknown or (machines and Answer.NO in answers):
         sys.exit(NOT_AS_PROMISED)
+
+
+def hosts_of(texts: Iterable[str]) -> list[Host]:
+    """Return machines; those of the same name, which are custom, with a number behind it."""
+    hosts: dict[str, Host] = {}
+    for host in map(find_machine, texts):
+        if not host.base:
+            hosts[host.name] = host
+            continue
+        like = sum(name.startswith(host.name) for name in hosts)
+        name = f"{host.name}-{like + 1}" if like else host.name
+        hosts[name] = replace(host, name=name)
+    return list(hosts.values())
 
 
 def overall(judged: Sequence[Row], host: Host) -> Answer:

@@ -5,16 +5,17 @@ import dataclasses
 import json
 import shutil
 import sys
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
-from nnpa_client.availability import LIBRARIES, find_host
-from nnpa_client.commands.check import NothingToCheck, Row, functions_of, overall, rows
+from nnpa_client.availability import LIBRARIES
+from nnpa_client.commands.check import NothingToCheck, Row, functions_of, hosts_of, overall, rows
 from nnpa_client.commands.exit_codes import NOT_AS_PROMISED, reported
 from nnpa_client.commands.terminal import echo, visible
+from nnpa_client.custom_machine import find_machine
 from nnpa_client.doctor import TITLES, Checked, Progress, Report, examine, verdict
 from nnpa_client.faults.sweep import Unusable
 
@@ -29,20 +30,21 @@ def _machines(
     _context: click.Context, _option: click.Parameter, names: Sequence[str]
 ) -> tuple[str, ...]:
     try:
-        chosen = [find_host(name).name for name in names] or list(TITLES)
+        chosen = {name: find_machine(name) for name in names or TITLES}
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
-    unfit = [name for name in chosen if name not in TITLES]
+    unfit = [host.name for host in chosen.values() if host.model not in TITLES]
     if unfit:
         expected = ", ".join(f"{name} ({title})" for name, title in TITLES.items())
         raise click.BadParameter(f"{unfit[0]!r} has no NNPA, expected one of {expected}")
-    return tuple(dict.fromkeys(chosen))
+    return tuple(dict.fromkeys(text if host.base else host.name for text, host in chosen.items()))
 
 
 @click.command(epilog=_EXIT_CODES)
-@click.option("--machine", "machines", multiple=True, metavar="NAME", callback=_machines,
-              help="Machine that the program is for, z16 or z17; repeatable. Default: both. On "
-              "others it runs too, and failing there is no finding.")  # fmt: skip
+@click.option("--machine", "machines", multiple=True, metavar="MACHINE", callback=_machines,
+              help="Machine that the program is for, z16 or z17, or JSON of a custom machine, or a "
+              "file of it; repeatable. Default: z16 and z17. On these it runs always, and failing "
+              "on a machine that it is not for is no finding.")  # fmt: skip
 @click.option("--quick", is_flag=True, help="One server, and no run with injected statuses.")
 @click.option("--timeout", type=click.FloatRange(0, min_open=True), default=60.0,
               show_default=True, help="Seconds after which a run has hung: it is killed with all "
@@ -68,7 +70,7 @@ def doctor(
     path = _file_of(program[0])
     with _progress() as progress:
         report = _examined(program, machines, timeout, quick, progress)
-    report = dataclasses.replace(report, check=tuple(_checked(path, report.functions)))
+    report = dataclasses.replace(report, check=tuple(_checked(path, report)))
     if as_json:
         click.echo(json.dumps(report.as_data(), indent=2))
     else:
@@ -125,13 +127,14 @@ def _progress() -> Generator[Progress]:
             echo(err=True)
 
 
-def _checked(path: Path, called: Iterable[str]) -> Iterator[Checked]:
+def _checked(path: Path, report: Report) -> Iterator[Checked]:
     """Return the static verdict on what a program imports, or on what it called."""
     try:
-        names = functions_of(str(path), path.read_bytes()) if _is_elf(path) else list(called)
+        imported = functions_of(str(path), path.read_bytes()) if _is_elf(path) else ()
     except NothingToCheck:
-        names = list(called)
-    hosts = [find_host(name) for name in _CHECKED]
+        imported = ()
+    names = list(imported or report.functions)
+    hosts = hosts_of(dict.fromkeys((*_CHECKED, *report.machines)))
     judged = rows(names, hosts, LIBRARIES[-1])
     for host in hosts:
         yield Checked(host.title, overall(judged, host), tuple(_why(judged, host.name)))

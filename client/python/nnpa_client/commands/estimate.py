@@ -13,6 +13,7 @@ from nnpa.network.v1.program_pb2 import Program
 from rich import box
 from rich.table import Table
 
+from nnpa_client.availability import Host
 from nnpa_client.commands.exit_codes import EXIT_CODES, NOT_AS_PROMISED, reported
 from nnpa_client.commands.hosting import (
     FILE,
@@ -61,8 +62,9 @@ class Estimated:
 
 @click.command("estimate", epilog=f"{EXIT_CODES} A model that cannot be hosted is refused.")
 @click.argument("file", required=False, type=FILE)
-@click.option("--machine", "names", multiple=True, metavar="NAME",
-              help="z16 (telum1) or z17 (telum2); repeatable. Default: both.")  # fmt: skip
+@click.option("--machine", "names", multiple=True, metavar="MACHINE",
+              help="z16 (telum1) or z17 (telum2), or JSON of a custom machine, or a file of it, "
+              "which has the times of its base; repeatable. Default: both.")  # fmt: skip
 @asking_options
 @click.option("--ledger", "shows_ledger", is_flag=True,
               help="Without FILE: published times of the machines beside estimates, and their "
@@ -86,31 +88,37 @@ def estimate_command(
     if file is None:
         _show_ledger(as_json)
         return
-    chosen = reported(lambda: list(map(estimated_machine, names)) or list(machines()))
-    estimates = reported(lambda: list(_estimates(file, dict.fromkeys(chosen), asking)))
+    chosen = reported(lambda: _machines(names or machines()))
+    estimates = reported(lambda: list(_estimates(file, chosen, asking)))
     if as_json:
         click.echo(json.dumps(_document(file, estimates), indent=2))
     else:
         _print(file, estimates)
 
 
-def _estimates(file: Path, chosen: Iterable[str], asking: Asking) -> Iterator[Estimated]:
+def _machines(texts: Iterable[str]) -> Mapping[str, Host]:
+    """Return machines by the text that a session takes for them, each once."""
+    hosts = ((text, estimated_machine(text)) for text in texts)
+    return {text if host.base else host.name: host for text, host in hosts}
+
+
+def _estimates(file: Path, chosen: Mapping[str, Host], asking: Asking) -> Iterator[Estimated]:
     """Yield an estimate for each machine: of a trace, or of what the file of a model becomes."""
     if not is_trace(file):
-        yield from (_of_model(file, machine, asking) for machine in chosen)
+        yield from (_of_model(file, text, host, asking) for text, host in chosen.items())
         return
     if asking["shapes"] or asking["target"]:
         raise ValueError(f"{file}: a trace has its shapes, and takes no server")
     recorded = read(file)
     calls = calls_of_trace(recorded)
-    for machine in chosen:
-        yield Estimated(estimate(calls, machine), missing_end=recorded.ending)
+    for host in chosen.values():
+        yield Estimated(estimate(calls, host), missing_end=recorded.ending)
 
 
-def _of_model(file: Path, machine: str, asking: Asking) -> Estimated:
+def _of_model(file: Path, machine: str, host: Host, asking: Asking) -> Estimated:
     with loaded(file, hosting_on(machine, asking)) as net:
         program = calls_of(Program.FromString(net.export_program(contents=False)))
-    return Estimated(estimate(program.calls, machine), program.host_nodes)
+    return Estimated(estimate(program.calls, host), program.host_nodes)
 
 
 def _print(file: Path, estimates: Sequence[Estimated]) -> None:

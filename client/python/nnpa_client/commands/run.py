@@ -11,7 +11,6 @@ import click
 
 from nnpa_client import s390x
 from nnpa_client._server import PrivateServer
-from nnpa_client.availability import find_host
 from nnpa_client.commands.exit_codes import reported
 from nnpa_client.commands.outputs import new_file_option
 from nnpa_client.commands.reaching import token_option
@@ -19,7 +18,7 @@ from nnpa_client.commands.run_guest import GuestProgram
 from nnpa_client.commands.run_native import NativeProgram
 from nnpa_client.commands.terminal import echo
 from nnpa_client.config import Endpoint, endpoint, guest_settings
-from nnpa_client.custom_machine import read_machine
+from nnpa_client.custom_machine import find_machine
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -31,11 +30,10 @@ def _machine(_context: click.Context, _option: click.Parameter, text: str | None
     """Return the machine that is asked for; refuse one that no server has."""
     chosen = text or guest_settings().machine or "z17"
     try:
-        base, _spec = read_machine(chosen)
-        name = find_host(base).name
+        machine = find_machine(chosen)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
-    return name if base == chosen else chosen
+    return chosen if machine.base else machine.name
 
 
 @click.command(

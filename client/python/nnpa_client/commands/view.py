@@ -31,8 +31,9 @@ _BEGIN = 64  # bytes of a file that tell what it is
 @click.argument("files", nargs=-1, required=True, type=FILE)
 @click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True,
               help="Port on 127.0.0.1; 0 picks one.")  # fmt: skip
-@click.option("--machine", "names", multiple=True, metavar="NAME",
-              help="Machine or alias that hosts a model; repeatable. Default: both.")  # fmt: skip
+@click.option("--machine", "names", multiple=True, metavar="MACHINE",
+              help="Machine or alias that hosts a model, or JSON of a custom machine, or a file of "
+              "it; repeatable. Default: both.")  # fmt: skip
 @asking_options
 def view(files: Sequence[Path], port: int, names: Sequence[str], **asking: Unpack[Asking]) -> None:
     """Show traces, a model, or an accuracy report in a browser, until Ctrl-C.

@@ -13,7 +13,7 @@ from typing import Protocol
 from nnpa.zdnn.v1.fault_pb2 import FaultRule
 
 from nnpa_client import s390x
-from nnpa_client.doctor.laboratory import AGAIN, MEASURE, TITLES, Condition, Run
+from nnpa_client.doctor.laboratory import AGAIN, Condition, Run, on_machines
 from nnpa_client.doctor.trials import EXCEPTION, RANGE_VIOLATION, Attempt, Trials
 from nnpa_client.faults.program import Ended, execute, write_rules
 from nnpa_client.faults.sweep import Verdict
@@ -40,16 +40,11 @@ def is_foreign(path: Path) -> bool:
 
 def conditions(machines: Sequence[str]) -> tuple[Condition, ...]:
     """Return the conditions for a program that is for these machines; the first is the measure."""
-    measure = "telum2" if "telum2" in machines else machines[0]
-    elsewhere = (
-        Condition(TITLES[name], name, what=f"on a {TITLES[name]}")
-        for name in TITLES
-        if name != measure
-    )
+    first, *elsewhere = on_machines(machines)
     return (
-        Condition(TITLES[measure], measure, what=MEASURE),
+        first,
         Condition(
-            AGAIN, measure, what="the first run again, to see whether its output is the same"
+            AGAIN, first.machine, what="the first run again, to see whether its output is the same"
         ),
         *elsewhere,
         Condition("without NNPA", _WITHOUT, what="on a machine that has none"),

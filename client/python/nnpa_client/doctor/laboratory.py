@@ -6,7 +6,7 @@ All runs are at one private server, each recorded in a trace with contents.
 
 import signal
 import tempfile
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,6 +19,7 @@ from nnpa.zdnn.v1.trace_pb2 import TracedInstruction
 from nnpa_client._transport import GrpcTransport
 from nnpa_client.availability import LIBRARIES
 from nnpa_client.config import endpoint
+from nnpa_client.custom_machine import find_machine
 from nnpa_client.faults.program import Ended, FaultServer, run
 from nnpa_client.trace.history import Trace, TracedOperation, read
 from nnpa_client.trace.instructions import ending as instruction_ending
@@ -34,8 +35,7 @@ INSTRUCTION = "NNPA_"
 """How names of instructions begin."""
 _NOT_RUN = "did not run"
 _RETRIED = "CACHE_MISS"  # the client repeats such a call by itself
-MEASURE = "the run that the others are compared with"
-"""What the first run is."""
+_MEASURE = "the run that the others are compared with"
 _COUNTED = (
     "the first run again, to see whether its output is the same; allocations, which libzdnn makes "
     "by itself otherwise, count as operations here"
@@ -47,7 +47,7 @@ _NOTE = FaultRule(note=True)
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What a program finds in a run: `what` says so to a reader.
+    """What a program finds in a run: `what` says so to a reader, `machine` is as ZDNN_MACHINE.
 
     `counts_calls`: the server hears of allocations and frees as well, which libzdnn does by itself
     otherwise.
@@ -134,7 +134,8 @@ class Run:
     def chose_machine(self) -> bool:
         """Whether a session is on another machine than the condition's, as the program says."""
         names = {session.machine.name for session in self.trace.sessions.values()}
-        return bool(names - {f"machines/{self.condition.machine}"})
+        machine = find_machine(self.condition.machine)
+        return bool(names - {"" if machine.base else f"machines/{machine.name}"})
 
 
 def _step_of_operation(operation: TracedOperation) -> Step:
@@ -166,15 +167,32 @@ def is_crash(code: int | None) -> bool:
     return code < 0 or code > _OF_SHELL
 
 
+def title_of(machine: str) -> str:
+    """Return IBM's name of a machine, or of the base of a custom one."""
+    host = find_machine(machine)
+    return "custom " * bool(host.base) + TITLES[host.model]
+
+
+def on_machines(machines: Sequence[str]) -> Iterator[Condition]:
+    """Yield the measure of a program that is for these machines, then the other machines."""
+    measure = "telum2" if "telum2" in machines else machines[0]
+    for machine in dict.fromkeys((measure, *machines, *TITLES)):
+        title = title_of(machine)
+        where = f"on a {title}" if machine in TITLES else f"on the machine {machine}"
+        what = f"{_MEASURE}, {where}" if machine == measure else where
+        yield Condition(title, machine, what=what)
+
+
 def conditions(machines: Sequence[str]) -> tuple[Condition, ...]:
     """Return the conditions for a program that is for these machines; the first is the measure."""
-    measure = "telum2" if "telum2" in machines else machines[0]
-    elsewhere = [name for name in TITLES if name != measure]
+    first, *elsewhere = on_machines(machines)
+    measure = first.machine
+    without = f"{find_machine(measure).model}-nonnpa"
     return (
-        Condition(TITLES[measure], measure, what=MEASURE),
+        first,
         Condition(AGAIN, measure, counts_calls=True, what=_COUNTED),
-        *(Condition(TITLES[name], name, what=f"on a {TITLES[name]}") for name in elsewhere),
-        Condition("without NNPA", f"{measure}-nonnpa", what="on a machine whose NNPA is off"),
+        *elsewhere,
+        Condition("without NNPA", without, what="on a machine whose NNPA is off"),
         Condition(SANITIZED, measure, sanitize=True, what=_SANITIZER),
         *(
             Condition(f"zDNN {version}", measure, version, what="with this older library")

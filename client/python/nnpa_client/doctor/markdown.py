@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
 from nnpa_client._display import counted
-from nnpa_client.doctor.laboratory import TITLES
+from nnpa_client.doctor.laboratory import title_of
 from nnpa_client.doctor.report import Checked, Report, Seen, Time
 from nnpa_client.doctor.trials import CONDUCTS, Attempt
 
@@ -35,7 +35,7 @@ def verdict(report: Report) -> str:
 def _lines(report: Report) -> Iterator[str]:
     yield f"## nnpa doctor: `{shlex.join(report.program)}`"
     yield ""
-    names = " and ".join(TITLES[name] for name in report.machines)
+    names = " and ".join(map(title_of, report.machines))
     count = len(report.findings)
     summary = counted(count, "finding") if count else "Nothing found"
     yield f"**{summary}**, for {names}."
@@ -126,7 +126,7 @@ def _verdicts(attempts: Iterable[Attempt]) -> str:
 
 
 def _time_row(time: Time) -> Sequence[str]:
-    name = TITLES[time.machine]
+    name = title_of(time.machine)
     if time.total is None:
         return name, "nothing to estimate", "", "", ""
     saved = "" if time.saved is None else str(time.saved)

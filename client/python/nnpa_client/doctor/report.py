@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 
+from nnpa_client.custom_machine import find_machine
 from nnpa_client.doctor.laboratory import Run
 from nnpa_client.doctor.rules import Evidence, Finding
 from nnpa_client.doctor.trials import Trials
@@ -53,7 +54,10 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All that is said of a program. `left_out` is what was not looked at, and why."""
+    """All that is said of a program.
+
+    `machines` are as ZDNN_MACHINE has them; `left_out` is what was not looked at, and why.
+    """
 
     program: tuple[str, ...]
     machines: tuple[str, ...]
@@ -126,7 +130,8 @@ def times_of(trace: Trace, chosen: Iterable[str]) -> tuple[Time, ...]:
     calls, saving = calls_of(trace), list(map(call_of_operation, saved_operations(trace)))
     times: list[Time] = []
     for machine in chosen:
-        whole, repeated = estimate(calls, machine), estimate(saving, machine)
+        host = find_machine(machine)
+        whole, repeated = estimate(calls, host), estimate(saving, host)
         saved = repeated.total if repeated.lines else None
         times.append(Time(machine, whole.total if whole.lines else None, saved, dominant(whole)))
     return tuple(times)

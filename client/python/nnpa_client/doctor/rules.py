@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from nnpa_client._display import counted
-from nnpa_client.availability import find_host, verdict
+from nnpa_client.availability import verdict
+from nnpa_client.custom_machine import find_machine
 from nnpa_client.doctor.laboratory import AGAIN, INSTRUCTION, SANITIZED, Run, ending, is_crash
 from nnpa_client.doctor.trials import RANGE_VIOLATION, Attempt, Trials
 from nnpa_client.doctor.waste import transformed_again
@@ -129,7 +130,7 @@ def _reasons(run: Run) -> str:
     """Say which operations answered errors, and why a machine lacks their functions."""
     if not run.refused:
         return ""
-    host = find_host(run.condition.machine)
+    host = find_machine(run.condition.machine)
     texts: list[str] = []
     for step in run.refused:
         lacking = verdict(step.name.removeprefix("zdnn_"), host, run.condition.library).reason

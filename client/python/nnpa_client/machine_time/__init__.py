@@ -11,6 +11,7 @@ from nnpa_client.machine_time.coefficients import (
     Grade,
     estimated_machine,
     machines,
+    model_of,
     shipped,
 )
 from nnpa_client.machine_time.dominance import dominant
@@ -44,6 +45,7 @@ __all__ = [
     "is_small",
     "ledger",
     "machines",
+    "model_of",
     "network_times",
     "shipped",
     "time_of",

@@ -8,7 +8,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal, TypeAlias
 
-from nnpa_client.availability import find_host
+from nnpa_client.availability import Host, find_host
+from nnpa_client.custom_machine import find_machine
 
 Per: TypeAlias = Literal["padded", "macs", "elements"]
 _DERIVED = "D"
@@ -72,14 +73,25 @@ def machines() -> tuple[str, ...]:
     return tuple(shipped().rows)
 
 
-def estimated_machine(name: str) -> str:
-    """Return the machine of a name or alias. Raises ValueError for one without a zAIU."""
-    host = find_host(name)
-    if host.name not in machines():
+def model_of(name: str) -> str:
+    """Return the machine whose times hold for a server's name of one: a custom one has its base's.
+
+    The server calls a machine custom that lacks or has more than its model.
+    """
+    return name.removesuffix("-custom")
+
+
+def estimated_machine(text: str) -> Host:
+    """Return the machine of a text, as `connect` takes it.
+
+    A custom machine has the times of its base. Raises ValueError for one without a zAIU.
+    """
+    host = find_machine(text)
+    if host.model not in machines():
         hosts = map(find_host, machines())
         expected = ", ".join(f"{offered.name} ({offered.aliases[0]})" for offered in hosts)
         raise ValueError(f"machine: {host.name!r} has no zAIU, expected one of {expected}")
-    return host.name
+    return host
 
 
 @cache

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from nnpa_client.availability import Answer, find_host, verdict
+from nnpa_client.availability import Answer, Host, find_host, verdict
 from nnpa_client.machine_time.coefficients import Coefficients, Row, shipped
 from nnpa_client.machine_time.intervals import Interval
 from nnpa_client.machine_time.work import Call, Part, family_of, parts
@@ -72,36 +72,42 @@ class _Timed(NamedTuple):
     middle_ns: float
 
 
-def time_of(call: Call, machine: str, coefficients: Coefficients | None = None) -> Interval | None:
+def time_of(
+    call: Call, machine: str | Host, coefficients: Coefficients | None = None
+) -> Interval | None:
     """Return the time of a call, None where the machine lacks the function or nothing is public.
 
-    `machine` is "telum1" or "telum2".
+    `machine` is "telum1", "telum2", or what `estimated_machine` returns.
     """
     of = coefficients or shipped()
-    return _interval(_timed(call, machine, of), of)
+    return _interval(_timed(call, _host(machine), of), of)
+
+
+def _host(machine: str | Host) -> Host:
+    return machine if isinstance(machine, Host) else find_host(machine)
 
 
 def estimate(
-    calls: Iterable[Call], machine: str, coefficients: Coefficients | None = None
+    calls: Iterable[Call], machine: str | Host, coefficients: Coefficients | None = None
 ) -> Estimate:
-    """Return the time of calls, one after the other, on "telum1" or "telum2"."""
-    of = coefficients or shipped()
+    """Return the time of calls, one after the other, on a machine as `time_of` takes it."""
+    of, host = coefficients or shipped(), _host(machine)
     listed = list(calls)
-    timed = [_timed(call, machine, of) for call in listed]
+    timed = [_timed(call, host, of) for call in listed]
     counts: Counter[str] = Counter()
     missing: Counter[str] = Counter()
     intervals: dict[str, Interval] = {}
     for call, steps in zip(listed, timed, strict=True):
         interval = _interval(steps, of)
         if interval is None:
-            missing[_why_missing(call, machine)] += 1
+            missing[_why_missing(call, host)] += 1
             continue
         counts[call.label] += 1
         intervals[call.label] = intervals.get(call.label, Interval()) + interval
     order = sorted(intervals, key=lambda label: -intervals[label].high_ns)
     small = tuple(index for index, call in enumerate(listed) if _is_small(call, timed[index]))
     return Estimate(
-        machine,
+        host.name,
         tuple(Line(label, counts[label], intervals[label]) for label in order),
         sum(intervals.values(), Interval()),
         _shares(listed, timed, small),
@@ -112,16 +118,16 @@ def estimate(
 
 def is_small(call: Call, machine: str, coefficients: Coefficients | None = None) -> bool:
     """Return whether the CPU alone would be faster than a call, as far as that is public."""
-    return _is_small(call, _timed(call, machine, coefficients or shipped()))
+    return _is_small(call, _timed(call, _host(machine), coefficients or shipped()))
 
 
-def _timed(call: Call, machine: str, of: Coefficients) -> Sequence[_Timed]:
+def _timed(call: Call, host: Host, of: Coefficients) -> Sequence[_Timed]:
     """Return the parts of a call with their times; none where there is no estimate."""
-    if verdict(call.function, find_host(machine)).answer is Answer.NO:
+    if verdict(call.function, host).answer is Answer.NO:
         return ()
     timed: list[_Timed] = []
     for part in parts(call):
-        row = of.row(machine, part.row, family_of(call.function))
+        row = of.row(host.model, part.row, family_of(call.function))
         timed.append(_Timed(part, row, _grade(call, part, row, of), _middle_ns(part, row)))
     return timed
 
@@ -164,15 +170,15 @@ def _is_small(call: Call, timed: Sequence[_Timed]) -> bool:
     return cpu_ns < timed[0].middle_ns
 
 
-def _why_missing(call: Call, machine: str) -> str:
+def _why_missing(call: Call, host: Host) -> str:
     """Return why a call has no estimate; empty for one that asks nothing of the accelerator."""
     if call.function.startswith(_INSTRUCTION):
         return "" if call.function == _QUERY else f"{call.function}: no figure is public"
     is_idle = family_of(call.function) in _IDLE and not call.transform
     if is_idle:
         return f"{_RESHAPE}: no figure is public" if call.function == _RESHAPE else ""
-    if verdict(call.function, find_host(machine)).answer is Answer.NO:
-        return f"{call.function}: not on {find_host(machine).title}"
+    if verdict(call.function, host).answer is Answer.NO:
+        return f"{call.function}: not on {host.title}"
     return f"{call.function}: its shapes are not known"
 
 

@@ -12,7 +12,7 @@ from nnpa.network.v1.program_pb2 import Program
 from nnpa.zdnn.v1 import operation_pb2
 from nnpa.zdnn.v1.tensor_pb2 import TensorRef, Ztensor
 
-from nnpa_client.machine_time.coefficients import machines
+from nnpa_client.machine_time.coefficients import machines, model_of
 from nnpa_client.machine_time.estimator import time_of
 from nnpa_client.machine_time.intervals import Interval
 from nnpa_client.machine_time.work import Call, call_of
@@ -53,12 +53,13 @@ def calls_of(program: Program) -> ProgramCalls:
 
 def network_times(program: Program) -> NetworkTimes | None:
     """Return the times of a program; None where no time of the accelerator is estimated."""
-    if program.machine not in machines():
+    machine = model_of(program.machine)
+    if machine not in machines():
         return None
     by_node: dict[int, Interval] = {}
     counted = calls_of(program)
     for call, node in zip(counted.calls, counted.nodes, strict=True):
-        if (interval := time_of(call, program.machine)) is not None:
+        if (interval := time_of(call, machine)) is not None:
             by_node[node] = by_node.get(node, Interval()) + interval
     return NetworkTimes(sum(by_node.values(), Interval()), by_node) if by_node else None
 

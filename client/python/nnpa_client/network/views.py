@@ -14,6 +14,7 @@ from nnpa_client.machine_time import (
     dominant,
     estimate,
     machines,
+    model_of,
     network_times,
 )
 from nnpa_client.network.accuracy import AccuracyReport, AccuracyRun, Entry
@@ -135,10 +136,11 @@ def _errors(node: Node, errors: Mapping[object, Entry]) -> Sequence[Entry]:
 
 def _estimate(program: Program) -> Mapping[str, object] | None:
     """Return what `nnpa estimate` says of a program; None for a machine that has no estimates."""
-    if program.machine not in machines():
+    machine = model_of(program.machine)
+    if machine not in machines():
         return None
     counted = calls_of(program)
-    of = estimate(counted.calls, program.machine)
+    of = estimate(counted.calls, machine)
     missing = [f"Not in it: {count} of {why}." for why, count in of.missing.items()]
     if counted.host_nodes:
         host = f"{counted.host_nodes} of the model's nodes"

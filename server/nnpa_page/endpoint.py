@@ -4,6 +4,7 @@
 import socket
 import ssl
 import threading
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,8 +17,10 @@ Request: TypeAlias = socket.socket | tuple[bytes, socket.socket]
 
 
 class Endpoint(ThreadingHTTPServer):
-    """Serves HTTP to at most `max_clients`: one more ends the oldest's connection.
+    """Serves HTTP to at most `max_clients`: one more ends the oldest of the caller with the most.
 
+    A caller is an address until `know` names it: silent connections end none of a caller that
+    has shown a token, nor do those of a caller that has more.
     `start` begins, with `tick` called twice a second in the endpoint's thread; `close` ends.
     Raises OSError where host and port cannot be had; port 0 picks one.
     """
@@ -34,7 +37,7 @@ class Endpoint(ThreadingHTTPServer):
         tick: Callable[[], object] = int,
     ) -> None:
         self._max_clients, self._tls, self._tick = max_clients, tls, tick
-        self._open: dict[socket.socket, None] = {}  # the oldest first
+        self._open: dict[socket.socket, str] = {}  # with whose they are, the oldest first
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self.serve_forever, daemon=True)
         self._host = f"[{host}]" if ":" in host else host
@@ -75,12 +78,23 @@ class Endpoint(ThreadingHTTPServer):
         """Have a thread answer a client, and let the oldest go where there are too many."""
         with self._lock:
             if len(self._open) >= self._max_clients:
-                oldest = next(iter(self._open))
-                del self._open[oldest]
+                ended = self._oldest_of_most()
+                del self._open[ended]
                 with suppress(OSError):
-                    socket.socket.shutdown(oldest, socket.SHUT_RDWR)
-            self._open[_stream(request)] = None
+                    socket.socket.shutdown(ended, socket.SHUT_RDWR)
+            self._open[_stream(request)] = _stream(request).getpeername()[0]
         super().process_request(request, client_address)
+
+    def know(self, connection: socket.socket, caller: str) -> None:
+        """Note whose connection it is."""
+        with self._lock:
+            if connection in self._open:
+                self._open[connection] = caller
+
+    def _oldest_of_most(self) -> socket.socket:
+        """Return the oldest connection of the caller who has the most."""
+        ((most, _count),) = Counter(self._open.values()).most_common(1)  # of equals the oldest
+        return next(each for each, caller in self._open.items() if caller == most)
 
     def finish_request(self, request: Request, client_address: object) -> None:
         """Answer a client."""

@@ -39,6 +39,11 @@ class Visitor:
     holder: str = ""
     is_operator: bool = False
 
+    @property
+    def name(self) -> str:
+        """Who it is, among all visitors; no address looks so."""
+        return "the operator" if self.is_operator else f"token {self.holder}"
+
 
 def _nobody(_authorization: str) -> str:
     raise Refusal("the token is not the page's: open the URL that was printed at its start", 401)

@@ -14,7 +14,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from email.message import Message
-from functools import cache
+from functools import cache, partial
 from http.server import BaseHTTPRequestHandler
 from importlib import resources
 from typing import TypeAlias
@@ -77,22 +77,23 @@ class Page:
         self._guard = guard
         self._views = views
 
-    def answer(self, target: str, headers: Message) -> Answer:
-        """Answer a request for a path with its query."""
+    def answer(self, target: str, headers: Message, know: Callable[[str], object]) -> Answer:
+        """Answer a request for a path with its query; `know` hears who shows a token."""
         try:
             self._guard.require_same_site(headers)
             address = urlsplit(target)
             if address.path in _assets():
                 return _assets()[address.path]
-            return self._data(address.path, address.query, headers)
+            visitor = self._guard.admit(headers)
+            know(visitor.name)
+            return self._data(address.path, address.query, visitor)
         except Refusal as refusal:
             return error(refusal.code, refusal.text)
         except Exception:
             _log.exception("a view could not be answered")
             return error(500, "the view could not be answered: see the server's log")
 
-    def _data(self, path: str, query: str, headers: Message) -> Answer:
-        visitor = self._guard.admit(headers)
+    def _data(self, path: str, query: str, visitor: Visitor) -> Answer:
         if path == "/data/views":
             return _json(list(self._views))
         view = self._views.get(path.removeprefix("/data/"))
@@ -123,7 +124,9 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "nnpa", ""
 
     def do_GET(self) -> None:
-        self._send(self.page.answer(self.path, self.headers))
+        assert isinstance(self.server, Endpoint)
+        know = partial(self.server.know, self.connection)
+        self._send(self.page.answer(self.path, self.headers, know))
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Refuse what is no GET, or no HTTP."""

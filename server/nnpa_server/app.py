@@ -40,7 +40,7 @@ from nnpa_server.rpc import core_log
 from nnpa_server.rpc.admission import AdmittingPool, MessageWaits
 from nnpa_server.rpc.budget import CALL_BYTES, Budget, Reservation, UnderWay
 from nnpa_server.rpc.call import CallContext
-from nnpa_server.rpc.callers import caller_name
+from nnpa_server.rpc.callers import Shares, caller_name, name_of
 from nnpa_server.rpc.interceptor import Interceptor
 from nnpa_server.rpc.lazy import Lazy
 from nnpa_server.rpc.listening import (
@@ -60,6 +60,7 @@ from nnpa_server.rpc.signals import Signals, end_in_time, end_now, wait_for_quie
 from nnpa_server.rpc.sockets import find_lost_hosts
 from nnpa_server.rpc.unix_frames import SUFFIX, PlainListener
 from nnpa_server.sandbox.confinement import NotConfined
+from nnpa_server.sessions.cancellation import Metadata
 from nnpa_server.sessions.metrics import Metrics
 from nnpa_server.sessions.shared_objects import ObjectAccess, remove_orphans
 from nnpa_server.sessions.spans import Spans, TelemetryMissing
@@ -129,9 +130,13 @@ class Server:
         self.readiness = Readiness(_SERVICES, open_inference.SERVICE)
         self._health_server: grpc.Server | None = None
         self.health_address = ""
-        threads = config.workers + config.max_conversations + config.max_unfinished
         self._pool = AdmittingPool(
-            threads, "call", Budget(_WAITING_BYTES), FIRST_WINDOW + CALL_BYTES
+            config.max_threads,
+            "call",
+            Budget(_WAITING_BYTES),
+            FIRST_WINDOW + CALL_BYTES,
+            self._caller_of,
+            config.max_conversations,
         )
         self._grpc = grpc.server(
             self._pool, interceptors=[self.interceptor], options=server_options(config)
@@ -316,10 +321,19 @@ class Server:
             self._reservation,
             self.under_way.max_message,
             self.config.message_timeout,
-            self.config.max_inference_calls,
+            Shares("max_inference_calls", self.config.max_inference_calls),
+            self._caller_of,
         )
         address = self.config.inference_listen
         return bind(address, lambda credentials: listener.start(address, credentials), self.config)
+
+    def _caller_of(self, metadata: Metadata, peer: str) -> str:
+        """Return the name of who makes a call, which may show no token."""
+        try:
+            holder = "" if self.tokens is None else self.tokens.find(metadata).name
+        except CallRefused:
+            holder = ""
+        return name_of(holder, peer)
 
     def _reservation(self, context: CallContext) -> Reservation | None:
         """Return what counts a call's message; None without a token where one is asked for."""

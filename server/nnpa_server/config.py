@@ -32,7 +32,7 @@ OVERSIZE_BYTES = 4 * MIB
 MAX_SECONDS = 1e9  # what a timeval takes anywhere
 MIN_MESSAGE_TIMEOUT = 0.1
 MAX_PROCESSES = 256
-MAX_REGIONS = 1024  # of shared memory, of all connections
+MAX_REGIONS = 2048  # of shared memory, of all callers
 RESERVED_DESCRIPTORS = 48  # for listeners, gRPC itself, modules that are imported late
 _SIZES = {"": 1, "B": 1, "KIB": KIB, "MIB": MIB, "GIB": GIB, "TIB": GIB << 10}
 _TIMES = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
@@ -167,7 +167,7 @@ class Config:
     @property
     def max_regions(self) -> int:
         """Most regions of shared memory, each of which is an open file."""
-        return min(MAX_REGIONS, self._spare_descriptors // 8)
+        return min(MAX_REGIONS, self._spare_descriptors // 4)
 
     @property
     def max_unfinished(self) -> int:
@@ -181,13 +181,24 @@ class Config:
 
     @property
     def max_conversations(self) -> int:
-        """Most streams of lists at a time, one per session; each has a thread beside `workers`."""
-        return min(self.limits.max_sessions, 4 * self.workers)
+        """Most streams of lists at a time, two per session; each has a thread of its own.
+
+        One caller alone has half of them: one per session.
+        """
+        return 2 * min(self.limits.max_sessions, 4 * self.workers)
+
+    @property
+    def max_threads(self) -> int:
+        """Most threads of other calls; one caller alone has half of them.
+
+        That is its workers, and its calls whose message has not come.
+        """
+        return 2 * (self.workers + self.max_unfinished)
 
     @property
     def max_inference_calls(self) -> int:
         """Most calls at a time at --inference-listen, where those that wait need no thread."""
-        return 16 * self.workers
+        return 32 * self.workers
 
     @property
     def max_session_calls(self) -> int:

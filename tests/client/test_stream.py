@@ -119,14 +119,15 @@ def test_an_interrupted_call_leaves_a_session_that_works(server: ServerProcess) 
 def test_without_room_for_a_stream_calls_are_their_own(server: ServerProcess) -> None:
     """Where others have all streams that the server gives, every call is a call of its own."""
     ended = threading.Event()
-    stub = AcceleratorServiceStub(grpc.insecure_channel(server.address))
-    other = stub.CreateSession(pb.CreateSessionRequest()).name
+    apart = [("grpc.use_local_subchannel_pool", 1)]  # connections, of which each has its share
+    stubs = [AcceleratorServiceStub(grpc.insecure_channel(server.address, apart)) for _ in range(4)]
+    other = stubs[0].CreateSession(pb.CreateSessionRequest()).name
 
     def silent() -> Iterator[pb.ExecuteRequest]:
         yield pb.ExecuteRequest(session=other)
         ended.wait()
 
-    streams: list[Any] = [stub.ExecuteStream(silent()) for _ in range(2)]
+    streams: list[Any] = [stub.ExecuteStream(silent()) for stub in stubs]
     for stream in streams:
         next(stream)
     with connect(server.address) as session:

@@ -5,8 +5,9 @@ import hashlib
 import re
 import resource
 import socket
-from collections.abc import Iterator
-from contextlib import ExitStack
+import threading
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager
 from importlib import resources
 from pathlib import Path
 
@@ -14,11 +15,11 @@ import psutil
 import pytest
 from click.testing import CliRunner
 from nnpa_client import connect
-from nnpa_page import MAX_VIEWERS
+from nnpa_page import MAX_VIEWERS, Guard, Page, Query, Visitor, open_page
 from nnpa_server.__main__ import main
 
 from tests.page.serving import PageServer, serving_page
-from tests.server.process import wait_until
+from tests.server.process import PATIENCE, wait_until
 
 ASSETS = sorted(file.name for file in (resources.files("nnpa_page") / "assets").iterdir())
 MAX_ASSETS = 1_000_000  # bytes of all files of the page
@@ -120,6 +121,58 @@ def test_a_thousand_connections(page: PageServer) -> None:
         wait_until(lambda: process.num_threads() <= before + 4 * MAX_VIEWERS)
         with connect(page.grpc) as session:
             assert session.ztensor([[1.0]]).numpy() == [[1.0]]
+
+
+@contextmanager
+def waiting_view() -> Generator[tuple[str, Callable[[str], socket.socket], threading.Event]]:
+    """Serve a view that waits; give the address, how to ask by a token, and what ends the wait.
+
+    A token is its holder's name.
+    """
+    ended, arrived = threading.Event(), threading.Semaphore(0)
+
+    def view(_visitor: Visitor, _query: Query) -> object:
+        arrived.release()
+        return ended.wait(PATIENCE)
+
+    guard = Guard("127.0.0.1", "http", lambda header: header.split()[1])
+    endpoint = open_page("127.0.0.1", 0, Page(guard, {"wait": view}))
+    with ExitStack() as opened:
+        opened.callback(endpoint.close)
+        opened.callback(ended.set)
+
+        def ask(token: str) -> socket.socket:
+            host = ("127.0.0.1", endpoint.server_port)
+            connection = opened.enter_context(socket.create_connection(host, PATIENCE))
+            head = f"Host: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n\r\n"
+            connection.sendall(f"GET /data/wait HTTP/1.0\r\n{head}".encode())
+            assert arrived.acquire(timeout=PATIENCE)
+            return connection
+
+        yield endpoint.address, ask, ended
+
+
+def test_silent_connections_end_no_visitor_s() -> None:
+    """Who has shown a token gets its answer, however many connections say nothing meanwhile."""
+    with waiting_view() as (address, ask, ended), ExitStack() as opened:
+        host, port = address.split(":")
+        modest = ask("bob")
+        for _ in range(4 * MAX_VIEWERS):
+            opened.enter_context(socket.create_connection((host, int(port)), PATIENCE))
+        ask("carol")  # all before were accepted
+        ended.set()
+        assert modest.recv(64).startswith(b"HTTP/1.0 200")
+
+
+def test_a_visitor_with_many_connections_ends_its_own() -> None:
+    """A token's holder who asks too often ends its own requests, and those of nobody else."""
+    with waiting_view() as (_address, ask, ended):
+        modest = ask("bob")
+        greedy = [ask("alice") for _ in range(2 * MAX_VIEWERS)]
+        ended.set()
+        assert modest.recv(64).startswith(b"HTTP/1.0 200")
+        assert greedy[-1].recv(64).startswith(b"HTTP/1.0 200")
+        assert greedy[0].recv(64) == b""
 
 
 def test_holders_of_tokens_are_let_in(tmp_path: Path) -> None:

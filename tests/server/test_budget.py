@@ -335,7 +335,7 @@ def test_calls_that_wait_for_a_thread() -> None:
     class Calls:
         def __init__(self, peer: str) -> None:
             self.call_details, self.name, self.cancelled = self, peer, 0
-            self.call = self
+            self.call, self.method, self.invocation_metadata = self, b"", ()
 
         def peer(self) -> bytes:
             return self.name.encode()

@@ -92,12 +92,13 @@ def test_bad_addresses(text: str) -> None:
 
 
 def test_shares_of_threads() -> None:
-    """Streams and one session's calls never take all threads; conversations have their own."""
+    """Streams and a session's calls never take all threads; a caller alone has its workers."""
     for workers in (4, 5, 64):
         config = Config(workers=workers)
         assert 1 <= config.max_streams <= workers / 2
         assert 1 <= config.max_session_calls <= workers / 4
-        assert config.max_conversations == min(4 * workers, config.limits.max_sessions)
+        assert config.max_conversations / 2 == min(4 * workers, config.limits.max_sessions)
+        assert config.max_threads / 2 >= workers
 
 
 def test_four_inline_tensors_fit_a_message() -> None:

@@ -138,7 +138,7 @@ def test_a_call_without_a_token_needs_no_thread(
     tokens.write_text(f'[tokens.alice]\nsha256 = "{digest}"\n')
     server = start(tokens=tokens)
     config = server.server.config
-    threads = config.workers + config.max_conversations + config.max_unfinished
+    threads = config.max_threads + config.max_conversations
     alice = (("authorization", "Bearer secret"),)
     with nothing_sent() as nothing, connected(server.address) as busy:
         method: Any = busy.stream_unary("/nnpa.zdnn.v1.AcceleratorService/GetSession")

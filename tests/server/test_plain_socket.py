@@ -267,7 +267,7 @@ def test_a_shortage_passes(near: Near, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_clients_are_counted(start: Callable[..., Near]) -> None:
-    """One conversation more than there may be is refused as over HTTP/2, and the others go on."""
+    """One conversation more than a process may have is refused; others, and gRPC, find room."""
     near = start(replace(CONFIG, limits=Limits(max_sessions=2)))
     with near.plain() as one, near.plain() as two:
         for plain in (one, two):
@@ -276,8 +276,7 @@ def test_clients_are_counted(start: Callable[..., Near]) -> None:
             ended = three.end()
         assert info_of(ended).reason == "CALL_QUOTA_EXCEEDED"
         assert info_of(ended).metadata["field"] == "max_conversations"
-        with pytest.raises(grpc.RpcError, match="max_conversations"):
-            list(near.client.stub.ExecuteStream(iter([near.request()])))
+        list(near.client.stub.ExecuteStream(iter([near.request()])))
         assert one.ask(near.request(*SUM)).results[-1].zdnn_status == 0
         assert two.finish()["grpc-status"] == "0"
     with near.plain() as four:

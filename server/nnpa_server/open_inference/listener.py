@@ -9,24 +9,30 @@ Measured with eight clients and a model of one addition: 1.3 to 1.5 times the re
 import asyncio
 import gc
 import threading
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
-from concurrent.futures import CancelledError, Executor, Future
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 import grpc
 import grpc.aio
 
+from nnpa_server.errors import CallRefused
 from nnpa_server.open_inference.handlers import SERVICE
 from nnpa_server.open_inference.messages import InferRequest
+from nnpa_server.rpc.admission import AdmittingPool
 from nnpa_server.rpc.budget import Reservation
 from nnpa_server.rpc.call import CallContext
+from nnpa_server.rpc.callers import Shares
 from nnpa_server.rpc.messages import Received
 from nnpa_server.rpc.methods import Behaviour, Handler, StreamBehaviour, kind_of
+from nnpa_server.sessions.cancellation import Metadata
 
 AioContext: TypeAlias = Any
 """grpc.aio.ServicerContext, whose stubs leave half of it out."""
+_Answer: TypeAlias = Callable[[AioContext, str], Awaitable[object]]  # of a caller's call
 _aio: Any = grpc.aio
 _END_OF_STREAM: object = _aio.EOF
 _LOOK_SECONDS, _LOOKS = 0.02, 50  # between looks for room, and how many of them
@@ -39,23 +45,24 @@ class InferenceListener:
 
     The handlers take one message as a stream, and refuse who shows no token. `reserve` gives room
     to a call before its message is read, and none without a token: `max_message` bytes, until it
-    has come, for which it has `message_timeout` seconds. More than `max_calls` at a time are
-    refused: RESOURCE_EXHAUSTED, by gRPC itself.
+    has come, for which it has `message_timeout` seconds. Of `calls` each caller, named by
+    `caller_of`, has its share; gRPC itself refuses more than twice as many as there may be.
     """
 
     def __init__(
         self,
         handlers: Mapping[str, Handler],
-        pool: Executor,
+        pool: AdmittingPool,
         quick: Callable[[InferRequest], bool],
         options: Sequence[tuple[str, int]],
         reserve: Callable[[CallContext], Reservation | None],
         max_message: int,
         message_timeout: float,
-        max_calls: int,
+        calls: Shares,
+        caller_of: Callable[[Metadata, str], str],
     ) -> None:
         self._handlers, self._pool, self._quick = handlers, pool, quick
-        self._options, self._max_calls = options, max_calls
+        self._options, self._calls, self._caller_of = options, calls, caller_of
         self._reserve, self._max_message = reserve, max_message
         self._message_timeout = message_timeout
         self._loop = asyncio.new_event_loop()
@@ -76,7 +83,7 @@ class InferenceListener:
 
     async def _open(self, address: str, credentials: grpc.ServerCredentials | None) -> int:
         server: Any = grpc.aio.server(
-            options=self._options, maximum_concurrent_rpcs=self._max_calls
+            options=self._options, maximum_concurrent_rpcs=2 * self._calls.limit
         )
         methods = {name: self._method(name, handler) for name, handler in self._handlers.items()}
         generic = grpc.method_handlers_generic_handler(SERVICE, methods)
@@ -105,12 +112,37 @@ class InferenceListener:
         codec = handler.request_deserializer, handler.response_serializer
         behaviour = getattr(handler, kind_of(True, handler.response_streaming))
         if handler.response_streaming:
-            return grpc.stream_stream_rpc_method_handler(self._stream(behaviour), *codec)
-        unary = self._unary(behaviour, name == "ModelInfer")
+            stream = self._shared(self._stream(behaviour), lambda *call: next(behaviour(*call)))
+            return grpc.stream_stream_rpc_method_handler(stream, *codec)
+        unary = self._shared(self._unary(behaviour, name == "ModelInfer"), behaviour)
         return grpc.stream_unary_rpc_method_handler(unary, *codec)
 
-    def _unary(self, behaviour: Behaviour, infers: bool) -> Behaviour:
-        async def answer(_requests: object, context: AioContext) -> object:
+    def _shared(self, answer: _Answer, behaviour: Behaviour) -> Behaviour:
+        """Guard what answers calls: each caller has its share of them.
+
+        The behaviour refuses others when it reads a message, so that its log tells of them.
+        """
+
+        async def counted(_requests: object, context: AioContext) -> object:
+            caller = self._caller_of(context.invocation_metadata() or (), context.peer())
+            try:
+                self._calls.take(caller)
+            except CallRefused as refused:
+                thread_context = _Context(context, self._loop, counts_messages=True)
+                try:
+                    behaviour(_raising(refused), thread_context)
+                except _Aborted as aborted:
+                    await context.abort(aborted.code, aborted.details)
+                raise
+            try:
+                return await answer(context, caller)
+            finally:
+                self._calls.give(caller)
+
+        return counted
+
+    def _unary(self, behaviour: Behaviour, infers: bool) -> _Answer:
+        async def answer(context: AioContext, caller: str) -> object:
             thread_context = _Context(context, self._loop, counts_messages=True)
             reservation = self._reserve(thread_context)
             try:
@@ -118,9 +150,8 @@ class InferenceListener:
                 message = iter(() if received is _END_OF_STREAM else (received,))
                 if infers and self._is_quick(received):
                     return behaviour(message, thread_context)
-                return await self._loop.run_in_executor(
-                    self._pool, behaviour, message, thread_context
-                )
+                work = partial(behaviour, message, thread_context)
+                return await asyncio.wrap_future(self._pool.submit_for(caller, work))
             except _Aborted as aborted:
                 await context.abort(aborted.code, aborted.details)
                 raise
@@ -157,8 +188,8 @@ class InferenceListener:
             await asyncio.sleep(_LOOK_SECONDS)
         call.abort_with_status(reservation.refusal(self._max_message).status())
 
-    def _stream(self, behaviour: StreamBehaviour) -> Behaviour:
-        async def answer(_requests: object, context: AioContext) -> None:
+    def _stream(self, behaviour: StreamBehaviour) -> _Answer:
+        async def answer(context: AioContext, _caller: str) -> None:
             thread_context = _Context(context, self._loop, counts_messages=False)
 
             def work() -> None:
@@ -171,6 +202,12 @@ class InferenceListener:
                 await context.abort(aborted.code, aborted.details)
 
         return answer
+
+
+def _raising(error: Exception) -> Generator[object]:
+    """Raise an error when the first message is read."""
+    raise error
+    yield
 
 
 class _Aborted(Exception):

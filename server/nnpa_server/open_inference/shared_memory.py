@@ -23,6 +23,7 @@ from nnpa_server.config import MAX_REGIONS
 from nnpa_server.errors import CallRefused, invalid
 from nnpa_server.open_inference.requests import not_offered
 from nnpa_server.open_inference.tensors import Buffer, wrong_size
+from nnpa_server.rpc.callers import Shares, name_of
 from nnpa_server.sessions.shared_objects import NAMES, Foreign, ObjectAccess, is_name
 from nnpa_server.sessions.tokens import caller
 
@@ -171,7 +172,13 @@ class Regions:
 
     def __init__(self, access: ObjectAccess, max_regions: int = MAX_REGIONS) -> None:
         self._access = access
-        self._max_regions = max_regions
+        self._shares = Shares(
+            "max_regions",
+            max_regions,
+            "regions",
+            "unregister some, or retry with a pause",
+            wire.ERROR_REASON_MODEL_QUOTA_EXCEEDED,
+        )
         self._lock = threading.Lock()
         self._regions: dict[Owner, dict[str, tuple[Region, Connections]]] = {}
         self._stopped = threading.Event()
@@ -196,10 +203,7 @@ class Regions:
                 text = f"region {region.name[:64]} is registered already: unregister it first"
                 facts = {"region": region.name[:64]}
                 raise CallRefused(wire.ERROR_REASON_REGION_IN_USE, text, **facts)
-            if sum(map(len, self._regions.values())) >= self._max_regions:
-                text = f"max_regions, {self._max_regions}, are registered: unregister some"
-                facts = {"field": "max_regions", "limit": str(self._max_regions)}
-                raise CallRefused(wire.ERROR_REASON_MODEL_QUOTA_EXCEEDED, text, **facts)
+            self._shares.take(name_of(caller().name, peer))
             owned[region.name] = (region, connections)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._reap, name="regions", daemon=True)
@@ -224,8 +228,12 @@ class Regions:
             owned = self._regions.get((peer, caller().name), {})
             names = [name] if name else list(owned)
             ended = [owned.pop(owned_name)[0] for owned_name in names if owned_name in owned]
-        for region in ended:
+        self._end(name_of(caller().name, peer), ended)
+
+    def _end(self, caller_name: str, regions: Sequence[Region]) -> None:
+        for region in regions:
             region.retire()
+            self._shares.give(caller_name)
 
     def count(self) -> int:
         """Return the number of regions."""
@@ -235,11 +243,7 @@ class Regions:
     def close(self) -> None:
         """End all regions."""
         self._stopped.set()
-        with self._lock:
-            ended = [region for owned in self._regions.values() for region, _ in owned.values()]
-            self._regions.clear()
-        for region in ended:
-            region.retire()
+        self._end_abandoned({})
 
     def _reap(self) -> None:
         while not self._stopped.wait(_PERIOD):
@@ -247,14 +251,14 @@ class Regions:
                 self._end_abandoned(_connections())
 
     def _end_abandoned(self, alive: dict[str, set[str]]) -> None:
-        ended: list[Region] = []
+        """End the regions of connections that are not among those that are alive."""
+        ended: dict[Owner, list[Region]] = {}
         with self._lock:
             for owner, owned in list(self._regions.items()):
-                for name, (region, connections) in list(owned.items()):
-                    if not connections & alive.get(owner[0], set()):
-                        ended.append(region)
-                        del owned[name]
+                open_now = alive.get(owner[0], set())
+                gone = [name for name, (_, opened) in owned.items() if not opened & open_now]
+                ended[owner] = [owned.pop(name)[0] for name in gone]
                 if not owned:
                     del self._regions[owner]
-        for region in ended:
-            region.retire()
+        for (peer, holder), regions in ended.items():
+            self._end(name_of(holder, peer), regions)

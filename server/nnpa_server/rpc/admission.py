@@ -8,16 +8,20 @@ its message is read, and can be cut off when the message does not come.
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from nnpa_server.rpc.budget import Budget
-from nnpa_server.rpc.call import CallContext
+from nnpa_server.rpc.call import CONVERSATIONS, CallContext
+from nnpa_server.rpc.callers import Shares
+from nnpa_server.sessions.cancellation import Metadata
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_Work: TypeAlias = tuple[Future[Any], Callable[[], object]]
 _PERIODS = 4  # looks at the calls that wait, in the least time that one may wait
 
 
@@ -31,15 +35,31 @@ class _AtOnce(ThreadPoolExecutor):
         return done
 
 
-class AdmittingPool(ThreadPoolExecutor):
-    """Threads for calls of gRPC, of which each caller has as many waiting as a budget allows.
+def _peer(_metadata: Metadata, peer: str) -> str:
+    return peer
 
-    One too many is cut off at once: it costs no thread, and nothing that waits for its client.
+
+class AdmittingPool(ThreadPoolExecutor):
+    """Threads for calls, of which each caller has its share; the rest of its calls wait in a line.
+
+    Of calls of gRPC as many wait as a budget allows. One too many is cut off at once: it costs no
+    thread, and nothing that waits for its client. Conversations have threads `apart`.
     """
 
-    def __init__(self, threads: int, name: str, budget: Budget, call_bytes: int) -> None:
-        super().__init__(threads, thread_name_prefix=name)
-        self._budget, self._call_bytes = budget, call_bytes
+    def __init__(
+        self,
+        threads: int,
+        name: str,
+        budget: Budget,
+        call_bytes: int,
+        caller_of: Callable[[Metadata, str], str] = _peer,
+        apart: int = 0,
+    ) -> None:
+        super().__init__(threads + apart, thread_name_prefix=name)
+        self._budget, self._call_bytes, self._caller_of = budget, call_bytes, caller_of
+        self._shares = Shares("max_threads", threads)
+        self._lines: dict[str, deque[_Work]] = {}  # by caller; whose turn it is comes first
+        self._turn = threading.Lock()
 
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Run a call in a thread when there is one; gRPC's event is among the arguments."""
@@ -47,7 +67,7 @@ class AdmittingPool(ThreadPoolExecutor):
         if not events:
             return super().submit(fn, *args, **kwargs)
         call = events[0].call  # of grpc._server
-        caller = call.peer().decode()
+        caller = self._caller_of(events[0].invocation_metadata, call.peer().decode())
         if not self._budget.take(caller, self._call_bytes, waits=False):
             call.cancel()
             refused: Future[R] = Future()
@@ -58,7 +78,53 @@ class AdmittingPool(ThreadPoolExecutor):
             self._budget.give(caller, self._call_bytes)
             return fn(*args, **kwargs)
 
-        return super().submit(run)
+        if _name(events[0].call_details.method) in CONVERSATIONS:
+            return super().submit(run)
+        return self.submit_for(caller, run)
+
+    def submit_for(self, caller: str, work: Callable[[], R]) -> Future[R]:
+        """Run something of a caller in a thread of its share, when there is one."""
+        future: Future[R] = Future()
+        with self._turn:
+            if self._shares.try_take(caller):
+                super().submit(self._run, caller, future, work)
+            else:
+                self._lines.setdefault(caller, deque()).append((future, work))
+        return future
+
+    def _run(self, caller: str, future: Future[Any], work: Callable[[], object]) -> None:
+        try:
+            if future.set_running_or_notify_cancel():
+                future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+        finally:
+            del future  # which has the error, which has this frame
+            self._leave(caller)
+
+    def _leave(self, caller: str) -> None:
+        """Give a thread back, and start what waits and fits now: callers take turns."""
+        with self._turn:
+            self._shares.give(caller)
+            for waiting in self._lines:
+                if self._shares.try_take(waiting):
+                    break
+            else:
+                return
+            line = self._lines.pop(waiting)
+            super().submit(self._run, waiting, *line.popleft())
+            if line:
+                self._lines[waiting] = line
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End, without the calls that wait in lines."""
+        with self._turn:
+            self._lines.clear()
+        super().shutdown(wait, cancel_futures=cancel_futures)
+
+
+def _name(method: bytes) -> str:
+    return method.decode().rpartition("/")[2]
 
 
 AT_ONCE = _AtOnce(1)

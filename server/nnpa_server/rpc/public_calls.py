@@ -4,23 +4,21 @@
 Whatever comes to them leaves the threads, and the bytes under way, of all other calls alone.
 """
 
-import threading
-from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 
 import grpc
 
-from nnpa_server.errors import CallCancelled, CallRefused, too_many_calls
+from nnpa_server.errors import CallCancelled, CallRefused
 from nnpa_server.rpc.admission import AdmittingPool, MessageWaits
 from nnpa_server.rpc.budget import CALL_BYTES, Account, UnderWay
 from nnpa_server.rpc.call import CallContext, Garbage
-from nnpa_server.rpc.callers import caller_name
+from nnpa_server.rpc.callers import Shares, caller_name
 from nnpa_server.rpc.messages import Received, reading, require_message
 from nnpa_server.rpc.methods import Handler, ServerInterceptor, kind_of, make_handler
 
 MAX_THREADS = 16  # for calls that are answered at once
-MAX_WATCHES = 32  # streams of Health.Watch, each of which keeps a thread
+MAX_WATCHES = 64  # streams of Health.Watch, each of which keeps a thread
 MAX_UNFINISHED = 4  # calls that may take their time, message included
 MAX_MESSAGE = 16 << 10  # bytes
 MAX_BYTES = 64 << 20  # under way, also of calls without a token where one is asked for
@@ -36,8 +34,7 @@ class PublicCalls(ServerInterceptor):
         threads = MAX_THREADS + MAX_WATCHES
         self.pool = AdmittingPool(threads, "public", self._under_way.budget, CALL_BYTES)
         self._handlers: dict[str, Handler] = {}
-        self._open: Counter[str] = Counter()
-        self._lock = threading.Lock()
+        self._watches = Shares("max_watches", MAX_WATCHES, "streams")
 
     def intercept_service(
         self,
@@ -50,7 +47,7 @@ class PublicCalls(ServerInterceptor):
             handler = continuation(handler_call_details)
             if handler is None:
                 return None
-            self._handlers[method] = self._around(method, handler)
+            self._handlers[method] = self._around(handler)
         return self._handlers[method]
 
     def close(self) -> None:
@@ -63,7 +60,7 @@ class PublicCalls(ServerInterceptor):
         """Return the account of a call without a token."""
         return self._under_way.account(caller_name(None, context), context)
 
-    def _around(self, method: str, handler: Handler) -> Handler:
+    def _around(self, handler: Handler) -> Handler:
         reads, writes = handler.request_streaming, handler.response_streaming
         behaviour = getattr(handler, kind_of(reads, writes))
         parse, serialize = handler.request_deserializer, handler.response_serializer
@@ -77,7 +74,7 @@ class PublicCalls(ServerInterceptor):
                 return raw
 
         def watch(requests: Iterator[Received], context: CallContext) -> Generator[object]:
-            with self._counted(context) as account, self._room(method):
+            with self._counted(context) as account, self._room(context):
                 with self._waits.waiting(context):
                     request = _only(requests, account)
                 yield from _sent(behaviour(request, context), serialize, account)
@@ -113,17 +110,14 @@ class PublicCalls(ServerInterceptor):
             account.close()
 
     @contextmanager
-    def _room(self, method: str) -> Generator[None]:
-        """Count a stream that stays open; refuse one more than there may be."""
-        with self._lock:
-            if self._open[method] >= MAX_WATCHES:
-                raise too_many_calls("max_watches", MAX_WATCHES)
-            self._open[method] += 1
+    def _room(self, context: CallContext) -> Generator[None]:
+        """Count a stream that stays open; refuse one more than its caller may have."""
+        caller = caller_name(None, context)
+        self._watches.take(caller)
         try:
             yield
         finally:
-            with self._lock:
-                self._open[method] -= 1
+            self._watches.give(caller)
 
 
 def _only(requests: Iterator[Received], account: Account) -> object:

@@ -27,9 +27,10 @@ from urllib.parse import quote
 import grpc
 import numpy as np
 
-from nnpa_server.errors import MessageTooLong, too_many_calls
+from nnpa_server.errors import CallRefused, MessageTooLong
 from nnpa_server.rpc.budget import account_of_call
 from nnpa_server.rpc.call import Garbage
+from nnpa_server.rpc.callers import Shares
 from nnpa_server.rpc.messages import Received
 from nnpa_server.rpc.methods import Conversation
 from nnpa_server.sessions.cancellation import Metadata
@@ -61,7 +62,7 @@ class _Ended(Exception):
 
 
 class PlainListener:
-    """Serves wrapped conversations by path, for at most `most` clients at a time.
+    """Serves wrapped conversations by path, for `most` clients at a time; a process has its share.
 
     The pieces of an answer are sent from where they are. A message above `max_message` bytes is
     refused before there is memory for it. A client that takes nothing of an answer for
@@ -78,7 +79,8 @@ class PlainListener:
         self._conversations = conversations
         self._max_message = max_message
         self._idle_timeout = idle_timeout
-        self._most = most
+        most += min(most, _SPARE)
+        self._clients = Shares("max_conversations", most, "conversations")
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._open: dict[_Connection, threading.Thread] = {}
@@ -128,20 +130,21 @@ class PlainListener:
             connected.close()
             raise
         thread = threading.Thread(target=self._serve, args=(connection,), name="plain", daemon=True)
+        try:
+            self._clients.take(connection.process)
+        except CallRefused as refused:
+            connection.refuse(refused.status())
+            return
         with self._lock:  # until it runs: who stops the listener waits for those that do
-            is_room = (
-                len(self._open) < self._most + min(self._most, _SPARE)
-                and not self._stopped.is_set()
-            )
-            if is_room:
-                try:
-                    thread.start()
-                except RuntimeError:
-                    connection.close()
-                    raise
-                self._open[connection] = thread
-        if not is_room:
-            connection.refuse(too_many_calls("max_conversations", self._most).status())
+            try:
+                if self._stopped.is_set():
+                    raise RuntimeError("the listener has stopped")
+                thread.start()
+            except RuntimeError:
+                self._clients.give(connection.process)
+                connection.close()
+                raise
+            self._open[connection] = thread
 
     def _serve(self, connection: "_Connection") -> None:
         try:
@@ -149,12 +152,10 @@ class PlainListener:
         except Exception:
             _log.exception("a plain socket failed")
         finally:
-            self._end(connection)
-
-    def _end(self, connection: "_Connection") -> None:
-        with self._lock:
-            del self._open[connection]
-        connection.close()
+            with self._lock:
+                del self._open[connection]
+            self._clients.give(connection.process)
+            connection.close()
 
 
 class _Connection:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,11 @@ def list_machines(server: Running) -> float:
     return time.monotonic() - started
 
 
+def is_waiting(budget: Budget, count: int) -> bool:
+    """Tell whether so many calls wait for room."""
+    return budget.count_waiting() == count
+
+
 def test_the_newest_call_that_waits_is_first() -> None:
     """Room that is given back goes to the newest call that fits, and then to older ones."""
     budget, order = Budget(40), list[str]()
@@ -92,7 +98,7 @@ def test_the_newest_call_that_waits_is_first() -> None:
     with ThreadPoolExecutor() as pool:
         for count, caller in enumerate(("old", "new"), 1):
             pool.submit(wait, caller)
-            wait_until(lambda count=count: budget.count_waiting() == count)
+            wait_until(partial(is_waiting, budget, count))
         budget.give("a", 10)
         wait_until(lambda: order == ["new"])
         budget.give("b", 10)

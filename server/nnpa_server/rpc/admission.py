@@ -119,7 +119,10 @@ class AdmittingPool(ThreadPoolExecutor):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End, without the calls that wait in lines."""
         with self._turn:
+            waiting = [future for line in self._lines.values() for future, _ in line]
             self._lines.clear()
+        for future in waiting:
+            future.cancel()
         super().shutdown(wait, cancel_futures=cancel_futures)
 
 

@@ -70,8 +70,9 @@ class Shares:
         with self._lock:
             left = self.limit - self._total
             fits = left > 0 and (self._taken[caller] < left or not _is_one_caller(caller))
-            self._total += fits
-            self._taken[caller] += fits
+            if fits:
+                self._total += 1
+                self._taken[caller] += 1
             return fits
 
     def give(self, caller: str) -> None:

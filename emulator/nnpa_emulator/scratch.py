@@ -9,6 +9,7 @@ larger than most, and as large in every call, is borrowed.
 import math
 import threading
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -23,14 +24,22 @@ LINE = 64
 """Bytes of a cache line."""
 
 
+class _Kept(dict[Any, npt.NDArray[Any]]):
+    """Arrays that a thread keeps; they are looked at from other threads."""
+
+
 class _Blocks(threading.local):
     """The blocks of one thread by role, and arrays that were made of them, by what was asked."""
 
     def __init__(self) -> None:
-        self.by_role: dict[str, npt.NDArray[np.uint8]] = {}
-        self.arrays: dict[object, npt.NDArray[Any]] = {}
+        self.by_role: dict[str, npt.NDArray[np.uint8]] = _Kept()
+        self.arrays: dict[object, npt.NDArray[Any]] = _Kept()
+        for kept in (self.by_role, self.arrays):
+            _kept[id(kept)] = kept
 
 
+_kept: WeakValueDictionary[int, dict[Any, npt.NDArray[Any]]] = WeakValueDictionary()
+"""What all threads keep."""
 _blocks = _Blocks()
 _free: list[npt.NDArray[np.float32]] = []
 """Blocks that `borrow` lends and nobody has."""
@@ -84,6 +93,14 @@ def borrow(count: int) -> npt.NDArray[np.float32]:
         return _free.pop()
     except IndexError:  # all are lent
         return aligned((count,))
+
+
+def release() -> None:
+    """Let go of what is kept between calls, by all threads; running calls go on with theirs."""
+    _free.clear()
+    for kept in [reference() for reference in _kept.valuerefs()]:
+        if kept is not None:
+            kept.clear()
 
 
 def give_back(block: npt.NDArray[np.float32]) -> None:

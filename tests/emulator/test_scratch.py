@@ -1,13 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scratch: what a call has is its own, and there is no more of it than calls at once."""
+"""Scratch: what a call has is its own, no more than calls at once, and let go of when asked."""
 
 import threading
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from nnpa_emulator.scratch import LINE, MAX_ARRAYS, borrow, give_back, scratch
+from nnpa_emulator.scratch import (
+    LINE,
+    MAX_ARRAYS,
+    MAX_BYTES,
+    borrow,
+    give_back,
+    release,
+    scratch,
+)
 
 COUNT = 1000
+THREADS = 4
 
 
 @pytest.fixture(autouse=True)
@@ -61,3 +72,38 @@ def test_a_role_that_grows_has_all_of_its_arrays_in_the_larger_block() -> None:
     assert np.may_share_memory(large, bits)
     for count in range(1, 2 * MAX_ARRAYS):
         assert scratch("grown", (count,), np.float32).shape == (count,)
+
+
+def test_release_reaches_all_threads() -> None:
+    """What idle threads keep is freed; a call that runs keeps its array until it ends."""
+    release()
+    kept, ended = threading.Barrier(THREADS + 1), threading.Event()
+
+    def keep(number: int) -> int:
+        array = scratch("test", (MAX_BYTES,), np.uint8)
+        array[:] = number
+        kept.wait()
+        ended.wait()
+        return int(array.min())
+
+    tracemalloc.start()
+    try:
+        with ThreadPoolExecutor(THREADS) as pool:
+            running = [pool.submit(keep, number) for number in range(THREADS)]
+            kept.wait()
+            release()
+            assert tracemalloc.get_traced_memory()[0] > THREADS * MAX_BYTES
+            ended.set()
+            assert [each.result() for each in running] == list(range(THREADS))
+            del running
+            assert tracemalloc.get_traced_memory()[0] < MAX_BYTES
+    finally:
+        tracemalloc.stop()
+
+
+def test_scratch_is_used_again_after_a_release() -> None:
+    """A role has one block until it is let go of, and another one then."""
+    first = scratch("test", (8,), np.float32)
+    assert scratch("test", (8,), np.float32) is first
+    release()
+    assert scratch("test", (8,), np.float32) is not first

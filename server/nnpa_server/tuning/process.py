@@ -8,6 +8,8 @@ import sys
 from contextlib import suppress
 from functools import lru_cache
 
+from nnpa_emulator import scratch
+
 # Numbers of <malloc.h>: M_TRIM_THRESHOLD -1, M_TOP_PAD -2, M_MMAP_THRESHOLD -3, M_MMAP_MAX -4,
 # M_ARENA_MAX -8; glibc takes no threshold of mmap above 32 MiB.
 _MALLOC = ((-1, 256 << 20), (-2, 16 << 20), (-3, 32 << 20), (-4, 0), (-8, 1))
@@ -42,7 +44,8 @@ def tune_malloc() -> None:
 
 
 def give_back() -> None:
-    """Return free memory to the system: what ended sessions held."""
+    """Return free memory to the system: what ended sessions held, and the scratch of threads."""
+    scratch.release()
     if (library := glibc()) is not None:
         library.malloc_trim(0)
 

@@ -83,7 +83,10 @@ def converse(stub: Any, session: str, opened: ExitStack, metadata: Any) -> Any:
 
 
 def test_shares_leave_room_for_others() -> None:
-    """One caller has half of a pool, two a third each; what is given back others may have."""
+    """One caller has half of a pool, two a third each; what is given back others may have.
+
+    Callers that have nothing are forgotten.
+    """
     shares = Shares("max_things", 12, "things")
     assert [shares.try_take("greedy") for _ in range(7)] == [True] * 6 + [False]
     assert [shares.try_take("modest") for _ in range(4)] == [True] * 3 + [False]
@@ -91,6 +94,14 @@ def test_shares_leave_room_for_others() -> None:
     for _ in range(6):
         shares.give("greedy")
     assert [shares.try_take("late") for _ in range(4)] == [True] * 3 + [False]
+    with pytest.raises(CallRefused, match=r"^max_things: 5 of 12 things are this caller's, which"):
+        shares.take("late")
+    for caller, count in (("modest", 3), ("late", 5)):
+        for _ in range(count):
+            shares.give(caller)
+    for number in range(20):
+        shares.try_take(f"caller {number}")
+    assert len(vars(shares)["_taken"]) == 12
 
 
 def test_all_connections_of_a_unix_socket_have_the_whole_pool() -> None:

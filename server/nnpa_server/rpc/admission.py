@@ -112,9 +112,10 @@ class AdmittingPool(ThreadPoolExecutor):
             else:
                 return
             line = self._lines.pop(waiting)
-            super().submit(self._run, waiting, *line.popleft())
+            future, work = line.popleft()
             if line:
                 self._lines[waiting] = line
+            super().submit(self._run, waiting, future, work)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End, without the calls that wait in lines."""

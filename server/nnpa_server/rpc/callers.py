@@ -88,8 +88,8 @@ class Shares:
         if self._total >= limit:
             most, text = limit, f"{self._field}, {limit} {self._places}, are taken"
         else:
-            text = f"{own} of {limit} {self._places} are this caller's, which leaves others as many"
-            most = own
+            whose = f"{own} of {limit} {self._places} are this caller's"
+            most, text = own, f"{self._field}: {whose}, which leaves others as many"
         return CallRefused(
             self._reason,
             f"{text}: {self._remedy}",

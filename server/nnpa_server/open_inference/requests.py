@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from nnpa.oip import open_inference_grpc_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
-from nnpa_network.importing.shapes import names_of
 
 from nnpa_server.errors import CallRefused, invalid
 from nnpa_server.open_inference.repository import Model
@@ -113,6 +112,8 @@ def read_inputs(
             text = f"model {model.name}: input {name}"
             raise mismatched(text, f"{names.count(name)} tensors", "one")
     if unknown := [name for name in names if name not in ports]:
+        from nnpa_network.importing.shapes import names_of  # not needed by a server without models
+
         expected = f"one of {names_of(model.inputs, model.plan.optional)}"
         raise invalid(f"model {model.name}: inputs", repr(unknown[0][:64]), expected)
     return [_read_input(model, ports[tensor.name], tensor, raw=raw) for tensor in tensors]

@@ -162,7 +162,8 @@ def _errors_of_rows(
     )
     errors = [row_errors(*pair) for pair in pairs if pair[0].shape == pair[1].shape]
     if errors:
-        return np.max(errors, axis=0)
+        largest: Doubles = np.max(errors, axis=0)
+        return largest
     return row_errors(outputs[primary].array, expected[primary].array)
 
 

@@ -219,7 +219,7 @@ class _Aborted(Exception):
 
 
 def _remember_parent(
-    loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **options: Any
+    loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any
 ) -> "asyncio.Task[Any]":
     """Make a task that knows which one began it: gRPC has a call's handler begun by another."""
     task = asyncio.Task(coroutine, loop=loop, **options)

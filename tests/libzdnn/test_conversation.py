@@ -193,15 +193,15 @@ def _streams(address: str, count: int) -> Generator[None]:
 
 def test_server_without_a_stream_to_spare(program: Path, tmp_path: Path, listen: Listen) -> None:
     """A session that is refused its stream makes its calls by themselves, and asks no more."""
-    few = ("--workers", "4", "--max-sessions", "2")  # two conversations, and two streams, at most
+    few = ("--workers", "4", "--max-sessions", "2")  # twice as many conversations, at most
     with serving(tmp_path, *listen, *few) as server:
         with _turns(program, server.address) as turns:
-            with _streams(server.address, 2):
+            with _streams(server.address, 4):
                 assert [turns.ask("sum") for _ in range(2)] == ["right"] * 2
             assert [turns.ask("sum") for _ in range(2)] == ["right"] * 2
             assert turns.end() == ""
         calls = served_calls(server)
-    assert (calls["ExecuteStream", "CALL_QUOTA_EXCEEDED"], calls["ExecuteStream", "*"]) == (1, 3)
+    assert (calls["ExecuteStream", "CALL_QUOTA_EXCEEDED"], calls["ExecuteStream", "*"]) == (1, 5)
     assert calls["Execute", "OK"] == 4 * SUM_OPERATIONS
 
 

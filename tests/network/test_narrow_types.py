@@ -21,7 +21,7 @@ ALL = (*FOUR_BITS, *EIGHT_BITS, "BFLOAT16")
 
 
 def _casts_four_bits() -> bool:
-    """Return True if this ONNX Runtime casts INT4: 1.20 does not."""
+    """Return True if this ONNX Runtime casts INT4: 1.21 does not."""
     node = helper.make_node("Cast", ["w"], ["y"], to=TensorProto.FLOAT)
     try:
         reference(narrow_model([node], {"w": elements("INT4", 3)}).SerializeToString(), {"x": X})

@@ -15,10 +15,11 @@ def count_answers(path: CallPath, session: Session) -> None:
     run_step, most = path.run_step, session.limits.max_inline
 
     def run(session: Session, step: Step) -> Answer:
-        account = account_of_call()
-        count = sum(name in step.spec.filled for name in step.inline)
-        count += step.spec.name == "transform_origtensor"
-        if account is None or not count:
+        count = int(step.spec.name == "transform_origtensor")
+        if step.inline:
+            count += sum(name in step.spec.filled for name in step.inline)
+        account = account_of_call() if count else None
+        if account is None:
             return run_step(session, step)
         account.expect_more(count * most)
         answer = run_step(session, step)

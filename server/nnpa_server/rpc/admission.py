@@ -22,6 +22,7 @@ from nnpa_server.sessions.cancellation import Metadata
 P = ParamSpec("P")
 R = TypeVar("R")
 _Work: TypeAlias = tuple[Future[Any], Callable[[], object]]
+_CONVERSATIONS = frozenset(map(str.encode, CONVERSATIONS))
 _PERIODS = 4  # looks at the calls that wait, in the least time that one may wait
 
 
@@ -78,21 +79,26 @@ class AdmittingPool(ThreadPoolExecutor):
             self._budget.give(caller, self._call_bytes)
             return fn(*args, **kwargs)
 
-        if _name(events[0].call_details.method) in CONVERSATIONS:
+        if events[0].call_details.method.rpartition(b"/")[2] in _CONVERSATIONS:
             return super().submit(run)
         return self.submit_for(caller, run)
 
     def submit_for(self, caller: str, work: Callable[[], R]) -> Future[R]:
         """Run something of a caller in a thread of its share, when there is one."""
-        future: Future[R] = Future()
         with self._turn:
             if self._shares.try_take(caller):
-                super().submit(self._run, caller, future, work)
-            else:
-                self._lines.setdefault(caller, deque()).append((future, work))
-        return future
+                return super().submit(self._run, caller, work)
+            future: Future[R] = Future()
+            self._lines.setdefault(caller, deque()).append((future, work))
+            return future
 
-    def _run(self, caller: str, future: Future[Any], work: Callable[[], object]) -> None:
+    def _run(self, caller: str, work: Callable[[], R]) -> R:
+        try:
+            return work()
+        finally:
+            self._leave(caller)
+
+    def _run_waiting(self, caller: str, future: Future[Any], work: Callable[[], object]) -> None:
         try:
             if future.set_running_or_notify_cancel():
                 future.set_result(work())
@@ -115,7 +121,7 @@ class AdmittingPool(ThreadPoolExecutor):
             future, work = line.popleft()
             if line:
                 self._lines[waiting] = line
-            super().submit(self._run, waiting, future, work)
+            super().submit(self._run_waiting, waiting, future, work)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End, without the calls that wait in lines."""
@@ -125,10 +131,6 @@ class AdmittingPool(ThreadPoolExecutor):
         for future in waiting:
             future.cancel()
         super().shutdown(wait, cancel_futures=cancel_futures)
-
-
-def _name(method: bytes) -> str:
-    return method.decode().rpartition("/")[2]
 
 
 AT_ONCE = _AtOnce(1)

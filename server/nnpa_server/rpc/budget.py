@@ -18,7 +18,6 @@ IEEE/ACM Transactions on Networking 6 (1998).
 import asyncio
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -57,7 +56,7 @@ class CallEnd(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Request:
-    """Bytes that a call of a caller wants; what `lasts` leaves as much to its caller."""
+    """Bytes that a call of a caller waits for; what `lasts` leaves as much to its caller."""
 
     caller: str
     size: int
@@ -74,9 +73,10 @@ class Budget:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._free = limit
-        self._held: Counter[str] = Counter()
+        self._held: dict[str, int] = {}
         self._waiting: list[_Request] = []  # the oldest first
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
 
     @property
     def held(self) -> int:
@@ -92,29 +92,28 @@ class Budget:
 
         Waits a while for room, but on an event loop.
         """
-        request = _Request(caller, size, lasts)
-        with self._changed:
-            fits = self._fits(request)
+        with self._lock:
+            fits = self._fits(caller, size, lasts)
             if not fits and waits and 2 * size <= self.limit:
-                fits = self._wait(request)
+                fits = self._wait(_Request(caller, size, lasts))
             if fits:
                 self._free -= size
-                self._held[caller] += size
+                self._held[caller] = self._held.get(caller, 0) + size
             return fits
 
     def give(self, caller: str, size: int) -> None:
         """Give bytes back."""
-        with self._changed:
+        with self._lock:
             self._free += size
-            self._held[caller] -= size
-            if not self._held[caller]:
-                del self._held[caller]
+            left = self._held.pop(caller) - size
+            if left:
+                self._held[caller] = left
             if self._waiting:
                 self._changed.notify_all()
 
-    def _fits(self, request: _Request) -> bool:
-        own = self._held[request.caller] + request.size
-        return own * (1 + request.lasts) <= self._free - request.size
+    def _fits(self, caller: str, size: int, lasts: bool) -> bool:
+        own = self._held.get(caller, 0) + size
+        return own * (1 + lasts) <= self._free - size
 
     def _wait(self, request: _Request) -> bool:
         if _is_event_loop():
@@ -130,7 +129,12 @@ class Budget:
 
     def _first(self) -> _Request | None:
         """Return the waiting request whose turn it is."""
-        return next(filter(self._fits, reversed(self._waiting)), None)
+        fitting = (
+            each
+            for each in reversed(self._waiting)
+            if self._fits(each.caller, each.size, each.lasts)
+        )
+        return next(fitting, None)
 
 
 def _is_event_loop() -> bool:
@@ -193,18 +197,21 @@ class Account:
 
     def __init__(self, under_way: "UnderWay", caller: str, context: CallEnd) -> None:
         self._under_way, self._context = under_way, context
-        self._received = Reservation(under_way.budget, caller)
-        self._sent = Reservation(under_way.budget, caller)
+        self._bytes = Reservation(under_way.budget, caller)
+        self._message = self._answer = 0  # of these bytes
         self._expected = 0
         self._is_sent = False
 
     def expect_message(self, *, lasts: bool = False) -> None:
         """Have room for the largest message, before gRPC takes it; raise CallRefused without."""
-        self._received.resize(self._under_way.max_message, lasts=lasts)
+        most = self._under_way.max_message
+        self._bytes.resize(most + self._answer, lasts=lasts)
+        self._message = most
 
     def receive(self, size: int) -> None:
         """Have room for a message of a size; raise CallRefused without."""
-        self._received.resize(size)
+        self._bytes.resize(size + self._answer)
+        self._message = size
 
     def expect_answer(self, size: int | None) -> None:
         """Have room for an answer before it is computed, None of unknown size.
@@ -212,15 +219,16 @@ class Account:
         Raises CallRefused without.
         """
         self._expected = size = self._under_way.unknown if size is None else size
-        self._sent.resize(COPIES * size)
+        self._count_answer(COPIES * size)
 
     def expect_more(self, size: int) -> None:
         """Have room for more bytes of the answer, or for fewer; raise CallRefused without."""
         self.expect_answer(self._expected + size)
 
     def send(self, size: int) -> None:
-        """Have room for an answer of a size, from here on until it is sent."""
-        self._sent.resize(COPIES * size + CALL_BYTES)
+        """Have room for an answer of a size until it is sent, and no more for the message."""
+        self._message = 0
+        self._count_answer(COPIES * size + CALL_BYTES)
         self._follow(size)
 
     @contextmanager
@@ -233,25 +241,29 @@ class Account:
         finally:
             self._under_way.end(self._context)
         self._expected = 0
-        self._sent.resize(size)
+        self._count_answer(size)
 
     def stay_open(self) -> None:
         """Count what gRPC keeps of a call that goes on without a thread, until its end."""
-        self._sent.resize(CALL_BYTES)
+        self._message = 0
+        self._count_answer(CALL_BYTES)
         self._is_sent = True
-        if not self._context.add_callback(self._sent.close):
-            self._sent.close()
+        if not self._context.add_callback(self._bytes.close):
+            self._bytes.close()
 
     def close(self) -> None:
         """Count nothing but what gRPC keeps until the call's end; the handler has ended."""
         _account.set(None)  # gRPC keeps the context of the call's variables, and this keeps gRPC's
-        self._received.close()
         if self._is_sent:
             return
-        if self._sent.try_resize(CALL_BYTES, waits=False):
+        if self._bytes.try_resize(CALL_BYTES, waits=False):
             self._follow(0)
         else:
             cut_off(self._context)
+
+    def _count_answer(self, size: int) -> None:
+        self._bytes.resize(self._message + size)
+        self._answer = size
 
     def _follow(self, size: int) -> None:
         self._is_sent = True
@@ -261,7 +273,7 @@ class Account:
 
     def _ended(self) -> None:
         self._under_way.end(self._context)
-        self._sent.close()
+        self._bytes.close()
 
 
 class UnderWay:

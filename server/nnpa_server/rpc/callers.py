@@ -2,7 +2,6 @@
 """Who calls: the name of a caller, and the share that it has of what all callers share."""
 
 import threading
-from collections import Counter
 from typing import Protocol
 
 from nnpa.zdnn.v1 import status_pb2 as wire
@@ -56,7 +55,7 @@ class Shares:
     ) -> None:
         self.limit = limit
         self._field, self._places, self._remedy, self._reason = field, places, remedy, reason
-        self._taken: Counter[str] = Counter()
+        self._taken: dict[str, int] = {}
         self._total = 0
         self._lock = threading.Lock()
 
@@ -68,23 +67,23 @@ class Shares:
     def try_take(self, caller: str) -> bool:
         """Take a place; tell whether there was one for the caller."""
         with self._lock:
-            left = self.limit - self._total
-            fits = left > 0 and (self._taken[caller] < left or not _is_one_caller(caller))
+            left, own = self.limit - self._total, self._taken.get(caller, 0)
+            fits = left > 0 and (own < left or not _is_one_caller(caller))
             if fits:
                 self._total += 1
-                self._taken[caller] += 1
+                self._taken[caller] = own + 1
             return fits
 
     def give(self, caller: str) -> None:
         """Give a place back."""
         with self._lock:
             self._total -= 1
-            self._taken[caller] -= 1
-            if not self._taken[caller]:
-                del self._taken[caller]
+            left = self._taken.pop(caller) - 1
+            if left:
+                self._taken[caller] = left
 
     def _refusal(self, caller: str) -> CallRefused:
-        own, limit = self._taken[caller], self.limit
+        own, limit = self._taken.get(caller, 0), self.limit
         if self._total >= limit:
             most, text = limit, f"{self._field}, {limit} {self._places}, are taken"
         else:

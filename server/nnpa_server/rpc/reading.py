@@ -16,6 +16,7 @@ from nnpa.zdnn.v1 import status_pb2 as wire
 
 from nnpa_server.errors import CallCancelled, CallRefused, no_message
 from nnpa_server.rpc.admission import MessageWaits
+from nnpa_server.rpc.budget import Account
 from nnpa_server.rpc.call import Call
 from nnpa_server.rpc.messages import Received, session_getter
 from nnpa_server.sessions.spans import Spans
@@ -49,8 +50,10 @@ class MessageReader:
 
     def request(self, call: Call, requests: Iterator[Received]) -> object:
         """Return the one message of a call, when it has come."""
+        account = _account(call)
         try:
-            _expect(call)
+            if account is not None:
+                account.expect_message()
             with self._waits.waiting(call.context):
                 received = next(requests)
         except StopIteration:
@@ -60,15 +63,15 @@ class MessageReader:
             raise CallCancelled(grpc.StatusCode.CANCELLED) from None
         if self._drain.is_on:  # which waits for no message
             raise self._drain.refusal()
-        if call.account is not None and not _counts(call):
-            call.account.receive(received.size)
+        if account is not None:
+            account.receive(received.size)
         return _named(call, received.message)
 
     def requests(self, call: Call, requests: Iterator[Received]) -> Generator[object]:
         """Pass the messages of a stream on."""
         end = Received(None, 0)
         if call.converses:
-            _expect(call, lasts=True)
+            _expect_conversation(call)
         else:
             requests = self._awaited(call, requests)
         while True:
@@ -108,7 +111,9 @@ class MessageReader:
 
     def _awaited(self, call: Call, requests: Iterator[Received]) -> Generator[Received]:
         """Yield the messages of a stream, the first of which is awaited as that of a call."""
-        _expect(call)
+        account = _account(call)
+        if account is not None:
+            account.expect_message()
         with self._waits.waiting(call.context):
             first = list(islice(requests, 1))
         if self._drain.is_on:
@@ -124,19 +129,19 @@ class MessageReader:
         return CallCancelled(grpc.StatusCode.CANCELLED)
 
 
-def _counts(call: Call) -> bool:
-    return getattr(call.context, "counts_messages", False)
+def _account(call: Call) -> Account | None:
+    """Return the account of a call; None if its messages are counted before they come here."""
+    return None if getattr(call.context, "counts_messages", False) else call.account
 
 
-def _expect(call: Call, *, lasts: bool = False) -> None:
-    """Have room for the largest message."""
-    if call.account is None or _counts(call):
+def _expect_conversation(call: Call) -> None:
+    """Have room for the largest message, for as long as the conversation lasts."""
+    account = _account(call)
+    if account is None:
         return
     try:
-        call.account.expect_message(lasts=lasts)
+        account.expect_message(lasts=True)
     except CallRefused as refused:
-        if not lasts:
-            raise
         text = f"a conversation: {refused.message}, or make unary calls"
         facts = {**refused.metadata, "field": "max_conversations"}  # clients look for this one
         raise CallRefused(refused.reason, text, **facts) from None

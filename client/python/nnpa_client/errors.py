@@ -23,6 +23,19 @@ from nnpa.zdnn.v1.status_pb2 import Refusal
 
 from nnpa_client.status import Status, as_status, get_status_message, status_name
 
+__all__ = [
+    "NetworkError",
+    "NnpaError",
+    "ProgramCheck",
+    "SanitizerWarning",
+    "SessionLostError",
+    "TransportError",
+    "ZdnnError",
+    "ZdnnWarning",
+    "explain_violation",
+    "renumbered",
+]
+
 
 class NnpaError(Exception):
     """Anything that this package raises on purpose.

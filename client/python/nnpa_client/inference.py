@@ -25,6 +25,7 @@ from nnpa_client._wire import TEXT, Array, join_texts, split_texts
 from nnpa_client.config import Credentials, endpoint
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
+__all__ = ["Inferred", "ModelClient"]
 
 _SERVICE = "inference.GRPCInferenceService"
 _DESCRIPTOR = "open_inference_grpc.binpb"

@@ -8,6 +8,18 @@ from collections.abc import Mapping
 from enum import IntEnum
 from types import MappingProxyType
 
+__all__ = [
+    "ZDNN_DATA_ERROR",
+    "ZDNN_HW_ERROR",
+    "ZDNN_PARAMETER_ERROR",
+    "ZDNN_WARNING",
+    "Status",
+    "as_status",
+    "get_status_message",
+    "is_warning",
+    "status_name",
+]
+
 ZDNN_WARNING = 0x00020000
 ZDNN_PARAMETER_ERROR = 0x00040000
 ZDNN_DATA_ERROR = 0x00100000

@@ -23,6 +23,8 @@ except ModuleNotFoundError as error:
 from nnpa_client.connection import connect
 from nnpa_client.session import Session
 
+__all__ = ["PORT", "NnpaContainer"]
+
 PORT = 50051
 _CONFINED = {"read_only": True, "cap_drop": ["ALL"], "security_opt": ["no-new-privileges"]}
 _READY = r"^nnpa-server listening on "

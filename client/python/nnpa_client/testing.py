@@ -14,6 +14,8 @@ from nnpa_client.ztensor import Ztensor
 if TYPE_CHECKING:
     from nnpa_client.trace import Trace, TracedOperation, TracePath
 
+__all__ = ["assert_called", "assert_ulp"]
+
 Values = Ztensor | npt.ArrayLike
 
 

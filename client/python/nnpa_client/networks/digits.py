@@ -11,6 +11,8 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
+__all__ = ["MODEL_FILE", "Digits", "held_out", "onnx_cnn", "weights"]
+
 Floats = npt.NDArray[np.float32]
 
 MODEL_FILE = Path(__file__).with_name("digits_cnn.onnx")

@@ -22,7 +22,7 @@ ROOMS = {
     "mli_emulator": "emulator/README.md",
     "nnpa_network": "emulator/README.md",
     "nnpa_server": "server/README.md",
-    "nnpa_jobs": "server/README.md",
+    "nnpa_tools": "client/tools/README.md",
     "nnpa_page": "server/README.md",
     "tests": "tests/README.md",
 }

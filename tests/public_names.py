@@ -26,12 +26,12 @@ import click
 import nnpa_client
 from google.protobuf.message import Message
 from nnpa.zdnn.v1.status_pb2 import ErrorReason
-from nnpa_client.cli import main as client_command
 from nnpa_server.__main__ import main as server_command
 from nnpa_server.config import Limits
 from nnpa_server.rpc.prometheus import Collector
 from nnpa_server.sessions.metrics import Metrics
 from nnpa_server.sessions.store import Store
+from nnpa_tools.cli import main as client_command
 
 ROOT = Path(__file__).resolve().parent.parent
 PROMISED = Path(__file__).with_name("public_names.txt")

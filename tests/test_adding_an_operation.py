@@ -32,6 +32,7 @@ PACKAGES = (
     "emulator",
     "server",
     "client/python",
+    "client/tools",
 )
 
 ARM = """    // zdnn_cbrt.

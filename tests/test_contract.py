@@ -199,7 +199,7 @@ def test_constraints_have_tests() -> None:
 
 SOURCES = {
     path: ast.parse(path.read_text(encoding="utf-8"))
-    for folder in ("emulator", "server", "client/python")
+    for folder in ("emulator", "server", "client/python", "client/tools")
     for path in sorted((ROOT / folder).glob("*/**/*.py"))
 }
 EMULATORS = [path for path in SOURCES if path.is_relative_to(ROOT / "emulator")]
@@ -282,7 +282,14 @@ def test_one_licence_line(path: Path) -> None:
 
 def test_no_loose_modules_beside_packages() -> None:
     """Folders that land on sys.path hold packages only, no module that could shadow another."""
-    parents = ("server", "emulator", "client/python", "protos/gen/python", "protos/python")
+    parents = (
+        "server",
+        "emulator",
+        "client/python",
+        "client/tools",
+        "protos/gen/python",
+        "protos/python",
+    )
     assert not [_name(path) for folder in parents for path in (ROOT / folder).glob("*.py")]
 
 

@@ -23,6 +23,7 @@ PACKAGES = {
     "nnpa_emulator": "emulator",
     "nnpa_network": "emulator",
     "nnpa_server": "server",
+    "nnpa_tools": "client/tools",
 }
 MAX_MODULES_OF_LAYER = 6
 CONTRACTS = read_contracts()

@@ -12,6 +12,7 @@ READMES = (
     "README.md",
     "client/README.md",
     "client/python/README.md",
+    "client/tools/README.md",
     "server/README.md",
     "emulator/README.md",
     "protos/README.md",

@@ -68,7 +68,7 @@ def start_to_add() -> list[Figure]:
 
 def _demo_seconds(environment: Mapping[str, str]) -> float:
     """Return how long `nnpa demo` takes to the last line of its report; wait for its end."""
-    code = "from nnpa_client.cli import main; main(['demo'])"
+    code = "from nnpa_tools.cli import main; main(['demo'])"
     began, ended = time.perf_counter(), 0.0
     with subprocess.Popen(
         [sys.executable, "-uc", code], env=environment, stdout=subprocess.PIPE,

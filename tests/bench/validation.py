@@ -19,9 +19,9 @@ from statistics import median
 
 import numpy as np
 import onnx
-from nnpa_client._jobs import evaluate_rows
 from nnpa_network.program import Array
 from nnpa_network.reporting.measuring import Measurer, Settings
+from nnpa_tools.jobs import evaluate_rows
 
 from tests.bench.full_size import resnet18
 from tests.bench.models import perceptron

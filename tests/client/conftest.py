@@ -12,12 +12,12 @@ import pytest
 from nnpa_client import Session
 from nnpa_client._shortcuts import with_shortcuts
 from nnpa_client._transport import GrpcTransport, Transport
-from nnpa_client.commands import score as score_command
 from nnpa_client.config import Endpoint, plain_shortcuts
-from nnpa_client.conformance import Tree
 from nnpa_client.options import session_options
 from nnpa_server.config import Limits
 from nnpa_server.sessions.store import Store
+from nnpa_tools.commands import score as score_command
+from nnpa_tools.conformance import Tree
 
 from tests.client.in_process import InProcessTransport
 from tests.client.server_process import serving

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner, Result
-from nnpa_client.cli import main
+from nnpa_tools.cli import main
 
 HEADING = {"results": 1, "machine": "z17", "library": "1.2.0", "date": "2026-11-26", "note": "ours"}
 Json = dict[str, Any]

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nnpa_client.cli import main
-from nnpa_client.commands.check import NothingToCheck, functions_of
+from nnpa_tools.cli import main
+from nnpa_tools.commands.check import NothingToCheck, functions_of
 
 from tests.client.elf import shared_object
 

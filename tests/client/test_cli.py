@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from nnpa_client.cli import main
-from nnpa_client.commands import demo
-from nnpa_client.commands.exit_codes import in_flags
 from nnpa_client.errors import ZdnnError
+from nnpa_tools.cli import main
+from nnpa_tools.commands import demo
+from nnpa_tools.commands.exit_codes import in_flags
 
 from tests.certificates import issue
 from tests.client.server_process import serving

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from click.testing import CliRunner
-from nnpa_client.cli import main
+from nnpa_tools.cli import main
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -29,7 +29,7 @@ def test_commands_and_options_are_completed() -> None:
         if words.count(" ") == 2:
             asked["COMP_CWORD"] = "2"
         ended = subprocess.run(
-            [sys.executable, "-c", "from nnpa_client.cli import main; main(prog_name='nnpa')"],
+            [sys.executable, "-c", "from nnpa_tools.cli import main; main(prog_name='nnpa')"],
             env={**os.environ, **asked}, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert f"plain,{expected}" in ended.stdout.split()

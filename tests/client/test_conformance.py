@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from nnpa_client.cli import main
+from nnpa_tools.cli import main
 
 Json = dict[str, Any]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from nnpa_client.datasets import Preprocessing, open_data, read_preprocessing
-from nnpa_client.datasets.opening import Data
-from nnpa_client.datasets.rows import array_rows, random_rows
 from nnpa_client.network.hosted import Port
+from nnpa_tools.evaluation.datasets import Preprocessing, open_data, read_preprocessing
+from nnpa_tools.evaluation.datasets.opening import Data
+from nnpa_tools.evaluation.datasets.rows import array_rows, random_rows
 from nnpa_wire.installation import pip_install
 
 Image = pytest.importorskip("PIL.Image")  # the extra `data`

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from nnpa_client.cli import main
-from nnpa_client.commands import demo
+from nnpa_tools.cli import main
+from nnpa_tools.commands import demo
 
 
 @pytest.fixture(autouse=True)

@@ -12,11 +12,11 @@ from click.testing import CliRunner, Result
 from nnpa.zdnn.v1 import trace_pb2
 from nnpa.zdnn.v1.trace_pb2 import TRACE_END_REASON_ENDED, TraceRecord
 from nnpa_client import ProgramCheck, Session, trace, zdnn
-from nnpa_client.cli import main
-from nnpa_client.machine_time import ledger as point_ledger
-from nnpa_client.machine_time import shipped
-from nnpa_client.machine_time.published import steeper
 from nnpa_client.trace.format import MAGIC, TraceWriter
+from nnpa_tools.cli import main
+from nnpa_tools.estimates import ledger as point_ledger
+from nnpa_tools.estimates import shipped
+from nnpa_tools.estimates.published import steeper
 from onnx import helper
 
 from tests.network.small_models import dense, model
@@ -190,7 +190,7 @@ def test_the_ledger_prints_published_over_predicted() -> None:
 def test_a_broken_coefficient_fails_the_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a slope four times as steep the command says which point lies outside, and exits 1."""
     seeded = steeper(shipped(), "telum2", "tanh", 4.0)
-    monkeypatch.setattr("nnpa_client.machine_time.published.shipped", lambda: seeded)
+    monkeypatch.setattr("nnpa_tools.estimates.published.shipped", lambda: seeded)
     printed = nnpa("estimate", "--ledger")
     assert printed.exit_code == 1
     (outside,) = (line for line in printed.output.splitlines() if line.rstrip().endswith("outside"))

@@ -12,8 +12,8 @@ import onnx
 import pytest
 from click.testing import CliRunner
 from nnpa_client import Session, TransportError
-from nnpa_client.cli import main
 from nnpa_files.external_data import ExternalDataError, read_model
+from nnpa_tools.cli import main
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.network.small_models import dense, dense_reference

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from nnpa_client.cli import main
 from nnpa_client.faults import schema
-from nnpa_client.faults.sweep import sweep
 from nnpa_client.status import Status
+from nnpa_tools.cli import main
+from nnpa_tools.faults.sweep import sweep
 
 PROGRAM = """\
 import sys
@@ -28,7 +28,7 @@ with connect() as session:
 
 
 def _nnpa(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    start = "from nnpa_client.cli import main; main(prog_name='nnpa')"
+    start = "from nnpa_tools.cli import main; main(prog_name='nnpa')"
     return subprocess.run(
         [sys.executable, "-c", start, "faults", *arguments],
         capture_output=True,

@@ -41,7 +41,7 @@ def test_a_first_program_is_told_nothing(first: dict[str, str]) -> None:
 def test_the_first_demo_ends_with_its_report(first: dict[str, str]) -> None:
     """On an empty cache the prompt comes back with the report, which closes with a next command."""
     with subprocess.Popen(
-        [sys.executable, "-uc", "from nnpa_client.cli import main; main(['demo'])"],
+        [sys.executable, "-uc", "from nnpa_tools.cli import main; main(['demo'])"],
         env=first, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         assert process.stdout is not None

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from nnpa.zdnn.v1 import operation_pb2
 from nnpa.zdnn.v1.tensor_pb2 import TensorRef
 from nnpa_client.availability import Answer, find_host, verdict
-from nnpa_client.machine_time import (
+from nnpa_client.trace import COMPUTING
+from nnpa_tools.estimates import (
     Call,
     Interval,
     Point,
@@ -23,22 +24,21 @@ from nnpa_client.machine_time import (
     shipped,
     time_of,
 )
-from nnpa_client.machine_time.graphs import (
+from nnpa_tools.estimates.graphs import (
     decoder,
     elementwise,
     fraud_detection,
     product,
     transform,
 )
-from nnpa_client.machine_time.published import (
+from nnpa_tools.estimates.published import (
     is_kept,
     median_widths,
     published_points,
     steeper,
     unnoticed_rows,
 )
-from nnpa_client.machine_time.work import Dims, parts
-from nnpa_client.trace import COMPUTING
+from nnpa_tools.estimates.work import Dims, parts
 
 # Source of the peaks: ISCA 2022 and Hot Chips 2024, over 6 and 24 tera-operations a second; of the
 # second, half for 16 bits is an assumption that this law survives with room.

@@ -17,9 +17,9 @@ from click.testing import CliRunner
 from nnpa_client import ProgramCheck, Session, TransportError, connect, zdnn
 from nnpa_client._display import counted
 from nnpa_client.availability import find_host
-from nnpa_client.cli import main
-from nnpa_client.commands.outputs import new_file_option, new_folder_option
 from nnpa_client.networks.digits import MODEL_FILE, onnx_cnn
+from nnpa_tools.cli import main
+from nnpa_tools.commands.outputs import new_file_option, new_folder_option
 
 from tests.certificates import issue
 from tests.client.conftest import Open
@@ -82,7 +82,7 @@ def test_a_command_without_the_extra_says_the_command(
     arguments: tuple[str, ...], without_extras: dict[str, str]
 ) -> None:
     """A command that starts a private server says the same in one line, without a traceback."""
-    ended = python(f"from nnpa_client.cli import main; main({list(arguments)})", without_extras)
+    ended = python(f"from nnpa_tools.cli import main; main({list(arguments)})", without_extras)
     assert ended.returncode == 3
     assert ended.stderr.count("\n") == 1, ended.stderr
     assert re.search(install("server"), ended.stderr)
@@ -101,7 +101,7 @@ def test_a_model_without_the_extra_says_the_command(
     """A model that meets no packages for ONNX is a sentence with the command, no traceback."""
     (tmp_path / "model.onnx").write_bytes(onnx_cnn())
     arguments = ["network", command, str(tmp_path / "model.onnx")]
-    program = f"from nnpa_client.cli import main; main({arguments})"
+    program = f"from nnpa_tools.cli import main; main({arguments})"
     ended = python(program, _without(("onnx", "onnxruntime"), tmp_path))
     assert ended.returncode == code, ended.stderr
     assert re.search(says, ended.stderr.splitlines()[-1])
@@ -114,7 +114,7 @@ def test_a_page_without_the_extra_says_the_command(
 ) -> None:
     """What is written by Jinja's templates says in one line that they lack, before the work."""
     arguments = [*command, str(MODEL_FILE if "network" in command else tmp_path / "out")]
-    program = f"from nnpa_client.cli import main; main({arguments})"
+    program = f"from nnpa_tools.cli import main; main({arguments})"
     ended = python(program, _without(("jinja2",), tmp_path))
     assert ended.returncode == 2
     says = "Error: jinja2 is not installed: " + install("onnx")
@@ -290,7 +290,7 @@ def test_top_in_a_pipe_prints_each_interval_and_ends_with_the_pipe(server: Serve
     """`nnpa top` in a pipe prints a view each interval, and SIGPIPE ends it."""
     found = re.search(r"http://(\S+)/metrics", server.log_text())
     assert found is not None
-    code = "from nnpa_client.cli import main; main()"
+    code = "from nnpa_tools.cli import main; main()"
     command = [sys.executable, "-c", code, "top", found[1], "--interval", "0.1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -22,7 +22,7 @@ EXTRAS: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text
 COMMANDS = """
 import click
 from click.testing import CliRunner
-from nnpa_client.cli import main
+from nnpa_tools.cli import main
 
 def names(group, path):
     context = click.Context(group)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from nnpa_client.cli import main
+from nnpa_tools.cli import main
 from onnx import helper
 
 from tests.network.small_models import dense, dense_reference, model, quantised, two_ends

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from nnpa.network.v1 import network_pb2 as pb
-from nnpa_client.cli import main
-from nnpa_client.network.generate import rows
-from nnpa_client.network.onnx_weights import weights_of
+from nnpa_tools.cli import main
+from nnpa_tools.models.generate import rows
+from nnpa_tools.models.onnx_weights import weights_of
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.network.small_models import BIAS, WEIGHT, dense

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from nnpa_client import Session, zdnn
-from nnpa_client.cli import main
+from nnpa_tools.cli import main
 
 from tests import vector_runner
 from tests.client.scoring import HEADING, Json, data, score, sent

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 from click.testing import CliRunner
-from nnpa_client.cli import main
-from nnpa_client.conformance import (
+from nnpa_tools.cli import main
+from nnpa_tools.conformance import (
     FILES,
     OUTCOMES,
     SUITES,
@@ -28,7 +28,7 @@ from nnpa_client.conformance import (
     summed,
     tree,
 )
-from nnpa_client.conformance.page import badge
+from nnpa_tools.conformance.page import badge
 
 from tests.client.scoring import data, score
 from tests.vector_runner import VECTORS
@@ -238,7 +238,7 @@ def test_the_package_brings_along_what_its_suites_take(tmp_path: Path, vectors: 
     """Files that the wheel ships run vectors and reference cases without a clone."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     shipped = settings["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
-    prefix = "nnpa_client/conformance/shipped/"
+    prefix = "nnpa_tools/conformance/shipped/"
     for source, place in shipped.items():
         assert place.startswith(prefix)
         target = tmp_path / place.removeprefix(prefix)

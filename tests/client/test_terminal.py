@@ -14,18 +14,18 @@ from typing import cast
 
 import click
 import grpc
-import nnpa_client.commands
+import nnpa_tools.commands
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from nnpa.network.v1 import network_pb2
 from nnpa.zdnn.v1 import accelerator_pb2, trace_pb2
-from nnpa_client.cli import main
-from nnpa_client.commands.terminal import visible
 from nnpa_client.network.calls import Options
-from nnpa_client.network.generate import generated
 from nnpa_client.network.hosted import Network
 from nnpa_client.trace.format import MAGIC
+from nnpa_tools.cli import main
+from nnpa_tools.commands.terminal import visible
+from nnpa_tools.models.generate import generated
 from onnx import helper
 
 from tests.network.small_models import model
@@ -267,7 +267,7 @@ def test_every_command_has_a_row() -> None:
 
 def test_all_commands_print_by_one_function() -> None:
     """Commands print by `echo` and `Terminal`; click's own is for JSON, which escapes."""
-    folder, others = Path(nnpa_client.commands.__path__[0]), list[str]()
+    folder, others = Path(nnpa_tools.commands.__path__[0]), list[str]()
     for file in folder.glob("*.py"):
         if file.name in ("terminal.py", "completion.py"):
             continue

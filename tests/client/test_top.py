@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from nnpa_client import zdnn
-from nnpa_client.cli import main
-from nnpa_client.commands.top import Scrape, look, read_metrics
 from nnpa_client.errors import TransportError
+from nnpa_tools.cli import main
+from nnpa_tools.commands.top import Scrape, look, read_metrics
 
 from tests.server.process import PLAIN, ServerProcess, serving
 

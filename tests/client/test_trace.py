@@ -23,13 +23,13 @@ from nnpa_client._methods import CREATE_SESSION
 from nnpa_client._server import PrivateServer
 from nnpa_client._transport import GrpcTransport, Method
 from nnpa_client._ulp import codes_of, values_of
-from nnpa_client.cli import main
 from nnpa_client.config import Endpoint, Recorder, program_environment, recorder
 from nnpa_client.networks import NETWORKS, held_out
 from nnpa_client.testing import assert_called
 from nnpa_client.trace import format  # noqa: A004 - the module's name
 from nnpa_client.trace.format import MAGIC
-from nnpa_client.trace.show import as_data, timeline
+from nnpa_tools.cli import main
+from nnpa_tools.traces.show import as_data, timeline
 
 from tests.client.server_process import serving
 

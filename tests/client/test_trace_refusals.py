@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from nnpa_client import ProgramCheck, Session, ZdnnError, connect, trace, zdnn
-from nnpa_client.cli import main
 from nnpa_client.ztensor import Ztensor
+from nnpa_tools.cli import main
 
 A = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
 OK, UNAVAILABLE = "ZDNN_OK", "ZDNN_UNAVAILABLE_FUNCTION"

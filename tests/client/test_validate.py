@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa_client import TransportError, connect
 from nnpa_client._methods import MEASURE_ACCURACY
-from nnpa_client.cli import main
+from nnpa_tools.cli import main
 from onnx import helper
 
 from tests.network.small_models import WEIGHT, Value, dense, dense_reference, image, model

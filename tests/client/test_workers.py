@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 import pytest
-from nnpa_client._workers import spread
+from nnpa_tools.faults.workers import spread
 
 JOBS, TASKS = 3, range(20)
 

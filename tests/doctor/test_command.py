@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 
 from click.testing import CliRunner, Result
-from nnpa_client.cli import main
-from nnpa_client.doctor import Report, verdict
-from nnpa_client.doctor.trials import CONDUCTS, EXCEPTION, Attempt, Trials
-from nnpa_client.faults.sweep import VERDICTS, Verdict
+from nnpa_tools.cli import main
+from nnpa_tools.doctor import Report, verdict
+from nnpa_tools.doctor.trials import CONDUCTS, EXCEPTION, Attempt, Trials
+from nnpa_tools.faults.sweep import VERDICTS, Verdict
 
 CONDITIONS = (
     *("z17", "the same again", "z16", "without NNPA", "sanitizer"),

@@ -115,6 +115,6 @@ def python_without_nnpa(folder: Path) -> str:
     packages = sysconfig.get_path("purelib", vars={"base": str(folder)})
     # Its own .pth files are not read there, so that what is installed as editable is not seen.
     (Path(packages) / "outside.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    lacks = "import importlib.util as u, sys; sys.exit(u.find_spec('nnpa_jobs') is not None)"
+    lacks = "import importlib.util as u, sys; sys.exit(u.find_spec('nnpa_tools') is not None)"
     assert subprocess.run([python, "-c", lacks], check=False).returncode == 0
     return str(python)

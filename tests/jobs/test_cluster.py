@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from nnpa_client._jobs import Evaluated, evaluate_rows
-from nnpa_client.cli import main
+from nnpa_tools.cli import main
+from nnpa_tools.jobs import Evaluated, evaluate_rows
 from nnpa_wire.installation import pip_install
 from onnx import helper
 
@@ -165,7 +165,7 @@ def test_a_node_without_the_package_is_told(
     ray_cluster.start(1, python=python_without_nnpa(tmp_path))
     answer = run(job, ray_cluster.address)
     assert answer.exit_code == 2, answer.output
-    assert f"a node of the cluster lacks nnpa_jobs: {pip_install('ray')}" in answer.output
+    assert f"a node of the cluster lacks nnpa_tools: {pip_install('ray')}" in answer.output
 
 
 @needs_ray

@@ -18,8 +18,8 @@ import psutil
 import pytest
 from click.testing import CliRunner, Result
 from nnpa_client import _testee, connect, zdnn
-from nnpa_client.cli import main
 from nnpa_client.libzdnn import NOT_INSTALLED
+from nnpa_tools.cli import main
 from nnpa_wire.installation import pip_install
 
 from tests.deploy.fleet import free_port
@@ -242,7 +242,7 @@ def test_nodes_without_the_package_are_told(
     for words in (sweep, replay, vectors):
         answer = nnpa(words, "--ray", ray_cluster.address)
         assert answer.exit_code == 2, answer.output
-        assert f"a node of the cluster lacks nnpa_jobs: {pip_install('ray')}" in answer.output
+        assert f"a node of the cluster lacks nnpa_tools: {pip_install('ray')}" in answer.output
 
 
 @needs_ray

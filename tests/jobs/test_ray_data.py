@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from nnpa_client._jobs import evaluate_rows
-from nnpa_jobs.ray_data import MeasureBatch, report
 from nnpa_network.program import Array, ModelRefused
 from nnpa_network.reporting.accuracy import as_json
 from nnpa_network.reporting.measuring import Settings
+from nnpa_tools.evaluation.ray_data import MeasureBatch, report
+from nnpa_tools.jobs import evaluate_rows
 from onnx import helper
 
 from tests.deploy.fleet import free_port

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from hypothesis import given
 from hypothesis import strategies as st
-from nnpa_jobs.rows import Rows, partition
-from nnpa_jobs.survival import MAX_DEATHS, Death, Done, Lost, Survival
+from nnpa_tools.evaluation.rows import Rows, partition
+from nnpa_tools.evaluation.survival import MAX_DEATHS, Death, Done, Lost, Survival
 
 
 @given(st.integers(1, 500), st.integers(1, 64), st.none() | st.integers(1, 40))

@@ -13,8 +13,8 @@ import psutil
 import pytest
 from click.testing import CliRunner
 from nnpa_client import TransportError
-from nnpa_client._jobs import Evaluated, evaluate_rows
-from nnpa_client.cli import main
+from nnpa_tools.cli import main
+from nnpa_tools.jobs import Evaluated, evaluate_rows
 from onnx import helper
 
 from tests.jobs.pipes import readers
@@ -42,7 +42,7 @@ def evaluations() -> list[psutil.Process]:
 
 def _is_evaluation(process: psutil.Process) -> bool:
     try:
-        return "nnpa_jobs" in process.cmdline()
+        return "nnpa_tools.evaluation" in process.cmdline()
     except psutil.NoSuchProcess:  # a zombie's words are gone
         return False
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from nnpa_client import libzdnn
+from nnpa_tools.cli import main
 
 from tests.libzdnn import toolchain
 from tests.libzdnn.toolchain import LIBRARY, Prefix
@@ -67,7 +68,7 @@ def test_jvm(prefix: Prefix, server: str, tmp_path: Path) -> None:
 def test_command_without_the_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the library is not installed, the command says how to get it."""
     monkeypatch.setattr(libzdnn, "_PACKAGE", "nnpa_libzdnn_is_not_there")
-    answer = CliRunner().invoke(libzdnn.libzdnn, ["--path"])
+    answer = CliRunner().invoke(main, ["libzdnn", "--path"])
     assert answer.exit_code == 1
     assert "pip install client/libzdnn/wheel in a clone of nnpa" in answer.output
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from nnpa_client import connect
-from nnpa_client.cli import main
 from nnpa_client.network import Format, dequantize, quantize
 from nnpa_client.networks.digits import held_out, onnx_cnn
+from nnpa_tools.cli import main
 
 from tests.libzdnn import toolchain
 from tests.libzdnn.toolchain import LIBRARY, Prefix

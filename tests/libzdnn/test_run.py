@@ -15,7 +15,7 @@ from tests.libzdnn import toolchain
 from tests.libzdnn.toolchain import ROOT, Prefix
 
 EXAMPLE = ROOT / "client/libzdnn/examples/add.c"
-NNPA = (sys.executable, "-c", "from nnpa_client.cli import main; main(prog_name='nnpa')", "run")
+NNPA = (sys.executable, "-c", "from nnpa_tools.cli import main; main(prog_name='nnpa')", "run")
 SECONDS = 120
 PROGRAM = """
 #include <signal.h>

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nnpa_client.faults.sweep import STATUSES, Unusable, sweep
 from nnpa_client.status import Status
+from nnpa_tools.faults.sweep import STATUSES, Unusable, sweep
 
 from tests.libzdnn import toolchain
 from tests.libzdnn.toolchain import Prefix
@@ -79,7 +79,7 @@ def test_every_status(program: str) -> None:
 
 
 def _nnpa(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    start = "from nnpa_client.cli import main; main(prog_name='nnpa')"
+    start = "from nnpa_tools.cli import main; main(prog_name='nnpa')"
     return subprocess.run(
         [sys.executable, "-c", start, "faults", *arguments],
         capture_output=True,

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from nnpa_client import _testee
-from nnpa_client.cli import main
+from nnpa_tools.cli import main
+from nnpa_tools.conformance import testee as _testee
 
 from tests.libzdnn import toolchain
 from tests.libzdnn.toolchain import LIBRARY, Prefix

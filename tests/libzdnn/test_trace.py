@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner, Result
 from nnpa_client import trace
 from nnpa_client._transport import GrpcTransport
-from nnpa_client.cli import main
 from nnpa_client.config import Endpoint
 from nnpa_client.testing import assert_called
+from nnpa_tools.cli import main
 
 from tests.libzdnn import toolchain
 from tests.libzdnn.toolchain import ROOT, TRANSFERS, Prefix

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa_client import connect
-from nnpa_client.cli import main
 from nnpa_client.errors import TransportError
+from nnpa_tools.cli import main
 from onnx import numpy_helper
 
 from tests.network.hosting import Array, load, normal, reference, text_model

@@ -81,7 +81,7 @@ def test_every_chapter_is_played() -> None:
 def test_both_clients_share_a_process(first: str) -> None:
     """Our client and the official one can be imported into one process, in either order."""
     second = {"nnpa_client": "tritonclient.grpc", "tritonclient.grpc": "nnpa_client"}[first]
-    imports = "from nnpa_client import inference; from nnpa_client.commands import demo"
+    imports = "from nnpa_client import inference; from nnpa_tools.commands import demo"
     text = f"import {first}, {second}; {imports}; print('both')"
     assert _run("-W", "error", "-c", text) == "both\n"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nnpa_client.network.accuracy import read_accuracy
+from nnpa_tools.models.accuracy import read_accuracy
 from onnx import helper
 
 from tests.network.small_models import dense, model

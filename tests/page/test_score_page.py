@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from nnpa_client.conformance import Case, Measured, Score, page, summed
-from nnpa_client.conformance.real_machines import Function
+from nnpa_tools.conformance import Case, Measured, Score, page, summed
+from nnpa_tools.conformance.real_machines import Function
 
 pytestmark = pytest.mark.browser
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

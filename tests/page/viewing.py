@@ -14,15 +14,15 @@ from click.testing import CliRunner, Result
 from google.protobuf.proto import serialize_length_prefixed
 from nnpa.zdnn.v1.trace_pb2 import TRACE_END_REASON_ENDED, TraceRecord, TraceStart
 from nnpa_client import Session, trace, zdnn
-from nnpa_client.cli import main
 from nnpa_client.trace.format import TraceWriter
+from nnpa_tools.cli import main
 
 from tests.network.small_models import dense
 from tests.page.serving import PageServer
 from tests.server.process import PATIENCE
 
 HOSTILE = "<img src=x onerror=document.title='XSS'>"
-_MAIN = "from nnpa_client.cli import main; main()"
+_MAIN = "from nnpa_tools.cli import main; main()"
 _READY = "nnpa view on "
 
 

@@ -2,7 +2,7 @@
 """The suites that need the installed package only: `python -m tests.score SUITE FOLDER [SERVER]`.
 
 JSON lines on the standard output: {"of": cases}, then a line for each case, whose keys are the
-fields of `nnpa_client.conformance.Case`.
+fields of `nnpa_tools.conformance.Case`.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from nnpa_client.conformance import Case
+from nnpa_tools.conformance import Case
 
 from tests.score import reference_cases, shared_vectors
 

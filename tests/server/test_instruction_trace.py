@@ -11,8 +11,8 @@ from nnpa.instruction.v1 import instruction_pb2_grpc
 from nnpa.zdnn.v1 import trace_pb2
 from nnpa_client.trace.format import TraceWriter
 from nnpa_client.trace.history import read
-from nnpa_client.trace.show import as_data, timeline
 from nnpa_server.instruction import tracing
+from nnpa_tools.traces.show import as_data, timeline
 from rich.console import Console
 
 from tests.server.conftest import Running

@@ -24,9 +24,9 @@ from click.testing import CliRunner
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
 from nnpa_client import Session, SessionLostError, TransportError, connect, trace, zdnn
-from nnpa_client.commands.top import top
 from nnpa_server.__main__ import main
 from nnpa_server.processes import envoy
+from nnpa_tools.commands.top import top
 
 from tests.server.process import PATIENCE, ServerProcess, serving, wait_until
 

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
 CROSS_COMPILER = "s390x-linux-gnu-gcc"
 SECONDS = 120
-NNPA = (sys.executable, "-c", "from nnpa_client.cli import main; main()")
+NNPA = (sys.executable, "-c", "from nnpa_tools.cli import main; main()")
 
 
 def require(*tools: str) -> None:

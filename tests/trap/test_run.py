@@ -157,7 +157,7 @@ def test_function_that_all_lack(runner: Runner) -> None:
 
 def test_starts_without_numpy() -> None:
     """`nnpa run` imports nothing for arrays: importing NumPy takes as long as all the rest."""
-    check = "import sys, nnpa_client.commands.run; sys.exit('numpy' in sys.modules)"
+    check = "import sys, nnpa_tools.commands.run; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check]).returncode == 0
 
 

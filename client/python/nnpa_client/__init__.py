@@ -15,12 +15,15 @@ run, costs neither gRPC nor NumPy.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from nnpa_client._forwards import forward
+
 if TYPE_CHECKING:
     from nnpa.zdnn.v1.accelerator_pb2 import MachineSpec
+    from nnpa_tools.evaluation.accuracy import Accuracy, accuracy
+    from nnpa_tools.evaluation.datasets import Preprocessing
 
     from nnpa_client import array_api, dlfloat16, mli, network, zdnn
     from nnpa_client.connection import ConnectOptions, connect, list_machines
-    from nnpa_client.datasets import Preprocessing
     from nnpa_client.errors import (
         NetworkError,
         NnpaError,
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
         ZdnnError,
         ZdnnWarning,
     )
-    from nnpa_client.evaluation import Accuracy, accuracy
     from nnpa_client.session import Pipeline, Session
     from nnpa_client.status import Status
     from nnpa_client.ztensor import Ztensor
@@ -66,26 +68,8 @@ __all__ = [
     "zdnn",
 ]
 
-_HOMES = {
-    "nnpa.zdnn.v1.accelerator_pb2": ("MachineSpec",),
-    "nnpa_client.connection": ("ConnectOptions", "connect", "list_machines"),
-    "nnpa_client.datasets": ("Preprocessing",),
-    "nnpa_client.evaluation": ("Accuracy", "accuracy"),
-    "nnpa_client.errors": (
-        "NetworkError",
-        "NnpaError",
-        "ProgramCheck",
-        "SanitizerWarning",
-        "SessionLostError",
-        "TransportError",
-        "ZdnnError",
-        "ZdnnWarning",
-    ),
-    "nnpa_client.session": ("Pipeline", "Session"),
-    "nnpa_client.status": ("Status",),
-    "nnpa_client.ztensor": ("Ztensor",),
-}
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
+_MODULES = ("array_api", "dlfloat16", "mli", "network", "zdnn")
+_forwarded = forward(__name__)
 
 
 def __getattr__(name: str) -> object:
@@ -96,10 +80,10 @@ def __getattr__(name: str) -> object:
         from importlib.metadata import version  # as long to import as gRPC
 
         value: object = version("nnpa")
-    elif name in _HOME:
-        value = getattr(import_module(_HOME[name]), name)
-    else:
+    elif name in _MODULES:
         value = import_module(f"{__name__}.{name}")
+    else:
+        value = _forwarded(name)
     globals()[name] = value
     return value
 

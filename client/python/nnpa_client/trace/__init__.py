@@ -9,7 +9,9 @@
 `lint` work on the file. Its format: nnpa/zdnn/v1/trace.proto, TraceRecord.
 """
 
-from nnpa_client.trace.diff import Comparison, Difference, diff
+from typing import TYPE_CHECKING
+
+from nnpa_client._forwards import forward
 from nnpa_client.trace.format import TracePath
 from nnpa_client.trace.history import (
     COMPUTING,
@@ -20,10 +22,13 @@ from nnpa_client.trace.history import (
     TracedOperation,
     read,
 )
-from nnpa_client.trace.lint import RULES, Budget, Finding, Report, Totals, lint
 from nnpa_client.trace.record import Recording, record_session, run_program
-from nnpa_client.trace.replay import replay
-from nnpa_client.trace.values import ValueDifference
+
+if TYPE_CHECKING:
+    from nnpa_tools.traces.diff import Comparison, Difference, diff
+    from nnpa_tools.traces.lint import RULES, Budget, Finding, Report, Totals, lint
+    from nnpa_tools.traces.replay import replay
+    from nnpa_tools.traces.values import ValueDifference
 
 __all__ = [
     "COMPUTING",
@@ -49,3 +54,4 @@ __all__ = [
     "replay",
     "run_program",
 ]
+__getattr__ = forward(__name__)

@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nnpa demo`: two trained networks read handwritten digits on both Telums.
+
+A convolutional network and an LSTM (networks/README.md) classify 360 digits that they have not
+seen, the whole inference as one list of zDNN calls, and the answers are compared with the same
+networks in NumPy FP32 and with the truth. Then the server hosts the convolutional network, an ONNX
+file, and reads the digits as any client of the Open Inference Protocol has it do.
+"""
+
+import secrets
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from statistics import median
+from typing import TypeAlias
+
+import numpy as np
+from nnpa_client import zdnn
+from nnpa_client._server import PrivateServer
+from nnpa_client.config import Credentials
+from nnpa_client.connection import connect
+from nnpa_client.errors import ZdnnWarning
+from nnpa_client.inference import ModelClient
+from nnpa_client.networks import NETWORKS, Digits, Layer, Network, held_out, onnx_cnn
+from nnpa_client.networks.digits import Floats
+from nnpa_client.session import Session
+from nnpa_client.ztensor import Ztensor
+
+MACHINES = ("telum1", "telum2")
+# Share of digits that each network reads correctly at least, on any machine.
+PROMISED = {"cnn": 0.97, "lstm": 0.95}
+# How much of FP32's accuracy DLFLOAT16 may cost.
+TOLERATED_LOSS = 0.01
+# Reported times are the median of this many rounds; for single operations, the minimum.
+ROUNDS = 3
+_REPEATS = 3
+_SLOWEST = 3
+
+
+@dataclass(frozen=True, slots=True)
+class OperationTime:
+    """How long one zDNN operation of a network takes in the server, milliseconds."""
+
+    function: str
+    purpose: str
+    milliseconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkReport:
+    """Results of a network on one machine.
+
+    Shapes and bytes are of its input, in FP32 and as sticks. `accuracy` and `reference_accuracy`
+    (NumPy FP32) are shares of `digits`; `same_answers` counts digits that both read alike;
+    `worst_difference` is the largest between their likelihoods. `violations` counts operations
+    that answered ZDNN_ELEMENT_RANGE_VIOLATION. `round_trip_ms` is the time of all `calls`, sent
+    and answered in one message.
+    """
+
+    network: str
+    title: str
+    digits: int
+    shape: tuple[int, ...]
+    dense_bytes: int
+    stick_shape: tuple[int, ...]
+    stick_bytes: int
+    calls: int
+    accuracy: float
+    reference_accuracy: float
+    same_answers: int
+    worst_difference: float
+    violations: int
+    round_trip_ms: float
+    slowest: tuple[OperationTime, ...]
+
+    @property
+    def as_promised(self) -> bool:
+        """Whether the accuracy is high enough, absolutely and relative to FP32."""
+        kept = self.accuracy >= self.reference_accuracy - TOLERATED_LOSS
+        return kept and self.accuracy >= PROMISED[self.network]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReport:
+    """Results of the ONNX file on one machine, hosted by the server.
+
+    `shape` is that of all digits in one request; `on_accelerator` and `on_host` count nodes of the
+    model by where they ran. The rest is as in NetworkReport.
+    """
+
+    title: str
+    digits: int
+    shape: tuple[int, ...]
+    on_accelerator: int
+    on_host: int
+    accuracy: float
+    reference_accuracy: float
+    same_answers: int
+    worst_difference: float
+    violations: int
+    round_trip_ms: float
+
+    @property
+    def as_promised(self) -> bool:
+        """Whether the accuracy is high enough, absolutely and relative to FP32."""
+        kept = self.accuracy >= self.reference_accuracy - TOLERATED_LOSS
+        return kept and self.accuracy >= PROMISED["cnn"]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Results of the demo on one machine."""
+
+    machine: str
+    display_name: str
+    as_promised: bool
+    networks: tuple[NetworkReport, ...]
+    model: ModelReport
+
+
+@dataclass(frozen=True, slots=True)
+class _Inference:
+    likelihoods: Floats
+    calls: int
+    violations: int
+    stick_shape: tuple[int, ...]
+    stick_bytes: int
+    round_trip_ms: float
+
+
+Part: TypeAlias = NetworkReport | ModelReport
+Show: TypeAlias = Callable[[Sequence[str], Sequence[Part]], None]
+"""Takes the machines' names and the results of one part of the demo, by machine."""
+
+
+def run(
+    target: str | None = None,
+    credentials: Credentials | None = None,
+    show: Show = lambda _names, _parts: None,
+) -> list[Report]:
+    """Run the demo on both Telums of a server; None starts a private one.
+
+    `show` is called with each part as soon as both machines have run it.
+    """
+    if target is not None:
+        return _run(target, credentials or {}, show)
+    server = PrivateServer(flags=("--shared-memory",))
+    try:
+        return _run(server.target, credentials or {}, show)
+    finally:
+        server.stop()
+
+
+def _run(target: str, shown: Credentials, show: Show) -> list[Report]:
+    digits, parts = held_out(), list[list[Part]]()
+    with ExitStack() as stack:
+        sessions = [stack.enter_context(connect(target, machine, **shown)) for machine in MACHINES]
+        names = [session.machine.display_name for session in sessions]
+        for network in NETWORKS:
+            parts.append([_report(session, network, digits) for session in sessions])
+            show(names, parts[-1])
+        models = stack.enter_context(ModelClient(target, **shown))
+        parts.append([hosted(models, machine, digits) for machine in MACHINES])
+        show(names, parts[-1])
+    return [
+        _of_machine(machine, name, results)
+        for machine, name, results in zip(MACHINES, names, zip(*parts, strict=True), strict=True)
+    ]
+
+
+def _of_machine(machine: str, name: str, parts: Sequence[Part]) -> Report:
+    networks = tuple(part for part in parts if isinstance(part, NetworkReport))
+    (model,) = (part for part in parts if isinstance(part, ModelReport))
+    return Report(machine, name, all(part.as_promised for part in parts), networks, model)
+
+
+def hosted(models: ModelClient, machine: str, digits: Digits) -> ModelReport:
+    """Host the ONNX file on the server for a machine, and read all digits in each request."""
+    name, images = f"demo-{secrets.token_hex(4)}", digits.images[:, None]
+    models.load(name, onnx_cnn(), machine)
+    try:
+        properties = models.properties(name)
+        answer, times = models.infer(name, {"image": images}), list[float]()
+        for _ in range(ROUNDS):
+            start = time.perf_counter()
+            models.infer(name, {"image": images})
+            times.append(1000 * (time.perf_counter() - start))
+    finally:
+        models.unload(name)
+    (cnn,) = (network for network in NETWORKS if network.name == "cnn")
+    likelihoods = _likelihoods(answer.outputs["logits"])
+    expected = _likelihoods(cnn.reference(digits.images))
+    answers, reference = likelihoods.argmax(axis=1), expected.argmax(axis=1)
+    return ModelReport(
+        "the same, ONNX hosted",
+        len(digits.labels),
+        images.shape,
+        int(properties["nodes_accelerator"]),
+        int(properties["nodes_host"]),
+        float((answers == digits.labels).mean()),
+        float((reference == digits.labels).mean()),
+        int((answers == reference).sum()),
+        float(np.abs(likelihoods - expected).max()),
+        answer.range_violations,
+        median(times),
+    )
+
+
+def _report(session: Session, network: Network, digits: Digits) -> NetworkReport:
+    data = network.arrange(digits.images)
+    with session.pipeline():
+        layers = network.load(session, len(digits.labels))
+    inferences = [_infer(session, network, layers, data) for _ in range(1 + ROUNDS)][1:]
+    latest = inferences[-1]
+    expected = _likelihoods(network.reference(digits.images))
+    answers, reference = latest.likelihoods.argmax(axis=1), expected.argmax(axis=1)
+    return NetworkReport(
+        network.name,
+        network.title,
+        len(digits.labels),
+        data.shape,
+        data.nbytes,
+        latest.stick_shape,
+        latest.stick_bytes,
+        latest.calls,
+        float((answers == digits.labels).mean()),
+        float((reference == digits.labels).mean()),
+        int((answers == reference).sum()),
+        float(np.abs(latest.likelihoods - expected).max()),
+        latest.violations,
+        median(inference.round_trip_ms for inference in inferences),
+        _slowest(session, network, layers, data),
+    )
+
+
+def _infer(session: Session, network: Network, layers: Sequence[Layer], data: Floats) -> _Inference:
+    """Send the whole inference as one list, and read the likelihoods (digits, 10)."""
+    batch = data.size // 64
+    likelihoods = np.empty((batch, 10), np.float32)
+    start = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ZdnnWarning)
+        with session.pipeline() as pipeline:
+            x = source = session.ztensor(data, network.layout)
+            for layer in layers:
+                x = layer.run(x)
+            zdnn.transform_origtensor(x, likelihoods)
+    elapsed = 1000 * (time.perf_counter() - start)
+    statuses = [result.zdnn_status for result in pipeline.results]
+    tfrmd = source.transformed_desc
+    return _Inference(
+        likelihoods,
+        len(statuses),
+        statuses.count(zdnn.ZDNN_ELEMENT_RANGE_VIOLATION),
+        (tfrmd.dim4, tfrmd.dim3, tfrmd.dim2, tfrmd.dim1),
+        source.buffer_size,
+        elapsed,
+    )
+
+
+def _slowest(
+    session: Session, network: Network, layers: Sequence[Layer], data: Floats
+) -> tuple[OperationTime, ...]:
+    """Return the slowest operations, each timed in a list of its own repetitions."""
+    times: list[OperationTime] = []
+    x = session.ztensor(data, network.layout)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ZdnnWarning)
+        for layer in layers:
+            milliseconds = min(_time(session, layer, x) for _ in range(ROUNDS))
+            times.append(OperationTime(layer.function, layer.purpose, milliseconds))
+            x = layer.run(x)
+    ordered = sorted(times, key=lambda operation: operation.milliseconds, reverse=True)
+    return tuple(ordered[:_SLOWEST])
+
+
+def _time(session: Session, layer: Layer, x: Ztensor) -> float:
+    """Return the milliseconds of one call among several in a list."""
+    start = time.perf_counter()
+    with session.pipeline():
+        for _ in range(_REPEATS):
+            layer.run(x)
+    return 1000 * (time.perf_counter() - start) / _REPEATS
+
+
+def _likelihoods(logits: Floats) -> Floats:
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=1, keepdims=True), np.float32)

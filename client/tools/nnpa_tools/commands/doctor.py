@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nnpa doctor`: one verdict on a program, for a pull request."""
+
+import dataclasses
+import json
+import shutil
+import sys
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+from nnpa_client.availability import LIBRARIES
+from nnpa_client.custom_machine import find_machine
+
+from nnpa_tools.commands.check import NothingToCheck, Row, functions_of, hosts_of, overall, rows
+from nnpa_tools.commands.exit_codes import NOT_AS_PROMISED, reported
+from nnpa_tools.commands.terminal import echo, visible
+from nnpa_tools.doctor import TITLES, Checked, Progress, Report, examine, verdict
+from nnpa_tools.faults.sweep import Unusable
+
+_EXIT_CODES = (
+    "Exit codes: 0 nothing found, 1 something is found, also in a program that fails or does not "
+    "end, 2 usage: no such program, or one that never calls zDNN, 3 server unreachable."
+)
+_CHECKED = (*TITLES, "z15")
+
+
+def _machines(
+    _context: click.Context, _option: click.Parameter, names: Sequence[str]
+) -> tuple[str, ...]:
+    try:
+        chosen = {name: find_machine(name) for name in names or TITLES}
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    unfit = [host.name for host in chosen.values() if host.model not in TITLES]
+    if unfit:
+        expected = ", ".join(f"{name} ({title})" for name, title in TITLES.items())
+        raise click.BadParameter(f"{unfit[0]!r} has no NNPA, expected one of {expected}")
+    return tuple(dict.fromkeys(text if host.base else host.name for text, host in chosen.items()))
+
+
+@click.command(epilog=_EXIT_CODES)
+@click.option("--machine", "machines", multiple=True, metavar="MACHINE", callback=_machines,
+              help="Machine that the program is for, z16 or z17, or JSON of a custom machine, or a "
+              "file of it; repeatable. Default: z16 and z17. On these it runs always, and failing "
+              "on a machine that it is not for is no finding.")  # fmt: skip
+@click.option("--quick", is_flag=True, help="One server, and no run with injected statuses.")
+@click.option("--timeout", type=click.FloatRange(0, min_open=True), default=60.0,
+              show_default=True, help="Seconds after which a run has hung: it is killed with all "
+              "its processes.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
+def doctor(
+    machines: tuple[str, ...],
+    quick: bool,
+    timeout: float,
+    as_json: bool,
+    program: tuple[str, ...],
+) -> None:
+    """Examine a program and print a verdict in Markdown: nnpa doctor -- ./program.
+
+    PROGRAM is in C, by libzdnn, in Python, by connect() without a target, or for s390x, by what
+    `nnpa run` needs. It runs, without input, on z16 and z17, without NNPA, with zDNN 1.0 to 1.2,
+    with the sanitizer, and once for each of its calls and a status of each class. The verdict says
+    what differs between machines, which statuses it ignores, what it transforms twice, what it
+    would gain, and what `nnpa check` says. Of a program for s390x, which carries its own library,
+    only machines, instructions and times are looked at.
+    """
+    path = _file_of(program[0])
+    with _progress() as progress:
+        report = _examined(program, machines, timeout, quick, progress)
+    report = dataclasses.replace(report, check=tuple(_checked(path, report)))
+    if as_json:
+        click.echo(json.dumps(report.as_data(), indent=2))
+    else:
+        echo(verdict(report), nl=False)
+    if not report.is_clean:
+        sys.exit(NOT_AS_PROMISED)
+
+
+def _file_of(name: str) -> Path:
+    """Return the file of a program; usage where there is none that can be started."""
+    path = shutil.which(name)
+    if path is not None:
+        return Path(path)
+    if Path(name).is_file():
+        raise click.UsageError(
+            f"{name}: not executable: chmod +x, or name what runs it: nnpa doctor -- python {name}"
+        )
+    raise click.UsageError(f"{name}: no such program")
+
+
+def _examined(
+    program: Sequence[str],
+    machines: Sequence[str],
+    timeout: float,
+    quick: bool,
+    progress: Progress,
+) -> Report:
+    try:
+        return reported(lambda: examine(program, machines, timeout, quick, progress))
+    except Unusable as error:
+        raise click.UsageError(f"{program[0]}: {error}") from error
+    except OSError as error:
+        raise click.UsageError(f"{program[0]}: {error.strerror}") from error
+
+
+@contextmanager
+def _progress() -> Generator[Progress]:
+    """Show on standard error what is done: a line over itself, or one for each tenth of a step."""
+    is_terminal, lines = sys.stderr.isatty(), set[tuple[str, int]]()
+
+    def show(what: str, done: int, total: int) -> None:
+        line = f"nnpa doctor: {what}, {done} of {total}"
+        tenth = what, 10 * done // total
+        if is_terminal:
+            click.echo(f"\r\033[K{visible(line)}", err=True, nl=False)
+        elif tenth not in lines:
+            echo(line, err=True)
+            lines.add(tenth)
+
+    try:
+        yield show
+    finally:
+        if is_terminal:
+            echo(err=True)
+
+
+def _checked(path: Path, report: Report) -> Iterator[Checked]:
+    """Return the static verdict on what a program imports, or on what it called."""
+    try:
+        imported = functions_of(str(path), path.read_bytes()) if _is_elf(path) else ()
+    except NothingToCheck:
+        imported = ()
+    names = list(imported or report.functions)
+    hosts = hosts_of(dict.fromkeys((*_CHECKED, *report.machines)))
+    judged = rows(names, hosts, LIBRARIES[-1])
+    for host in hosts:
+        yield Checked(host.title, overall(judged, host), tuple(_why(judged, host.name)))
+
+
+def _is_elf(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"\x7fELF"
+
+
+def _why(judged: Sequence[Row], machine: str) -> Iterator[str]:
+    reasons: dict[str, list[str]] = {}
+    for row in judged:
+        reason = row.verdicts[machine].reason
+        if reason:
+            reasons.setdefault(reason, []).append(f"zdnn_{row.name}")
+    yield from (f"{', '.join(names)}: {reason}" for reason, names in reasons.items())

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nnpa info`: the machines of a server, with their functions and limits."""
+
+import json
+from typing import Unpack
+
+import click
+from google.protobuf.json_format import MessageToDict
+from nnpa.zdnn.v1.accelerator_pb2 import Machine
+from nnpa.zdnn.v1.operation_pb2 import NnpaFunctionCode
+from nnpa_client.connection import list_machines
+from rich import box
+from rich.table import Table
+
+from nnpa_tools.commands.exit_codes import EXIT_CODES_WITH_TARGET, reported
+from nnpa_tools.commands.reaching import Reaching, credentials, reaching_options
+from nnpa_tools.commands.terminal import Terminal
+
+
+@click.command(epilog=EXIT_CODES_WITH_TARGET)
+@click.argument("target", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print the machines as the wire has them.")
+@reaching_options
+def info(target: str | None, as_json: bool, **reaching: Unpack[Reaching]) -> None:
+    """List the machines of a server: what each has installed, and its limits."""
+    machines: list[Machine] = reported(lambda: list_machines(target, **credentials(reaching)))
+    if as_json:
+        click.echo(json.dumps([MessageToDict(machine) for machine in machines], indent=2))
+        return
+    console = Terminal()
+    console.print(_limits_table(machines))
+    console.print(_functions_table(machines))
+
+
+def _short(machine: Machine) -> str:
+    return machine.name.removeprefix("machines/")
+
+
+def _limits_table(machines: list[Machine]) -> Table:
+    table = Table(box=box.SIMPLE, title="Machines", title_justify="left")
+    for heading in (
+        "name",
+        "alias",
+        "machine",
+        "NNPA",
+        "max dim4..dim1",
+        "max MiB",
+    ):
+        table.add_column(heading)
+    for machine in machines:
+        installed = machine.nnpa_installed
+        sizes = (machine.max_dim4, machine.max_dim3, machine.max_dim2, machine.max_dim1)
+        limits = " ".join(str(size or machine.max_dim_idx_size) for size in sizes)
+        table.add_row(
+            _short(machine),
+            ", ".join(machine.aliases),
+            machine.display_name,
+            "yes" if installed else "no",
+            limits if installed else "",
+            str(machine.max_tensor_size >> 20) if installed else "",
+        )
+    return table
+
+
+def _functions_table(machines: list[Machine]) -> Table:
+    """Return one row per function that any machine has, one column per machine with NNPA."""
+    able = [machine for machine in machines if machine.nnpa_installed]
+    table = Table(box=box.SIMPLE, title="Functions", title_justify="left")
+    table.add_column("function")
+    table.add_column("code", justify="right")
+    for machine in able:
+        table.add_column(_short(machine), justify="center")
+    for code in sorted({code for machine in able for code in machine.functions}):
+        marks = ["yes" if code in machine.functions else "-" for machine in able]
+        table.add_row(NnpaFunctionCode.Name(code), str(code), *marks)
+    return table

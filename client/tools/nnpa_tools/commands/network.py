@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nnpa network`: host an ONNX model on a machine, and measure it."""
+
+import json
+import re
+import sys
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Unpack
+
+import click
+import numpy as np
+from nnpa.network.v1 import network_pb2 as pb
+from nnpa.network.v1.program_pb2 import Program
+from nnpa_client._display import counted
+from nnpa_client._wire import Array
+from nnpa_client.network.hosted import Inference, Network, ProbeRun
+from nnpa_files import external_data
+from rich import box
+from rich.table import Table
+
+from nnpa_tools.commands.exit_codes import NOT_AS_PROMISED, reported
+from nnpa_tools.commands.hosting import (
+    EPILOG,
+    Hosting,
+    hosting_options,
+    loaded,
+    options_of,
+    table_console,
+)
+from nnpa_tools.commands.outputs import new_file_option, new_folder_option
+from nnpa_tools.commands.terminal import echo
+from nnpa_tools.commands.validate import validate
+from nnpa_tools.estimates import network_times
+from nnpa_tools.models import analysis
+
+_C_NAME = re.compile(r"[a-z_][a-z0-9_]{0,63}")
+
+
+@click.group(epilog=EPILOG)
+def network() -> None:
+    """Host an ONNX model: analyze it, run it, validate it, probe it, generate C for it.
+
+    Every command loads the model on a server, by default a private one that ends with the command.
+    """
+
+
+@network.command(epilog=EPILOG)
+@hosting_options
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+def analyze(model: Path, as_json: bool, **hosting: Unpack[Hosting]) -> None:
+    """Report what runs where and why, sizes, multiply-accumulates and layers.
+
+    The first lines are the answer: what runs on the accelerator and on the host CPU. Behind them
+    the form is that of X-CUBE-AI's analyze. ROM are the weights; RAM is what the accelerator's
+    sticks take at the peak of a run; "why not" tells what keeps a node on the host. Times on the
+    machine are estimates from public figures, with a grade: `nnpa estimate` explains them.
+    """
+
+    def ask() -> tuple[pb.NetworkReport, Network, Program]:
+        with loaded(model, hosting) as net:
+            return net.report(), net, Program.FromString(net.export_program(contents=False))
+
+    report, net, program = reported(ask)
+    times = network_times(program)
+    if as_json:
+        click.echo(json.dumps(analysis.as_json(report, version("nnpa"), times), indent=2))
+        return
+    directions = (("in", net.inputs), ("out", net.outputs))
+    types = {
+        f"onnx {direction} {port.name}": f"{port.dtype}{list(port.shape)}"
+        for direction, ports in directions
+        for port in ports
+    }
+    for line in analysis.header(report, model.name, types, times):
+        echo(line)
+    console = table_console()
+    console.print(analysis.reasons(report))
+    console.print(analysis.layers(report, times))
+    console.print(analysis.histogram(report))
+
+
+def _arrays(pairs: tuple[str, ...], net: Network) -> dict[str, Array]:
+    """Read inputs: NAME=file.npy, a .npz with arrays by name, or file.npy for the only one."""
+    feeds: dict[str, Array] = {}
+    for text in pairs:
+        name, _, path = text.rpartition("=")
+        stored = np.load(Path(path), allow_pickle=False)
+        if isinstance(stored, Mapping):
+            feeds.update(stored)
+        else:
+            feeds[name or net.inputs[0].name] = stored
+    return feeds
+
+
+network.add_command(validate)
+
+
+@network.command("run", epilog=EPILOG)
+@hosting_options
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    required=True,
+    metavar="[NAME=]FILE",
+    help="A .npy array for an input, or a .npz with arrays by name. Repeatable.",
+)
+@new_file_option("--output", help="Write the outputs to this .npz file.")
+@click.option("--json", "as_json", is_flag=True, help="Print what happened as JSON.")
+def run_model(
+    model: Path,
+    inputs: tuple[str, ...],
+    output: Path | None,
+    as_json: bool,
+    **hosting: Unpack[Hosting],
+) -> None:
+    """Run a model once over arrays from files, and tell what the accelerator did."""
+
+    def ask() -> Inference:
+        with loaded(model, hosting) as net:
+            return net.infer(_arrays(inputs, net))
+
+    result = reported(ask)
+    if output is not None:
+        arrays: Any = dict(result.outputs)
+        np.savez(output, **arrays)
+    summaries = {name: _summary(array) for name, array in result.outputs.items()}
+    broken = [f"{violation.node}: {violation.function}" for violation in result.violations]
+    if as_json:
+        nans, calls = dict(result.nans), dict(result.calls)
+        facts = {"outputs": summaries, "nans": nans, "violations": broken, "calls": calls}
+        click.echo(json.dumps(facts, indent=2))
+        return
+    for name, text in summaries.items():
+        echo(f"{name}: {text}, {result.nans.get(name, 0)} NaN")
+    echo("calls: " + ", ".join(f"{name} {n}" for name, n in sorted(result.calls.items())))
+    for text in broken:
+        echo(f"range violation at {text}")
+
+
+def _summary(array: Array) -> str:
+    values = np.asarray(array, np.float64)
+    if not values.size:
+        return f"{array.dtype.name}{list(array.shape)}"
+    least, most = np.nanmin(values), np.nanmax(values)
+    return f"{array.dtype.name}{list(array.shape)}, {least:.6g} to {most:.6g}"
+
+
+@network.command(epilog=EPILOG)
+@hosting_options
+@click.option(
+    "--size", "sizes", type=click.IntRange(1), multiple=True, help="Size of free dims. Repeatable."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@click.option("--check", is_flag=True, help="Exit code 1 if an input of zeros gives a NaN.")
+def probe(
+    model: Path, sizes: tuple[int, ...], as_json: bool, check: bool, **hosting: Unpack[Hosting]
+) -> None:
+    """Run a model at sizes around the edges of sticks over inputs that carry nothing.
+
+    Free dims take 1, 31 to 33, 63 to 65, 127 to 129; inputs are zeros, ones, masked, and the
+    largest numbers, on Telum I and II. Needs no data.
+    """
+
+    def ask() -> list[ProbeRun]:
+        with loaded(model, hosting) as net:
+            return net.probe(sizes)
+
+    rows = reported(ask)
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+    else:
+        table_console().print(_probe_table(rows, hosting["placement"]))
+    bad = [row for row in rows if row["inputs"] == "zeros" and row["nans"]]
+    if check and bad:
+        echo(f"NaN over zeros: {counted(len(bad), 'run')}.", err=True)
+        sys.exit(NOT_AS_PROMISED)
+
+
+def _probe_table(rows: list[ProbeRun], placement: str) -> Table:
+    title = f"Probe, placement {placement}"
+    table = Table(box=box.SIMPLE, title=title, title_justify="left")
+    for heading in ("machine", "sizes", "inputs", "NaN", "violations", "first", "limit"):
+        table.add_column(heading, justify="right" if heading in ("NaN", "violations") else "left")
+    for row in rows:
+        sizes = ", ".join(f"{name} {size}" for name, size in row["sizes"].items())
+        cells = (row["machine"], sizes, row["inputs"], str(row["nans"]), str(row["violations"]))
+        table.add_row(*cells, row["first"], row["limit"])
+    return table
+
+
+@network.command(epilog=EPILOG)
+@hosting_options
+@click.option("--name", default="network", show_default=True, help="C name of the network.")
+@new_folder_option(
+    "--output",
+    default=Path(),
+    help="Folder for the files; made where it is missing. Default: this one.",
+)
+@click.option("--allocate-inputs", is_flag=True, help="Inputs lie in the activations.")
+@click.option("--allocate-outputs", is_flag=True, help="Outputs lie in the activations.")
+@click.option("--split-weights", is_flag=True, help="One array per weight.")
+def generate(model: Path, name: str, output: Path, **hosting: Unpack[Hosting]) -> None:
+    """Write C for a model: <name>.h, .c, _data.h, _data.c, _config.h.
+
+    The C is that of X-CUBE-AI's generator, with its C-defines; linked with libnnpa_network it runs
+    the network on the server that ZDNN_SERVER names:
+
+    gcc main.c network.c network_data.c $(nnpa libzdnn --network --cflags --libs)
+    """
+
+    def ask() -> dict[str, str]:
+        from nnpa_tools.models.generate import generated  # imports Jinja, of the extra onnx
+
+        if not _C_NAME.fullmatch(name):
+            raise ValueError(f"--name: {name!r}, expected a lower-case C identifier, at most 64")
+        with loaded(model, hosting, name) as net:
+            return generated(net, external_data.read_model(model), model.name, options_of(hosting))
+
+    files = reported(ask)
+    output.mkdir(parents=True, exist_ok=True)
+    for file, text in files.items():
+        (output / file).write_text(text, encoding="ascii")
+        echo(output / file)

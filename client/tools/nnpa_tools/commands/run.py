@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nnpa run`: a program, with the zDNN that it carries or with libzdnn, on an emulated Telum."""
+
+import contextlib
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from nnpa_client._server import PrivateServer
+from nnpa_client.config import Endpoint, endpoint, guest_settings
+from nnpa_client.custom_machine import find_machine
+
+from nnpa_tools import s390x
+from nnpa_tools.commands.exit_codes import reported
+from nnpa_tools.commands.outputs import new_file_option
+from nnpa_tools.commands.reaching import token_option
+from nnpa_tools.commands.run_guest import GuestProgram
+from nnpa_tools.commands.run_native import NativeProgram
+from nnpa_tools.commands.terminal import echo
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+# A connection for each thread of the program, of which a server has four for a worker.
+_FLAGS = ("--shared-memory", "--workers", "64", "--max-sessions", "256")
+
+
+def _machine(_context: click.Context, _option: click.Parameter, text: str | None) -> str:
+    """Return the machine that is asked for; refuse one that no server has."""
+    chosen = text or guest_settings().machine or "z17"
+    try:
+        machine = find_machine(chosen)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    return chosen if machine.base else machine.name
+
+
+@click.command(
+    epilog="The exit code is the program's, 128 and the number for a signal; 2 usage, 3 server "
+    "unreachable. Programs for s390x need qemu-user; example: nnpa run --machine z16 --stats -- "
+    "./program args"
+)
+@click.option("--machine", callback=_machine, metavar="NAME",
+              help="Machine that the program finds: z16 is Telum I, z17 Telum II, z15 has no NNPA; "
+              "JSON of a custom one, or a file of it. Else ZDNN_MACHINE, else z17.")  # fmt: skip
+@click.option("--sysroot", type=_FOLDER,
+              help="Folder with lib/ld64.so.1 and the program's libraries; else QEMU_LD_PREFIX, "
+              "else Debian's /usr/s390x-linux-gnu.")  # fmt: skip
+@click.option("--precheck", is_flag=True, help="Have the program's zDNN verify its operands: sets "
+              "ZDNN_ENABLE_PRECHECK.")  # fmt: skip
+@click.option("--faults", type=_FILE, help="File of fault rules that the program meets.")
+@new_file_option("--trace", help="File in which the run is recorded.")
+@click.option("--server", "target", help="Server in the place of a private one: unix:/path of one "
+              "on this host; for a program of this machine host:port, too.")  # fmt: skip
+@token_option
+@click.option("--container", is_flag=True, help="The command starts a container of the other "
+              "architecture: it runs here as it is, with NNPA_TRAP_* set for what it "
+              "starts.")  # fmt: skip
+@click.option("--patch", "patched", multiple=True, metavar="NAME",
+              help="Make what looks like STFLE in NAME trap, though nothing proves it: a program's "
+              "or library's file name, or NAME+0xOFFSET as --stats prints it. May be "
+              "repeated.")  # fmt: skip
+@click.option("--no-patch", "kept", multiple=True, metavar="NAME",
+              help="Leave what looks like STFLE in NAME as it is. May be repeated.")  # fmt: skip
+@click.option("--stats", "with_stats", is_flag=True,
+              help="Print what happened at the end: instructions or operations, traps, "
+              "time.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print the --stats as JSON.")
+@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
+def run(
+    machine: str,
+    sysroot: Path | None,
+    precheck: bool,
+    faults: Path | None,
+    trace: Path | None,
+    target: str | None,
+    token: str | None,
+    container: bool,
+    patched: tuple[str, ...],
+    kept: tuple[str, ...],
+    with_stats: bool,
+    as_json: bool,
+    program: tuple[str, ...],
+) -> None:
+    """Run a program on an emulated Telum: nnpa run -- ./program.
+
+    A program for s390x brings its own zDNN, and qemu-user runs it on this machine. Its NNPA
+    instructions are answered by a server, a private one without --server; so are the vector
+    conversions, and the questions whether there is NNPA. Threads, forks, and programs that it
+    starts are included.
+
+    A program of this machine is linked with libzdnn, which finds server, machine and all else in
+    its environment.
+    """
+    prepared: GuestProgram | NativeProgram
+    try:
+        stfle = s390x.StfleRules(patched, kept)
+        if container:
+            prepared = _in_container(machine, sysroot, program, stfle, precheck)
+        elif s390x.is_native(Path(program[0])):
+            prepared = _native(machine, sysroot, program, stfle, precheck)
+        else:
+            prepared = _guest(machine, sysroot, program, stfle, precheck)
+    except s390x.CannotRun as error:
+        raise click.UsageError(str(error)) from error
+    if target is not None and not target.startswith("unix:") and prepared.needs_unix:
+        raise click.UsageError(f"--server: {target!r}, expected unix:/path of a server here")
+    with contextlib.ExitStack() as stack:
+        server = reported(lambda: _server(stack, target, token, with_faults=faults is not None))
+        is_counted = with_stats or as_json
+        code, stats = reported(lambda: prepared.run(stack, server, faults, trace, is_counted))
+        if stats is not None:
+            echo(stats.as_json() if as_json else "\n".join(stats.lines()), err=True)
+    sys.exit(128 - code if code < 0 else code)
+
+
+def _guest(
+    machine: str,
+    sysroot: Path | None,
+    command: Sequence[str],
+    stfle: s390x.StfleRules,
+    precheck: bool,
+) -> GuestProgram:
+    """Find what runs a program for s390x."""
+    path = Path(command[0])
+    s390x.is_static(path)  # what is no program for s390x is named before what is missing
+    _require_guest_machine(machine)
+    emulator = s390x.find_emulator()
+    sysroot = s390x.find_sysroot(sysroot)
+    setup = s390x.Setup(s390x.find_library(), emulator, sysroot, stfle=stfle)
+    return GuestProgram(setup, s390x.start(setup, path, tuple(command[1:])), machine, precheck)
+
+
+def _in_container(
+    machine: str,
+    sysroot: Path | None,
+    command: Sequence[str],
+    stfle: s390x.StfleRules,
+    precheck: bool,
+) -> GuestProgram:
+    """Run a command of this host, which starts a container, as it is."""
+    if sysroot is not None:
+        raise s390x.CannotRun("--sysroot: a container has files of its own, leave it out")
+    if shutil.which(command[0]) is None:
+        raise s390x.CannotRun(f"{command[0]}: no program of this host")
+    _require_guest_machine(machine)
+    setup = s390x.Setup(s390x.find_library(), stfle=stfle)
+    return GuestProgram(setup, list(command), machine, precheck)
+
+
+def _require_guest_machine(machine: str) -> None:
+    """Refuse a Telum without NNPA, whose processor has the vector conversions all the same."""
+    if machine.endswith("-nonnpa"):
+        raise s390x.CannotRun(
+            f"--machine: {machine} has conversions and no NNPA, which is not emulated for s390x; "
+            f"give z15, z16 or z17"
+        )
+
+
+def _native(
+    machine: str,
+    sysroot: Path | None,
+    command: Sequence[str],
+    stfle: s390x.StfleRules,
+    precheck: bool,
+) -> NativeProgram:
+    """Run a program of this machine; refuse what is for s390x only."""
+    chosen = {"--sysroot": sysroot, "--patch": stfle.patched, "--no-patch": stfle.kept}
+    for flag, value in chosen.items():
+        if value:
+            raise s390x.CannotRun(
+                f"{flag}: {command[0]} is a program of this machine, and {flag} is for s390x; "
+                f"leave it out"
+            )
+    return NativeProgram(Path(command[0]), command, machine, precheck)
+
+
+def _server(
+    stack: contextlib.ExitStack, target: str | None, token: str | None, with_faults: bool
+) -> Endpoint:
+    """Return where the server is; a private one ends with the stack."""
+    if target is None:
+        server = PrivateServer(flags=(*_FLAGS, *(("--allow-faults",) if with_faults else ())))
+        stack.callback(server.stop)
+        target = server.target
+    return endpoint(target, token=token)

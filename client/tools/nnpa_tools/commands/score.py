@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nnpa conformance score`: every suite that the project can run by itself, on one page."""
+
+import datetime
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+
+import click
+from nnpa_client._display import counted
+from nnpa_client.connection import Reach, close_connection, open_transport
+from rich import box
+from rich.table import Table
+
+from nnpa_tools.commands.exit_codes import NOT_AS_PROMISED, reported
+from nnpa_tools.commands.hosting import table_console
+from nnpa_tools.commands.outputs import new_folder_option
+from nnpa_tools.commands.progress import shown_progress
+from nnpa_tools.commands.terminal import echo
+from nnpa_tools.conformance import (
+    FILES,
+    OUTCOMES,
+    SUITES,
+    Measured,
+    Recorded,
+    Score,
+    Suite,
+    SuiteKind,
+    Tree,
+    changes,
+    measured,
+    read_answers,
+    read_suites,
+    recorded,
+    run_suite,
+    tree,
+)
+
+_VECTORS = "vectors"
+_SHOWN_FAILURES = 20
+_QUICK = "--quick leaves it out"
+_NOT_CHOSEN = "--suite leaves it out"
+_PRIVATE = Reach(None, None, None, None, None, None, None)
+_ENDS = (
+    "Exit codes: 0 all passed that ran, 1 a case failed, RESULTS differ from the emulator, or "
+    "--against has other counts, "
+    "2 usage or a file that is no result, 3 no private server could be started."
+)
+
+
+@click.command("score", epilog=_ENDS)
+@click.argument("results", nargs=-1, type=click.Path(exists=True, path_type=Path))
+@click.option("--quick", is_flag=True, help="Only what runs wherever nnpa is installed: vectors "
+              "and reference cases, within a minute.")  # fmt: skip
+@click.option("--suite", "names", multiple=True, type=click.Choice([s.name for s in SUITES]),
+              help="A suite; repeatable. Default: all.")  # fmt: skip
+@click.option("--vectors", type=click.Path(exists=True, file_okay=False, path_type=Path),
+              help="A folder of vectors instead of those that nnpa has.")  # fmt: skip
+@new_folder_option(
+    "--out", help="A folder for score.html, score.json, score.svg (badge), score.md."
+)
+@click.option("--against", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="A score.json that is kept: other counts end with 1.")  # fmt: skip
+@click.option("--onto", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="A score.json whose rows stand for suites that are left out here.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print the score as JSON.")
+def score(
+    results: tuple[Path, ...],
+    quick: bool,
+    names: tuple[str, ...],
+    vectors: Path | None,
+    out: Path | None,
+    against: Path | None,
+    onto: Path | None,
+    as_json: bool,
+) -> None:
+    """Run every suite and count what passed, failed, was refused, and was not run.
+
+    RESULTS are files of real machines, or folders of them: what `zdnn-testee --results` wrote, or a
+    trace NAME.nnpa with its heading NAME.nnpa.json. Each is a row, compared with the emulator. A
+    suite that lacks something here, such as Go or a clone of the repository, is a row that says so.
+    """
+    files = tree()
+    kept = None if against is None else reported(lambda: read_suites(against))
+    earlier = {} if onto is None else reported(lambda: read_suites(onto))
+    arguments = {file.file for file in reported(lambda: recorded(results))}
+    sent = reported(lambda: recorded([*_results(files), *results]))
+    chosen = {kind.name for kind in SUITES if not quick or kind.is_quick} & (
+        set(names) or {kind.name for kind in SUITES}
+    )
+    if not chosen or (sent and _VECTORS not in chosen):
+        what = "results are compared with our answers to vectors" if sent else "nothing is left"
+        raise click.UsageError(f"--suite, --quick: {what}, choose --suite {_VECTORS}")
+    rows = {kind.name: _left_out(kind, quick) for kind in SUITES if kind.name not in chosen}
+    rows |= {name: earlier[name] for name in rows if name in earlier}
+    if out is not None:
+        reported(lambda: import_module("jinja2"))  # before the work, not after it
+    scored = reported(lambda: _score(files, vectors or files.vectors, rows, sent, quick))
+    if out is not None:
+        _write(scored, out)
+    if as_json:
+        click.echo(json.dumps(scored.as_data(), indent=1))
+    else:
+        _print(scored)
+    changed = [] if kept is None else list(changes(scored, kept))
+    for text in changed:
+        echo(f"{against}: {text}", err=True)
+    unlike = [row for row in scored.real_machines if row.file in arguments and not row.is_equal]
+    sys.exit(0 if scored.is_right and not changed and not unlike else NOT_AS_PROMISED)
+
+
+def _results(files: Tree) -> list[Path]:
+    return [files.results] if files.results.is_dir() else []
+
+
+def _score(
+    files: Tree,
+    vectors: Path,
+    left_out: Mapping[str, Suite],
+    sent: Sequence[Recorded],
+    quick: bool,
+) -> Score:
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    with tempfile.TemporaryDirectory(prefix="nnpa-") as folder:
+        answers = Path(folder) / "answers.jsonl"
+        suites = tuple(
+            left_out.get(kind.name)
+            or replace(_run(kind, files, vectors, answers if sent else None), date=today)
+            for kind in SUITES
+        )
+        rows = _rows(sent, answers)
+    return Score(version("nnpa"), today, quick, suites, rows, files.not_public())
+
+
+def _left_out(kind: SuiteKind, quick: bool) -> Suite:
+    why = _QUICK if quick and not kind.is_quick else _NOT_CHOSEN
+    return Suite(kind.name, kind.title, why=why)
+
+
+def _run(kind: SuiteKind, files: Tree, vectors: Path, answers: Path | None) -> Suite:
+    kept = answers if kind.name == _VECTORS else None
+    with shown_progress(f"cases of {kind.title}") as progress:
+        return run_suite(kind, files, vectors, kept, progress)
+
+
+def _rows(sent: Sequence[Recorded], answers: Path) -> tuple[Measured, ...]:
+    ours = read_answers(answers) if sent and answers.exists() else {}
+    if all(file.trace is None for file in sent):
+        return measured(sent, ours, None)
+    transport, server = open_transport(_PRIVATE)
+    try:
+        return measured(sent, ours, transport)
+    finally:
+        close_connection(transport, server)
+
+
+def _write(scored: Score, out: Path) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    for name, text in FILES.items():
+        (out / name).write_text(text(scored), encoding="utf-8")
+
+
+def _print(scored: Score) -> None:
+    console = table_console()
+    table = Table(box=box.SIMPLE)
+    table.add_column("suite")
+    for outcome in OUTCOMES:
+        table.add_column(outcome, justify="right")
+    for suite in scored.suites:
+        cells = ("-", "-", "-", suite.why) if suite.why else _cells(suite)
+        table.add_row(suite.title, *cells)
+    table.add_row("all", *(f"{scored.totals[outcome]:,}" for outcome in OUTCOMES), style="bold")
+    console.print(table)
+    for text in (*_failures(scored), *_machines(scored), scored.verdict + "."):
+        echo(text)
+
+
+def _cells(suite: Suite) -> Iterator[str]:
+    return (f"{suite.counts[outcome]:,}" for outcome in OUTCOMES)
+
+
+def _failures(scored: Score) -> Iterator[str]:
+    cases = [(suite.title, case) for suite in scored.suites for case in suite.failures]
+    for title, case in cases[:_SHOWN_FAILURES]:
+        place = " ".join(filter(None, (case.group, case.machine, case.name)))
+        yield f"failed: {title}, {place}: {case.reason}"
+    if len(cases) > _SHOWN_FAILURES:
+        yield f"failed: {len(cases) - _SHOWN_FAILURES} more, see score.html of --out"
+
+
+def _machines(scored: Score) -> Iterator[str]:
+    for row in scored.real_machines:
+        if not row.file:
+            yield f"{row.title}: nobody has sent a result"
+            continue
+        cases = sum(line.cases for line in row.functions)
+        unlike = [line.function for line in row.functions if not line.is_equal]
+        verdict = f"not equal in {', '.join(unlike)}" if unlike else "equal"
+        yield (
+            f"{row.title}, library {row.library}, {row.date}, {row.file}: "
+            f"{counted(cases, 'case')} of {counted(len(row.functions), 'function')}, {verdict}"
+        )

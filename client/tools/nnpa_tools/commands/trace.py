@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nnpa trace`: record programs, show, replay, compare and lint their traces."""
+
+import dataclasses
+import json
+import shutil
+import sys
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Unpack
+
+import click
+from nnpa_client._display import counted
+from nnpa_client._transport import Transport
+from nnpa_client.config import default_target
+from nnpa_client.connection import Reach, close_connection, open_transport
+from nnpa_client.trace.history import Trace, read
+from nnpa_client.trace.record import Recording, run_program
+from rich.text import Text
+
+from nnpa_tools.commands.cores import cluster_at, cores, jobs_option, ray_option, tell_lost
+from nnpa_tools.commands.exit_codes import EXIT_CODES, NOT_AS_PROMISED, reported
+from nnpa_tools.commands.outputs import new_file_option
+from nnpa_tools.commands.reaching import Reaching, credentials, reaching_options
+from nnpa_tools.commands.terminal import Terminal, echo
+from nnpa_tools.faults.workers import spread
+from nnpa_tools.jobs import Cluster
+from nnpa_tools.traces.diff import Comparison
+from nnpa_tools.traces.diff import diff as compare
+from nnpa_tools.traces.lint import RULES, Budget, lint
+from nnpa_tools.traces.replay import replay as play
+from nnpa_tools.traces.show import as_data, headings, render_comparison, render_report, timeline
+
+_TRACE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_CONNECT_SECONDS = 10.0
+_WIDTH = 1000  # maximum line length in a file, characters
+_target = click.option(
+    "--target", help="Server, host:port or unix:/path; else ZDNN_SERVER, else a private one."
+)
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_ulp = click.option(
+    "--ulp", type=click.IntRange(0), default=0, show_default=True,
+    help="Values so many units in the last place of DLFLOAT16 apart are equal.",
+)  # fmt: skip
+
+
+@click.group()
+def trace() -> None:
+    """Record what a program does on the accelerator, and work with the record."""
+
+
+def _reach(target: str | None, shown: Reaching) -> Reach:
+    where = target or default_target()
+    tls = shown["tls_ca"], shown["tls_cert"], shown["tls_key"]
+    return Reach(where, *tls, shown["token"], None, _CONNECT_SECONDS)
+
+
+def _console() -> Terminal:
+    """Return the console for tables: as wide as the terminal, wider for a file."""
+    console = Terminal()
+    return console if console.is_terminal else Terminal(width=_WIDTH)
+
+
+def _read(path: Path) -> Trace:
+    recorded: Trace = reported(lambda: read(path))
+    return recorded
+
+
+@trace.command(epilog="The exit code is the program's, 128 and the number for a signal; 3 server "
+               "unreachable, 1 no session was recorded.")  # fmt: skip
+@_target
+@reaching_options
+@new_file_option("--output", "-o", default="trace.nnpa", show_default=True,
+                 help="File of the trace.")  # fmt: skip
+@click.option("--contents", is_flag=True, help="Record the contents of tensors, too.")
+@click.option("--max-bytes", type=click.IntRange(0), default=0,
+              help="Cut the trace at so many bytes of records; 0: at 4 GiB.")  # fmt: skip
+@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
+def record(
+    target: str | None,
+    output: Path,
+    contents: bool,
+    max_bytes: int,
+    program: Sequence[str],
+    **reaching: Unpack[Reaching],
+) -> None:
+    """Run a program, C or Python, and record its sessions: nnpa trace record -- ./program.
+
+    Sessions join that the program opens at ZDNN_SERVER, which is set for it: libzdnn's do, and
+    those of Python's connect() without a target.
+    """
+    transport, server = reported(lambda: open_transport(_reach(target, reaching)))
+    try:
+        recording = reported(lambda: Recording(transport, output, contents, max_bytes))
+        try:
+            code = run_program(recording, transport.target, program, credentials(reaching))
+        except OSError as error:
+            raise click.UsageError(f"{program[0]}: {error.strerror}") from error
+        finally:
+            recording.stop()
+    finally:
+        close_connection(transport, server)
+    recorded = recording.read()
+    echo(f"{output}: {_extent(recorded)}", err=True)
+    sys.exit(code if recorded.sessions else code or NOT_AS_PROMISED)
+
+
+def _extent(recorded: Trace) -> str:
+    if not recorded.sessions:
+        return "no session was recorded: does the program use ZDNN_SERVER, or connect()?"
+    operations = sum(not operation.is_housekeeping for operation in recorded.operations)
+    counts = {"session": len(recorded.sessions), "call": len(recorded.calls)}
+    counts["operation"] = operations
+    text = ", ".join(counted(count, name) for name, count in counts.items())
+    return f"{text}, {recorded.ending}" if recorded.ending else text
+
+
+@trace.command(epilog=EXIT_CODES)
+@click.argument("file", type=_TRACE)
+@click.option("--all", "everything", is_flag=True, help="What clients did for themselves, too.")
+@_json
+def show(file: Path, everything: bool, as_json: bool) -> None:
+    """Show what a trace has: a line per operation."""
+    recorded = _read(file)
+    if as_json:
+        click.echo(json.dumps(as_data(recorded), indent=2))
+    else:
+        _console().print(timeline(recorded, everything))
+
+
+@trace.command(epilog=EXIT_CODES)
+@click.argument("files", nargs=-1, required=True, type=_TRACE)
+@_target
+@reaching_options
+@click.option(
+    "--machine",
+    help="Machine in the place of the trace's: telum1, or JSON of a custom one, or a file of it.",
+)
+@click.option("--library", help="Version of zDNN in the place of the trace's.")
+@new_file_option("--output", "-o", help="Keep the trace of the replay in this file.")
+@jobs_option("Traces that run at a time, each on a server of its own. Default: one for each core.")
+@ray_option("Run them on a Ray cluster")
+@_ulp
+@_json
+def replay(
+    files: tuple[Path, ...],
+    target: str | None,
+    machine: str | None,
+    library: str | None,
+    output: Path | None,
+    jobs: int | None,
+    ray: str | None,
+    ulp: int,
+    as_json: bool,
+    **reaching: Unpack[Reaching],
+) -> None:
+    """Run traces again and compare; exit code 1 if anything differs.
+
+    With --target all run on that server. The report is the same for any --jobs, and with --ray: a
+    comparison for each of FILES, in their order.
+    """
+    if output is not None and len(files) > 1:
+        raise click.UsageError(f"--output: one file for {len(files)} traces")
+
+    replays, lost = Replays(machine, library, output, ulp), list[str]()
+    if ray is not None:
+        cluster = cluster_at(ray, jobs, target)
+        compared = reported(lambda: list(replays.on_cluster(cluster, files, lost)))
+    else:
+        at_once, reach = min(cores(jobs), len(files)), _reach(target, reaching)
+        start = partial(_connection, reach)
+        compared = reported(lambda: list(spread(at_once, start, replays.here, files)))
+    tell_lost(lost)
+    if not _print_compared(compared, as_json, several=len(files) > 1) or lost:
+        sys.exit(NOT_AS_PROMISED)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Replays:
+    """How traces run again: on which machine and library, where their trace is kept, compared."""
+
+    machine: str | None
+    library: str | None
+    output: Path | None
+    ulp: int
+
+    def here(self, transport: Transport, file: Path) -> "Compared":
+        """Run a trace at a server, and compare."""
+        recorded = read(file)
+        chosen = (self.output, self.machine, self.library, self.ulp)
+        comparison, replayed = play(recorded, transport, *chosen)
+        return Compared(file, _headings(recorded, replayed), comparison)
+
+    def on_cluster(
+        self, cluster: Cluster, files: Sequence[Path], lost: list[str]
+    ) -> "Iterator[Compared]":
+        """Run traces at servers of a cluster's nodes, and compare here; add what is lost."""
+        for file in files:
+            read(file)  # so that what is no trace is told by its own name
+        work = {"files": list(map(str, files)), "machine": self.machine, "library": self.library}
+        for file, answer in zip(files, cluster.answers("replays", work), strict=True):
+            if isinstance(answer, str):
+                lost.append(f"{file}: {answer}")
+                continue
+            if self.output is not None:
+                shutil.copyfile(answer, self.output)
+            recorded, replayed = read(file), read(answer)
+            comparison = compare(recorded, replayed, self.ulp, recorded.start.contents)
+            yield Compared(file, _headings(recorded, replayed), comparison)
+
+
+@contextmanager
+def _connection(reach: Reach) -> Generator[Transport]:
+    """Have a connection, with a private server where nothing is to be reached."""
+    transport, server = open_transport(reach)
+    try:
+        yield transport
+    finally:
+        close_connection(transport, server)
+
+
+@trace.command(epilog=EXIT_CODES)
+@click.argument("left", type=_TRACE)
+@click.argument("right", type=_TRACE)
+@_ulp
+@_json
+def diff(left: Path, right: Path, ulp: int, as_json: bool) -> None:
+    """Compare two traces; exit code 1 if they differ."""
+    ours, theirs = _read(left), _read(right)
+    compared = Compared(left, _headings(ours, theirs), compare(ours, theirs, ulp))
+    if not _print_compared([compared], as_json):
+        sys.exit(NOT_AS_PROMISED)
+
+
+@trace.command("lint", epilog=EXIT_CODES)
+@click.argument("file", type=_TRACE)
+@click.option("--ignore", multiple=True, type=click.Choice(RULES), metavar="RULE",
+              help=f"Do not look for this: {', '.join(RULES)}. Repeatable.")  # fmt: skip
+@click.option("--max-calls", type=click.IntRange(0), help="Budget of calls to the server.")
+@click.option("--max-operations", type=click.IntRange(0), help="Budget of operations.")
+@click.option("--max-stickified-bytes", type=click.IntRange(0), metavar="BYTES",
+              help="Budget of the sticks that transforms make.")  # fmt: skip
+@_json
+def lint_command(
+    file: Path,
+    ignore: Sequence[str],
+    max_calls: int | None,
+    max_operations: int | None,
+    max_stickified_bytes: int | None,
+    as_json: bool,
+) -> None:
+    """Look for waste in a trace; exit code 1 if any is found, or a budget exceeded.
+
+    It counts, and measures no time: the answer is the same on every machine.
+    """
+    budget = Budget(max_calls, max_operations, max_stickified_bytes)
+    report = lint(_read(file), budget, ignore)
+    if as_json:
+        click.echo(json.dumps(dataclasses.asdict(report) | {"clean": report.is_clean}, indent=2))
+    else:
+        _console().print(render_report(report))
+    if not report.is_clean:
+        sys.exit(NOT_AS_PROMISED)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Compared:
+    """How the trace of a file differs from another trace; `sides` say of what both are."""
+
+    file: Path
+    sides: Sequence[tuple[str, Text]]
+    comparison: Comparison
+
+
+def _headings(left: Trace, right: Trace) -> list[tuple[str, Text]]:
+    """Return what two traces are of, by side."""
+    sides = (("left", left), ("right", right))
+    return [(f"{side}:", line) for side, recorded in sides for line in headings(recorded)]
+
+
+def _print_compared(comparisons: Sequence[Compared], as_json: bool, several: bool = False) -> bool:
+    """Print comparisons, several with the names of their files; return whether all are equal."""
+    if as_json:
+        documents = [
+            ({"file": str(compared.file)} if several else {})
+            | dataclasses.asdict(compared.comparison)
+            | {"equal": compared.comparison.is_equal}
+            for compared in comparisons
+        ]
+        for document in [documents] if several else documents:
+            click.echo(json.dumps(document, indent=2))
+    else:
+        for compared in comparisons:
+            if several:
+                echo(f"{compared.file}:")
+            _render(compared.sides, compared.comparison)
+    return all(compared.comparison.is_equal for compared in comparisons)
+
+
+def _render(sides: Sequence[tuple[str, Text]], comparison: Comparison) -> None:
+    console = _console()
+    for side, heading in sides:
+        console.print(side, heading)
+    console.print(render_comparison(comparison))

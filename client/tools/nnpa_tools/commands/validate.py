@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nnpa network validate`: does a model keep its accuracy, over a whole dataset?"""
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TypedDict, Unpack
+
+import click
+
+from nnpa_tools.commands.cores import jobs_option, ray_option
+from nnpa_tools.commands.exit_codes import NOT_AS_PROMISED, reported
+from nnpa_tools.commands.hosting import (
+    EPILOG,
+    Command,
+    Hosting,
+    hosting_options,
+    loaded,
+    options_of,
+)
+from nnpa_tools.commands.outputs import new_file_option
+from nnpa_tools.commands.progress import shown_progress
+from nnpa_tools.commands.terminal import echo
+from nnpa_tools.evaluation.accuracy import Accuracy, Measuring, evaluate, facts, save_rows
+from nnpa_tools.evaluation.datasets import Preprocessing, read_preprocessing
+from nnpa_tools.evaluation.datasets.images import parse_preprocessing
+from nnpa_tools.evaluation.datasets.opening import Source
+from nnpa_tools.jobs import evaluate_rows
+
+
+class Measured(TypedDict):
+    """The options of `validate` beside those of hosting."""
+
+    data: Path | None
+    labels: str | None
+    samples: int | None
+    seed: int
+    batch: int | None
+    node_rows: int
+    int8: bool
+    jobs: int | None
+    ray: str | None
+    html: Path | None
+    worst: Path | None
+    as_json: bool
+    max_l2r: float | None
+    max_drop: float | None
+    resize: str | None
+    crop: str | None
+    mean: str | None
+    std: str | None
+    layout: str | None
+    scale: float | None
+
+
+def _share(_context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
+    """Return a share of 0 to 1 from 0.5% or 0.005."""
+    if text is None:
+        return None
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        message = f"{text!r}, expected a share such as 0.5% or 0.005"
+        raise click.BadParameter(message, param=parameter)
+    return share
+
+
+def _measured(command: Command) -> Command:
+    """Add the options that say over what to measure, and what to write."""
+    options = (
+        click.option(
+            "--data",
+            type=click.Path(path_type=Path),
+            help=".npz, .npy, .csv, .parquet or a folder of images: rows for the inputs, with or "
+            "without a batch axis. Default: made-up rows.",
+        ),
+        click.option(
+            "--labels",
+            help="What the answers should be: a file of whole numbers, the name of an array or "
+            'column of the data, or "folders" for images in a folder per class.',
+        ),
+        click.option(
+            "--samples",
+            type=click.IntRange(1),
+            help="At most so many rows. Default: all of --data, 16 made-up ones.",
+        ),
+        click.option("--seed", default=0, show_default=True, help="Seed of made-up rows."),
+        click.option(
+            "--batch", type=click.IntRange(1, 4096), help="Rows of a batch. Default: by their size."
+        ),
+        click.option(
+            "--node-rows",
+            type=click.IntRange(0, 1024),
+            default=16,
+            show_default=True,
+            help="How many of the first rows are measured node by node.",
+        ),
+        click.option(
+            "--int8/--no-int8",
+            default=True,
+            show_default=True,
+            help="Measure products by constant matrices in INT8 as well, as a what-if.",
+        ),
+        jobs_option(
+            "Processes that measure, or tasks with --ray, where no --target does. "
+            "Default: one for each core."
+        ),
+        ray_option("Measure on a Ray cluster"),
+        new_file_option("--html", help="Write one self-contained page with plots."),
+        new_file_option("--worst", help="Write the worst rows to this .npz."),
+        click.option("--json", "as_json", is_flag=True, help="Print the report as JSON."),
+        click.option(
+            "--max-l2r",
+            type=float,
+            help="Exit code 1 if the relative L2 error of any output is above this.",
+        ),
+        click.option(
+            "--max-drop",
+            callback=_share,
+            metavar="SHARE",
+            help="Exit code 1 if a machine loses more accuracy, or without labels changes more "
+            "answers: 0.5% or 0.005.",
+        ),
+        click.option("--resize", metavar="S|H,W", help="Images: shorter side, or both."),
+        click.option("--crop", metavar="S|H,W", help="Images: what stays in the middle."),
+        click.option("--mean", metavar="M,..", help="Images: subtracted, by channel."),
+        click.option("--std", metavar="S,..", help="Images: then divided by, by channel."),
+        click.option("--layout", metavar="NCHW|NHWC", help="Images: where channels are."),
+        click.option("--scale", type=float, help="Images: what pixels of 0 to 255 are times."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+class _Options(Hosting, Measured):
+    """All options of `validate`."""
+
+
+@click.command(epilog=EPILOG)
+@hosting_options
+@_measured
+def validate(model: Path, **options: Unpack[_Options]) -> None:
+    """Measure a model on Telum I and II beside FP32 and INT8, over a whole dataset.
+
+    The first line is the answer. With labels: accuracy, top-5 and confusion; without: answers that
+    are not those of FP32. Figures of outputs are those of X-CUBE-AI's validate (ACC, RMSE, MAE,
+    L2R, MEAN, STD, NSE, COS). The first rows are measured node by node: the error that enters a
+    node, and the one that it adds alone.
+
+    How images become an input is read from the JSON beside the model (model.json with resize, crop,
+    mean, std, layout, scale) where no option says it, and is printed; nothing is guessed.
+    """
+    result = reported(lambda: _measure(model, options))
+    html = options["html"]
+    if html is not None:
+        html.write_text(result.html, encoding="utf-8")
+    if options["as_json"]:
+        click.echo(json.dumps(result.report, indent=2))
+    else:
+        echo(result.text, nl=False)
+    errors = [row["l2r"] or 0.0 for row in result.table if not row["run"].endswith("int8")]
+    worst, most = max(errors, default=0.0), options["max_l2r"]
+    failed = most is not None and worst > most
+    if failed:
+        echo(f"L2R is {worst:.3g}, must be at most {most:g}.", err=True)
+    limit = options["max_drop"]
+    if limit is not None and result.drop > limit:
+        echo(f"The drop is {result.drop:.3%}, must be at most {limit:.3%}.", err=True)
+        failed = True
+    if failed or result.report["unmeasured"]:
+        sys.exit(NOT_AS_PROMISED)
+
+
+def _measure(model: Path, options: _Options) -> Accuracy:
+    choice = Measuring(
+        batch=options["batch"],
+        node_rows=options["node_rows"],
+        int8=options["int8"],
+        max_drop=options["max_drop"],
+        html=options["html"] is not None,
+    )
+    source = Source(
+        options["data"],
+        options["labels"],
+        options["samples"],
+        options["seed"],
+        _preprocessing(model, options),
+        dict(options_of(options).shapes or {}),
+    )
+    target = options["target"]
+    about = {"model": model.name, **facts(here=target is None or target.startswith("unix:"))}
+    if target is None:
+        return _measure_here(model, source, choice, about, options)
+    if options["jobs"] is not None or options["ray"] is not None:
+        name = "--jobs" if options["ray"] is None else "--ray"
+        raise ValueError(f"{name}: the server at --target measures by itself: give one of both")
+    with loaded(model, options) as net, shown_progress("rows") as told:
+        dataset = source.open(net.inputs, net.outputs)
+        result = evaluate(net, dataset, choice, about, told)
+    if options["worst"] is not None:
+        save_rows(options["worst"], dataset, result.worst)
+    return result
+
+
+def _measure_here(
+    model: Path, source: Source, choice: Measuring, about: Mapping[str, str], options: _Options
+) -> Accuracy:
+    """Measure on the cores of this machine, or of a cluster."""
+    compiled, worst = options_of(options), options["worst"]
+    job = {
+        "model": str(model),
+        "machine": options["machine"],
+        "strict": compiled.strict_placement,
+        "saturate": compiled.overflow == "saturate",
+        "offload_integer": compiled.offload_integer,
+        "placement": compiled.placement,
+        "shapes": source.shapes,
+        "data": None if source.data is None else str(source.data),
+        "labels": source.labels,
+        "samples": source.samples,
+        "seed": source.seed,
+        "images": json.dumps(asdict(source.preprocessing)),
+        "batch": choice.batch,
+        "node_rows": choice.node_rows,
+        "int8": choice.int8,
+        "max_drop": choice.max_drop,
+        "html": choice.html,
+        "worst": None if worst is None else str(worst),
+        "about": about,
+        "jobs": options["jobs"],
+        "ray": options["ray"],
+        "parts": None,
+    }
+    with shown_progress("rows") as told:
+        evaluated = evaluate_rows(job, told)
+    if evaluated.incomplete:
+        echo(f"{evaluated.incomplete[0].upper()}{evaluated.incomplete[1:]}.", err=True)
+    return Accuracy(json.loads(evaluated.json), evaluated.text, evaluated.html)
+
+
+def _preprocessing(model: Path, options: _Options) -> Preprocessing:
+    """Return what options say, and what they leave open by the JSON beside the model."""
+    if options["data"] is None or not options["data"].is_dir():
+        return Preprocessing()
+    lists = {
+        name: text.split(",")
+        for name, text in (
+            ("resize", options["resize"]), ("crop", options["crop"]),
+            ("mean", options["mean"]), ("std", options["std"]),
+        )
+        if text is not None
+    }  # fmt: skip
+    single = {"layout": options["layout"], "scale": options["scale"]}
+    given = parse_preprocessing({**single, **lists}, "options of images")
+    return given.over(read_preprocessing(model))

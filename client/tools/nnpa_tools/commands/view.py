@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nnpa view`: look at files in a browser."""
+
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Unpack
+
+import click
+from nnpa.network.v1.program_pb2 import Program
+from nnpa_client.trace.format import is_trace
+from nnpa_client.trace.history import read
+from nnpa_page import Guard, Page, View, open_page
+
+from nnpa_tools.commands.exit_codes import EXIT_CODES, reported
+from nnpa_tools.commands.hosting import FILE, Asking, asking_options, hosting_on, loaded
+from nnpa_tools.commands.terminal import echo
+from nnpa_tools.estimates import machines
+from nnpa_tools.models.accuracy import read_accuracy
+from nnpa_tools.models.views import ModelViews, Placed
+from nnpa_tools.traces.views import TraceViews
+
+_OPENED = "telum2"  # the machine of all else that names none
+_HOST = "127.0.0.1"
+_MOST = {"traces": 2, "models": 1, "reports": 1}
+_BEGIN = 64  # bytes of a file that tell what it is
+
+
+@click.command(epilog=f"{EXIT_CODES} A model that cannot be hosted is refused.")
+@click.argument("files", nargs=-1, required=True, type=FILE)
+@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True,
+              help="Port on 127.0.0.1; 0 picks one.")  # fmt: skip
+@click.option("--machine", "names", multiple=True, metavar="MACHINE",
+              help="Machine or alias that hosts a model, or JSON of a custom machine, or a file of "
+              "it; repeatable. Default: both.")  # fmt: skip
+@asking_options
+def view(files: Sequence[Path], port: int, names: Sequence[str], **asking: Unpack[Asking]) -> None:
+    """Show traces, a model, or an accuracy report in a browser, until Ctrl-C.
+
+    A trace has a line for each call: status, operands, what lint finds; two stand side by side with
+    what differs, in ulp. An ONNX model is its graph: what runs where and why, with an estimate of
+    the machine's time. With the report that `nnpa network validate --json` prints of it each node
+    has its error, too; the report may stand alone.
+
+    It prints "nnpa view on URL": open the URL. The token in its fragment lets your browser in, and
+    no other user of this machine. The page opens no other files, and asks nothing of other hosts.
+    """
+    chosen = names or sorted(machines(), key=lambda name: name != _OPENED)
+    views = reported(lambda: _views(files, chosen, asking))
+    guard = Guard(_HOST)
+    try:
+        endpoint = open_page(_HOST, port, Page(guard, views))
+    except OSError as error:
+        raise click.UsageError(f"--port: {port}: {error.strerror}") from error
+    echo(f"nnpa view on http://{endpoint.address}/#token={guard.token}")
+    with suppress(KeyboardInterrupt):
+        threading.Event().wait()
+    endpoint.close()
+
+
+def _views(files: Sequence[Path], names: Sequence[str], asking: Asking) -> Mapping[str, View]:
+    """Read files, and return the views that show them."""
+    kinds: dict[str, list[Path]] = {kind: [] for kind in _MOST}
+    for path in files:
+        kinds[_kind_of(path)].append(path)
+    for kind, paths in kinds.items():
+        if len(paths) > _MOST[kind]:
+            raise ValueError(f"FILES: {len(paths)} {kind}, at most {_MOST[kind]}")
+    views: dict[str, View] = {}
+    if kinds["traces"]:
+        views |= TraceViews((str(path), read(path)) for path in kinds["traces"]).views
+    if kinds["models"] or kinds["reports"]:
+        views |= _models(kinds["models"], kinds["reports"], names, asking).views
+    return views
+
+
+def _kind_of(path: Path) -> str:
+    """Return what a file holds, by its first bytes: what is no trace or JSON is an ONNX model."""
+    if is_trace(path):
+        return "traces"
+    with path.open("rb") as file:
+        begin = file.read(_BEGIN).lstrip()
+    if not begin:
+        raise ValueError(f"{path}: empty, must be a trace, an ONNX model or an accuracy report")
+    if begin.startswith(b"<"):
+        raise ValueError(f"{path}: a page by itself: open it in a browser, or view the report that "
+                         "`nnpa network validate --json` prints")  # fmt: skip
+    return "reports" if begin.startswith((b"{", b"[")) else "models"
+
+
+def _models(
+    models: Sequence[Path], reports: Sequence[Path], names: Sequence[str], asking: Asking
+) -> ModelViews:
+    accuracy = {str(path): read_accuracy(path) for path in reports}
+    placed = [_placed(path, name, asking) for path in models for name in dict.fromkeys(names)]
+    report = next(iter(accuracy.values()), None)
+    return ModelViews("".join(map(str, models)), placed, "".join(accuracy), report)
+
+
+def _placed(path: Path, machine: str, asking: Asking) -> Placed:
+    with loaded(path, hosting_on(machine, asking)) as net:
+        return Placed(net.report(), Program.FromString(net.export_program(contents=False)))

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The coefficients of `coefficients.toml`: what a call costs by machine and function; grades."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal, TypeAlias
+
+from nnpa_client.availability import Host, find_host
+from nnpa_client.custom_machine import find_machine
+
+Per: TypeAlias = Literal["padded", "macs", "elements"]
+_DERIVED = "D"
+_FILE = "coefficients.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class Grade:
+    """How far an estimate is trusted: its interval is [t / k, t * k]."""
+
+    k: float
+    means: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What a call of a function costs on a machine: `call_us` and `slope_ps` for each unit of work.
+
+    `per` is that unit, `least_us` the least that a call is estimated at. `cpu` has the constant
+    and the slope of the CPU in the place of the accelerator, None where they are not public or do
+    not repeat. `r2` is that of the source's fit, None for a row that is derived from row `like`.
+    """
+
+    call_us: float
+    slope_ps: float
+    per: Per
+    grade: str
+    source: str
+    r2: float | None
+    cpu: tuple[float, float] | None
+    least_us: float
+    like: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Coefficients:
+    """Rows by machine and function, grades by letter, the largest measured work by unit.
+
+    `families` names by family of functions the row that stands for one without a row of its own.
+    """
+
+    rows: Mapping[str, Mapping[str, Row]]
+    grades: Mapping[str, Grade]
+    families: Mapping[str, str]
+    measured_up_to: Mapping[str, float]
+    sources: Mapping[str, str]
+
+    def row(self, machine: str, function: str, family: str) -> Row:
+        """Return the row of a function, or that of its family as derived."""
+        rows = self.rows[machine]
+        if function in rows:
+            return rows[function]
+        like = self.families[family]
+        return _derived(rows[like], {"like": like, "why": f"no figure of {function} is public"})
+
+
+def machines() -> tuple[str, ...]:
+    """Return the machines whose times can be estimated."""
+    return tuple(shipped().rows)
+
+
+def model_of(name: str) -> str:
+    """Return the machine whose times hold for a server's name of one: a custom one has its base's.
+
+    The server calls a machine custom that lacks or has more than its model.
+    """
+    return name.removesuffix("-custom")
+
+
+def estimated_machine(text: str) -> Host:
+    """Return the machine of a text, as `connect` takes it.
+
+    A custom machine has the times of its base. Raises ValueError for one without a zAIU.
+    """
+    host = find_machine(text)
+    if host.model not in machines():
+        hosts = map(find_host, machines())
+        expected = ", ".join(f"{offered.name} ({offered.aliases[0]})" for offered in hosts)
+        raise ValueError(f"machine: {host.name!r} has no zAIU, expected one of {expected}")
+    return host
+
+
+@cache
+def shipped() -> Coefficients:
+    """Return the coefficients of this package."""
+    text = files("nnpa_tools.estimates").joinpath(_FILE).read_text(encoding="utf-8")
+    return read_coefficients(text)
+
+
+def read_coefficients(text: str) -> Coefficients:
+    """Return the coefficients of a file's text."""
+    document = tomllib.loads(text)
+    machines = {name: table for name, table in document.items() if "rows" in table}
+    return Coefficients(
+        rows={name: _rows(table) for name, table in machines.items()},
+        grades={letter: Grade(**grade) for letter, grade in document["grades"].items()},
+        families={name: family["like"] for name, family in document["families"].items()},
+        measured_up_to=document["measured_up_to"],
+        sources=document["sources"],
+    )
+
+
+def _rows(machine: Mapping[str, Any]) -> dict[str, Row]:
+    tables: Mapping[str, Mapping[str, Any]] = machine["rows"]
+    rows: dict[str, Row] = {}
+    for name, table in tables.items():
+        if "like" in table:
+            rows[name] = _derived(rows[table["like"]], table)
+            continue
+        least = "least_cpu_us" if table.get("on_cpu") else "least_call_us"
+        cpu = table.get("cpu")
+        rows[name] = Row(
+            call_us=table["call_us"],
+            slope_ps=table["slope_ps"],
+            per=table.get("per", "padded"),
+            grade=table["grade"],
+            source=table["source"],
+            r2=table["r2"],
+            cpu=None if cpu is None else (cpu[0], cpu[1]),
+            least_us=machine[least],
+        )
+    return rows
+
+
+def _derived(row: Row, table: Mapping[str, Any]) -> Row:
+    """Return the row of a function that is like another's, as a table says."""
+    times = table.get("times", 1.0)
+    return Row(
+        call_us=row.call_us * times,
+        slope_ps=row.slope_ps * times,
+        per=row.per,
+        grade=table.get("grade", _DERIVED),
+        source=table.get("source", "derived"),
+        r2=None,
+        cpu=None,
+        least_us=row.least_us,
+        like=table["like"],
+        why=table["why"],
+    )

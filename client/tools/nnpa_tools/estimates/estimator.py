@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long calls take on the zAIU of a z16 or z17, by function and in all.
+
+The figures are those of `coefficients.toml`: regressions of a compiler team over single calls, one
+thread, warm caches. Nothing covers contention, NUMA or page faults.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from nnpa_client.availability import Answer, Host, find_host, verdict
+
+from nnpa_tools.estimates.coefficients import Coefficients, Row, shipped
+from nnpa_tools.estimates.intervals import Interval
+from nnpa_tools.estimates.work import Call, Part, family_of, parts
+
+_PS_PER_NS, _NS_PER_US = 1000.0, 1000.0
+# Families of functions that compute nothing; of them transforms and reshape_ztensor move elements.
+_IDLE = frozenset(("", "FAMILY_LIFE_CYCLE", "FAMILY_ENVIRONMENT"))
+_RESHAPE = "reshape_ztensor"
+_INSTRUCTION, _QUERY = "NNPA_", "NNPA_QAF"  # of what zDNN has no function for
+
+
+class Shares(NamedTuple):
+    """What an estimate's time is spent on, as shares of it, which overlap.
+
+    `transforms` between arrays and sticks, `padding` that calls compute on, `fixed` costs of calls
+    whatever their size, and `small` calls that the CPU would carry out faster; `of_largest` is that
+    of `largest`, the function with the most.
+    """
+
+    transforms: float
+    padding: float
+    fixed: float
+    small: float
+    largest: str
+    of_largest: float
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The calls of a function together."""
+
+    function: str
+    count: int
+    interval: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The time of calls on a machine: by function, the most time first, and in all.
+
+    `missing` counts calls without an estimate, by function and why; `small` are the indexes of
+    calls that the CPU would carry out faster.
+    """
+
+    machine: str
+    lines: tuple[Line, ...]
+    total: Interval
+    shares: Shares
+    missing: Mapping[str, int]
+    small: tuple[int, ...]
+
+
+class _Timed(NamedTuple):
+    """A part of a call with its time by the line of its row."""
+
+    part: Part
+    row: Row
+    grade: str
+    middle_ns: float
+
+
+def time_of(
+    call: Call, machine: str | Host, coefficients: Coefficients | None = None
+) -> Interval | None:
+    """Return the time of a call, None where the machine lacks the function or nothing is public.
+
+    `machine` is "telum1", "telum2", or what `estimated_machine` returns.
+    """
+    of = coefficients or shipped()
+    return _interval(_timed(call, _host(machine), of), of)
+
+
+def _host(machine: str | Host) -> Host:
+    return machine if isinstance(machine, Host) else find_host(machine)
+
+
+def estimate(
+    calls: Iterable[Call], machine: str | Host, coefficients: Coefficients | None = None
+) -> Estimate:
+    """Return the time of calls, one after the other, on a machine as `time_of` takes it."""
+    of, host = coefficients or shipped(), _host(machine)
+    listed = list(calls)
+    timed = [_timed(call, host, of) for call in listed]
+    counts: Counter[str] = Counter()
+    missing: Counter[str] = Counter()
+    intervals: dict[str, Interval] = {}
+    for call, steps in zip(listed, timed, strict=True):
+        interval = _interval(steps, of)
+        if interval is None:
+            missing[_why_missing(call, host)] += 1
+            continue
+        counts[call.label] += 1
+        intervals[call.label] = intervals.get(call.label, Interval()) + interval
+    order = sorted(intervals, key=lambda label: -intervals[label].high_ns)
+    small = tuple(index for index, call in enumerate(listed) if _is_small(call, timed[index]))
+    return Estimate(
+        host.name,
+        tuple(Line(label, counts[label], intervals[label]) for label in order),
+        sum(intervals.values(), Interval()),
+        _shares(listed, timed, small),
+        {why: count for why, count in missing.items() if why},
+        small,
+    )
+
+
+def is_small(call: Call, machine: str, coefficients: Coefficients | None = None) -> bool:
+    """Return whether the CPU alone would be faster than a call, as far as that is public."""
+    return _is_small(call, _timed(call, _host(machine), coefficients or shipped()))
+
+
+def _timed(call: Call, host: Host, of: Coefficients) -> Sequence[_Timed]:
+    """Return the parts of a call with their times; none where there is no estimate."""
+    if verdict(call.function, host).answer is Answer.NO:
+        return ()
+    timed: list[_Timed] = []
+    for part in parts(call):
+        row = of.row(host.model, part.row, family_of(call.function))
+        timed.append(_Timed(part, row, _grade(call, part, row, of), _middle_ns(part, row)))
+    return timed
+
+
+def _middle_ns(part: Part, row: Row) -> float:
+    work = part.useful if row.per == "elements" else part.padded
+    each = row.call_us * _NS_PER_US + row.slope_ps * work / _PS_PER_NS
+    return part.calls * max(row.least_us * _NS_PER_US, each)
+
+
+def _grade(call: Call, part: Part, row: Row, of: Coefficients) -> str:
+    """Return the grade of a row, or a worse one for what was not measured.
+
+    Rows that are not 32 or a multiple, when paired, were not, nor transforms of other types than
+    FP32: D. Nor was work beyond a limit: C for elements, D for products and where it is C already.
+    """
+    is_padded = part.least != part.most and row.per != "elements"
+    if is_padded or (call.transform and not call.is_float32):
+        return "D"
+    unit = "macs" if row.per == "macs" else "elements"
+    if part.padded <= of.measured_up_to[unit]:
+        return row.grade
+    return "D" if unit == "macs" or row.grade >= "C" else "C"
+
+
+def _interval(timed: Sequence[_Timed], of: Coefficients) -> Interval | None:
+    intervals = [
+        Interval(step.middle_ns / k, step.middle_ns * k, step.grade)
+        for step in timed
+        for k in (of.grades[step.grade].k,)
+    ]
+    return sum(intervals, Interval()) if intervals else None
+
+
+def _is_small(call: Call, timed: Sequence[_Timed]) -> bool:
+    if call.transform or len(timed) != 1 or timed[0].row.cpu is None:
+        return False
+    constant_us, slope_ps = timed[0].row.cpu
+    cpu_ns = constant_us * _NS_PER_US + slope_ps * timed[0].part.useful / _PS_PER_NS
+    return cpu_ns < timed[0].middle_ns
+
+
+def _why_missing(call: Call, host: Host) -> str:
+    """Return why a call has no estimate; empty for one that asks nothing of the accelerator."""
+    if call.function.startswith(_INSTRUCTION):
+        return "" if call.function == _QUERY else f"{call.function}: no figure is public"
+    is_idle = family_of(call.function) in _IDLE and not call.transform
+    if is_idle:
+        return f"{_RESHAPE}: no figure is public" if call.function == _RESHAPE else ""
+    if verdict(call.function, host).answer is Answer.NO:
+        return f"{call.function}: not on {host.title}"
+    return f"{call.function}: its shapes are not known"
+
+
+def _shares(
+    calls: Sequence[Call], timed: Sequence[Sequence[_Timed]], small: Sequence[int]
+) -> Shares:
+    times = [sum(step.middle_ns for step in steps) for steps in timed]
+    whole = sum(times) or 1.0
+    by_label: dict[str, float] = {}
+    computing: list[_Timed] = []
+    for call, steps, time in zip(calls, timed, times, strict=True):
+        if not call.transform:
+            by_label[call.label] = by_label.get(call.label, 0.0) + time
+            computing.extend(steps)
+    largest, most = max(by_label.items(), key=lambda pair: pair[1], default=("", 0.0))
+    return Shares(
+        (sum(times) - sum(by_label.values())) / whole,
+        sum(map(_padding_ns, computing)) / whole,
+        sum(map(_fixed_ns, computing)) / whole,
+        sum(times[index] for index in small) / whole,
+        largest,
+        most / whole,
+    )
+
+
+def _padding_ns(step: _Timed) -> float:
+    extra = step.part.padded - step.part.useful
+    return step.part.calls * step.row.slope_ps * extra / _PS_PER_NS
+
+
+def _fixed_ns(step: _Timed) -> float:
+    each = max(step.row.call_us, step.row.least_us) * _NS_PER_US
+    return min(step.part.calls * each, step.middle_ns)

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Worker processes of this machine, in a pool in which one death fails one job (Pebble)."""
+
+import pickle
+import signal
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures.process import BrokenProcessPool
+from functools import lru_cache
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Self
+
+from nnpa_server.config import kernel_cache
+from nnpa_server.tuning.kernel_cache import leave_out_scipy
+from nnpa_server.tuning.process import pin_blas, tune_malloc
+from pebble import ProcessExpired, ProcessPool
+
+from nnpa_tools.evaluation.measuring import Evaluation, Evaluator, Measured
+from nnpa_tools.evaluation.rows import Rows
+from nnpa_tools.evaluation.survival import Death
+
+_MAX_SECONDS = 3600.0  # of rows; then their worker is ended
+_CONTEXT = get_context("forkserver")
+
+
+class LocalPool:
+    """So many worker processes for an evaluation. They end with the `with` block."""
+
+    def __init__(self, evaluation: Evaluation, workers: int) -> None:
+        self._workers = workers
+        self._directory = TemporaryDirectory(prefix="nnpa-jobs-")
+        self._file = Path(self._directory.name) / "evaluation"
+        self._file.write_bytes(pickle.dumps(evaluation))
+        _CONTEXT.set_forkserver_preload(["nnpa_tools.evaluation.local"])
+        self._pool = self._start()
+        self._running: dict[Future[Measured], Rows] = {}
+
+    def _start(self) -> ProcessPool:
+        return ProcessPool(max_workers=self._workers, initializer=tune, context=_CONTEXT)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._end()
+        self._directory.cleanup()
+
+    def _end(self) -> None:
+        self._pool.stop()
+        self._pool.join()
+
+    @property
+    def places(self) -> int:
+        """Two for each worker, so that none waits for the next."""
+        return 2 * self._workers
+
+    def submit(self, rows: Rows) -> None:
+        """Have a worker measure rows."""
+        if not self._pool.active:  # a death while nothing ran breaks it
+            self._end()
+            self._pool = self._start()
+        future = self._pool.schedule(measure, args=(self._file, rows), timeout=_MAX_SECONDS)
+        self._running[future] = rows
+
+    def next(self) -> tuple[Rows, Measured | Death]:
+        """Wait for an answer; raise what a worker raised: ValueError, `ModelRefused`."""
+        done, _running = wait(self._running, return_when=FIRST_COMPLETED)
+        future = min(done, key=self._running.__getitem__)
+        rows = self._running.pop(future)
+        try:
+            return rows, future.result()
+        except ProcessExpired as ended:
+            return rows, Death(_ending(ended.exitcode))
+        except TimeoutError:
+            return rows, Death(f"more than {_MAX_SECONDS:,.0f} s")
+        except MemoryError:
+            return rows, Death("no memory")
+        except BrokenProcessPool:
+            return rows, Death("no worker was left")
+
+
+def _ending(code: int | None) -> str:
+    """Return how a process ended, from its exit code, negative for a signal."""
+    if code is not None and code < 0:
+        return signal.Signals(-code).name
+    return f"exit code {code}"
+
+
+def tune() -> None:
+    """Tune a worker: one thread, memory that is kept, kernels that were compiled before."""
+    kernel_cache()
+    leave_out_scipy()
+    pin_blas()
+    tune_malloc()
+
+
+def measure(file: Path, rows: Rows) -> Measured:
+    """Measure rows in a worker; the evaluation of a file is kept."""
+    return _evaluator(file).measure(rows)
+
+
+@lru_cache(maxsize=1)
+def _evaluator(file: Path) -> Evaluator:
+    return Evaluator(pickle.loads(file.read_bytes()))

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Evaluation in pipelines of Ray Data: a callable class for `Dataset.map_batches`, and the report.
+
+Rows are numbered from 0 by a column. A batch is rows [k * size, (k + 1) * size); where each call
+has whole ones, the report is that of `nnpa network validate`, byte for byte, whoever measured them.
+Where calls cut batches, rows and answers are counted the same, and sums may differ in their last
+bits.
+"""
+
+import pickle
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from nnpa_files import external_data
+from nnpa_network.importing.onnx_import import ImportOptions
+from nnpa_network.program import Array
+from nnpa_network.reporting.accuracy import Report
+from nnpa_network.reporting.measuring import Settings
+
+from nnpa_tools.evaluation.datasets import Dataset, Preprocessing
+from nnpa_tools.evaluation.datasets.images import image_rows
+from nnpa_tools.evaluation.datasets.labels import whole_labels
+from nnpa_tools.evaluation.datasets.opening import open_columns
+from nnpa_tools.evaluation.gathering import Gathering
+from nnpa_tools.evaluation.local import tune
+from nnpa_tools.evaluation.measuring import MeasuredModel
+from nnpa_tools.evaluation.rows import Rows
+
+_COLUMN = "measured"
+
+
+class MeasureBatch:
+    """Measures the rows of a batch of columns; Ray makes one for each actor.
+
+    `model` is the contents of a file, or its path on every node; an object reference is none, for
+    an actor that is started again would not find it. `row` is the column of row numbers, `labels`
+    that of labels. Other columns are inputs, by name as in a file of Parquet; with `images`, a
+    column of paths, the images there are, by `preprocessing`. Raises ValueError, `ModelRefused`.
+    """
+
+    def __init__(
+        self,
+        model: bytes | str,
+        labels: str | None = None,
+        images: str | None = None,
+        preprocessing: Preprocessing | None = None,
+        settings: Settings | None = None,
+        options: ImportOptions | None = None,
+        row: str = "row",
+    ) -> None:
+        tune()
+        contents = model if isinstance(model, bytes) else external_data.read_model(Path(model))
+        self._settings = settings or Settings()
+        self._model = MeasuredModel(contents, options or ImportOptions(), self._settings)
+        self._row, self._labels, self._images = row, labels, images
+        self._preprocessing = preprocessing or Preprocessing()
+
+    def __call__(self, batch: Mapping[str, Array]) -> dict[str, list[bytes]]:
+        """Return what was measured: an entry for each run of rows without a gap."""
+        if self._row not in batch:
+            text = f"column {self._row!r} is missing, which numbers the rows from 0"
+            raise ValueError(f"{text}: there are {', '.join(sorted(batch))}")
+        numbers = np.asarray(batch[self._row]).astype(np.int64)
+        order = np.argsort(numbers, kind="stable")
+        columns = {name: _plain(array)[order] for name, array in batch.items() if name != self._row}
+        data = self._open(columns)
+        measured = [
+            self._model.measure(data, rows, rows.first - place)
+            for place, rows in _runs(numbers[order])
+        ]
+        return {_COLUMN: [pickle.dumps(part) for part in measured]}
+
+    def _open(self, columns: dict[str, Array]) -> Dataset:
+        inputs, outputs = self._model.inputs, self._model.outputs
+        if self._images is None:
+            return open_columns(columns, "the batch", inputs, outputs, self._labels)
+        files = [Path(path) for path in columns[self._images]]
+        data = image_rows(files, files[0].parent, self._preprocessing, inputs, outputs)
+        if self._labels is None:
+            return data
+        labels = whole_labels(columns[self._labels], data.rows, "the batch")
+        return replace(data, labels=labels)
+
+
+def report(
+    measured: Iterable[Mapping[str, Any]],
+    about: Mapping[str, str] | None = None,
+    max_drop: float | None = None,
+) -> Report:
+    """Return the report of what `MeasureBatch` gave, in any order; `about` are lines of it.
+
+    Raise ValueError where there is nothing, `ModelRefused` for rows of another model, or options.
+    """
+    gathering = Gathering()
+    for entry in measured:
+        gathering.add(pickle.loads(entry[_COLUMN]))
+    return gathering.report(about or {}, max_drop)
+
+
+def _plain(array: Array) -> Array:
+    """Return a column as numbers or texts, of lists of one length side by side."""
+    return np.array(array.tolist()) if array.dtype == np.dtype(object) else np.asarray(array)
+
+
+def _runs(numbers: Array) -> Iterator[tuple[int, Rows]]:
+    """Yield rows that follow one another, and where they begin among sorted numbers."""
+    edges = [0, *(np.flatnonzero(np.diff(numbers) != 1) + 1).tolist(), len(numbers)]
+    for begin, end in pairwise(edges):
+        first = int(numbers[begin])
+        yield begin, Rows(first, first + end - begin)

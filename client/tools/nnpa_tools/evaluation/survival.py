@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Work that outlives its workers: what a dead worker had is done again, and what kills is found.
+
+Rows whose worker died go to another one. Rows that end worker after worker are halved until the row
+that does it stands alone; the others of its batch are then measured, as far as they lie together.
+So what is measured depends on the rows that kill, and on nothing else that happened to workers.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Generic, Protocol, TypeVar
+
+from nnpa_tools.evaluation.rows import Rows
+
+MAX_DEATHS = 2
+"""How many workers may die of rows before these are halved, or given up."""
+Result = TypeVar("Result")
+Given = TypeVar("Given", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """How a worker ended, as a clause."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Done(Generic[Result]):
+    """What a worker gave for rows."""
+
+    rows: Rows
+    result: Result
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Rows that ended every worker that had them."""
+
+    rows: Rows
+    why: str
+
+
+class Engine(Protocol[Given]):
+    """What runs rows in workers, in any order; a worker's death concerns its own rows only."""
+
+    @property
+    def places(self) -> int:
+        """How many rows may be submitted before the next answer is taken."""
+        ...
+
+    def submit(self, rows: Rows) -> None:
+        """Have a worker work on rows."""
+        ...
+
+    def next(self) -> tuple[Rows, Given | Death]:
+        """Wait for an answer to rows that were submitted."""
+        ...
+
+
+@dataclass(slots=True)
+class _Search:
+    """Halves of rows that are looked at for those that kill; results of halves are not used."""
+
+    rows: Rows
+    open: int = 0
+    killers: dict[int, str] = field(default_factory=dict[int, str])
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """Rows for a worker, and how many died of them; `search` where they are a half of one."""
+
+    rows: Rows
+    deaths: int = 0
+    search: _Search | None = None
+    searched: bool = False
+
+
+class Survival(Generic[Result]):
+    """Runs rows on an engine until each is done or lost. `size` is that of a batch."""
+
+    def __init__(self, engine: Engine[Result], size: int, parts: Sequence[Rows]) -> None:
+        self._engine, self._size = engine, size
+        self._waiting = deque(_Attempt(rows) for rows in parts)
+        self._running: dict[Rows, _Attempt] = {}
+
+    def outcomes(self) -> Iterator[Done[Result] | Lost]:
+        """Yield what became of rows, in the order in which it became known."""
+        while self._waiting or self._running:
+            while self._waiting and len(self._running) < self._engine.places:
+                attempt = self._waiting.popleft()
+                self._running[attempt.rows] = attempt
+                self._engine.submit(attempt.rows)
+            rows, answer = self._engine.next()
+            attempt = self._running.pop(rows)
+            if isinstance(answer, Death):
+                yield from self._after_death(attempt, answer.why)
+            elif attempt.search is None:
+                yield Done(rows, answer)
+            else:
+                yield from self._close(attempt.search)
+
+    def _after_death(self, attempt: _Attempt, why: str) -> Iterator[Lost]:
+        rows, search = attempt.rows, attempt.search
+        if attempt.deaths + 1 < MAX_DEATHS:
+            self._waiting.appendleft(replace(attempt, deaths=attempt.deaths + 1))
+        elif search is not None:
+            if len(rows) == 1:
+                search.killers[rows.first] = why
+                yield from self._close(search)
+            else:
+                search.open += 1  # two in place of one
+                self._halve(rows, search)
+        elif len(batches := list(rows.batches(self._size))) > 1:
+            self._waiting.extendleft(map(_Attempt, reversed(batches)))
+        elif attempt.searched or len(rows) == 1:
+            yield Lost(rows, why)
+        else:
+            search = _Search(rows, open=2)
+            self._halve(rows, search)
+
+    def _halve(self, rows: Rows, search: _Search) -> None:
+        self._waiting.extendleft(_Attempt(half, search=search) for half in rows.halves())
+
+    def _close(self, search: _Search) -> Iterator[Lost]:
+        """Count a half as looked at; after the last one, measure what is left between killers."""
+        search.open -= 1
+        if search.open:
+            return
+        for row, why in search.killers.items():
+            yield Lost(Rows(row, row + 1), why)
+        rest = search.rows.without(list(search.killers))
+        self._waiting.extendleft(_Attempt(rows, searched=True) for rows in rest)

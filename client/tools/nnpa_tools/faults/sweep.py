@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sweep a program: run it once for each of its calls and each status, and classify what it does.
+
+A clean run counts the calls. In each further run one function does its work and returns a failing
+status nevertheless: a program that ignores the status behaves exactly as in the clean run.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import chain
+from typing import Any, Literal, TypeAlias
+
+from nnpa.zdnn.v1.fault_pb2 import FaultRule
+from nnpa_client.faults.rules import status_text
+from nnpa_client.status import Status, is_warning, status_name
+
+from nnpa_tools.faults.program import Ended, FaultServer, Marked, run
+from nnpa_tools.faults.workers import spread
+from nnpa_tools.jobs import Cluster, Progress
+
+Verdict: TypeAlias = Literal["handled", "ignored", "crashed", "hung", "missed"]
+VERDICTS: tuple[Verdict, ...] = ("handled", "ignored", "crashed", "hung", "missed")
+STATUSES = tuple(status for status in Status if status != Status.ZDNN_OK)
+# What the library prints is not the program's output: libzdnn's log is turned off, and lines of the
+# Python client, which Python's last-resort handler prints, are filtered out.
+_QUIET = {"ZDNN_LOGLEVEL": "off"}
+_CLIENT_LOG = b"() (nnpa): "
+_NO_STATUS = ("is_", "get_", "init")  # prefixes of functions that return no status
+_MAX_SIGNAL = 64
+_NOTE = FaultRule(note=True)
+
+
+class Unusable(Exception):
+    """The program cannot be swept; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A call of the program: its number in the session, from 1, and the function."""
+
+    call: int
+    operation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One run: the call, the injected status, and what the program did.
+
+    `code` is the exit code, negative for a signal, None for a program that did not end.
+    """
+
+    site: Site
+    status: int
+    verdict: Verdict
+    code: int | None
+    seconds: float
+
+    @property
+    def is_fine(self) -> bool:
+        """Whether the verdict is acceptable: a warning may be ignored, as its output is valid."""
+        return self.verdict == "handled" or (self.verdict == "ignored" and is_warning(self.status))
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """All runs of a program. `steady` is whether clean runs print the same.
+
+    `lost` says which runs are missing because they ended every worker that had them.
+    """
+
+    sites: tuple[Site, ...]
+    trials: tuple[Trial, ...]
+    steady: bool
+    lost: tuple[str, ...] = ()
+
+    def counts(self) -> dict[Verdict, int]:
+        """Count the verdicts."""
+        counts = Counter(trial.verdict for trial in self.trials)
+        return {verdict: counts[verdict] for verdict in VERDICTS}
+
+
+@dataclass(frozen=True, slots=True)
+class Clean:
+    """The behaviour of the program without faults; `calls` are those of each session."""
+
+    ended: Ended
+    calls: tuple[tuple[str, ...], ...]
+    steady: bool
+
+    def sites(self) -> list[Site]:
+        """Return the calls that return a status; of several sessions, the first has precedence."""
+        operations = {
+            fault.call: fault.operation
+            for fault in reversed(self.ended.marked)
+            if fault.effect == "note" and not fault.operation.startswith(_NO_STATUS)
+        }
+        return [Site(call, operations[call]) for call in sorted(operations)]
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A server of its own, and how the program behaves at it: its output may have the address."""
+
+    run: Callable[..., Ended]
+    clean: Clean
+
+    def attempt(self, site: Site, status: int) -> Trial:
+        """Run the program while a call answers a status, and classify what it does."""
+        rule = FaultRule(call=site.call, status=status_text(status), output_written=True)
+        ended = self.run(rule)
+        verdict = classify(self.clean.ended, ended, self.clean.steady)
+        return Trial(site, status, verdict, ended.code, ended.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program that is swept, the machine that it runs on, "" for the usual.
+
+    A run ends after `timeout` seconds, the first one at a server after `first_timeout` if that is
+    more: the server may have just started.
+    """
+
+    command: list[str]
+    timeout: float = 10.0
+    machine: str = ""
+    first_timeout: float = 60.0
+
+    @contextmanager
+    def bench(self) -> Generator[Bench]:
+        """Have a server at which the program has run without faults; raise `Unusable`, OSError."""
+        variables = {**_QUIET, **({"ZDNN_MACHINE": self.machine} if self.machine else {})}
+        first_timeout = max(self.timeout, self.first_timeout)
+        server = FaultServer(idle=2 * first_timeout)
+
+        def once(*rules: FaultRule, seconds: float = self.timeout) -> Ended:
+            return run(server, self.command, [_NOTE, *rules], seconds, variables)
+
+        try:
+            yield Bench(once, _clean(once(seconds=first_timeout), once(), self.timeout))
+        finally:
+            server.stop()
+
+
+def sweep(
+    command: Sequence[str],
+    statuses: Sequence[int] = STATUSES,
+    timeout: float = 10.0,
+    machine: str = "",
+    progress: Progress | None = None,
+    jobs: int = 1,
+    first_timeout: float = 60.0,
+) -> Sweep:
+    """Run a program once for each of its calls and each status, `jobs` runs at a time.
+
+    Timeouts are those of `Program`. Raises `Unusable` for a program that, without faults, fails,
+    hangs, makes no call, or makes different calls in each run.
+    """
+    program = Program(list(command), timeout, machine, first_timeout)
+    with program.bench() as first:
+        sites = first.clean.sites()
+        pairs = [(site, status) for site in sites for status in statuses]
+        benches = chain([nullcontext(first)], iter(program.bench, None))
+        trials: list[Trial] = []
+        for trial in spread(min(jobs, max(1, len(pairs))), partial(next, benches), _try, pairs):
+            trials.append(trial)
+            if progress is not None:
+                progress(len(trials), len(pairs))
+    return Sweep(tuple(sites), tuple(trials), first.clean.steady)
+
+
+def _try(bench: Bench, pair: tuple[Site, int]) -> Trial:
+    return bench.attempt(*pair)
+
+
+def sweep_on_cluster(
+    program: Program, statuses: Sequence[int], cluster: Cluster, progress: Progress
+) -> Sweep:
+    """Run a program as `sweep` does, by a cluster whose nodes have it too; raise ValueError also.
+
+    Without faults it runs here, and at the server of each worker.
+    """
+    with program.bench() as first:
+        clean = first.clean
+    sites, trials, lost = clean.sites(), list[Trial](), list[str]()
+    pairs = [(site, status) for site in sites for status in statuses]
+    runs = {
+        "program": asdict(program),
+        "calls": clean.calls,
+        "sites": [asdict(site) for site in sites],
+        "statuses": statuses,
+    }
+    for (site, status), answer in zip(pairs, cluster.answers("runs", runs, progress), strict=True):
+        if isinstance(answer, str):
+            place = f"call {site.call}, {site.operation}, {status_name(status)}"
+            lost.append(f"the run of {place}: {answer}")
+        else:
+            fields: dict[str, Any] = json.loads(answer.read_bytes())
+            fields["site"] = site
+            trials.append(Trial(**fields))
+    return Sweep(tuple(sites), tuple(trials), clean.steady, tuple(lost))
+
+
+def _clean(first: Ended, second: Ended, timeout: float) -> Clean:
+    for ended in (first, second):
+        if ended.code is None:
+            raise Unusable(f"without faults the program does not end within {timeout:g} s")
+        if ended.code != 0:
+            last = ended.errors.decode(errors="replace").strip().rpartition("\n")[2]
+            raise Unusable(f"without faults the program ends with {ended.code}: {last}")
+    calls = calls_of(first.marked)
+    if not calls:
+        raise Unusable("the program makes no call at ZDNN_SERVER: is it linked with libzdnn?")
+    if calls != calls_of(second.marked):
+        raise Unusable("without faults the program makes other calls each time")
+    steady = printed(first) == printed(second)
+    return Clean(first, calls, steady)
+
+
+def printed(ended: Ended) -> tuple[bytes, list[bytes]]:
+    """Return what the program itself has printed: its output, and its lines of errors."""
+    lines = ended.errors.splitlines()
+    return ended.output, [line for line in lines if _CLIENT_LOG not in line]
+
+
+def calls_of(marked: Sequence[Marked]) -> tuple[tuple[str, ...], ...]:
+    """Return the calls of each session, in the order in which sessions began."""
+    calls: dict[str, list[str]] = {}
+    for fault in marked:
+        if fault.effect == "note":
+            calls.setdefault(fault.session, []).append(fault.operation)
+    return tuple(tuple(call) for call in calls.values())
+
+
+def classify(clean: Ended, ended: Ended, steady: bool) -> Verdict:
+    """Return the verdict on a run: "ignored" if it equals the clean run.
+
+    Compared are the exit code, the calls, and, where clean runs print the same, the output.
+    """
+    if ended.code is None:
+        return "hung"
+    if ended.code < 0 or 128 < ended.code <= 128 + _MAX_SIGNAL:
+        return "crashed"
+    if all(fault.effect == _NOTE.WhichOneof("effect") for fault in ended.marked):
+        return "missed"
+    same = ended.code == clean.code and calls_of(ended.marked) == calls_of(clean.marked)
+    if same and steady:
+        same = printed(ended) == printed(clean)
+    return "ignored" if same else "handled"

@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compare two traces: where statuses differ, where values differ, and by how much.
+
+The first session of a trace is compared with the first of the other, the second with the second,
+each operation by operation. Housekeeping operations are left out. Values are compared where both
+traces recorded them: equal digests mean equal values, and contents give the distance.
+
+An operation that one side refuses is a difference. What that cuts off is counted, and not compared:
+operations that take what it would have written, and those behind it in a list that it ended.
+"""
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Literal
+
+from nnpa.zdnn.v1.operation_pb2 import OperationResult
+from nnpa.zdnn.v1.tensor_pb2 import ZDNN_DLFLOAT16, Ztensor
+from nnpa.zdnn.v1.trace_pb2 import (
+    CONTENTS_ROLE_ARRAY_OUT,
+    CONTENTS_ROLE_STICKS_OUT,
+    TracedContents,
+)
+from nnpa_client.status import Status
+from nnpa_client.trace.history import Trace, TracedOperation
+
+from nnpa_tools.traces.values import (
+    ValueDifference,
+    array_elements,
+    stick_elements,
+    value_difference,
+)
+
+Kind = Literal["operation", "status", "answer", "flags", "values"]
+# Statuses that depend on what tensors hold.
+_BY_CONTENTS = frozenset(
+    (Status.ZDNN_OK, Status.ZDNN_ELEMENT_RANGE_VIOLATION, Status.ZDNN_CONVERT_FAILURE)
+)
+_RETRIED = "CACHE_MISS"  # the client repeats such a call by itself
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A difference of two traces: the operation's index in the left one, its name, what differs.
+
+    `left` and `right` are the two sides as text; `values` is the distance of the output `operand`,
+    where both traces recorded its contents.
+    """
+
+    session: int
+    index: int
+    name: str
+    kind: Kind
+    left: str
+    right: str
+    operand: str = ""
+    values: ValueDifference | None = None
+
+    def __str__(self) -> str:
+        place = f"operation {self.index}, zdnn_{self.name}"
+        if self.kind != "values":
+            return f"{place}: {self.kind} {self.left} and {self.right}"
+        place = f"{place}, {self.operand}"
+        if self.values is None:
+            return f"{place}: bytes differ ({self.left}, {self.right})"
+        values = self.values
+        distance = "NINF on one side" if values.ulp is None else f"{values.ulp} ulp at most"
+        return (
+            f"{place}: {values.count} of {values.size} elements, {distance}, "
+            f"first {list(values.at)}: {values.left:g} and {values.right:g}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The result of a comparison.
+
+    `statuses` and `values` count what was compared, `unknown` the outputs whose values a trace
+    does not have, `by_contents` the differing statuses that depend on the contents of tensors,
+    `cut_off` the operations that take what a refused one would have written, or did not run for it.
+    """
+
+    differences: tuple[Difference, ...]
+    statuses: int
+    values: int
+    unknown: int
+    by_contents: int
+    cut_off: int = 0
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether nothing that could be compared differs."""
+        return not self.differences
+
+    def first(self, *kinds: Kind) -> Difference | None:
+        """Return the first difference of these kinds."""
+        return next((entry for entry in self.differences if entry.kind in kinds), None)
+
+
+@dataclass(slots=True)
+class _Counts:
+    statuses: int = 0
+    values: int = 0
+    unknown: int = 0
+    by_contents: int = 0
+    cut_off: int = 0
+
+
+@dataclass(slots=True)
+class _Tensors:
+    """The tensors of a session that are not the same on both sides, since one side refused a call.
+
+    They are known by their ids, 0 for those that travel with their operations.
+    """
+
+    different: set[int] = field(default_factory=set[int])
+
+    def is_cut_off(self, a: TracedOperation, b: TracedOperation) -> bool:
+        """Tell whether a refusal before these decides what they do."""
+        if (a.result is None) != (b.result is None) and not (a if a.result is None else b).failure:
+            return True
+        if self.different.isdisjoint(operand.id for operand in a.operands):
+            return False
+        return a.is_valid != b.is_valid or not self.different.isdisjoint(_read_ids(a, b))
+
+    def note(self, a: TracedOperation, b: TracedOperation, *, are_same: bool) -> None:
+        """Note what operations wrote, the same or not."""
+        ids = {operand.id for operand in (*a.operands, *b.operands) if operand.is_output} - {0}
+        if are_same:
+            self.different -= ids
+        else:
+            self.different |= ids
+
+
+def _read_ids(*sides: TracedOperation) -> set[int]:
+    """Return the tensors that an operation takes, by the sides that ran."""
+    return {
+        operand.id
+        for side in sides
+        if side.result is not None
+        for operand in side.operands
+        if not operand.is_output
+    }
+
+
+def diff(left: Trace, right: Trace, ulp: int = 0, with_values: bool = True) -> Comparison:
+    """Compare two traces; values up to `ulp` units in the last place of DLFLOAT16 apart are equal.
+
+    Without `with_values`, for traces of different inputs, values and the statuses that depend on
+    them are counted but not compared.
+    """
+    counts, differences = _Counts(), list[Difference]()
+    tensors = defaultdict[int, _Tensors](_Tensors)
+    for a, b in pairs(left, right):
+        if a is None or b is None or a.name != b.name:
+            differences.append(_sequence_difference(a, b))
+            continue
+        is_cut_off = tensors[a.session].is_cut_off(a, b)
+        are_same = not is_cut_off and a.is_valid == b.is_valid
+        tensors[a.session].note(a, b, are_same=are_same)
+        if is_cut_off:
+            counts.cut_off += 1
+            continue
+        differences += _compare(left, right, a, b, counts, ulp if with_values else None)
+    return Comparison(tuple(differences), **asdict(counts))
+
+
+def pairs(
+    left: Trace, right: Trace
+) -> Iterator[tuple[TracedOperation | None, TracedOperation | None]]:
+    """Yield the operations that are compared, up to the first of each session that is another."""
+    sessions = itertools.zip_longest(_by_session(left), _by_session(right), fillvalue=())
+    for left_operations, right_operations in sessions:
+        for a, b in itertools.zip_longest(left_operations, right_operations):
+            yield a, b
+            if a is None or b is None or a.name != b.name:
+                break
+
+
+def _by_session(trace: Trace) -> list[tuple[TracedOperation, ...]]:
+    sessions: dict[int, list[TracedOperation]] = {}
+    for operation in trace.operations:
+        if not operation.is_housekeeping and operation.failure != _RETRIED:
+            sessions.setdefault(operation.session, []).append(operation)
+    return [tuple(sessions[number]) for number in sorted(sessions)]
+
+
+def _sequence_difference(left: TracedOperation | None, right: TracedOperation | None) -> Difference:
+    operation = left or right
+    assert operation is not None
+    left_name, right_name = (
+        f"zdnn_{side.name}" if side else "no operation" for side in (left, right)
+    )
+    index, name = operation.index, operation.name
+    return Difference(operation.session, index, name, "operation", left_name, right_name)
+
+
+def _compare(
+    left: Trace,
+    right: Trace,
+    a: TracedOperation,
+    b: TracedOperation,
+    counts: _Counts,
+    ulp: int | None,
+) -> Iterator[Difference]:
+    def difference(kind: Kind, left_text: str, right_text: str) -> Difference:
+        return Difference(a.session, a.index, a.name, kind, left_text, right_text)
+
+    if ulp is None and a.status != b.status and _both_by_contents(a, b):
+        counts.by_contents += 1
+    else:
+        counts.statuses += 1
+        if a.status != b.status:
+            yield difference("status", a.status, b.status)
+    if ulp is None:
+        counts.unknown += len(_outputs(a))
+        return
+    answers = _answer(a.result), _answer(b.result)
+    if answers[0] != answers[1] and a.status == b.status:
+        yield difference("answer", *answers)
+    flags = [result.fp_flags if result else 0 for result in (a.result, b.result)]
+    if flags[0] != flags[1]:
+        yield difference("flags", f"0x{flags[0]:02X}", f"0x{flags[1]:02X}")
+    yield from _compare_outputs(left, right, a, b, counts, ulp)
+
+
+def _compare_outputs(
+    left: Trace,
+    right: Trace,
+    a: TracedOperation,
+    b: TracedOperation,
+    counts: _Counts,
+    ulp: int,
+) -> Iterator[Difference]:
+    right_outputs = _outputs(b)
+    for key, output in _outputs(a).items():
+        pair = (a, output), (b, right_outputs.get(key))
+        mismatch = _compare_values(left, right, *pair, counts, ulp)
+        if mismatch is not None:
+            sizes = f"{output.size} bytes", f"{right_outputs[key].size} bytes"
+            yield Difference(a.session, a.index, a.name, "values", *sizes, key[1], mismatch[0])
+
+
+def _both_by_contents(a: TracedOperation, b: TracedOperation) -> bool:
+    results = (a.result, b.result)
+    return all(result is not None and result.zdnn_status in _BY_CONTENTS for result in results)
+
+
+def _answer(result: OperationResult | None) -> str:
+    """Return a function's scalar answer as text, empty if it has none."""
+    if result is None:
+        return ""
+    match result.WhichOneof("value"):
+        case "boolean":
+            return str(result.boolean).lower()
+        case "number":
+            return str(result.number)
+        case "range":
+            return f"{result.range.min!r} to {result.range.max!r}"
+        case _:
+            return ""
+
+
+def _outputs(operation: TracedOperation) -> dict[tuple[int, str], TracedContents]:
+    outputs = operation.having(CONTENTS_ROLE_ARRAY_OUT, CONTENTS_ROLE_STICKS_OUT)
+    return {(int(output.role), output.operand): output for output in outputs}
+
+
+def _compare_values(
+    left: Trace,
+    right: Trace,
+    left_output: tuple[TracedOperation, TracedContents],
+    right_output: tuple[TracedOperation, TracedContents | None],
+    counts: _Counts,
+    ulp: int,
+) -> tuple[ValueDifference | None] | None:
+    """Return how an output differs: None if equal, a tuple of None if the distance is unknown."""
+    (a, a_contents), (b, b_contents) = left_output, right_output
+    if b_contents is None:
+        counts.unknown += 1
+        return None
+    counts.values += 1
+    if (a_contents.size, a_contents.digest) == (b_contents.size, b_contents.digest):
+        return None
+    a_bytes, b_bytes = left.bytes_of(a_contents), right.bytes_of(b_contents)
+    is_array = a_contents.role == CONTENTS_ROLE_ARRAY_OUT
+    elements = array_elements if is_array else stick_elements
+    structure = structure_of(a, a_contents, is_array)
+    if a_bytes is None or b_bytes is None or a_contents.size != b_contents.size:
+        return (None,)
+    a_array = elements(a_bytes, structure)
+    b_array = elements(b_bytes, structure_of(b, b_contents, is_array))
+    if (a_array.shape, a_array.dtype) != (b_array.shape, b_array.dtype):
+        return (None,)
+    distance = value_difference(a_array, b_array, not is_array and is_dlfloat(structure))
+    if distance is None or (distance.ulp is not None and distance.ulp <= ulp):
+        return None
+    return (distance,)
+
+
+def structure_of(
+    operation: TracedOperation, contents: TracedContents, is_array: bool
+) -> Ztensor | None:
+    """Return the structure of the ztensor that contents of an operation belong to."""
+    name = "ztensor" if is_array else contents.operand
+    return next((operand.structure for operand in operation.operands if operand.name == name), None)
+
+
+def is_dlfloat(structure: Ztensor | None) -> bool:
+    """Return whether a ztensor's sticks are DLFLOAT16."""
+    return structure is not None and structure.transformed_desc.type == ZDNN_DLFLOAT16

@@ -28,6 +28,20 @@ def _requirements(project: _Project, extra: str) -> dict[NormalizedName, Require
     return requirements
 
 
+def test_the_core_needs_seven_packages() -> None:
+    """What a client takes is gRPC, protobuf and arrays; all else comes with an extra."""
+    project: _Project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert {Requirement(each).name for each in project["dependencies"]} == {
+        "googleapis-common-protos",
+        "grpcio",
+        "grpcio-status",
+        "ml_dtypes",
+        "numpy",
+        "protobuf",
+        "PyYAML",
+    }
+
+
 def test_lowest_versions_are_the_lower_bounds() -> None:
     """Every lower bound stands in .ci/lowest.txt and so is tested."""
     project: _Project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

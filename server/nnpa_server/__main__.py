@@ -11,8 +11,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
-import click
 from nnpa_wire.installation import pip_install
+
+try:
+    import click
+except ModuleNotFoundError:
+    print(f"nnpa-server: click is not installed: {pip_install('server')}", file=sys.stderr)
+    sys.exit(2)
 
 from nnpa_server.config import (
     MESSAGES_UNDER_WAY,

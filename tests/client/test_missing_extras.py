@@ -15,10 +15,13 @@ from packaging.utils import canonicalize_name
 from tests.server.process import PATIENCE
 
 ROOT = Path(__file__).parents[2]
+OF_THE_COMMANDS = "tools"
+"""The extra without which there are no commands: `test_forwards.py` leaves it out."""
 OF_DEVELOPERS = {"bench", "check", "site", "test", "test-core", "test-protobuf7"}
 EXTRAS: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
     "optional-dependencies"
 ]
+OF_USERS = sorted(EXTRAS.keys() - OF_DEVELOPERS - {OF_THE_COMMANDS})
 COMMANDS = """
 import click
 from click.testing import CliRunner
@@ -62,7 +65,7 @@ def test_the_extras_of_users_are_known() -> None:
     assert EXTRAS.keys() > OF_DEVELOPERS
 
 
-@pytest.mark.parametrize("extra", sorted(EXTRAS.keys() - OF_DEVELOPERS))
+@pytest.mark.parametrize("extra", OF_USERS)
 def test_every_command_starts(extra: str, tmp_path: Path) -> None:
     """Each command of `nnpa` prints its help where the extra is left out."""
     run = subprocess.run(
@@ -73,7 +76,7 @@ def test_every_command_starts(extra: str, tmp_path: Path) -> None:
     assert len(run.stdout.splitlines()) > 20
 
 
-@pytest.mark.parametrize("extra", sorted(EXTRAS.keys() - OF_DEVELOPERS - {"server"}))
+@pytest.mark.parametrize("extra", sorted({*OF_USERS} - {"server"}))
 def test_the_server_starts_without_a_word(extra: str, tmp_path: Path) -> None:
     """A server without the extra computes, and its first screen has nothing but the session."""
     environment = left_out(extra, tmp_path)

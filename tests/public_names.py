@@ -44,6 +44,7 @@ MODULES = (
     "nnpa_client.descriptors",
     "nnpa_client.dlfloat16",
     "nnpa_client.doctor",
+    "nnpa_client.evaluation",
     "nnpa_client.errors",
     "nnpa_client.faults",
     "nnpa_client.inference",
@@ -63,10 +64,6 @@ EVERY_NAME = "nnpa_client.zdnn"  # has no `__all__`: each name of its modules is
 # Other modules that documents name or that define names of a package above: some names are public.
 PARTLY_PUBLIC: Mapping[str, Sequence[str]] = {
     "nnpa_client.connection": ("ConnectOptions", "connect", "list_machines"),
-    "nnpa_client.datasets.images": ("Preprocessing", "read_preprocessing"),
-    "nnpa_client.datasets.opening": ("open_data",),
-    "nnpa_client.datasets.rows": ("Dataset",),
-    "nnpa_client.evaluation": ("Accuracy", "accuracy"),
     "nnpa_client.network.calls": ("Options",),
     "nnpa_client.network.hosted": ("Inference", "Network"),
     "nnpa_client.pytest_plugin": (),
@@ -81,6 +78,10 @@ PARTLY_PUBLIC: Mapping[str, Sequence[str]] = {
     "nnpa_network.importing.onnx_import": ("ImportOptions", "import_onnx"),
     "nnpa_network.lowering.placement": ("placement_report",),
     "nnpa_network.reporting.accuracy_text": ("as_text",),
+    "nnpa_tools.evaluation.accuracy": ("Accuracy", "accuracy"),
+    "nnpa_tools.evaluation.cluster": ("runtime_environment",),
+    "nnpa_tools.evaluation.datasets": ("Preprocessing",),
+    "nnpa_tools.evaluation.ray_data": ("MeasureBatch", "report"),
 }
 # Pages have examples with names of these packages: the names are promised, not their parameters.
 EXAMPLES = ("nnpa_emulator", "nnpa_network")

@@ -44,6 +44,7 @@ HOMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "verdict",
         ),
     },
+    "nnpa_client.evaluation": {"nnpa_tools.evaluation.accuracy": ("Accuracy", "accuracy")},
     "nnpa_client.trace": {
         "nnpa_tools.traces.diff": ("Comparison", "Difference", "diff"),
         "nnpa_tools.traces.lint": ("RULES", "Budget", "Finding", "Report", "Totals", "lint"),

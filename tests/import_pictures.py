@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draw the layers of the import contracts into the READMEs of their rooms.
 
-`python tests/import_pictures.py` writes each contract of type `layers` in `pyproject.toml` as a
+`python tests/import_pictures.py` writes each contract of type `layers` in `.importlinter.toml` as a
 Mermaid flowchart between `# generated: begin layers NAME` and `generated: end`. A new picture is
 appended to its README, where it may be moved; the picture of a contract that is gone is removed.
 `--check` changes nothing and fails when a README is stale.
@@ -51,8 +51,8 @@ class Contract:
 
 
 def read_contracts(root: Path = ROOT) -> list[Contract]:
-    """Return the contracts of type `layers`, in the order of `pyproject.toml`."""
-    with (root / "pyproject.toml").open("rb") as file:
+    """Return the contracts of type `layers`, in the order of `.importlinter.toml`."""
+    with (root / ".importlinter.toml").open("rb") as file:
         tables = tomllib.load(file)["tool"]["importlinter"]["contracts"]
     return [
         Contract(

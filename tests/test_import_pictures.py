@@ -42,7 +42,7 @@ def _packages_inside(package: str) -> list[str]:
 
 def _covered() -> set[str]:
     """Return the packages whose members are all in an exhaustive or an independence contract."""
-    with (ROOT / "pyproject.toml").open("rb") as file:
+    with (ROOT / ".importlinter.toml").open("rb") as file:
         tables = tomllib.load(file)["tool"]["importlinter"]["contracts"]
     covered = {
         name for contract in CONTRACTS if contract.exhaustive for name in contract.containers

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The functions of the array API that zDNN has, against array-api-strict."""
 
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -295,3 +297,16 @@ def test_numpy_still_refuses() -> None:
     copied = np.asarray(x)
     copied[0] = 5
     assert x.numpy().tolist() == [1, 2]
+
+
+def test_a_fresh_process_finds_the_namespace() -> None:
+    """A ztensor finds its namespace in a process that has not imported it."""
+    code = (
+        "import sys\nfrom nnpa_client import connect\n"
+        "with connect() as session:\n"
+        "    x = session.ztensor([1.0])\n"
+        "    assert 'nnpa_client.array_api' not in sys.modules\n"
+        "    print(x.__array_namespace__().__name__)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout == "nnpa_client.array_api\n"

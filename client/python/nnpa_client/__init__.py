@@ -12,7 +12,6 @@ A name is imported when it is first used: `nnpa_client.pytest_plugin`, which pyt
 run, costs neither gRPC nor NumPy.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from nnpa_client._forwards import forward
@@ -68,7 +67,6 @@ __all__ = [
     "zdnn",
 ]
 
-_MODULES = ("array_api", "dlfloat16", "mli", "network", "zdnn")
 _forwarded = forward(__name__)
 
 
@@ -80,8 +78,6 @@ def __getattr__(name: str) -> object:
         from importlib.metadata import version  # as long to import as gRPC
 
         value: object = version("nnpa")
-    elif name in _MODULES:
-        value = import_module(f"{__name__}.{name}")
     else:
         value = _forwarded(name)
     globals()[name] = value

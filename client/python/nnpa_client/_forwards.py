@@ -3,6 +3,12 @@
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from typing import Any
+
+MODULES: Mapping[str, tuple[str, ...]] = {
+    "nnpa_client": ("array_api", "dlfloat16", "mli", "network", "zdnn"),
+}
+"""The names of a module that are modules in it."""
 
 HOMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "nnpa_client": {
@@ -55,11 +61,14 @@ HOMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 """The names of a module by the modules that define them."""
 
 
-def forward(module: str) -> Callable[[str], object]:
+def forward(module: str) -> Callable[[str], Any]:
     """Return the `__getattr__` of a module whose names are forwarded."""
     homes = {name: home for home, names in HOMES[module].items() for name in names}
+    modules = MODULES.get(module, ())
 
-    def get(name: str) -> object:
+    def get(name: str) -> Any:
+        if name in modules:
+            return import_module(f"{module}.{name}")
         if name not in homes:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         return getattr(import_module(homes[name]), name)

@@ -5,7 +5,6 @@ import html
 import warnings
 import weakref
 from collections.abc import Callable
-from importlib import import_module
 from types import ModuleType
 from typing import Any, NoReturn, Self
 
@@ -17,6 +16,7 @@ from nnpa.zdnn.v1.tensor_pb2 import DataTypes, TensorDesc, TensorRef
 from nnpa_client import _operators, _transfer
 from nnpa_client._call import Tensor
 from nnpa_client._display import described, ztensor_table
+from nnpa_client._forwards import forward
 from nnpa_client._guest import Guest
 from nnpa_client._wire import DTYPES, Array, dims, enum_name, layout_shape
 from nnpa_client.errors import NnpaError, ZdnnError, ZdnnWarning
@@ -220,8 +220,11 @@ class Ztensor:
         return _CPU
 
     def __array_namespace__(self, *, api_version: str | None = None) -> ModuleType:
-        """Return `nnpa_client.array_api`: what zDNN has of the array API standard."""
-        namespace = import_module("nnpa_client.array_api")  # which needs this class
+        """Return `nnpa_client.array_api`: what zDNN has of the array API standard.
+
+        It needs this class, and is imported when it is first asked for.
+        """
+        namespace: ModuleType = forward("nnpa_client")("array_api")
         version = namespace.__array_api_version__
         if api_version not in (None, version):
             raise ValueError(f"api_version: {api_version!r}, expected {version!r}")

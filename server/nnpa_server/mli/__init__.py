@@ -4,7 +4,6 @@
 The kernels are imported by the first call, or while the server is idle.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 import grpc
@@ -27,8 +26,9 @@ def add_to(server: grpc.Server, limits: Limits, calls: int) -> "Lazy[MliService]
     """Serve MLI kernels, at most `calls` calls at a time; return the service, not made yet."""
 
     def construct() -> "MliService":
-        service: type[MliService] = import_module("nnpa_server.mli.service").MliService
-        return service(limits, calls)
+        from nnpa_server.mli.service import MliService
+
+        return MliService(limits, calls)
 
     service = Lazy(construct)
     lazy.add_to(server, _DESCRIPTOR, service.get)

@@ -5,7 +5,6 @@ What models run on is imported by the first call, or while the server is idle.
 """
 
 from collections.abc import Callable, Collection
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from nnpa_server.config import Config
@@ -35,9 +34,10 @@ def make_models(
 
     `compile_model` compiles them elsewhere than here, where many `share` what they run in.
     """
-    module = import_module("nnpa_server.open_inference.models")
-    models: type[Models] = module.Models
-    return models(
+    from nnpa_server.open_inference.loading import unshared
+    from nnpa_server.open_inference.models import Models
+
+    return Models(
         config,
         repository,
         metrics,
@@ -45,5 +45,5 @@ def make_models(
         shortcuts,
         saved,
         compile_model,
-        share or module.unshared,
+        share or unshared,
     )

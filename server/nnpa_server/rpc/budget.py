@@ -156,16 +156,20 @@ class Reservation:
 
     def resize(self, size: int, *, lasts: bool = False) -> None:
         """Have so many bytes; raise CallRefused where there is no room for them."""
-        if not self.try_resize(size, lasts=lasts):
-            raise self.refusal(size)
-
-    def try_resize(self, size: int, *, lasts: bool = False, waits: bool = True) -> bool:
-        """Have so many bytes, or tell that there is no room for them."""
         more = size - self._size
+        if more > 0 and not self._budget.take(self._caller, more, lasts=lasts):
+            raise self.refusal(size)
         if more < 0:
             self._budget.give(self._caller, -more)
-        elif more and not self._budget.take(self._caller, more, lasts=lasts, waits=waits):
+        self._size = size
+
+    def try_resize(self, size: int) -> bool:
+        """Have so many bytes, or tell at once that there is no room for them."""
+        more = size - self._size
+        if more > 0 and not self._budget.take(self._caller, more, waits=False):
             return False
+        if more < 0:
+            self._budget.give(self._caller, -more)
         self._size = size
         return True
 
@@ -184,7 +188,7 @@ class Reservation:
 
     def close(self) -> None:
         """Give all bytes back."""
-        self.try_resize(0)
+        self.resize(0)
 
 
 _account: ContextVar["Account | None"] = ContextVar("account", default=None)
@@ -256,7 +260,7 @@ class Account:
         _account.set(None)  # gRPC keeps the context of the call's variables, and this keeps gRPC's
         if self._is_sent:
             return
-        if self._bytes.try_resize(CALL_BYTES, waits=False):
+        if self._bytes.try_resize(CALL_BYTES):
             self._follow(0)
         else:
             cut_off(self._context)

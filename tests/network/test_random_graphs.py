@@ -154,7 +154,7 @@ def test_random_graphs(first: int) -> None:
 
 
 SERVED = max(10, COUNT // 3) if COUNT < 1000 else COUNT
-ROOM = Limits(max_sessions=12, max_session_bytes=256 << 20, max_session_tensors=50)
+ROOM = Limits(max_sessions=12, max_session_bytes=1 << 30, max_session_tensors=50)
 REFUSED = ("MODEL_INVALID", "NETWORK_FAILED", "FIELD_INVALID")
 
 
@@ -187,12 +187,17 @@ def _answer(client: Client, graph: RandomGraph) -> dict[str, bytes] | grpc.RpcEr
     shapes = [pb.InputShape(name=name, shape=feed.shape) for name, feed in graph.feeds.items()]
     try:
         created = client.create(graph.proto, options=pb.CreateOptions(shapes=shapes))
-        handle = created.network.name
-        assert client.init(handle, size=1 << 22)
+    except grpc.RpcError as error:
+        return error
+    assert not created.HasField("error"), created.error
+    handle = created.network.name
+    try:
+        assert client.init(handle, size=client.info(handle).activations.channels)
         outputs = client.infer(handle, **graph.feeds).outputs
     except grpc.RpcError as error:
         return error
-    client.destroy(handle)
+    finally:
+        client.destroy(handle)
     return {output.name: output.data for output in outputs}
 
 

@@ -24,7 +24,9 @@ from nnpa.zdnn.v1 import tensor_pb2 as tensor
 from nnpa_emulator import FUNCTIONS, Status, TensorDesc, Ztensor
 from nnpa_emulator import ztensor as structs
 from nnpa_emulator.dlfloat import Flags
+from nnpa_emulator.function_codes import CODES_OF_FORMAT_0, FORMAT_0, FORMAT_1
 from nnpa_emulator.machine import MACHINES, FunctionCode, LogLevel
+from nnpa_emulator.machine_functions import MachineFunction, functions_of
 
 from tests.emulator.local_target import FUNCTIONS as LOCAL
 from tests.vector_runner import VECTORS
@@ -163,6 +165,51 @@ def test_enums_are_the_contracts(ours: type[IntEnum], wire: EnumDescriptor) -> N
     assert {constant.name: int(constant) for constant in ours} == {
         name: value.number for name, value in wire.values_by_name.items()
     }
+
+
+CODES = [code for code in FunctionCode if code != FunctionCode.NNPA_QAF]
+
+
+def _forms_of(code: FunctionCode) -> list[MachineFunction]:
+    return [*functions_of(code, FORMAT_0), *functions_of(code, FORMAT_1)]
+
+
+@pytest.mark.parametrize("code", CODES, ids=lambda code: code.name)
+def test_codes_have_forms(code: FunctionCode) -> None:
+    """A function of the instruction says what it takes of the block in each format that it has."""
+    in_format_0 = code in CODES_OF_FORMAT_0
+    assert bool(functions_of(code, FORMAT_0)) is in_format_0, "no form in operation.proto"
+    assert functions_of(code, FORMAT_1), "no form in operation.proto"
+
+
+@pytest.mark.parametrize("code", CODES, ids=lambda code: code.name)
+def test_forms_are_the_operations(code: FunctionCode) -> None:
+    """A form has the tensors, in order, and the parameters of the operation that computes it."""
+    for operation_of_code, form in ((each.operation, each.form) for each in _forms_of(code)):
+        tensors = operation_of_code.tensors
+        assert form.inputs == operation_of_code.inputs
+        assert form.outputs == tuple(name for name in tensors if name not in form.inputs)
+        parameters = inspect.signature(operation_of_code.compute).parameters.keys()
+        assert {each.name for each in form.fields} == parameters - {*tensors, "guest"}
+
+
+@pytest.mark.parametrize("code", CODES, ids=lambda code: code.name)
+def test_fields_lie_apart(code: FunctionCode) -> None:
+    """Function specific parameters lie in the 16 words, and no two of a form share a bit."""
+    for form in (each.form for each in _forms_of(code)):
+        taken = [
+            (each.word, bit)
+            for each in form.fields
+            for bit in range(each.right, each.right + each.bits)
+        ]
+        assert len(taken) == len(set(taken)) == sum(each.bits for each in form.fields)
+        assert all(1 <= word <= 16 and bit < 32 for word, bit in taken)
+
+
+def test_an_operation_has_one_form() -> None:
+    """An operation takes the same of the block, whatever code issues it."""
+    forms = {each.form for code in CODES for each in _forms_of(code)}
+    assert len(forms) == len({form.operation for form in forms})
 
 
 def test_enums_of_our_own() -> None:

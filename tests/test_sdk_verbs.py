@@ -5,6 +5,7 @@ import inspect
 from functools import partial
 
 import pytest
+from nnpa.zdnn.v1 import options_pb2 as pb
 from nnpa.zdnn.v1.operation_pb2 import Operation
 from nnpa_emulator import FUNCTIONS, Ztensor
 from nnpa_emulator.function_codes import CODES_OF_FORMAT_0, FunctionCode
@@ -14,12 +15,15 @@ from nnpa_emulator.status import Status
 pytest.importorskip("grpc_tools", reason="the generator is in the extra `test`")
 
 from sdk import SDKS, Absent, Kind, Sdk, Value, read_contract, render
+from sdk.instruction import operand_counts
 from sdk.rendering import camel, comment, pascal
+from sdk.verbs import Constant
 
 CONTRACT = read_contract()
-# What is generated beside verbs: the function codes of the emulator.
-WITH_VERBS = [sdk for sdk in SDKS if sdk.name != "emulator"]
+# What is generated beside verbs: the tables of the instruction's functions.
+WITH_VERBS = [sdk for sdk in SDKS if sdk.name not in ("emulator", "trap")]
 VERBS = {verb.name: verb for verb in CONTRACT.verbs}
+CODES = next(enum.constants for enum in CONTRACT.enums if enum.name == "NnpaFunctionCode")
 ARMS = Operation.DESCRIPTOR.oneofs_by_name["operation"].fields
 # First number of each family, as the comment of Operation.operation has them.
 FAMILIES = {
@@ -76,8 +80,7 @@ def test_options_are_the_emulators(name: str) -> None:
 
 def test_formats_of_codes_are_the_operations() -> None:
     """A code's lowest parameter block format is the lowest of the operations that issue it."""
-    codes = next(enum for enum in CONTRACT.enums if enum.name == "NnpaFunctionCode")
-    formats = {code.name: code.parmblk_format for code in codes.constants}
+    formats = {code.name: code.options.parmblk_format for code in CODES}
     issued: dict[str, set[int]] = {}
     for verb in CONTRACT.verbs:
         if verb.options.code:
@@ -85,6 +88,32 @@ def test_formats_of_codes_are_the_operations() -> None:
     assert {code: formats[code] for code in issued} == {
         code: min(numbers) for code, numbers in issued.items()
     }
+
+
+def test_forms_are_the_functions() -> None:
+    """A form of a zDNN function has its ztensors in C order, its scalars and its save area."""
+    for code in CODES:
+        for form in code.options.forms:
+            verb = VERBS.get(form.operation)
+            if verb is None:
+                continue
+            assert list(form.inputs) == [tensor.name for tensor in verb.inputs]
+            assert list(form.outputs) == [tensor.name for tensor in verb.outputs]
+            assert form.save_area is (verb.area == "save_area")
+            if verb.name != "quantized_matmul_op":  # its scalars become fields by software
+                scalars = {scalar.name for scalar in verb.scalars}
+                assert {field.name for field in form.fields} == scalars
+
+
+def test_forms_of_a_code_have_equal_operands() -> None:
+    """The generator refuses, by its name, a code whose forms differ in how many operands they have.
+
+    The trap fetches the operands before anybody knows the form.
+    """
+    forms = (pb.CodeForm(inputs=["input"]), pb.CodeForm(inputs=["input_a", "input_b"]))
+    code = Constant("NNPA_CBRT", 36, "", pb.CodeOptions(forms=forms))
+    with pytest.raises(SystemExit, match="NNPA_CBRT: forms differ"):
+        operand_counts(code)
 
 
 def test_machines_have_the_codes() -> None:

@@ -140,8 +140,8 @@ def _compute(
     if function is None:
         limit = f"a format of function {code} on {guest.machine.name}"
         raise response(0x0001, "parameter block version", block.version, limit, "execution_c4")
-    roles = dict(zip(function.inputs, INPUTS, strict=False))
-    roles |= dict(zip(function.outputs, OUTPUTS, strict=False))
+    roles = dict(zip(function.form.inputs, INPUTS, strict=False))
+    roles |= dict(zip(function.form.outputs, OUTPUTS, strict=False))
     arguments: dict[str, Argument] = {name: operands[role] for name, role in roles.items()}
     arguments |= _parameters(guest, function, block.words)
     alignment = _alignment(block, roles, operands)
@@ -152,7 +152,7 @@ def _compute(
         _require_save_area(block.save_area, storage)
     violated: bool = _run(guest, function, arguments)
     written = dict[Role, int]()
-    for name in function.outputs:
+    for name in function.form.outputs:
         desc, role = arguments[name].transformed_desc, roles[name]
         written[role] = operand_bytes(desc)
         storage[role][: written[role]] = _swapped(arguments[name].sticks, desc)
@@ -164,10 +164,9 @@ def _parameters(
 ) -> dict[str, Argument]:
     """Return the function specific parameters; numbers in DLFLOAT16 are in the block as codes."""
     values: dict[str, Argument] = {}
-    for name, parameter in function.parameters.items():
-        rule = function.operation.fields.get(name, dlfloat_field)
-        value = parameter.read(words)
-        values[name] = value if rule is dlfloat_field else rule(guest, value)
+    for parameter in function.form.fields:
+        rule, value = function.operation.fields[parameter.name], parameter.read(words)
+        values[parameter.name] = value if rule is dlfloat_field else rule(guest, value)
     return values
 
 
@@ -212,7 +211,7 @@ def _run(guest: Guest, function: MachineFunction, arguments: dict[str, Argument]
     for name in function.operation.tensors:
         desc = arguments[name].transformed_desc
         size = operand_bytes(desc)
-        if name in function.outputs:
+        if name in function.form.outputs:
             memory = page_memory(size)
         else:
             memory = _swapped(arguments[name].sticks[:size], desc)

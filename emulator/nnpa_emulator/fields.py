@@ -1,9 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """Function specific parameters: how arguments of a C function become fields of the instruction."""
 
+import inspect
+from collections.abc import Iterable, Mapping
+
 from nnpa_emulator.dlfloat import scalar_to_dlfloat
 from nnpa_emulator.instruction import FieldRule, require_vector_nnp
 from nnpa_emulator.machine import Guest
+from nnpa_emulator.parameter_block import Field, Form
+
+_FLOATS = (float, float | None)
+
+
+def field_rules(
+    forms: Iterable[Form], parameters: Mapping[str, inspect.Parameter]
+) -> Mapping[str, FieldRule]:
+    """Return the rules by which an operation's parameters become fields of the block.
+
+    A float becomes a code of DLFLOAT16, any other number as many bits as its field has.
+    """
+    fields = {field.name: field for form in forms for field in form.fields}
+    return {
+        name: dlfloat_field if parameters[name].annotation in _FLOATS else _bits_rule(field)
+        for name, field in fields.items()
+        if name in parameters
+    }
 
 
 def dlfloat_field(guest: Guest, value: float | None) -> int:
@@ -19,10 +40,8 @@ def dlfloat_field(guest: Guest, value: float | None) -> int:
     return scalar_to_dlfloat(value)
 
 
-def bits_field(width: int) -> FieldRule:
-    """Return a rule that keeps the low `width` bits, as the parameter block does."""
-
+def _bits_rule(field: Field) -> FieldRule:
     def truncate(_guest: Guest, value: int) -> int:
-        return int(value) & (1 << width) - 1
+        return field.fit(int(value))
 
     return truncate

@@ -85,7 +85,6 @@ class Details(TypedDict, total=False):
     relations: Check | None
     operands: Mapping[str, OperandRule | None] | None
     fields: Mapping[str, FieldRule] | None
-    save_area: bool
 
 
 def response(code: int, field: str, value: object, limit: str, label: str) -> Refused:

@@ -47,27 +47,40 @@ _PLACES = {Role.OUTPUT_1: 64, Role.OUTPUT_2: 96} | {
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A function specific parameter: its word, counted from 1, and the bits of it that count.
+    """A function specific parameter: its word, counted from 1, and how many bits of it count.
 
-    `right` are the bits behind it.
+    `right` is the number of bits behind it.
     """
 
+    name: str
     word: int
-    width: int
+    bits: int
     right: int = 0
     signed: bool = False
 
     def read(self, words: tuple[int, ...]) -> int:
         """Return the parameter."""
-        value = words[self.word - 1] >> self.right & (1 << self.width) - 1
-        is_negative = self.signed and value >> (self.width - 1)
-        return value - (1 << self.width) if is_negative else value
+        return self.fit(words[self.word - 1] >> self.right)
 
-    def write(self, words: list[int], value: int) -> None:
-        """Store as many bits of a parameter as it has."""
-        mask = (1 << self.width) - 1
-        kept = words[self.word - 1] & ~(mask << self.right)
-        words[self.word - 1] = kept | (int(value) & mask) << self.right
+    def fit(self, value: int) -> int:
+        """Return what the bits of the field hold of a number."""
+        low = value & (1 << self.bits) - 1
+        return low - (1 << self.bits) if self.signed and low >> (self.bits - 1) else low
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a function takes of the block from a format on: operands in order, parameters.
+
+    `operation` is the name of what computes it.
+    """
+
+    parmblk_format: int
+    operation: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    save_area: bool = False
+    fields: tuple[Field, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +114,3 @@ def decode_block(block: bytes | memoryview) -> ParameterBlock:
     return ParameterBlock(
         version, descriptors, addresses, _PARAMETERS.unpack_from(block, _PARAMETERS_AT)
     )
-
-
-def encode_block(block: ParameterBlock) -> bytes:
-    """Lay out a parameter block; formats and types of tensors are stored in eight bits."""
-    raw = bytearray(BLOCK_BYTES)
-    _VERSION.pack_into(raw, 0, block.version)
-    _SAVE_AREA.pack_into(raw, _SAVE_AREA_AT, block.save_area)
-    for role, desc in block.descriptors.items():
-        numbers = desc.format & 0xFF, desc.type & 0xFF, *desc.dims, block.addresses[role]
-        _DESCRIPTOR.pack_into(raw, _PLACES[role], *numbers)
-    _PARAMETERS.pack_into(raw, _PARAMETERS_AT, *block.words)
-    return bytes(raw)

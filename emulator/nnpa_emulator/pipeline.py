@@ -36,6 +36,8 @@ from typing import TypeAlias, Unpack
 from nnpa_emulator.arith import RangeViolation, explain_violation, jitter
 from nnpa_emulator.checks import require_transformed_desc
 from nnpa_emulator.diagnostics import Diagnostic, diagnose, print_precheck
+from nnpa_emulator.fields import field_rules
+from nnpa_emulator.function_forms import FORMS
 from nnpa_emulator.instruction import (
     ALIGNED,
     DLFLOAT_FEATURE,
@@ -205,16 +207,16 @@ def define(
     relations: Check | None = None,
     operands: Mapping[str, OperandRule | None] | None = None,
     fields: Mapping[str, FieldRule] | None = None,
-    save_area: bool = False,
 ) -> Operation:
     """Define an operation whose `compute(**arguments)` has the arguments of the C function.
 
     Left out: `marks` are the outputs, `relations` is the verifier, every tensor is DLFLOAT16 in
-    4DFEATURE unless `operands` has another rule for it (None: no rule), and arguments go to the
-    machine as they are.
+    4DFEATURE unless `operands` has another rule for it (None: no rule), and arguments become
+    fields of the parameter block by the rules of `field_rules` unless `fields` has other ones.
     """
     parameters = inspect.signature(compute).parameters
     tensors = _tensors_among(parameters)
+    forms = [form for form in FORMS.get(code, ()) if form.parmblk_format <= parmblk_format]
     rules = dict.fromkeys(tensors, DLFLOAT_FEATURE) | dict(operands or {})
     return Operation(
         code=code,
@@ -227,8 +229,8 @@ def define(
         operands={name: rule for name, rule in rules.items() if rule is not None},
         inputs=tuple(name for name in tensors if name not in outputs),
         marks=outputs if marks is None else marks,
-        fields=fields or {},
-        save_area=save_area,
+        fields={**field_rules(forms, parameters), **(fields or {})},
+        save_area=any(form.save_area for form in forms),
         takes_guest="guest" in parameters,
     )
 

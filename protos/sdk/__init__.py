@@ -4,14 +4,15 @@
 from sdk.c import C
 from sdk.docs import DOCS
 from sdk.go import GO
+from sdk.instruction import EMULATOR, TRAP
 from sdk.java import JAVA
-from sdk.python import EMULATOR, PYTHON
+from sdk.python import PYTHON
 from sdk.rendering import ROOT, File, Messages, Sdk, render
 from sdk.typescript import TYPESCRIPT
 from sdk.verbs import Absent, Contract, Enum, Kind, Parameter, Value, Verb, read_contract
 
-# Every language whose code `protos/generate.py` makes.
-SDKS: tuple[Sdk, ...] = (C, DOCS, EMULATOR, GO, JAVA, PYTHON, TYPESCRIPT)
+# All code that `protos/generate.py` makes, by language.
+SDKS: tuple[Sdk, ...] = (C, DOCS, EMULATOR, GO, JAVA, PYTHON, TRAP, TYPESCRIPT)
 
 __all__ = [
     "ROOT",

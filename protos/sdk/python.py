@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python: the client's verbs, constants and table of what runs where; the function codes."""
+"""Python: the client's verbs, constants and table of what runs where."""
 
 import builtins
 import re
@@ -239,12 +239,6 @@ def _entry(name: str, text: str) -> str:
     literals = [f'"{line}"' for line in lines]
     return start + "\n        ".join(literals) + ",\n"
 
-
-EMULATOR = Sdk(
-    name="emulator",
-    home=ROOT / "emulator" / "nnpa_emulator",
-    files=(File("function_codes.py", "emulator_codes.py.j2"),),
-)
 
 PYTHON = Sdk(
     name="python",

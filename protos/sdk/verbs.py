@@ -184,15 +184,12 @@ class Verb:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A value of an enum.
-
-    `parmblk_format` is, of a function code, the lowest format of the parameter block.
-    """
+    """A value of an enum; `options` are those of a function code, empty ones for other enums."""
 
     name: str
     number: int
     doc: str
-    parmblk_format: int
+    options: pb.CodeOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +284,7 @@ def _enums(module: str, file: FileDescriptorProto) -> Iterator[Enum]:
                 value.name,
                 value.number,
                 _line(comments[(_ENUMS, place, _ENUM_VALUES, index)]),
-                value.options.Extensions[pb.zdnn_code].parmblk_format,
+                value.options.Extensions[pb.zdnn_code],
             )
             for index, value in enumerate(enum.value)
             if not (c_name and value.name.endswith("_UNSPECIFIED"))

@@ -3,22 +3,13 @@
  */
 #include "tensors.h"
 
+#include "functions.gen.h"
+
 enum layout { FEATURE = 0, KERNEL = 1, WEIGHTS = 2, GENERIC = 31 };
 enum type { DLFLOAT16 = 0, FP32 = 6, INT8 = 8, INT32 = 10 };
 
 #define STICKS_OF_PAGE 32UL
 #define MAX_TENSOR_SIZE (1UL << 32)
-
-struct function { uint8_t code, inputs, outputs, save_area; };
-
-static const struct function functions[] = {
-    {16, 2, 1, 0},  {17, 2, 1, 0},  {18, 2, 1, 0},  {19, 2, 1, 0},  {20, 2, 1, 0},
-    {21, 2, 1, 0},  {32, 1, 1, 0},  {33, 1, 1, 0},  {34, 1, 1, 0},  {35, 1, 1, 0},
-    {49, 1, 1, 0},  {50, 1, 1, 0},  {51, 1, 1, 0},  {52, 1, 1, 1},  {53, 1, 1, 0},
-    {64, 3, 1, 0},  {65, 1, 2, 0},  {66, 3, 1, 0},  {67, 2, 1, 0},  {80, 1, 1, 0},
-    {81, 1, 1, 0},  {96, 3, 2, 0},  {97, 3, 1, 0},  {112, 3, 1, 0}, {113, 3, 1, 0},
-    {114, 3, 1, 0}, {115, 3, 1, 0}, {240, 1, 1, 0}, {241, 1, 1, 1},
-};
 
 static uint64_t number_at(const uint8_t *bytes, int size)
 {
@@ -62,19 +53,15 @@ static struct operand tensor_of(enum role role, const uint8_t *descriptor)
   return (struct operand){role, number_at(descriptor + 24, 8), size_of_tensor(descriptor)};
 }
 
-int operands_of(unsigned code, const uint8_t *block, struct operand *operands)
+int operands_of(uint8_t code, const uint8_t *block, struct operand *operands)
 {
+  const struct function *function = &functions[code];
   int count = 0;
-  for (unsigned i = 0; i < sizeof functions / sizeof *functions; i++) {
-    const struct function *function = &functions[i];
-    if (function->code != code)
-      continue;
-    for (unsigned place = 0; place < function->inputs; place++)
-      operands[count++] = tensor_of(INPUT_1 + place, block + 192 + 32 * place);
-    for (unsigned place = 0; place < function->outputs; place++)
-      operands[count++] = tensor_of(OUTPUT_1 + place, block + 64 + 32 * place);
-    if (function->save_area)
-      operands[count++] = (struct operand){SAVE_AREA, number_at(block + 56, 8), SAVE_AREA_SIZE};
-  }
+  for (unsigned place = 0; place < function->inputs; place++)
+    operands[count++] = tensor_of(INPUT_1 + place, block + 192 + 32 * place);
+  for (unsigned place = 0; place < function->outputs; place++)
+    operands[count++] = tensor_of(OUTPUT_1 + place, block + 64 + 32 * place);
+  if (function->save_area)
+    operands[count++] = (struct operand){SAVE_AREA, number_at(block + 56, 8), SAVE_AREA_SIZE};
   return count;
 }

@@ -17,6 +17,6 @@ struct operand {
 };
 
 /* List the operands that a function has by its parameter block; returns how many, 6 at most. */
-int operands_of(unsigned function, const uint8_t *block, struct operand *operands);
+int operands_of(uint8_t code, const uint8_t *block, struct operand *operands);
 
 #endif

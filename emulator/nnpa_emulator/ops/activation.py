@@ -17,7 +17,6 @@ import numpy.typing as npt
 from nnpa_emulator import arith, dlfloat
 from nnpa_emulator.arith import parts, unary_table
 from nnpa_emulator.checks import require_same
-from nnpa_emulator.fields import bits_field, dlfloat_field
 from nnpa_emulator.instruction import response
 from nnpa_emulator.kernels import activation as kernels
 from nnpa_emulator.machine import FORMAT_0, FORMAT_1, FunctionCode
@@ -66,7 +65,6 @@ def _rectified(values: Doubles, clipping_value: float, adjustment_factor: float)
     since="1.0.0",
     verify=_verify_relu,
     infer=_like_input,
-    fields={"clipping_value": dlfloat_field},
     ulps=0,
 )
 def relu(input: Ztensor, *, clipping_value: float | None = None, output: Ztensor) -> bool:
@@ -100,7 +98,6 @@ def _verify_leaky_relu(
     since="1.1.0",
     verify=_verify_leaky_relu,
     infer=_like_input,
-    fields={"clipping_value": dlfloat_field, "adjustment_factor": dlfloat_field},
 )
 def leaky_relu(
     input: Ztensor,
@@ -203,8 +200,6 @@ def _softmax(input: Ztensor, count: int, act_func: int, output: Ztensor) -> bool
     verify=_verify,
     infer=_like_input,
     responses=_softmax_responses,
-    fields={"act_func": bits_field(4)},
-    save_area=True,
 )
 def softmax(input: Ztensor, act_func: int, output: Ztensor) -> bool:
     """Take exp(x - max) / sum of exp(x - max) over every dim1 vector, or the logarithm of that.
@@ -228,8 +223,6 @@ def softmax(input: Ztensor, act_func: int, output: Ztensor) -> bool:
     verify=_verify,
     infer=_like_input,
     responses=_softmax_responses,
-    fields={"act_func": bits_field(4), "softmax_mask": bits_field(32)},
-    save_area=True,
 )
 def softmax_mask(input: Ztensor, act_func: int, softmax_mask: int, output: Ztensor) -> bool:
     """Take the softmax over the first softmax_mask elements of dim1, 0 being all of them.

@@ -23,7 +23,6 @@ import numpy.typing as npt
 from nnpa_emulator import dlfloat, operands, stick
 from nnpa_emulator.checks import require_dim, require_fields, require_in
 from nnpa_emulator.convolve import Limits, Sliding, prepare
-from nnpa_emulator.fields import bits_field, dlfloat_field
 from nnpa_emulator.instruction import OperandRule, response
 from nnpa_emulator.machine import FORMAT_0, FunctionCode, Guest
 from nnpa_emulator.pipeline import Descriptors, operation
@@ -154,13 +153,6 @@ def _widen(bias: Ztensor, _lasting: bool) -> tuple[npt.NDArray[np.float32], bool
     infer=_convolved,
     responses=_responses,
     operands={"kernel": _KERNEL},
-    fields={
-        "padding_type": bits_field(3),
-        "stride_height": bits_field(32),
-        "stride_width": bits_field(32),
-        "act_func": bits_field(4),
-        "clipping_value": dlfloat_field,
-    },
     ulps=CONVOLUTION_ULPS,
 )
 def conv2d(

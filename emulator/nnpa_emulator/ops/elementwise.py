@@ -19,7 +19,6 @@ import numpy.typing as npt
 from nnpa_emulator import arith, dlfloat
 from nnpa_emulator.arith import unary_table
 from nnpa_emulator.checks import require_dims, require_fields, require_same
-from nnpa_emulator.fields import dlfloat_field
 from nnpa_emulator.kernels import elementwise
 from nnpa_emulator.machine import FORMAT_0, FORMAT_1, FunctionCode
 from nnpa_emulator.pipeline import DEFAULT_ULPS, Descriptors, operation
@@ -227,7 +226,6 @@ def _invsqrt(values: Doubles, epsilon: float) -> Doubles:
     since="1.1.0",
     verify=_verify_invsqrt,
     infer=_like_input,
-    fields={"epsilon": dlfloat_field},
 )
 def invsqrt(input: Ztensor, epsilon: float, output: Ztensor) -> bool:
     """Take 1 / sqrt(input + epsilon); epsilon is reduced to DLFLOAT16 first.

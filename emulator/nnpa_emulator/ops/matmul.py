@@ -11,7 +11,6 @@ Neither the order of summation on hardware nor whether it compares rounded sums 
 from dataclasses import replace
 from functools import partial
 
-from nnpa_emulator.fields import bits_field
 from nnpa_emulator.instruction import Argument, OperandRule, Operation, response
 from nnpa_emulator.machine import FORMAT_0, FORMAT_1, LIBRARY_VERSIONS, FunctionCode, Guest
 from nnpa_emulator.matrix import (
@@ -69,7 +68,6 @@ def _respond(
         raise response(0xF002, "scales", 0, "numbers other than 0", "c12")
 
 
-_FIELDS = {"op_type": bits_field(8)}
 _ULPS = 64  # tolerance of IBM's own matmul tests
 _UNRULED: dict[str, OperandRule | None] = dict.fromkeys(("input_a", "input_b", "input_c", "output"))
 
@@ -82,7 +80,6 @@ _UNRULED: dict[str, OperandRule | None] = dict.fromkeys(("input_a", "input_b", "
     relations=partial(require_shapes, FunctionCode.NNPA_MATMUL_OP),
     responses=partial(_respond, LAST_RELATION, False),
     infer=infer_product,
-    fields=_FIELDS,
     ulps=_ULPS,
 )
 def matmul_op(
@@ -131,7 +128,6 @@ def _define(code: FunctionCode, parmblk_format: int, *, transposing: bool = Fals
         relations=partial(require_shapes, code),
         responses=partial(_respond, ADDITION if adds_only else LAST_RELATION, combining),
         operands=_UNRULED if combining else None,
-        fields=_FIELDS,
     )
 
 

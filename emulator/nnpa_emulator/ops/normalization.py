@@ -22,7 +22,6 @@ from nnpa_emulator import dlfloat, stick
 from nnpa_emulator.arith import parts
 from nnpa_emulator.blocks import images_of
 from nnpa_emulator.checks import require_dim, require_dims, require_fields, require_in
-from nnpa_emulator.fields import bits_field, dlfloat_field
 from nnpa_emulator.instruction import OperandRule, response
 from nnpa_emulator.kernels import normalization as kernels
 from nnpa_emulator.kernels import pooling
@@ -204,7 +203,6 @@ def _moments_of(input: Ztensor, **_arguments: object) -> tuple[Descriptors, ...]
     infer=_moments_of,
     outputs=("output_a", "output_b"),
     marks=("output_a",),
-    fields={"bessel_correction_type": bits_field(32)},
 )
 def moments(
     input: Ztensor, bessel_correction_type: int, output_a: Ztensor, output_b: Ztensor
@@ -294,7 +292,6 @@ def _layernorm_relations(input_b: Ztensor, input_c: Ztensor, **arguments: object
     verify=_verify_layernorm,
     relations=_layernorm_relations,
     infer=_like_input_a,
-    fields=dict.fromkeys(("beta_value", "gamma_value", "epsilon_value"), dlfloat_field),
 )
 def layernorm(
     input_a: Ztensor,
@@ -415,8 +412,6 @@ def _reduced(input: Ztensor, op_type: int) -> tuple[Descriptors, ...]:
     infer=_reduced,
     responses=_reduce_responses,
     operands={"output": _REDUCED},
-    fields={"op_type": bits_field(8)},
-    save_area=True,
     ulps=0,
 )
 def reduce(input: Ztensor, op_type: int, output: Ztensor) -> bool:

@@ -17,7 +17,6 @@ import numpy as np
 
 from nnpa_emulator import stick
 from nnpa_emulator.checks import require_dim, require_fields
-from nnpa_emulator.fields import bits_field
 from nnpa_emulator.instruction import FieldRule, response
 from nnpa_emulator.kernels import pooling as kernels
 from nnpa_emulator.machine import FORMAT_0, FunctionCode, Guest
@@ -56,7 +55,6 @@ def _extent_field(dimension: int) -> FieldRule:
 
 
 _FIELDS: dict[str, FieldRule] = {
-    "padding_type": bits_field(3),
     "kernel_height": _extent_field(3),
     "kernel_width": _extent_field(2),
     "stride_height": _extent_field(3),

@@ -16,7 +16,7 @@ import numpy as np
 
 from nnpa_emulator import stick
 from nnpa_emulator.dlfloat import MAGNITUDE, MAX_VALUE, NINF, scalar_to_dlfloat
-from nnpa_emulator.fields import bits_field, dlfloat_field
+from nnpa_emulator.fields import dlfloat_field
 from nnpa_emulator.instruction import (
     Alignment,
     Argument,
@@ -226,7 +226,6 @@ OPERATIONS: dict[FunctionCode, Operation] = {
         relations=partial(_relate, code),
         responses=_respond,
         operands=_UNRULED,
-        fields={"op_type": bits_field(8)},
     )
     for code in (
         FunctionCode.NNPA_MATMUL_OP,

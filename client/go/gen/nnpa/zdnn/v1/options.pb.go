@@ -784,6 +784,9 @@ type CodeOptions struct {
 	// The lowest format of the parameter block that it takes: Telum I has those of 0, Telum II those
 	// of 1, too.
 	ParmblkFormat uint32 `protobuf:"varint,1,opt,name=parmblk_format,json=parmblkFormat,proto3" json:"parmblk_format,omitempty"`
+	// What it takes of the parameter block, by rising formats. Of several forms of one format, the
+	// types of the operands choose.
+	Forms         []*CodeForm `protobuf:"bytes,2,rep,name=forms,proto3" json:"forms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -823,6 +826,187 @@ func (x *CodeOptions) GetParmblkFormat() uint32 {
 		return x.ParmblkFormat
 	}
 	return 0
+}
+
+func (x *CodeOptions) GetForms() []*CodeForm {
+	if x != nil {
+		return x.Forms
+	}
+	return nil
+}
+
+// What a function of the NNPA instruction takes of the parameter block.
+type CodeForm struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The lowest format of the block with this form; higher formats have it too, up to that of the
+	// next form. Default: the function's lowest format.
+	ParmblkFormat uint32 `protobuf:"varint,1,opt,name=parmblk_format,json=parmblkFormat,proto3" json:"parmblk_format,omitempty"`
+	// What computes it: a function of zDNN without "zdnn_", or a name of the emulator's own.
+	Operation string `protobuf:"bytes,2,opt,name=operation,proto3" json:"operation,omitempty"`
+	// Inputs by their names in the operation, in the order of the block's tensor descriptors.
+	Inputs []string `protobuf:"bytes,3,rep,name=inputs,proto3" json:"inputs,omitempty"`
+	// Outputs, likewise.
+	Outputs []string `protobuf:"bytes,4,rep,name=outputs,proto3" json:"outputs,omitempty"`
+	// Whether it works in the save area.
+	SaveArea bool `protobuf:"varint,5,opt,name=save_area,json=saveArea,proto3" json:"save_area,omitempty"`
+	// Its function specific parameters.
+	Fields        []*CodeField `protobuf:"bytes,6,rep,name=fields,proto3" json:"fields,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CodeForm) Reset() {
+	*x = CodeForm{}
+	mi := &file_nnpa_zdnn_v1_options_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CodeForm) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CodeForm) ProtoMessage() {}
+
+func (x *CodeForm) ProtoReflect() protoreflect.Message {
+	mi := &file_nnpa_zdnn_v1_options_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CodeForm.ProtoReflect.Descriptor instead.
+func (*CodeForm) Descriptor() ([]byte, []int) {
+	return file_nnpa_zdnn_v1_options_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *CodeForm) GetParmblkFormat() uint32 {
+	if x != nil {
+		return x.ParmblkFormat
+	}
+	return 0
+}
+
+func (x *CodeForm) GetOperation() string {
+	if x != nil {
+		return x.Operation
+	}
+	return ""
+}
+
+func (x *CodeForm) GetInputs() []string {
+	if x != nil {
+		return x.Inputs
+	}
+	return nil
+}
+
+func (x *CodeForm) GetOutputs() []string {
+	if x != nil {
+		return x.Outputs
+	}
+	return nil
+}
+
+func (x *CodeForm) GetSaveArea() bool {
+	if x != nil {
+		return x.SaveArea
+	}
+	return false
+}
+
+func (x *CodeForm) GetFields() []*CodeField {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
+}
+
+// A function specific parameter of the NNPA instruction.
+type CodeField struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name in the operation.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Its word, counted from 1.
+	Word uint32 `protobuf:"varint,2,opt,name=word,proto3" json:"word,omitempty"`
+	// How many bits of the word it has.
+	Bits uint32 `protobuf:"varint,3,opt,name=bits,proto3" json:"bits,omitempty"`
+	// How many bits of the word are to the right of it.
+	Right uint32 `protobuf:"varint,4,opt,name=right,proto3" json:"right,omitempty"`
+	// Whether it is a number in two's complement.
+	Signed        bool `protobuf:"varint,5,opt,name=signed,proto3" json:"signed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CodeField) Reset() {
+	*x = CodeField{}
+	mi := &file_nnpa_zdnn_v1_options_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CodeField) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CodeField) ProtoMessage() {}
+
+func (x *CodeField) ProtoReflect() protoreflect.Message {
+	mi := &file_nnpa_zdnn_v1_options_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CodeField.ProtoReflect.Descriptor instead.
+func (*CodeField) Descriptor() ([]byte, []int) {
+	return file_nnpa_zdnn_v1_options_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *CodeField) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CodeField) GetWord() uint32 {
+	if x != nil {
+		return x.Word
+	}
+	return 0
+}
+
+func (x *CodeField) GetBits() uint32 {
+	if x != nil {
+		return x.Bits
+	}
+	return 0
+}
+
+func (x *CodeField) GetRight() uint32 {
+	if x != nil {
+		return x.Right
+	}
+	return 0
+}
+
+func (x *CodeField) GetSigned() bool {
+	if x != nil {
+		return x.Signed
+	}
+	return false
 }
 
 var file_nnpa_zdnn_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
@@ -928,9 +1112,23 @@ const file_nnpa_zdnn_v1_options_proto_rawDesc = "" +
 	" \x01(\bR\abeyondC\"S\n" +
 	"\x12EnumerationOptions\x12\x15\n" +
 	"\x06c_name\x18\x01 \x01(\tR\x05cName\x12&\n" +
-	"\x0fzero_is_default\x18\x02 \x01(\bR\rzeroIsDefault\"4\n" +
+	"\x0fzero_is_default\x18\x02 \x01(\bR\rzeroIsDefault\"b\n" +
 	"\vCodeOptions\x12%\n" +
-	"\x0eparmblk_format\x18\x01 \x01(\rR\rparmblkFormat*\xd9\x01\n" +
+	"\x0eparmblk_format\x18\x01 \x01(\rR\rparmblkFormat\x12,\n" +
+	"\x05forms\x18\x02 \x03(\v2\x16.nnpa.zdnn.v1.CodeFormR\x05forms\"\xcf\x01\n" +
+	"\bCodeForm\x12%\n" +
+	"\x0eparmblk_format\x18\x01 \x01(\rR\rparmblkFormat\x12\x1c\n" +
+	"\toperation\x18\x02 \x01(\tR\toperation\x12\x16\n" +
+	"\x06inputs\x18\x03 \x03(\tR\x06inputs\x12\x18\n" +
+	"\aoutputs\x18\x04 \x03(\tR\aoutputs\x12\x1b\n" +
+	"\tsave_area\x18\x05 \x01(\bR\bsaveArea\x12/\n" +
+	"\x06fields\x18\x06 \x03(\v2\x17.nnpa.zdnn.v1.CodeFieldR\x06fields\"u\n" +
+	"\tCodeField\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04word\x18\x02 \x01(\rR\x04word\x12\x12\n" +
+	"\x04bits\x18\x03 \x01(\rR\x04bits\x12\x14\n" +
+	"\x05right\x18\x04 \x01(\rR\x05right\x12\x16\n" +
+	"\x06signed\x18\x05 \x01(\bR\x06signed*\xd9\x01\n" +
 	"\x06Family\x12\x16\n" +
 	"\x12FAMILY_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11FAMILY_LIFE_CYCLE\x10\x01\x12\x16\n" +
@@ -997,7 +1195,7 @@ func file_nnpa_zdnn_v1_options_proto_rawDescGZIP() []byte {
 }
 
 var file_nnpa_zdnn_v1_options_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_nnpa_zdnn_v1_options_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_nnpa_zdnn_v1_options_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_nnpa_zdnn_v1_options_proto_goTypes = []any{
 	(Family)(0),                           // 0: nnpa.zdnn.v1.Family
 	(Answer)(0),                           // 1: nnpa.zdnn.v1.Answer
@@ -1009,10 +1207,12 @@ var file_nnpa_zdnn_v1_options_proto_goTypes = []any{
 	(*ParameterOptions)(nil),              // 7: nnpa.zdnn.v1.ParameterOptions
 	(*EnumerationOptions)(nil),            // 8: nnpa.zdnn.v1.EnumerationOptions
 	(*CodeOptions)(nil),                   // 9: nnpa.zdnn.v1.CodeOptions
-	(*descriptorpb.MessageOptions)(nil),   // 10: google.protobuf.MessageOptions
-	(*descriptorpb.FieldOptions)(nil),     // 11: google.protobuf.FieldOptions
-	(*descriptorpb.EnumOptions)(nil),      // 12: google.protobuf.EnumOptions
-	(*descriptorpb.EnumValueOptions)(nil), // 13: google.protobuf.EnumValueOptions
+	(*CodeForm)(nil),                      // 10: nnpa.zdnn.v1.CodeForm
+	(*CodeField)(nil),                     // 11: nnpa.zdnn.v1.CodeField
+	(*descriptorpb.MessageOptions)(nil),   // 12: google.protobuf.MessageOptions
+	(*descriptorpb.FieldOptions)(nil),     // 13: google.protobuf.FieldOptions
+	(*descriptorpb.EnumOptions)(nil),      // 14: google.protobuf.EnumOptions
+	(*descriptorpb.EnumValueOptions)(nil), // 15: google.protobuf.EnumValueOptions
 }
 var file_nnpa_zdnn_v1_options_proto_depIdxs = []int32{
 	0,  // 0: nnpa.zdnn.v1.FunctionOptions.family:type_name -> nnpa.zdnn.v1.Family
@@ -1021,19 +1221,21 @@ var file_nnpa_zdnn_v1_options_proto_depIdxs = []int32{
 	2,  // 3: nnpa.zdnn.v1.ParameterOptions.access:type_name -> nnpa.zdnn.v1.Access
 	3,  // 4: nnpa.zdnn.v1.ParameterOptions.absence:type_name -> nnpa.zdnn.v1.Absence
 	4,  // 5: nnpa.zdnn.v1.ParameterOptions.area:type_name -> nnpa.zdnn.v1.Area
-	10, // 6: nnpa.zdnn.v1.zdnn_function:extendee -> google.protobuf.MessageOptions
-	11, // 7: nnpa.zdnn.v1.zdnn_parameter:extendee -> google.protobuf.FieldOptions
-	12, // 8: nnpa.zdnn.v1.zdnn_enum:extendee -> google.protobuf.EnumOptions
-	13, // 9: nnpa.zdnn.v1.zdnn_code:extendee -> google.protobuf.EnumValueOptions
-	6,  // 10: nnpa.zdnn.v1.zdnn_function:type_name -> nnpa.zdnn.v1.FunctionOptions
-	7,  // 11: nnpa.zdnn.v1.zdnn_parameter:type_name -> nnpa.zdnn.v1.ParameterOptions
-	8,  // 12: nnpa.zdnn.v1.zdnn_enum:type_name -> nnpa.zdnn.v1.EnumerationOptions
-	9,  // 13: nnpa.zdnn.v1.zdnn_code:type_name -> nnpa.zdnn.v1.CodeOptions
-	14, // [14:14] is the sub-list for method output_type
-	14, // [14:14] is the sub-list for method input_type
-	10, // [10:14] is the sub-list for extension type_name
-	6,  // [6:10] is the sub-list for extension extendee
-	0,  // [0:6] is the sub-list for field type_name
+	10, // 6: nnpa.zdnn.v1.CodeOptions.forms:type_name -> nnpa.zdnn.v1.CodeForm
+	11, // 7: nnpa.zdnn.v1.CodeForm.fields:type_name -> nnpa.zdnn.v1.CodeField
+	12, // 8: nnpa.zdnn.v1.zdnn_function:extendee -> google.protobuf.MessageOptions
+	13, // 9: nnpa.zdnn.v1.zdnn_parameter:extendee -> google.protobuf.FieldOptions
+	14, // 10: nnpa.zdnn.v1.zdnn_enum:extendee -> google.protobuf.EnumOptions
+	15, // 11: nnpa.zdnn.v1.zdnn_code:extendee -> google.protobuf.EnumValueOptions
+	6,  // 12: nnpa.zdnn.v1.zdnn_function:type_name -> nnpa.zdnn.v1.FunctionOptions
+	7,  // 13: nnpa.zdnn.v1.zdnn_parameter:type_name -> nnpa.zdnn.v1.ParameterOptions
+	8,  // 14: nnpa.zdnn.v1.zdnn_enum:type_name -> nnpa.zdnn.v1.EnumerationOptions
+	9,  // 15: nnpa.zdnn.v1.zdnn_code:type_name -> nnpa.zdnn.v1.CodeOptions
+	16, // [16:16] is the sub-list for method output_type
+	16, // [16:16] is the sub-list for method input_type
+	12, // [12:16] is the sub-list for extension type_name
+	8,  // [8:12] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_nnpa_zdnn_v1_options_proto_init() }
@@ -1048,7 +1250,7 @@ func file_nnpa_zdnn_v1_options_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nnpa_zdnn_v1_options_proto_rawDesc), len(file_nnpa_zdnn_v1_options_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   4,
+			NumMessages:   6,
 			NumExtensions: 4,
 			NumServices:   0,
 		},

@@ -436,22 +436,118 @@ class CodeOptions(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PARMBLK_FORMAT_FIELD_NUMBER: _builtins.int
+    FORMS_FIELD_NUMBER: _builtins.int
     parmblk_format: _builtins.int
     """The lowest format of the parameter block that it takes: Telum I has those of 0, Telum II those
     of 1, too.
     """
+    @_builtins.property
+    def forms(self) -> _containers.RepeatedCompositeFieldContainer[Global___CodeForm]:
+        """What it takes of the parameter block, by rising formats. Of several forms of one format, the
+        types of the operands choose.
+        """
+
     def __init__(
         self,
         *,
         parmblk_format: _builtins.int = ...,
+        forms: _abc.Iterable[Global___CodeForm] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["parmblk_format", b"parmblk_format"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["forms", b"forms", "parmblk_format", b"parmblk_format"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CodeOptions: _TypeAlias = CodeOptions  # noqa: Y015
+
+@_typing.final
+class CodeForm(_message.Message):
+    """What a function of the NNPA instruction takes of the parameter block."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARMBLK_FORMAT_FIELD_NUMBER: _builtins.int
+    OPERATION_FIELD_NUMBER: _builtins.int
+    INPUTS_FIELD_NUMBER: _builtins.int
+    OUTPUTS_FIELD_NUMBER: _builtins.int
+    SAVE_AREA_FIELD_NUMBER: _builtins.int
+    FIELDS_FIELD_NUMBER: _builtins.int
+    parmblk_format: _builtins.int
+    """The lowest format of the block with this form; higher formats have it too, up to that of the
+    next form. Default: the function's lowest format.
+    """
+    operation: _builtins.str
+    """What computes it: a function of zDNN without "zdnn_", or a name of the emulator's own."""
+    save_area: _builtins.bool
+    """Whether it works in the save area."""
+    @_builtins.property
+    def inputs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Inputs by their names in the operation, in the order of the block's tensor descriptors."""
+
+    @_builtins.property
+    def outputs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Outputs, likewise."""
+
+    @_builtins.property
+    def fields(self) -> _containers.RepeatedCompositeFieldContainer[Global___CodeField]:
+        """Its function specific parameters."""
+
+    def __init__(
+        self,
+        *,
+        parmblk_format: _builtins.int = ...,
+        operation: _builtins.str = ...,
+        inputs: _abc.Iterable[_builtins.str] | None = ...,
+        outputs: _abc.Iterable[_builtins.str] | None = ...,
+        save_area: _builtins.bool = ...,
+        fields: _abc.Iterable[Global___CodeField] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fields", b"fields", "inputs", b"inputs", "operation", b"operation", "outputs", b"outputs", "parmblk_format", b"parmblk_format", "save_area", b"save_area"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CodeForm: _TypeAlias = CodeForm  # noqa: Y015
+
+@_typing.final
+class CodeField(_message.Message):
+    """A function specific parameter of the NNPA instruction."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    WORD_FIELD_NUMBER: _builtins.int
+    BITS_FIELD_NUMBER: _builtins.int
+    RIGHT_FIELD_NUMBER: _builtins.int
+    SIGNED_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name in the operation."""
+    word: _builtins.int
+    """Its word, counted from 1."""
+    bits: _builtins.int
+    """How many bits of the word it has."""
+    right: _builtins.int
+    """How many bits of the word are to the right of it."""
+    signed: _builtins.bool
+    """Whether it is a number in two's complement."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        word: _builtins.int = ...,
+        bits: _builtins.int = ...,
+        right: _builtins.int = ...,
+        signed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bits", b"bits", "name", b"name", "right", b"right", "signed", b"signed", "word", b"word"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CodeField: _TypeAlias = CodeField  # noqa: Y015
 
 ZDNN_FUNCTION_FIELD_NUMBER: _builtins.int
 ZDNN_PARAMETER_FIELD_NUMBER: _builtins.int

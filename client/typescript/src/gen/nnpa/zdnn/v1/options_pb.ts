@@ -17,7 +17,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file nnpa/zdnn/v1/options.proto.
  */
 export const file_nnpa_zdnn_v1_options: GenFile = /*@__PURE__*/
-  fileDesc("ChpubnBhL3pkbm4vdjEvb3B0aW9ucy5wcm90bxIMbm5wYS56ZG5uLnYxIvACCg9GdW5jdGlvbk9wdGlvbnMSJAoGZmFtaWx5GAEgASgOMhQubm5wYS56ZG5uLnYxLkZhbWlseRINCgVzaW5jZRgCIAEoCRIMCgRjb2RlGAMgASgJEhsKDnBhcm1ibGtfZm9ybWF0GAQgASgNSACIAQESJAoGYW5zd2VyGAUgASgOMhQubm5wYS56ZG5uLnYxLkFuc3dlchIPCgdwYXR0ZXJuGAYgAygJEhUKDW1heV9lbmRfZWFybHkYByABKAgSHQoVcmVhZHNfcHJlX3RyYW5zZm9ybWVkGAggASgIEhQKDG5lZWRzX2xpbWl0cxgJIAEoCBITCgtvbl9mb3JtYXRfMBgKIAEoCRIWCg5vbl9saWJyYXJ5XzFfMBgLIAEoCRIoCghmaWRlbGl0eRgMIAEoDjIWLm5ucGEuemRubi52MS5GaWRlbGl0eRIQCghjX3JlbWFyaxgNIAEoCUIRCg9fcGFybWJsa19mb3JtYXQi/gEKEFBhcmFtZXRlck9wdGlvbnMSJAoGYWNjZXNzGAEgASgOMhQubm5wYS56ZG5uLnYxLkFjY2VzcxImCgdhYnNlbmNlGAIgASgOMhUubm5wYS56ZG5uLnYxLkFic2VuY2USEgoKbXVzdF9leGlzdBgDIAEoCBIRCglkbGZsb2F0MTYYBCABKAgSDAoEYml0cxgFIAEoDRITCgtlbnVtZXJhdGlvbhgGIAEoCRIOCgZzaW5nbGUYByABKAgSIAoEYXJlYRgIIAEoDjISLm5ucGEuemRubi52MS5BcmVhEg4KBmNvdW50cxgJIAEoCRIQCghiZXlvbmRfYxgKIAEoCCI9ChJFbnVtZXJhdGlvbk9wdGlvbnMSDgoGY19uYW1lGAEgASgJEhcKD3plcm9faXNfZGVmYXVsdBgCIAEoCCIlCgtDb2RlT3B0aW9ucxIWCg5wYXJtYmxrX2Zvcm1hdBgBIAEoDSrZAQoGRmFtaWx5EhYKEkZBTUlMWV9VTlNQRUNJRklFRBAAEhUKEUZBTUlMWV9MSUZFX0NZQ0xFEAESFgoSRkFNSUxZX0VMRU1FTlRXSVNFEAISFQoRRkFNSUxZX0FDVElWQVRJT04QAxIYChRGQU1JTFlfTk9STUFMSVpBVElPThAEEhEKDUZBTUlMWV9NQVRNVUwQBRIWChJGQU1JTFlfQ09OVk9MVVRJT04QBhIUChBGQU1JTFlfUkVDVVJSRU5UEAcSFgoSRkFNSUxZX0VOVklST05NRU5UEAgqagoGQW5zd2VyEhYKEkFOU1dFUl9VTlNQRUNJRklFRBAAEhIKDkFOU1dFUl9CT09MRUFOEAESEQoNQU5TV0VSX05VTUJFUhACEhAKDEFOU1dFUl9SQU5HRRADEg8KC0FOU1dFUl9EQVRBEAQqkgEKBkFjY2VzcxIWChJBQ0NFU1NfVU5TUEVDSUZJRUQQABIQCgxBQ0NFU1NfV1JJVEUQARIPCgtBQ0NFU1NfRklMTBACEhQKEEFDQ0VTU19TVFJVQ1RVUkUQAxIRCg1BQ0NFU1NfQ1JFQVRFEAQSEwoPQUNDRVNTX0FMTE9DQVRFEAUSDwoLQUNDRVNTX0ZSRUUQBipYCgdBYnNlbmNlEhcKE0FCU0VOQ0VfVU5TUEVDSUZJRUQQABIQCgxBQlNFTkNFX05VTEwQARIPCgtBQlNFTkNFX0FMTBACEhEKDUFCU0VOQ0VfRkFMU0UQAyo6CgRBcmVhEhQKEEFSRUFfVU5TUEVDSUZJRUQQABINCglBUkVBX1NBVkUQARINCglBUkVBX1dPUksQAirBAgoIRmlkZWxpdHkSGAoURklERUxJVFlfVU5TUEVDSUZJRUQQABIZChVGSURFTElUWV9ST1VOREVEX09OQ0UQARIVChFGSURFTElUWV9TRUxFQ1RFRBACEhQKEEZJREVMSVRZX0ZPUk1VTEEQAxIWChJGSURFTElUWV9UQU5IX0ZPUk0QBBIWChJGSURFTElUWV9SRUNUSUZJRUQQBRIZChVGSURFTElUWV9FWFBPTkVOVElBTFMQBhIcChhGSURFTElUWV9QUk9EVUNUX0FORF9TVU0QBxIRCg1GSURFTElUWV9TVU1TEAgSFAoQRklERUxJVFlfRVhUUkVNRRAJEhUKEUZJREVMSVRZX1BST0RVQ1RTEAoSFgoSRklERUxJVFlfUVVBTlRJWkVEEAsSEgoORklERUxJVFlfU1RFUFMQDDplCg16ZG5uX2Z1bmN0aW9uEh8uZ29vZ2xlLnByb3RvYnVmLk1lc3NhZ2VPcHRpb25zGNCGAyABKAsyHS5ubnBhLnpkbm4udjEuRnVuY3Rpb25PcHRpb25zUgx6ZG5uRnVuY3Rpb246ZgoOemRubl9wYXJhbWV0ZXISHS5nb29nbGUucHJvdG9idWYuRmllbGRPcHRpb25zGNCGAyABKAsyHi5ubnBhLnpkbm4udjEuUGFyYW1ldGVyT3B0aW9uc1INemRublBhcmFtZXRlcjpdCgl6ZG5uX2VudW0SHC5nb29nbGUucHJvdG9idWYuRW51bU9wdGlvbnMY0IYDIAEoCzIgLm5ucGEuemRubi52MS5FbnVtZXJhdGlvbk9wdGlvbnNSCHpkbm5FbnVtOlsKCXpkbm5fY29kZRIhLmdvb2dsZS5wcm90b2J1Zi5FbnVtVmFsdWVPcHRpb25zGNCGAyABKAsyGS5ubnBhLnpkbm4udjEuQ29kZU9wdGlvbnNSCHpkbm5Db2RlYgZwcm90bzM", [file_google_protobuf_descriptor]);
+  fileDesc("ChpubnBhL3pkbm4vdjEvb3B0aW9ucy5wcm90bxIMbm5wYS56ZG5uLnYxIvACCg9GdW5jdGlvbk9wdGlvbnMSJAoGZmFtaWx5GAEgASgOMhQubm5wYS56ZG5uLnYxLkZhbWlseRINCgVzaW5jZRgCIAEoCRIMCgRjb2RlGAMgASgJEhsKDnBhcm1ibGtfZm9ybWF0GAQgASgNSACIAQESJAoGYW5zd2VyGAUgASgOMhQubm5wYS56ZG5uLnYxLkFuc3dlchIPCgdwYXR0ZXJuGAYgAygJEhUKDW1heV9lbmRfZWFybHkYByABKAgSHQoVcmVhZHNfcHJlX3RyYW5zZm9ybWVkGAggASgIEhQKDG5lZWRzX2xpbWl0cxgJIAEoCBITCgtvbl9mb3JtYXRfMBgKIAEoCRIWCg5vbl9saWJyYXJ5XzFfMBgLIAEoCRIoCghmaWRlbGl0eRgMIAEoDjIWLm5ucGEuemRubi52MS5GaWRlbGl0eRIQCghjX3JlbWFyaxgNIAEoCUIRCg9fcGFybWJsa19mb3JtYXQi/gEKEFBhcmFtZXRlck9wdGlvbnMSJAoGYWNjZXNzGAEgASgOMhQubm5wYS56ZG5uLnYxLkFjY2VzcxImCgdhYnNlbmNlGAIgASgOMhUubm5wYS56ZG5uLnYxLkFic2VuY2USEgoKbXVzdF9leGlzdBgDIAEoCBIRCglkbGZsb2F0MTYYBCABKAgSDAoEYml0cxgFIAEoDRITCgtlbnVtZXJhdGlvbhgGIAEoCRIOCgZzaW5nbGUYByABKAgSIAoEYXJlYRgIIAEoDjISLm5ucGEuemRubi52MS5BcmVhEg4KBmNvdW50cxgJIAEoCRIQCghiZXlvbmRfYxgKIAEoCCI9ChJFbnVtZXJhdGlvbk9wdGlvbnMSDgoGY19uYW1lGAEgASgJEhcKD3plcm9faXNfZGVmYXVsdBgCIAEoCCJMCgtDb2RlT3B0aW9ucxIWCg5wYXJtYmxrX2Zvcm1hdBgBIAEoDRIlCgVmb3JtcxgCIAMoCzIWLm5ucGEuemRubi52MS5Db2RlRm9ybSKSAQoIQ29kZUZvcm0SFgoOcGFybWJsa19mb3JtYXQYASABKA0SEQoJb3BlcmF0aW9uGAIgASgJEg4KBmlucHV0cxgDIAMoCRIPCgdvdXRwdXRzGAQgAygJEhEKCXNhdmVfYXJlYRgFIAEoCBInCgZmaWVsZHMYBiADKAsyFy5ubnBhLnpkbm4udjEuQ29kZUZpZWxkIlQKCUNvZGVGaWVsZBIMCgRuYW1lGAEgASgJEgwKBHdvcmQYAiABKA0SDAoEYml0cxgDIAEoDRINCgVyaWdodBgEIAEoDRIOCgZzaWduZWQYBSABKAgq2QEKBkZhbWlseRIWChJGQU1JTFlfVU5TUEVDSUZJRUQQABIVChFGQU1JTFlfTElGRV9DWUNMRRABEhYKEkZBTUlMWV9FTEVNRU5UV0lTRRACEhUKEUZBTUlMWV9BQ1RJVkFUSU9OEAMSGAoURkFNSUxZX05PUk1BTElaQVRJT04QBBIRCg1GQU1JTFlfTUFUTVVMEAUSFgoSRkFNSUxZX0NPTlZPTFVUSU9OEAYSFAoQRkFNSUxZX1JFQ1VSUkVOVBAHEhYKEkZBTUlMWV9FTlZJUk9OTUVOVBAIKmoKBkFuc3dlchIWChJBTlNXRVJfVU5TUEVDSUZJRUQQABISCg5BTlNXRVJfQk9PTEVBThABEhEKDUFOU1dFUl9OVU1CRVIQAhIQCgxBTlNXRVJfUkFOR0UQAxIPCgtBTlNXRVJfREFUQRAEKpIBCgZBY2Nlc3MSFgoSQUNDRVNTX1VOU1BFQ0lGSUVEEAASEAoMQUNDRVNTX1dSSVRFEAESDwoLQUNDRVNTX0ZJTEwQAhIUChBBQ0NFU1NfU1RSVUNUVVJFEAMSEQoNQUNDRVNTX0NSRUFURRAEEhMKD0FDQ0VTU19BTExPQ0FURRAFEg8KC0FDQ0VTU19GUkVFEAYqWAoHQWJzZW5jZRIXChNBQlNFTkNFX1VOU1BFQ0lGSUVEEAASEAoMQUJTRU5DRV9OVUxMEAESDwoLQUJTRU5DRV9BTEwQAhIRCg1BQlNFTkNFX0ZBTFNFEAMqOgoEQXJlYRIUChBBUkVBX1VOU1BFQ0lGSUVEEAASDQoJQVJFQV9TQVZFEAESDQoJQVJFQV9XT1JLEAIqwQIKCEZpZGVsaXR5EhgKFEZJREVMSVRZX1VOU1BFQ0lGSUVEEAASGQoVRklERUxJVFlfUk9VTkRFRF9PTkNFEAESFQoRRklERUxJVFlfU0VMRUNURUQQAhIUChBGSURFTElUWV9GT1JNVUxBEAMSFgoSRklERUxJVFlfVEFOSF9GT1JNEAQSFgoSRklERUxJVFlfUkVDVElGSUVEEAUSGQoVRklERUxJVFlfRVhQT05FTlRJQUxTEAYSHAoYRklERUxJVFlfUFJPRFVDVF9BTkRfU1VNEAcSEQoNRklERUxJVFlfU1VNUxAIEhQKEEZJREVMSVRZX0VYVFJFTUUQCRIVChFGSURFTElUWV9QUk9EVUNUUxAKEhYKEkZJREVMSVRZX1FVQU5USVpFRBALEhIKDkZJREVMSVRZX1NURVBTEAw6ZQoNemRubl9mdW5jdGlvbhIfLmdvb2dsZS5wcm90b2J1Zi5NZXNzYWdlT3B0aW9ucxjQhgMgASgLMh0ubm5wYS56ZG5uLnYxLkZ1bmN0aW9uT3B0aW9uc1IMemRubkZ1bmN0aW9uOmYKDnpkbm5fcGFyYW1ldGVyEh0uZ29vZ2xlLnByb3RvYnVmLkZpZWxkT3B0aW9ucxjQhgMgASgLMh4ubm5wYS56ZG5uLnYxLlBhcmFtZXRlck9wdGlvbnNSDXpkbm5QYXJhbWV0ZXI6XQoJemRubl9lbnVtEhwuZ29vZ2xlLnByb3RvYnVmLkVudW1PcHRpb25zGNCGAyABKAsyIC5ubnBhLnpkbm4udjEuRW51bWVyYXRpb25PcHRpb25zUgh6ZG5uRW51bTpbCgl6ZG5uX2NvZGUSIS5nb29nbGUucHJvdG9idWYuRW51bVZhbHVlT3B0aW9ucxjQhgMgASgLMhkubm5wYS56ZG5uLnYxLkNvZGVPcHRpb25zUgh6ZG5uQ29kZWIGcHJvdG8z", [file_google_protobuf_descriptor]);
 
 /**
  * A function of zDNN.
@@ -254,6 +254,14 @@ export type CodeOptions = Message<"nnpa.zdnn.v1.CodeOptions"> & {
    * @generated from field: uint32 parmblk_format = 1;
    */
   parmblkFormat: number;
+
+  /**
+   * What it takes of the parameter block, by rising formats. Of several forms of one format, the
+   * types of the operands choose.
+   *
+   * @generated from field: repeated nnpa.zdnn.v1.CodeForm forms = 2;
+   */
+  forms: CodeForm[];
 };
 
 /**
@@ -262,6 +270,112 @@ export type CodeOptions = Message<"nnpa.zdnn.v1.CodeOptions"> & {
  */
 export const CodeOptionsSchema: GenMessage<CodeOptions> = /*@__PURE__*/
   messageDesc(file_nnpa_zdnn_v1_options, 3);
+
+/**
+ * What a function of the NNPA instruction takes of the parameter block.
+ *
+ * @generated from message nnpa.zdnn.v1.CodeForm
+ */
+export type CodeForm = Message<"nnpa.zdnn.v1.CodeForm"> & {
+  /**
+   * The lowest format of the block with this form; higher formats have it too, up to that of the
+   * next form. Default: the function's lowest format.
+   *
+   * @generated from field: uint32 parmblk_format = 1;
+   */
+  parmblkFormat: number;
+
+  /**
+   * What computes it: a function of zDNN without "zdnn_", or a name of the emulator's own.
+   *
+   * @generated from field: string operation = 2;
+   */
+  operation: string;
+
+  /**
+   * Inputs by their names in the operation, in the order of the block's tensor descriptors.
+   *
+   * @generated from field: repeated string inputs = 3;
+   */
+  inputs: string[];
+
+  /**
+   * Outputs, likewise.
+   *
+   * @generated from field: repeated string outputs = 4;
+   */
+  outputs: string[];
+
+  /**
+   * Whether it works in the save area.
+   *
+   * @generated from field: bool save_area = 5;
+   */
+  saveArea: boolean;
+
+  /**
+   * Its function specific parameters.
+   *
+   * @generated from field: repeated nnpa.zdnn.v1.CodeField fields = 6;
+   */
+  fields: CodeField[];
+};
+
+/**
+ * Describes the message nnpa.zdnn.v1.CodeForm.
+ * Use `create(CodeFormSchema)` to create a new message.
+ */
+export const CodeFormSchema: GenMessage<CodeForm> = /*@__PURE__*/
+  messageDesc(file_nnpa_zdnn_v1_options, 4);
+
+/**
+ * A function specific parameter of the NNPA instruction.
+ *
+ * @generated from message nnpa.zdnn.v1.CodeField
+ */
+export type CodeField = Message<"nnpa.zdnn.v1.CodeField"> & {
+  /**
+   * Its name in the operation.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * Its word, counted from 1.
+   *
+   * @generated from field: uint32 word = 2;
+   */
+  word: number;
+
+  /**
+   * How many bits of the word it has.
+   *
+   * @generated from field: uint32 bits = 3;
+   */
+  bits: number;
+
+  /**
+   * How many bits of the word are to the right of it.
+   *
+   * @generated from field: uint32 right = 4;
+   */
+  right: number;
+
+  /**
+   * Whether it is a number in two's complement.
+   *
+   * @generated from field: bool signed = 5;
+   */
+  signed: boolean;
+};
+
+/**
+ * Describes the message nnpa.zdnn.v1.CodeField.
+ * Use `create(CodeFieldSchema)` to create a new message.
+ */
+export const CodeFieldSchema: GenMessage<CodeField> = /*@__PURE__*/
+  messageDesc(file_nnpa_zdnn_v1_options, 5);
 
 /**
  * Families of functions, in the order of arm numbers.

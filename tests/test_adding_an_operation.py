@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.libzdnn import toolchain
+from tests.trap.conftest import CROSS_COMPILER, NNPA, require
 
 ROOT = Path(__file__).resolve().parent.parent
 CONTRACT = Path("protos/nnpa/zdnn/v1/operation.proto")
@@ -39,7 +40,9 @@ ARM = """    // zdnn_cbrt.
     Cbrt cbrt = 30;
 """
 CODE = """  // zdnn_cbrt.
-  NNPA_CBRT = 36 [(zdnn_code).parmblk_format = 1];
+  NNPA_CBRT = 36 [(zdnn_code) = {
+    parmblk_format: 1 forms: {operation: "cbrt" inputs: "input" outputs: "output"}
+  }];
 """
 MESSAGE = """
 // zdnn_cbrt: takes the cube root of each element.
@@ -102,6 +105,28 @@ def cbrt(code: int) -> int:
 
 UNARY["cbrt"] = cbrt
 '''
+
+
+PROGRAM = """
+#include "nnpa.h"
+
+int main(void)
+{
+  const uint16_t codes[] = {0x0000, 0x3e00, 0x4400, 0xc400};
+  struct parameter_block *block = aligned_alloc(8, sizeof *block);
+  uint16_t *input = page_of(0), *output = page_of(0x1234);
+  memcpy(input, codes, sizeof codes);
+  memset(block, 0, sizeof *block);
+  block->version = 1;
+  block->inputs[0] = vector_of(input);
+  block->outputs[0] = vector_of(output);
+  struct outcome outcome = nnpa(36, block);
+  printf("cc %d r0 %016lx", outcome.condition_code, outcome.general_register_0);
+  for (int i = 0; i < 4; i++)
+    printf(" %04X", output[i]);
+  return 0;
+}
+"""
 
 
 def _before(text: str, line: str, addition: str) -> str:
@@ -214,3 +239,18 @@ def test_c_runs_it(scratch: Path, tmp_path: Path) -> None:
     file = "tests/conformance/test_conformance.py"
     arguments = (file, "-k", "libzdnn and cbrt", "-m", "conformance")
     assert "1 passed" in _tests(scratch, *arguments, XDG_CACHE_HOME=str(tmp_path))
+
+
+@pytest.mark.libzdnn
+def test_a_program_issues_its_instruction(scratch: Path, tmp_path: Path) -> None:
+    """A program for s390x issues it under `nnpa run`, and gets what the vector says."""
+    require("make", CROSS_COMPILER, "qemu-s390x")
+    _run(scratch, "make", "-C", "client/trap", f"OUT={tmp_path}")
+    source, program = tmp_path / "cbrt.c", str(tmp_path / "cbrt")
+    source.write_text(PROGRAM, encoding="utf-8")
+    headers = "-Itests/trap/programs"
+    _run(scratch, CROSS_COMPILER, "-march=z13", headers, str(source), "-o", program)
+    library = str(tmp_path / "libnnpa-trap.so")
+    command = (*NNPA, "run", "--machine", "z17", "--", program)
+    output = _run(scratch, *command, NNPA_TRAP_LIBRARY=library)
+    assert output == "cc 0 r0 0000000000000024 0000 3E00 4000 C000"

@@ -18,14 +18,11 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator.function_codes import CODES_OF_FORMAT_0, CODES_OF_FORMAT_1
 from nnpa_emulator.function_codes import FORMAT_0 as FORMAT_0
 from nnpa_emulator.function_codes import FORMAT_1 as FORMAT_1
 from nnpa_emulator.function_codes import FunctionCode as FunctionCode
 from nnpa_emulator.status import Refused, Status
 
-_TELUM1_CODES = CODES_OF_FORMAT_0
-_TELUM2_CODES = CODES_OF_FORMAT_0 | CODES_OF_FORMAT_1
 QAF_BYTES = 256
 PAGE = 4096
 
@@ -92,27 +89,6 @@ class QueryResult:
         return self.max_dims[4 - dimension] or self.max_dim_idx_size
 
 
-_TELUM1_QAF = QueryResult(
-    functions=msb_mask(_TELUM1_CODES, 256),
-    parmblk_formats=msb_mask((0,), 128),
-    data_types=0x8000,
-    layout_formats=0xC0000000,
-    max_dim_idx_size=32768,
-    max_tensor_size=1 << 32,
-    conversions=0x6000,
-)
-_TELUM2_QAF = QueryResult(
-    functions=msb_mask(_TELUM2_CODES, 256),
-    parmblk_formats=msb_mask((0, 1), 128),
-    data_types=0x82A0,
-    layout_formats=0xE0000001,
-    max_dim_idx_size=32768,
-    max_tensor_size=1 << 32,
-    conversions=0x6000,
-    max_dims=(32768, 32768, 1 << 20, 1 << 21),
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Machine:
     """One machine: its names, whether the hypervisor offers NNPA, and its QAF answer.
@@ -138,16 +114,47 @@ class Machine:
         return self.qaf.functions != 0
 
 
+# generated: begin machines
 MACHINES: Mapping[str, Machine] = {
     machine.name: machine
     for machine in (
-        Machine("telum1", "IBM z16, Telum I", ("z16",), True, _TELUM1_QAF),
-        Machine("telum2", "IBM z17, Telum II", ("z17",), True, _TELUM2_QAF),
+        Machine(
+            "telum1",
+            "IBM z16, Telum I",
+            ("z16",),
+            True,
+            QueryResult(
+                functions=0x8000FC00C00078008000C000C000E00000000000000000000000000000000000,
+                parmblk_formats=msb_mask((0,), 128),
+                data_types=0x8000,
+                layout_formats=0xC0000000,
+                conversions=0x6000,
+                max_dim_idx_size=32768,
+                max_tensor_size=4294967296,
+            ),
+        ),
+        Machine(
+            "telum2",
+            "IBM z17, Telum II",
+            ("z17",),
+            True,
+            QueryResult(
+                functions=0x8000FC00F0007C00F000C000C000F0000000000000000000000000000000C000,
+                parmblk_formats=msb_mask((0, 1), 128),
+                data_types=0x82A0,
+                layout_formats=0xE0000001,
+                conversions=0x6000,
+                max_dim_idx_size=32768,
+                max_tensor_size=4294967296,
+                max_dims=(32768, 32768, 1048576, 2097152),
+            ),
+        ),
         Machine("z15", "IBM z15, no NNPA", (), False, QueryResult()),
         Machine("telum1-nonnpa", "IBM z16, NNPA off", (), True, QueryResult()),
         Machine("telum2-nonnpa", "IBM z17, NNPA off", (), True, QueryResult()),
     )
 }
+# generated: end
 DEFAULT_MACHINE = "telum2"
 
 
@@ -186,9 +193,14 @@ LIBRARY_VERSIONS: Mapping[str, int] = {
 DEFAULT_LIBRARY = "1.2.0"
 
 
+# Versions of hardware that zDNN 1.2.0 knows, the newest first, by the machine that has it.
+_SIGNATURES = {"telum2": 0x010100, "telum1": 0x010000}
+
+
 def hardware_version(qaf: QueryResult) -> int:
     """Return the version of the newest known signature that a QAF answer satisfies, or 0."""
-    for signature, version in ((_TELUM2_QAF, 0x010100), (_TELUM1_QAF, 0x010000)):
+    for machine, version in _SIGNATURES.items():
+        signature = MACHINES[machine].qaf
         masks_hold = all(
             getattr(qaf, name) & mask == mask
             for name, mask in (

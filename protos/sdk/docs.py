@@ -6,27 +6,25 @@ from itertools import groupby
 
 from nnpa.zdnn.v1 import options_pb2 as pb
 
+from sdk.machines import Machine, machines
 from sdk.rendering import ROOT, File, Sdk
-from sdk.verbs import Absent, Kind, Verb
+from sdk.verbs import Absent, Enum, Kind, Verb
 
 
-def availability(verbs: Sequence[Verb]) -> str:
-    """Return the rows of what runs where: operations of a family that run on the same machines."""
+def alike(verbs: Sequence[Verb], hosts: Sequence[Machine]) -> list[list[Verb]]:
+    """Return the operations in groups of one family that run on the same machines."""
 
-    def key(verb: Verb) -> tuple[str, str]:
-        return verb.family, _on_telum1(verb)
+    def key(verb: Verb) -> tuple[str, list[str]]:
+        return verb.family, [machine.runs(verb) for machine in hosts]
 
-    ordered = sorted(verbs, key=lambda verb: (verb.family, _on_telum1(verb) != "yes", verb.number))
-    groups = [(telum1, list(group)) for (_, telum1), group in groupby(ordered, key)]
-    groups.sort(key=lambda pair: pair[1][0].number)
-    return "".join(
-        f"| {', '.join(verb.name for verb in group)} | {telum1} | yes | UF |\n"
-        for telum1, group in groups
-    )
+    ordered = sorted(verbs, key=lambda verb: (key(verb), verb.number))
+    groups = [list(group) for _, group in groupby(ordered, key)]
+    return sorted(groups, key=lambda group: group[0].number)
 
 
-def _on_telum1(verb: Verb) -> str:
-    return verb.options.on_format_0 or ("UF" if verb.options.parmblk_format else "yes")
+def with_nnpa(enums: Sequence[Enum]) -> list[Machine]:
+    """Return the machines that have the instruction."""
+    return [machine for machine in machines(enums) if machine.has_nnpa]
 
 
 def c_call(verb: Verb) -> str:
@@ -87,9 +85,10 @@ DOCS = Sdk(
         *(_fidelity(row) for row in pb.Fidelity.values() if row),
     ),
     filters={
-        "availability": availability,
+        "alike": alike,
         "c_call": c_call,
         "c_remark": c_remark,
         "python_call": python_call,
+        "with_nnpa": with_nnpa,
     },
 )

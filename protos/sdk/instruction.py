@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The functions of the NNPA instruction: tables for the emulator and for the trap."""
+"""The functions of the NNPA instruction, and the machines: tables for emulator and trap."""
 
 from collections.abc import Iterable
 
 from nnpa.zdnn.v1 import options_pb2 as pb
 
+from sdk.machines import Machine, machines, names
 from sdk.rendering import ROOT, File, Sdk
 from sdk.verbs import Constant, Enum
 
@@ -20,10 +21,9 @@ def lowest_format(form: pb.CodeForm, code: Constant) -> int:
     return max(form.parmblk_format, code.options.parmblk_format)
 
 
-def names(operands: Iterable[str]) -> str:
-    """Return a tuple of names in Python."""
-    quoted = [f'"{name}"' for name in operands]
-    return f"({quoted[0]},)" if len(quoted) == 1 else f"({', '.join(quoted)})"
+def numbers(listed: Iterable[int]) -> str:
+    """Return a tuple of numbers in Python."""
+    return str(tuple(listed))
 
 
 def field(parameter: pb.CodeField) -> str:
@@ -43,18 +43,28 @@ def operand_counts(code: Constant) -> str:
     return ", ".join(map(str, *counts))
 
 
+def without_nnpa(machine: Machine) -> str:
+    """Return the emulator's entry of a machine without the instruction."""
+    arguments = [*machine.arguments, str(machine.options.vector_nnp), "QueryResult()"]
+    return f"        Machine({', '.join(arguments)}),"
+
+
 EMULATOR = Sdk(
     name="emulator",
     home=ROOT / "emulator" / "nnpa_emulator",
     files=(
         File("function_codes.py", "emulator_codes.py.j2"),
         File("function_forms.py", "emulator_forms.py.j2"),
+        File("machine.py", "emulator_machines.py.j2", "machines"),
     ),
     filters={
         "field": field,
         "function_codes": function_codes,
         "lowest_format": lowest_format,
+        "machines": machines,
         "names": names,
+        "numbers": numbers,
+        "without_nnpa": without_nnpa,
     },
 )
 

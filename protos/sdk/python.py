@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from sdk import advice
+from sdk.machines import Machine, machines
 from sdk.rendering import ROOT, File, Sdk
 from sdk.verbs import Absent, Enum, Kind, Parameter, Verb
 
@@ -204,6 +205,16 @@ def facts(verb: Verb, codes: Sequence[Enum]) -> str:
     return joined(f'"{verb.name}": Function(', arguments, "),", "        ")
 
 
+def host(machine: Machine) -> str:
+    """Return a machine's entry in the table of `availability.py`."""
+    formats = "{" + ", ".join(map(str, machine.formats)) + "}" if machine.formats else ""
+    arguments = [*machine.arguments, f"frozenset({formats})"]
+    arguments += [] if machine.options.vector_nnp else ["vector_nnp=False"]
+    lacks = ", ".join(f'{code.number}: "{code.name}"' for code in machine.lacks)
+    arguments += [f"lacks={{{lacks}}}"] if lacks else []
+    return joined("Host(", arguments, "),", " " * 12)
+
+
 def _literal(text: str) -> str:
     """Return a string literal, in parentheses when it takes several lines."""
     if len(text) <= WIDTH - 30:
@@ -247,6 +258,7 @@ PYTHON = Sdk(
         *(_family(name) for name in _TITLES),
         File("constants.py", "python_constants.py.j2", "enums"),
         File("availability.py", "python_availability.py.j2", "functions on the wire"),
+        File("availability.py", "python_machines.py.j2", "machines"),
         File("errors.py", "python_advice.py.j2", "advice"),
     ),
     filters={
@@ -255,8 +267,10 @@ PYTHON = Sdk(
         "constants": constants,
         "docstring": docstring,
         "facts": facts,
+        "host": host,
         "family_title": title,
         "imports": imports,
+        "machines": machines,
         "noqa": noqa,
         "signature": signature,
     },

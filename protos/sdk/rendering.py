@@ -61,7 +61,9 @@ class Sdk:
     name: str
     home: Path
     files: tuple[File, ...]
-    filters: Mapping[str, Callable[..., str]] = field(default_factory=dict[str, Callable[..., str]])
+    filters: Mapping[str, Callable[..., object]] = field(
+        default_factory=dict[str, Callable[..., object]]
+    )
     messages: Messages | None = None
 
 

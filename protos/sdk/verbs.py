@@ -184,12 +184,13 @@ class Verb:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A value of an enum; `options` are those of a function code, empty ones for other enums."""
+    """A value of an enum; `options` are a function code's, `machine` a machine's, else empty."""
 
     name: str
     number: int
     doc: str
     options: pb.CodeOptions
+    machine: pb.MachineOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +286,7 @@ def _enums(module: str, file: FileDescriptorProto) -> Iterator[Enum]:
                 value.number,
                 _line(comments[(_ENUMS, place, _ENUM_VALUES, index)]),
                 value.options.Extensions[pb.zdnn_code],
+                value.options.Extensions[pb.zdnn_machine],
             )
             for index, value in enumerate(enum.value)
             if not (c_name and value.name.endswith("_UNSPECIFIED"))

@@ -84,6 +84,7 @@ class Verdict:
     reason: str = ""
 
 
+# generated: begin machines
 MACHINES: Mapping[str, Host] = MappingProxyType(
     {
         host.name: host
@@ -96,6 +97,7 @@ MACHINES: Mapping[str, Host] = MappingProxyType(
         )
     }
 )
+# generated: end
 
 # generated: begin functions on the wire
 _ON_WIRE: Mapping[str, Function] = MappingProxyType(

@@ -76,7 +76,8 @@ def find_machine(text: str) -> Host:
 def _has(host: Host, spec: MachineSpec, code: EnumValueDescriptor) -> bool:
     """Return whether a custom machine has a function; its base has those of its formats."""
     number = code.GetOptions().Extensions[zdnn_code].parmblk_format
-    is_left = number in host.parmblk_formats and code.number not in spec.removed_functions
+    is_of_base = number in host.parmblk_formats and code.number not in host.lacks
+    is_left = is_of_base and code.number not in spec.removed_functions
     return is_left or code.number in spec.added_functions
 
 

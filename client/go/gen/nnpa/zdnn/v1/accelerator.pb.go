@@ -2561,7 +2561,7 @@ var File_nnpa_zdnn_v1_accelerator_proto protoreflect.FileDescriptor
 
 const file_nnpa_zdnn_v1_accelerator_proto_rawDesc = "" +
 	"\n" +
-	"\x1ennpa/zdnn/v1/accelerator.proto\x12\fnnpa.zdnn.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18nnpa/zdnn/v1/fault.proto\x1a\x1cnnpa/zdnn/v1/operation.proto\x1a\x19nnpa/zdnn/v1/tensor.proto\"\xe1\a\n" +
+	"\x1ennpa/zdnn/v1/accelerator.proto\x12\fnnpa.zdnn.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18nnpa/zdnn/v1/fault.proto\x1a\x1cnnpa/zdnn/v1/operation.proto\x1a\x1annpa/zdnn/v1/options.proto\x1a\x19nnpa/zdnn/v1/tensor.proto\"\xe1\a\n" +
 	"\aMachine\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x120\n" +
 	"\x05model\x18\x02 \x01(\x0e2\x1a.nnpa.zdnn.v1.MachineModelR\x05model\x12\x18\n" +
@@ -2744,14 +2744,21 @@ const file_nnpa_zdnn_v1_accelerator_proto_rawDesc = "" +
 	"page_token\x18\x03 \x01(\tR\tpageToken\"r\n" +
 	"\x13ListTensorsResponse\x123\n" +
 	"\atensors\x18\x01 \x03(\v2\x19.nnpa.zdnn.v1.ZtensorInfoR\atensors\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken*\xba\x01\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken*\x91\x03\n" +
 	"\fMachineModel\x12\x1d\n" +
-	"\x19MACHINE_MODEL_UNSPECIFIED\x10\x00\x12\x18\n" +
-	"\x14MACHINE_MODEL_TELUM1\x10\x01\x12\x18\n" +
-	"\x14MACHINE_MODEL_TELUM2\x10\x02\x12\x15\n" +
-	"\x11MACHINE_MODEL_Z15\x10\x03\x12\x1f\n" +
-	"\x1bMACHINE_MODEL_TELUM1_NONNPA\x10\x04\x12\x1f\n" +
-	"\x1bMACHINE_MODEL_TELUM2_NONNPA\x10\x05*{\n" +
+	"\x19MACHINE_MODEL_UNSPECIFIED\x10\x00\x12T\n" +
+	"\x14MACHINE_MODEL_TELUM1\x10\x01\x1a:\x8a\xb5\x186\n" +
+	"\x10IBM z16, Telum I\x12\x03z16\x18\x01\"\x1b\n" +
+	"\x01\x00\x10\x80\x80\x02\x18\x80\x80\x80\x80\f \x80\xc0\x01(\x80\x80\x020\x80\x80\x80\x80\x10\x12e\n" +
+	"\x14MACHINE_MODEL_TELUM2\x10\x02\x1aK\x8a\xb5\x18G\n" +
+	"\x11IBM z17, Telum II\x12\x03z17\x18\x01\"+\n" +
+	"\x02\x00\x01\x10\xa0\x85\x02\x18\x81\x80\x80\x80\x0e \x80\xc0\x01(\x80\x80\x020\x80\x80\x80\x80\x10:\r\x80\x80\x02\x80\x80\x02\x80\x80@\x80\x80\x80\x01\x12-\n" +
+	"\x11MACHINE_MODEL_Z15\x10\x03\x1a\x16\x8a\xb5\x18\x12\n" +
+	"\x10IBM z15, no NNPA\x12:\n" +
+	"\x1bMACHINE_MODEL_TELUM1_NONNPA\x10\x04\x1a\x19\x8a\xb5\x18\x15\n" +
+	"\x11IBM z16, NNPA off\x18\x01\x12:\n" +
+	"\x1bMACHINE_MODEL_TELUM2_NONNPA\x10\x05\x1a\x19\x8a\xb5\x18\x15\n" +
+	"\x11IBM z17, NNPA off\x18\x01*{\n" +
 	"\x12ProgramCheckAction\x12$\n" +
 	" PROGRAM_CHECK_ACTION_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aPROGRAM_CHECK_ACTION_ABORT\x10\x01\x12\x1f\n" +
@@ -2938,6 +2945,7 @@ func file_nnpa_zdnn_v1_accelerator_proto_init() {
 	}
 	file_nnpa_zdnn_v1_fault_proto_init()
 	file_nnpa_zdnn_v1_operation_proto_init()
+	file_nnpa_zdnn_v1_options_proto_init()
 	file_nnpa_zdnn_v1_tensor_proto_init()
 	file_nnpa_zdnn_v1_accelerator_proto_msgTypes[1].OneofWrappers = []any{}
 	file_nnpa_zdnn_v1_accelerator_proto_msgTypes[2].OneofWrappers = []any{}

@@ -786,7 +786,9 @@ type CodeOptions struct {
 	ParmblkFormat uint32 `protobuf:"varint,1,opt,name=parmblk_format,json=parmblkFormat,proto3" json:"parmblk_format,omitempty"`
 	// What it takes of the parameter block, by rising formats. Of several forms of one format, the
 	// types of the operands choose.
-	Forms         []*CodeForm `protobuf:"bytes,2,rep,name=forms,proto3" json:"forms,omitempty"`
+	Forms []*CodeForm `protobuf:"bytes,2,rep,name=forms,proto3" json:"forms,omitempty"`
+	// The first machine that has it, for example "telum2". Default: the first one with its format.
+	Machine       string `protobuf:"bytes,3,opt,name=machine,proto3" json:"machine,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -833,6 +835,13 @@ func (x *CodeOptions) GetForms() []*CodeForm {
 		return x.Forms
 	}
 	return nil
+}
+
+func (x *CodeOptions) GetMachine() string {
+	if x != nil {
+		return x.Machine
+	}
+	return ""
 }
 
 // What a function of the NNPA instruction takes of the parameter block.
@@ -1009,6 +1018,179 @@ func (x *CodeField) GetSigned() bool {
 	return false
 }
 
+// A machine.
+type MachineOptions struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One line for people, for example "IBM z16, Telum I".
+	Title string `protobuf:"bytes,1,opt,name=title,proto3" json:"title,omitempty"`
+	// Other names for it, for example "z16".
+	Aliases []string `protobuf:"bytes,2,rep,name=aliases,proto3" json:"aliases,omitempty"`
+	// Whether it has the vector instructions that convert DLFLOAT16.
+	VectorNnp bool `protobuf:"varint,3,opt,name=vector_nnp,json=vectorNnp,proto3" json:"vector_nnp,omitempty"`
+	// What it answers to NNPA-QAF beside its functions. Absent without NNPA.
+	Query         *QueryOptions `protobuf:"bytes,4,opt,name=query,proto3" json:"query,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MachineOptions) Reset() {
+	*x = MachineOptions{}
+	mi := &file_nnpa_zdnn_v1_options_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MachineOptions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MachineOptions) ProtoMessage() {}
+
+func (x *MachineOptions) ProtoReflect() protoreflect.Message {
+	mi := &file_nnpa_zdnn_v1_options_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MachineOptions.ProtoReflect.Descriptor instead.
+func (*MachineOptions) Descriptor() ([]byte, []int) {
+	return file_nnpa_zdnn_v1_options_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *MachineOptions) GetTitle() string {
+	if x != nil {
+		return x.Title
+	}
+	return ""
+}
+
+func (x *MachineOptions) GetAliases() []string {
+	if x != nil {
+		return x.Aliases
+	}
+	return nil
+}
+
+func (x *MachineOptions) GetVectorNnp() bool {
+	if x != nil {
+		return x.VectorNnp
+	}
+	return false
+}
+
+func (x *MachineOptions) GetQuery() *QueryOptions {
+	if x != nil {
+		return x.Query
+	}
+	return nil
+}
+
+// The answer of NNPA-QAF beside the functions; masks count bit 0 on the left.
+type QueryOptions struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Installed formats of the parameter block.
+	ParmblkFormats []uint32 `protobuf:"varint,1,rep,packed,name=parmblk_formats,json=parmblkFormats,proto3" json:"parmblk_formats,omitempty"`
+	// Installed types, 16 bits.
+	DataTypes uint32 `protobuf:"varint,2,opt,name=data_types,json=dataTypes,proto3" json:"data_types,omitempty"`
+	// Installed layout formats, 32 bits.
+	LayoutFormats uint32 `protobuf:"varint,3,opt,name=layout_formats,json=layoutFormats,proto3" json:"layout_formats,omitempty"`
+	// Installed conversions of NNPA_DATATYPE_1, 16 bits.
+	Conversions uint32 `protobuf:"varint,4,opt,name=conversions,proto3" json:"conversions,omitempty"`
+	// Maximum dimension index size, elements.
+	MaxDimIdxSize uint32 `protobuf:"varint,5,opt,name=max_dim_idx_size,json=maxDimIdxSize,proto3" json:"max_dim_idx_size,omitempty"`
+	// Maximum tensor size, bytes.
+	MaxTensorSize uint64 `protobuf:"varint,6,opt,name=max_tensor_size,json=maxTensorSize,proto3" json:"max_tensor_size,omitempty"`
+	// Maximum sizes of dim4 to dim1, elements, where the machine stores them.
+	MaxDims       []uint32 `protobuf:"varint,7,rep,packed,name=max_dims,json=maxDims,proto3" json:"max_dims,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueryOptions) Reset() {
+	*x = QueryOptions{}
+	mi := &file_nnpa_zdnn_v1_options_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueryOptions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueryOptions) ProtoMessage() {}
+
+func (x *QueryOptions) ProtoReflect() protoreflect.Message {
+	mi := &file_nnpa_zdnn_v1_options_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueryOptions.ProtoReflect.Descriptor instead.
+func (*QueryOptions) Descriptor() ([]byte, []int) {
+	return file_nnpa_zdnn_v1_options_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *QueryOptions) GetParmblkFormats() []uint32 {
+	if x != nil {
+		return x.ParmblkFormats
+	}
+	return nil
+}
+
+func (x *QueryOptions) GetDataTypes() uint32 {
+	if x != nil {
+		return x.DataTypes
+	}
+	return 0
+}
+
+func (x *QueryOptions) GetLayoutFormats() uint32 {
+	if x != nil {
+		return x.LayoutFormats
+	}
+	return 0
+}
+
+func (x *QueryOptions) GetConversions() uint32 {
+	if x != nil {
+		return x.Conversions
+	}
+	return 0
+}
+
+func (x *QueryOptions) GetMaxDimIdxSize() uint32 {
+	if x != nil {
+		return x.MaxDimIdxSize
+	}
+	return 0
+}
+
+func (x *QueryOptions) GetMaxTensorSize() uint64 {
+	if x != nil {
+		return x.MaxTensorSize
+	}
+	return 0
+}
+
+func (x *QueryOptions) GetMaxDims() []uint32 {
+	if x != nil {
+		return x.MaxDims
+	}
+	return nil
+}
+
 var file_nnpa_zdnn_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 	{
 		ExtendedType:  (*descriptorpb.MessageOptions)(nil),
@@ -1040,6 +1222,14 @@ var file_nnpa_zdnn_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 		Field:         50000,
 		Name:          "nnpa.zdnn.v1.zdnn_code",
 		Tag:           "bytes,50000,opt,name=zdnn_code",
+		Filename:      "nnpa/zdnn/v1/options.proto",
+	},
+	{
+		ExtendedType:  (*descriptorpb.EnumValueOptions)(nil),
+		ExtensionType: (*MachineOptions)(nil),
+		Field:         50001,
+		Name:          "nnpa.zdnn.v1.zdnn_machine",
+		Tag:           "bytes,50001,opt,name=zdnn_machine",
 		Filename:      "nnpa/zdnn/v1/options.proto",
 	},
 }
@@ -1074,6 +1264,10 @@ var (
 	//
 	// optional nnpa.zdnn.v1.CodeOptions zdnn_code = 50000;
 	E_ZdnnCode = &file_nnpa_zdnn_v1_options_proto_extTypes[3]
+	// The machine.
+	//
+	// optional nnpa.zdnn.v1.MachineOptions zdnn_machine = 50001;
+	E_ZdnnMachine = &file_nnpa_zdnn_v1_options_proto_extTypes[4]
 )
 
 var File_nnpa_zdnn_v1_options_proto protoreflect.FileDescriptor
@@ -1112,10 +1306,11 @@ const file_nnpa_zdnn_v1_options_proto_rawDesc = "" +
 	" \x01(\bR\abeyondC\"S\n" +
 	"\x12EnumerationOptions\x12\x15\n" +
 	"\x06c_name\x18\x01 \x01(\tR\x05cName\x12&\n" +
-	"\x0fzero_is_default\x18\x02 \x01(\bR\rzeroIsDefault\"b\n" +
+	"\x0fzero_is_default\x18\x02 \x01(\bR\rzeroIsDefault\"|\n" +
 	"\vCodeOptions\x12%\n" +
 	"\x0eparmblk_format\x18\x01 \x01(\rR\rparmblkFormat\x12,\n" +
-	"\x05forms\x18\x02 \x03(\v2\x16.nnpa.zdnn.v1.CodeFormR\x05forms\"\xcf\x01\n" +
+	"\x05forms\x18\x02 \x03(\v2\x16.nnpa.zdnn.v1.CodeFormR\x05forms\x12\x18\n" +
+	"\amachine\x18\x03 \x01(\tR\amachine\"\xcf\x01\n" +
 	"\bCodeForm\x12%\n" +
 	"\x0eparmblk_format\x18\x01 \x01(\rR\rparmblkFormat\x12\x1c\n" +
 	"\toperation\x18\x02 \x01(\tR\toperation\x12\x16\n" +
@@ -1128,7 +1323,22 @@ const file_nnpa_zdnn_v1_options_proto_rawDesc = "" +
 	"\x04word\x18\x02 \x01(\rR\x04word\x12\x12\n" +
 	"\x04bits\x18\x03 \x01(\rR\x04bits\x12\x14\n" +
 	"\x05right\x18\x04 \x01(\rR\x05right\x12\x16\n" +
-	"\x06signed\x18\x05 \x01(\bR\x06signed*\xd9\x01\n" +
+	"\x06signed\x18\x05 \x01(\bR\x06signed\"\x91\x01\n" +
+	"\x0eMachineOptions\x12\x14\n" +
+	"\x05title\x18\x01 \x01(\tR\x05title\x12\x18\n" +
+	"\aaliases\x18\x02 \x03(\tR\aaliases\x12\x1d\n" +
+	"\n" +
+	"vector_nnp\x18\x03 \x01(\bR\tvectorNnp\x120\n" +
+	"\x05query\x18\x04 \x01(\v2\x1a.nnpa.zdnn.v1.QueryOptionsR\x05query\"\x8b\x02\n" +
+	"\fQueryOptions\x12'\n" +
+	"\x0fparmblk_formats\x18\x01 \x03(\rR\x0eparmblkFormats\x12\x1d\n" +
+	"\n" +
+	"data_types\x18\x02 \x01(\rR\tdataTypes\x12%\n" +
+	"\x0elayout_formats\x18\x03 \x01(\rR\rlayoutFormats\x12 \n" +
+	"\vconversions\x18\x04 \x01(\rR\vconversions\x12'\n" +
+	"\x10max_dim_idx_size\x18\x05 \x01(\rR\rmaxDimIdxSize\x12&\n" +
+	"\x0fmax_tensor_size\x18\x06 \x01(\x04R\rmaxTensorSize\x12\x19\n" +
+	"\bmax_dims\x18\a \x03(\rR\amaxDims*\xd9\x01\n" +
 	"\x06Family\x12\x16\n" +
 	"\x12FAMILY_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11FAMILY_LIFE_CYCLE\x10\x01\x12\x16\n" +
@@ -1180,7 +1390,8 @@ const file_nnpa_zdnn_v1_options_proto_rawDesc = "" +
 	"\rzdnn_function\x12\x1f.google.protobuf.MessageOptions\x18І\x03 \x01(\v2\x1d.nnpa.zdnn.v1.FunctionOptionsR\fzdnnFunction:f\n" +
 	"\x0ezdnn_parameter\x12\x1d.google.protobuf.FieldOptions\x18І\x03 \x01(\v2\x1e.nnpa.zdnn.v1.ParameterOptionsR\rzdnnParameter:]\n" +
 	"\tzdnn_enum\x12\x1c.google.protobuf.EnumOptions\x18І\x03 \x01(\v2 .nnpa.zdnn.v1.EnumerationOptionsR\bzdnnEnum:[\n" +
-	"\tzdnn_code\x12!.google.protobuf.EnumValueOptions\x18І\x03 \x01(\v2\x19.nnpa.zdnn.v1.CodeOptionsR\bzdnnCodeb\x06proto3"
+	"\tzdnn_code\x12!.google.protobuf.EnumValueOptions\x18І\x03 \x01(\v2\x19.nnpa.zdnn.v1.CodeOptionsR\bzdnnCode:d\n" +
+	"\fzdnn_machine\x12!.google.protobuf.EnumValueOptions\x18ц\x03 \x01(\v2\x1c.nnpa.zdnn.v1.MachineOptionsR\vzdnnMachineb\x06proto3"
 
 var (
 	file_nnpa_zdnn_v1_options_proto_rawDescOnce sync.Once
@@ -1195,7 +1406,7 @@ func file_nnpa_zdnn_v1_options_proto_rawDescGZIP() []byte {
 }
 
 var file_nnpa_zdnn_v1_options_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_nnpa_zdnn_v1_options_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_nnpa_zdnn_v1_options_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_nnpa_zdnn_v1_options_proto_goTypes = []any{
 	(Family)(0),                           // 0: nnpa.zdnn.v1.Family
 	(Answer)(0),                           // 1: nnpa.zdnn.v1.Answer
@@ -1209,10 +1420,12 @@ var file_nnpa_zdnn_v1_options_proto_goTypes = []any{
 	(*CodeOptions)(nil),                   // 9: nnpa.zdnn.v1.CodeOptions
 	(*CodeForm)(nil),                      // 10: nnpa.zdnn.v1.CodeForm
 	(*CodeField)(nil),                     // 11: nnpa.zdnn.v1.CodeField
-	(*descriptorpb.MessageOptions)(nil),   // 12: google.protobuf.MessageOptions
-	(*descriptorpb.FieldOptions)(nil),     // 13: google.protobuf.FieldOptions
-	(*descriptorpb.EnumOptions)(nil),      // 14: google.protobuf.EnumOptions
-	(*descriptorpb.EnumValueOptions)(nil), // 15: google.protobuf.EnumValueOptions
+	(*MachineOptions)(nil),                // 12: nnpa.zdnn.v1.MachineOptions
+	(*QueryOptions)(nil),                  // 13: nnpa.zdnn.v1.QueryOptions
+	(*descriptorpb.MessageOptions)(nil),   // 14: google.protobuf.MessageOptions
+	(*descriptorpb.FieldOptions)(nil),     // 15: google.protobuf.FieldOptions
+	(*descriptorpb.EnumOptions)(nil),      // 16: google.protobuf.EnumOptions
+	(*descriptorpb.EnumValueOptions)(nil), // 17: google.protobuf.EnumValueOptions
 }
 var file_nnpa_zdnn_v1_options_proto_depIdxs = []int32{
 	0,  // 0: nnpa.zdnn.v1.FunctionOptions.family:type_name -> nnpa.zdnn.v1.Family
@@ -1223,19 +1436,22 @@ var file_nnpa_zdnn_v1_options_proto_depIdxs = []int32{
 	4,  // 5: nnpa.zdnn.v1.ParameterOptions.area:type_name -> nnpa.zdnn.v1.Area
 	10, // 6: nnpa.zdnn.v1.CodeOptions.forms:type_name -> nnpa.zdnn.v1.CodeForm
 	11, // 7: nnpa.zdnn.v1.CodeForm.fields:type_name -> nnpa.zdnn.v1.CodeField
-	12, // 8: nnpa.zdnn.v1.zdnn_function:extendee -> google.protobuf.MessageOptions
-	13, // 9: nnpa.zdnn.v1.zdnn_parameter:extendee -> google.protobuf.FieldOptions
-	14, // 10: nnpa.zdnn.v1.zdnn_enum:extendee -> google.protobuf.EnumOptions
-	15, // 11: nnpa.zdnn.v1.zdnn_code:extendee -> google.protobuf.EnumValueOptions
-	6,  // 12: nnpa.zdnn.v1.zdnn_function:type_name -> nnpa.zdnn.v1.FunctionOptions
-	7,  // 13: nnpa.zdnn.v1.zdnn_parameter:type_name -> nnpa.zdnn.v1.ParameterOptions
-	8,  // 14: nnpa.zdnn.v1.zdnn_enum:type_name -> nnpa.zdnn.v1.EnumerationOptions
-	9,  // 15: nnpa.zdnn.v1.zdnn_code:type_name -> nnpa.zdnn.v1.CodeOptions
-	16, // [16:16] is the sub-list for method output_type
-	16, // [16:16] is the sub-list for method input_type
-	12, // [12:16] is the sub-list for extension type_name
-	8,  // [8:12] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	13, // 8: nnpa.zdnn.v1.MachineOptions.query:type_name -> nnpa.zdnn.v1.QueryOptions
+	14, // 9: nnpa.zdnn.v1.zdnn_function:extendee -> google.protobuf.MessageOptions
+	15, // 10: nnpa.zdnn.v1.zdnn_parameter:extendee -> google.protobuf.FieldOptions
+	16, // 11: nnpa.zdnn.v1.zdnn_enum:extendee -> google.protobuf.EnumOptions
+	17, // 12: nnpa.zdnn.v1.zdnn_code:extendee -> google.protobuf.EnumValueOptions
+	17, // 13: nnpa.zdnn.v1.zdnn_machine:extendee -> google.protobuf.EnumValueOptions
+	6,  // 14: nnpa.zdnn.v1.zdnn_function:type_name -> nnpa.zdnn.v1.FunctionOptions
+	7,  // 15: nnpa.zdnn.v1.zdnn_parameter:type_name -> nnpa.zdnn.v1.ParameterOptions
+	8,  // 16: nnpa.zdnn.v1.zdnn_enum:type_name -> nnpa.zdnn.v1.EnumerationOptions
+	9,  // 17: nnpa.zdnn.v1.zdnn_code:type_name -> nnpa.zdnn.v1.CodeOptions
+	12, // 18: nnpa.zdnn.v1.zdnn_machine:type_name -> nnpa.zdnn.v1.MachineOptions
+	19, // [19:19] is the sub-list for method output_type
+	19, // [19:19] is the sub-list for method input_type
+	14, // [14:19] is the sub-list for extension type_name
+	9,  // [9:14] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_nnpa_zdnn_v1_options_proto_init() }
@@ -1250,8 +1466,8 @@ func file_nnpa_zdnn_v1_options_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nnpa_zdnn_v1_options_proto_rawDesc), len(file_nnpa_zdnn_v1_options_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   6,
-			NumExtensions: 4,
+			NumMessages:   8,
+			NumExtensions: 5,
 			NumServices:   0,
 		},
 		GoTypes:           file_nnpa_zdnn_v1_options_proto_goTypes,

@@ -437,10 +437,13 @@ class CodeOptions(_message.Message):
 
     PARMBLK_FORMAT_FIELD_NUMBER: _builtins.int
     FORMS_FIELD_NUMBER: _builtins.int
+    MACHINE_FIELD_NUMBER: _builtins.int
     parmblk_format: _builtins.int
     """The lowest format of the parameter block that it takes: Telum I has those of 0, Telum II those
     of 1, too.
     """
+    machine: _builtins.str
+    """The first machine that has it, for example "telum2". Default: the first one with its format."""
     @_builtins.property
     def forms(self) -> _containers.RepeatedCompositeFieldContainer[Global___CodeForm]:
         """What it takes of the parameter block, by rising formats. Of several forms of one format, the
@@ -452,10 +455,11 @@ class CodeOptions(_message.Message):
         *,
         parmblk_format: _builtins.int = ...,
         forms: _abc.Iterable[Global___CodeForm] | None = ...,
+        machine: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["forms", b"forms", "parmblk_format", b"parmblk_format"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["forms", b"forms", "machine", b"machine", "parmblk_format", b"parmblk_format"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -549,10 +553,99 @@ class CodeField(_message.Message):
 
 Global___CodeField: _TypeAlias = CodeField  # noqa: Y015
 
+@_typing.final
+class MachineOptions(_message.Message):
+    """A machine."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TITLE_FIELD_NUMBER: _builtins.int
+    ALIASES_FIELD_NUMBER: _builtins.int
+    VECTOR_NNP_FIELD_NUMBER: _builtins.int
+    QUERY_FIELD_NUMBER: _builtins.int
+    title: _builtins.str
+    """One line for people, for example "IBM z16, Telum I"."""
+    vector_nnp: _builtins.bool
+    """Whether it has the vector instructions that convert DLFLOAT16."""
+    @_builtins.property
+    def aliases(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Other names for it, for example "z16"."""
+
+    @_builtins.property
+    def query(self) -> Global___QueryOptions:
+        """What it answers to NNPA-QAF beside its functions. Absent without NNPA."""
+
+    def __init__(
+        self,
+        *,
+        title: _builtins.str = ...,
+        aliases: _abc.Iterable[_builtins.str] | None = ...,
+        vector_nnp: _builtins.bool = ...,
+        query: Global___QueryOptions | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["query", b"query"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aliases", b"aliases", "query", b"query", "title", b"title", "vector_nnp", b"vector_nnp"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MachineOptions: _TypeAlias = MachineOptions  # noqa: Y015
+
+@_typing.final
+class QueryOptions(_message.Message):
+    """The answer of NNPA-QAF beside the functions; masks count bit 0 on the left."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARMBLK_FORMATS_FIELD_NUMBER: _builtins.int
+    DATA_TYPES_FIELD_NUMBER: _builtins.int
+    LAYOUT_FORMATS_FIELD_NUMBER: _builtins.int
+    CONVERSIONS_FIELD_NUMBER: _builtins.int
+    MAX_DIM_IDX_SIZE_FIELD_NUMBER: _builtins.int
+    MAX_TENSOR_SIZE_FIELD_NUMBER: _builtins.int
+    MAX_DIMS_FIELD_NUMBER: _builtins.int
+    data_types: _builtins.int
+    """Installed types, 16 bits."""
+    layout_formats: _builtins.int
+    """Installed layout formats, 32 bits."""
+    conversions: _builtins.int
+    """Installed conversions of NNPA_DATATYPE_1, 16 bits."""
+    max_dim_idx_size: _builtins.int
+    """Maximum dimension index size, elements."""
+    max_tensor_size: _builtins.int
+    """Maximum tensor size, bytes."""
+    @_builtins.property
+    def parmblk_formats(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Installed formats of the parameter block."""
+
+    @_builtins.property
+    def max_dims(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Maximum sizes of dim4 to dim1, elements, where the machine stores them."""
+
+    def __init__(
+        self,
+        *,
+        parmblk_formats: _abc.Iterable[_builtins.int] | None = ...,
+        data_types: _builtins.int = ...,
+        layout_formats: _builtins.int = ...,
+        conversions: _builtins.int = ...,
+        max_dim_idx_size: _builtins.int = ...,
+        max_tensor_size: _builtins.int = ...,
+        max_dims: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conversions", b"conversions", "data_types", b"data_types", "layout_formats", b"layout_formats", "max_dim_idx_size", b"max_dim_idx_size", "max_dims", b"max_dims", "max_tensor_size", b"max_tensor_size", "parmblk_formats", b"parmblk_formats"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueryOptions: _TypeAlias = QueryOptions  # noqa: Y015
+
 ZDNN_FUNCTION_FIELD_NUMBER: _builtins.int
 ZDNN_PARAMETER_FIELD_NUMBER: _builtins.int
 ZDNN_ENUM_FIELD_NUMBER: _builtins.int
 ZDNN_CODE_FIELD_NUMBER: _builtins.int
+ZDNN_MACHINE_FIELD_NUMBER: _builtins.int
 zdnn_function: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MessageOptions, Global___FunctionOptions]
 """The function that the message calls."""
 zdnn_parameter: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.FieldOptions, Global___ParameterOptions]
@@ -561,3 +654,5 @@ zdnn_enum: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.EnumOptions
 """The enum of zdnn.h."""
 zdnn_code: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.EnumValueOptions, Global___CodeOptions]
 """The function of the NNPA instruction."""
+zdnn_machine: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.EnumValueOptions, Global___MachineOptions]
+"""The machine."""

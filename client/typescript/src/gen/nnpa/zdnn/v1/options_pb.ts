@@ -17,7 +17,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file nnpa/zdnn/v1/options.proto.
  */
 export const file_nnpa_zdnn_v1_options: GenFile = /*@__PURE__*/
-  fileDesc("ChpubnBhL3pkbm4vdjEvb3B0aW9ucy5wcm90bxIMbm5wYS56ZG5uLnYxIvACCg9GdW5jdGlvbk9wdGlvbnMSJAoGZmFtaWx5GAEgASgOMhQubm5wYS56ZG5uLnYxLkZhbWlseRINCgVzaW5jZRgCIAEoCRIMCgRjb2RlGAMgASgJEhsKDnBhcm1ibGtfZm9ybWF0GAQgASgNSACIAQESJAoGYW5zd2VyGAUgASgOMhQubm5wYS56ZG5uLnYxLkFuc3dlchIPCgdwYXR0ZXJuGAYgAygJEhUKDW1heV9lbmRfZWFybHkYByABKAgSHQoVcmVhZHNfcHJlX3RyYW5zZm9ybWVkGAggASgIEhQKDG5lZWRzX2xpbWl0cxgJIAEoCBITCgtvbl9mb3JtYXRfMBgKIAEoCRIWCg5vbl9saWJyYXJ5XzFfMBgLIAEoCRIoCghmaWRlbGl0eRgMIAEoDjIWLm5ucGEuemRubi52MS5GaWRlbGl0eRIQCghjX3JlbWFyaxgNIAEoCUIRCg9fcGFybWJsa19mb3JtYXQi/gEKEFBhcmFtZXRlck9wdGlvbnMSJAoGYWNjZXNzGAEgASgOMhQubm5wYS56ZG5uLnYxLkFjY2VzcxImCgdhYnNlbmNlGAIgASgOMhUubm5wYS56ZG5uLnYxLkFic2VuY2USEgoKbXVzdF9leGlzdBgDIAEoCBIRCglkbGZsb2F0MTYYBCABKAgSDAoEYml0cxgFIAEoDRITCgtlbnVtZXJhdGlvbhgGIAEoCRIOCgZzaW5nbGUYByABKAgSIAoEYXJlYRgIIAEoDjISLm5ucGEuemRubi52MS5BcmVhEg4KBmNvdW50cxgJIAEoCRIQCghiZXlvbmRfYxgKIAEoCCI9ChJFbnVtZXJhdGlvbk9wdGlvbnMSDgoGY19uYW1lGAEgASgJEhcKD3plcm9faXNfZGVmYXVsdBgCIAEoCCJMCgtDb2RlT3B0aW9ucxIWCg5wYXJtYmxrX2Zvcm1hdBgBIAEoDRIlCgVmb3JtcxgCIAMoCzIWLm5ucGEuemRubi52MS5Db2RlRm9ybSKSAQoIQ29kZUZvcm0SFgoOcGFybWJsa19mb3JtYXQYASABKA0SEQoJb3BlcmF0aW9uGAIgASgJEg4KBmlucHV0cxgDIAMoCRIPCgdvdXRwdXRzGAQgAygJEhEKCXNhdmVfYXJlYRgFIAEoCBInCgZmaWVsZHMYBiADKAsyFy5ubnBhLnpkbm4udjEuQ29kZUZpZWxkIlQKCUNvZGVGaWVsZBIMCgRuYW1lGAEgASgJEgwKBHdvcmQYAiABKA0SDAoEYml0cxgDIAEoDRINCgVyaWdodBgEIAEoDRIOCgZzaWduZWQYBSABKAgq2QEKBkZhbWlseRIWChJGQU1JTFlfVU5TUEVDSUZJRUQQABIVChFGQU1JTFlfTElGRV9DWUNMRRABEhYKEkZBTUlMWV9FTEVNRU5UV0lTRRACEhUKEUZBTUlMWV9BQ1RJVkFUSU9OEAMSGAoURkFNSUxZX05PUk1BTElaQVRJT04QBBIRCg1GQU1JTFlfTUFUTVVMEAUSFgoSRkFNSUxZX0NPTlZPTFVUSU9OEAYSFAoQRkFNSUxZX1JFQ1VSUkVOVBAHEhYKEkZBTUlMWV9FTlZJUk9OTUVOVBAIKmoKBkFuc3dlchIWChJBTlNXRVJfVU5TUEVDSUZJRUQQABISCg5BTlNXRVJfQk9PTEVBThABEhEKDUFOU1dFUl9OVU1CRVIQAhIQCgxBTlNXRVJfUkFOR0UQAxIPCgtBTlNXRVJfREFUQRAEKpIBCgZBY2Nlc3MSFgoSQUNDRVNTX1VOU1BFQ0lGSUVEEAASEAoMQUNDRVNTX1dSSVRFEAESDwoLQUNDRVNTX0ZJTEwQAhIUChBBQ0NFU1NfU1RSVUNUVVJFEAMSEQoNQUNDRVNTX0NSRUFURRAEEhMKD0FDQ0VTU19BTExPQ0FURRAFEg8KC0FDQ0VTU19GUkVFEAYqWAoHQWJzZW5jZRIXChNBQlNFTkNFX1VOU1BFQ0lGSUVEEAASEAoMQUJTRU5DRV9OVUxMEAESDwoLQUJTRU5DRV9BTEwQAhIRCg1BQlNFTkNFX0ZBTFNFEAMqOgoEQXJlYRIUChBBUkVBX1VOU1BFQ0lGSUVEEAASDQoJQVJFQV9TQVZFEAESDQoJQVJFQV9XT1JLEAIqwQIKCEZpZGVsaXR5EhgKFEZJREVMSVRZX1VOU1BFQ0lGSUVEEAASGQoVRklERUxJVFlfUk9VTkRFRF9PTkNFEAESFQoRRklERUxJVFlfU0VMRUNURUQQAhIUChBGSURFTElUWV9GT1JNVUxBEAMSFgoSRklERUxJVFlfVEFOSF9GT1JNEAQSFgoSRklERUxJVFlfUkVDVElGSUVEEAUSGQoVRklERUxJVFlfRVhQT05FTlRJQUxTEAYSHAoYRklERUxJVFlfUFJPRFVDVF9BTkRfU1VNEAcSEQoNRklERUxJVFlfU1VNUxAIEhQKEEZJREVMSVRZX0VYVFJFTUUQCRIVChFGSURFTElUWV9QUk9EVUNUUxAKEhYKEkZJREVMSVRZX1FVQU5USVpFRBALEhIKDkZJREVMSVRZX1NURVBTEAw6ZQoNemRubl9mdW5jdGlvbhIfLmdvb2dsZS5wcm90b2J1Zi5NZXNzYWdlT3B0aW9ucxjQhgMgASgLMh0ubm5wYS56ZG5uLnYxLkZ1bmN0aW9uT3B0aW9uc1IMemRubkZ1bmN0aW9uOmYKDnpkbm5fcGFyYW1ldGVyEh0uZ29vZ2xlLnByb3RvYnVmLkZpZWxkT3B0aW9ucxjQhgMgASgLMh4ubm5wYS56ZG5uLnYxLlBhcmFtZXRlck9wdGlvbnNSDXpkbm5QYXJhbWV0ZXI6XQoJemRubl9lbnVtEhwuZ29vZ2xlLnByb3RvYnVmLkVudW1PcHRpb25zGNCGAyABKAsyIC5ubnBhLnpkbm4udjEuRW51bWVyYXRpb25PcHRpb25zUgh6ZG5uRW51bTpbCgl6ZG5uX2NvZGUSIS5nb29nbGUucHJvdG9idWYuRW51bVZhbHVlT3B0aW9ucxjQhgMgASgLMhkubm5wYS56ZG5uLnYxLkNvZGVPcHRpb25zUgh6ZG5uQ29kZWIGcHJvdG8z", [file_google_protobuf_descriptor]);
+  fileDesc("ChpubnBhL3pkbm4vdjEvb3B0aW9ucy5wcm90bxIMbm5wYS56ZG5uLnYxIvACCg9GdW5jdGlvbk9wdGlvbnMSJAoGZmFtaWx5GAEgASgOMhQubm5wYS56ZG5uLnYxLkZhbWlseRINCgVzaW5jZRgCIAEoCRIMCgRjb2RlGAMgASgJEhsKDnBhcm1ibGtfZm9ybWF0GAQgASgNSACIAQESJAoGYW5zd2VyGAUgASgOMhQubm5wYS56ZG5uLnYxLkFuc3dlchIPCgdwYXR0ZXJuGAYgAygJEhUKDW1heV9lbmRfZWFybHkYByABKAgSHQoVcmVhZHNfcHJlX3RyYW5zZm9ybWVkGAggASgIEhQKDG5lZWRzX2xpbWl0cxgJIAEoCBITCgtvbl9mb3JtYXRfMBgKIAEoCRIWCg5vbl9saWJyYXJ5XzFfMBgLIAEoCRIoCghmaWRlbGl0eRgMIAEoDjIWLm5ucGEuemRubi52MS5GaWRlbGl0eRIQCghjX3JlbWFyaxgNIAEoCUIRCg9fcGFybWJsa19mb3JtYXQi/gEKEFBhcmFtZXRlck9wdGlvbnMSJAoGYWNjZXNzGAEgASgOMhQubm5wYS56ZG5uLnYxLkFjY2VzcxImCgdhYnNlbmNlGAIgASgOMhUubm5wYS56ZG5uLnYxLkFic2VuY2USEgoKbXVzdF9leGlzdBgDIAEoCBIRCglkbGZsb2F0MTYYBCABKAgSDAoEYml0cxgFIAEoDRITCgtlbnVtZXJhdGlvbhgGIAEoCRIOCgZzaW5nbGUYByABKAgSIAoEYXJlYRgIIAEoDjISLm5ucGEuemRubi52MS5BcmVhEg4KBmNvdW50cxgJIAEoCRIQCghiZXlvbmRfYxgKIAEoCCI9ChJFbnVtZXJhdGlvbk9wdGlvbnMSDgoGY19uYW1lGAEgASgJEhcKD3plcm9faXNfZGVmYXVsdBgCIAEoCCJdCgtDb2RlT3B0aW9ucxIWCg5wYXJtYmxrX2Zvcm1hdBgBIAEoDRIlCgVmb3JtcxgCIAMoCzIWLm5ucGEuemRubi52MS5Db2RlRm9ybRIPCgdtYWNoaW5lGAMgASgJIpIBCghDb2RlRm9ybRIWCg5wYXJtYmxrX2Zvcm1hdBgBIAEoDRIRCglvcGVyYXRpb24YAiABKAkSDgoGaW5wdXRzGAMgAygJEg8KB291dHB1dHMYBCADKAkSEQoJc2F2ZV9hcmVhGAUgASgIEicKBmZpZWxkcxgGIAMoCzIXLm5ucGEuemRubi52MS5Db2RlRmllbGQiVAoJQ29kZUZpZWxkEgwKBG5hbWUYASABKAkSDAoEd29yZBgCIAEoDRIMCgRiaXRzGAMgASgNEg0KBXJpZ2h0GAQgASgNEg4KBnNpZ25lZBgFIAEoCCJvCg5NYWNoaW5lT3B0aW9ucxINCgV0aXRsZRgBIAEoCRIPCgdhbGlhc2VzGAIgAygJEhIKCnZlY3Rvcl9ubnAYAyABKAgSKQoFcXVlcnkYBCABKAsyGi5ubnBhLnpkbm4udjEuUXVlcnlPcHRpb25zIq0BCgxRdWVyeU9wdGlvbnMSFwoPcGFybWJsa19mb3JtYXRzGAEgAygNEhIKCmRhdGFfdHlwZXMYAiABKA0SFgoObGF5b3V0X2Zvcm1hdHMYAyABKA0SEwoLY29udmVyc2lvbnMYBCABKA0SGAoQbWF4X2RpbV9pZHhfc2l6ZRgFIAEoDRIXCg9tYXhfdGVuc29yX3NpemUYBiABKAQSEAoIbWF4X2RpbXMYByADKA0q2QEKBkZhbWlseRIWChJGQU1JTFlfVU5TUEVDSUZJRUQQABIVChFGQU1JTFlfTElGRV9DWUNMRRABEhYKEkZBTUlMWV9FTEVNRU5UV0lTRRACEhUKEUZBTUlMWV9BQ1RJVkFUSU9OEAMSGAoURkFNSUxZX05PUk1BTElaQVRJT04QBBIRCg1GQU1JTFlfTUFUTVVMEAUSFgoSRkFNSUxZX0NPTlZPTFVUSU9OEAYSFAoQRkFNSUxZX1JFQ1VSUkVOVBAHEhYKEkZBTUlMWV9FTlZJUk9OTUVOVBAIKmoKBkFuc3dlchIWChJBTlNXRVJfVU5TUEVDSUZJRUQQABISCg5BTlNXRVJfQk9PTEVBThABEhEKDUFOU1dFUl9OVU1CRVIQAhIQCgxBTlNXRVJfUkFOR0UQAxIPCgtBTlNXRVJfREFUQRAEKpIBCgZBY2Nlc3MSFgoSQUNDRVNTX1VOU1BFQ0lGSUVEEAASEAoMQUNDRVNTX1dSSVRFEAESDwoLQUNDRVNTX0ZJTEwQAhIUChBBQ0NFU1NfU1RSVUNUVVJFEAMSEQoNQUNDRVNTX0NSRUFURRAEEhMKD0FDQ0VTU19BTExPQ0FURRAFEg8KC0FDQ0VTU19GUkVFEAYqWAoHQWJzZW5jZRIXChNBQlNFTkNFX1VOU1BFQ0lGSUVEEAASEAoMQUJTRU5DRV9OVUxMEAESDwoLQUJTRU5DRV9BTEwQAhIRCg1BQlNFTkNFX0ZBTFNFEAMqOgoEQXJlYRIUChBBUkVBX1VOU1BFQ0lGSUVEEAASDQoJQVJFQV9TQVZFEAESDQoJQVJFQV9XT1JLEAIqwQIKCEZpZGVsaXR5EhgKFEZJREVMSVRZX1VOU1BFQ0lGSUVEEAASGQoVRklERUxJVFlfUk9VTkRFRF9PTkNFEAESFQoRRklERUxJVFlfU0VMRUNURUQQAhIUChBGSURFTElUWV9GT1JNVUxBEAMSFgoSRklERUxJVFlfVEFOSF9GT1JNEAQSFgoSRklERUxJVFlfUkVDVElGSUVEEAUSGQoVRklERUxJVFlfRVhQT05FTlRJQUxTEAYSHAoYRklERUxJVFlfUFJPRFVDVF9BTkRfU1VNEAcSEQoNRklERUxJVFlfU1VNUxAIEhQKEEZJREVMSVRZX0VYVFJFTUUQCRIVChFGSURFTElUWV9QUk9EVUNUUxAKEhYKEkZJREVMSVRZX1FVQU5USVpFRBALEhIKDkZJREVMSVRZX1NURVBTEAw6ZQoNemRubl9mdW5jdGlvbhIfLmdvb2dsZS5wcm90b2J1Zi5NZXNzYWdlT3B0aW9ucxjQhgMgASgLMh0ubm5wYS56ZG5uLnYxLkZ1bmN0aW9uT3B0aW9uc1IMemRubkZ1bmN0aW9uOmYKDnpkbm5fcGFyYW1ldGVyEh0uZ29vZ2xlLnByb3RvYnVmLkZpZWxkT3B0aW9ucxjQhgMgASgLMh4ubm5wYS56ZG5uLnYxLlBhcmFtZXRlck9wdGlvbnNSDXpkbm5QYXJhbWV0ZXI6XQoJemRubl9lbnVtEhwuZ29vZ2xlLnByb3RvYnVmLkVudW1PcHRpb25zGNCGAyABKAsyIC5ubnBhLnpkbm4udjEuRW51bWVyYXRpb25PcHRpb25zUgh6ZG5uRW51bTpbCgl6ZG5uX2NvZGUSIS5nb29nbGUucHJvdG9idWYuRW51bVZhbHVlT3B0aW9ucxjQhgMgASgLMhkubm5wYS56ZG5uLnYxLkNvZGVPcHRpb25zUgh6ZG5uQ29kZTpkCgx6ZG5uX21hY2hpbmUSIS5nb29nbGUucHJvdG9idWYuRW51bVZhbHVlT3B0aW9ucxjRhgMgASgLMhwubm5wYS56ZG5uLnYxLk1hY2hpbmVPcHRpb25zUgt6ZG5uTWFjaGluZWIGcHJvdG8z", [file_google_protobuf_descriptor]);
 
 /**
  * A function of zDNN.
@@ -262,6 +262,13 @@ export type CodeOptions = Message<"nnpa.zdnn.v1.CodeOptions"> & {
    * @generated from field: repeated nnpa.zdnn.v1.CodeForm forms = 2;
    */
   forms: CodeForm[];
+
+  /**
+   * The first machine that has it, for example "telum2". Default: the first one with its format.
+   *
+   * @generated from field: string machine = 3;
+   */
+  machine: string;
 };
 
 /**
@@ -376,6 +383,111 @@ export type CodeField = Message<"nnpa.zdnn.v1.CodeField"> & {
  */
 export const CodeFieldSchema: GenMessage<CodeField> = /*@__PURE__*/
   messageDesc(file_nnpa_zdnn_v1_options, 5);
+
+/**
+ * A machine.
+ *
+ * @generated from message nnpa.zdnn.v1.MachineOptions
+ */
+export type MachineOptions = Message<"nnpa.zdnn.v1.MachineOptions"> & {
+  /**
+   * One line for people, for example "IBM z16, Telum I".
+   *
+   * @generated from field: string title = 1;
+   */
+  title: string;
+
+  /**
+   * Other names for it, for example "z16".
+   *
+   * @generated from field: repeated string aliases = 2;
+   */
+  aliases: string[];
+
+  /**
+   * Whether it has the vector instructions that convert DLFLOAT16.
+   *
+   * @generated from field: bool vector_nnp = 3;
+   */
+  vectorNnp: boolean;
+
+  /**
+   * What it answers to NNPA-QAF beside its functions. Absent without NNPA.
+   *
+   * @generated from field: nnpa.zdnn.v1.QueryOptions query = 4;
+   */
+  query?: QueryOptions | undefined;
+};
+
+/**
+ * Describes the message nnpa.zdnn.v1.MachineOptions.
+ * Use `create(MachineOptionsSchema)` to create a new message.
+ */
+export const MachineOptionsSchema: GenMessage<MachineOptions> = /*@__PURE__*/
+  messageDesc(file_nnpa_zdnn_v1_options, 6);
+
+/**
+ * The answer of NNPA-QAF beside the functions; masks count bit 0 on the left.
+ *
+ * @generated from message nnpa.zdnn.v1.QueryOptions
+ */
+export type QueryOptions = Message<"nnpa.zdnn.v1.QueryOptions"> & {
+  /**
+   * Installed formats of the parameter block.
+   *
+   * @generated from field: repeated uint32 parmblk_formats = 1;
+   */
+  parmblkFormats: number[];
+
+  /**
+   * Installed types, 16 bits.
+   *
+   * @generated from field: uint32 data_types = 2;
+   */
+  dataTypes: number;
+
+  /**
+   * Installed layout formats, 32 bits.
+   *
+   * @generated from field: uint32 layout_formats = 3;
+   */
+  layoutFormats: number;
+
+  /**
+   * Installed conversions of NNPA_DATATYPE_1, 16 bits.
+   *
+   * @generated from field: uint32 conversions = 4;
+   */
+  conversions: number;
+
+  /**
+   * Maximum dimension index size, elements.
+   *
+   * @generated from field: uint32 max_dim_idx_size = 5;
+   */
+  maxDimIdxSize: number;
+
+  /**
+   * Maximum tensor size, bytes.
+   *
+   * @generated from field: uint64 max_tensor_size = 6;
+   */
+  maxTensorSize: bigint;
+
+  /**
+   * Maximum sizes of dim4 to dim1, elements, where the machine stores them.
+   *
+   * @generated from field: repeated uint32 max_dims = 7;
+   */
+  maxDims: number[];
+};
+
+/**
+ * Describes the message nnpa.zdnn.v1.QueryOptions.
+ * Use `create(QueryOptionsSchema)` to create a new message.
+ */
+export const QueryOptionsSchema: GenMessage<QueryOptions> = /*@__PURE__*/
+  messageDesc(file_nnpa_zdnn_v1_options, 7);
 
 /**
  * Families of functions, in the order of arm numbers.
@@ -773,4 +885,12 @@ export const zdnn_enum: GenExtension<EnumOptions, EnumerationOptions> = /*@__PUR
  */
 export const zdnn_code: GenExtension<EnumValueOptions, CodeOptions> = /*@__PURE__*/
   extDesc(file_nnpa_zdnn_v1_options, 3);
+
+/**
+ * The machine.
+ *
+ * @generated from extension: nnpa.zdnn.v1.MachineOptions zdnn_machine = 50001;
+ */
+export const zdnn_machine: GenExtension<EnumValueOptions, MachineOptions> = /*@__PURE__*/
+  extDesc(file_nnpa_zdnn_v1_options, 4);
 

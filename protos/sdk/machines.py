@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The machines: what the emulator, the client and the tables of the READMEs know of each."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from nnpa.zdnn.v1 import options_pb2 as pb
+
+from sdk.verbs import Constant, Enum, Verb
+
+_PREFIX = "MACHINE_MODEL_"
+_BIT_0 = 1 << 255  # of the functions that NNPA-QAF answers
+
+
+def names(listed: Iterable[str]) -> str:
+    """Return a tuple of names in Python."""
+    return str(tuple(listed)).replace("'", '"')
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine: its name, its options, its functions, and those of its formats that it lacks."""
+
+    name: str
+    options: pb.MachineOptions
+    functions: tuple[Constant, ...]
+    lacks: tuple[Constant, ...]
+
+    @property
+    def has_nnpa(self) -> bool:
+        """Whether it has the instruction."""
+        return self.options.HasField("query")
+
+    @property
+    def formats(self) -> list[int]:
+        """The formats of the parameter block that it has."""
+        return list(self.options.query.parmblk_formats)
+
+    @property
+    def functions_mask(self) -> str:
+        """Its functions as NNPA-QAF answers them, a number of 256 bits in Python."""
+        return f"0x{sum(_BIT_0 >> code.number for code in self.functions):064X}"
+
+    @property
+    def arguments(self) -> list[str]:
+        """What emulator and client both write of it: name, title, aliases, in Python."""
+        options = self.options
+        return [f'"{self.name}"', f'"{options.title}"', names(options.aliases)]
+
+    @property
+    def heading(self) -> str:
+        """Its name in a table: "Telum I (z16)"."""
+        return f"{self.options.title.rpartition(', ')[2]} ({', '.join(self.options.aliases)})"
+
+    def runs(self, verb: Verb) -> str:
+        """Return what of a function runs: "yes", "UF" for nothing, or a clause."""
+        options = verb.options
+        if options.on_format_0 and 1 not in self.formats:
+            return options.on_format_0
+        is_lacking = any(code.name == options.code for code in self.lacks)
+        return "UF" if is_lacking or options.parmblk_format not in self.formats else "yes"
+
+
+def machines(enums: Iterable[Enum]) -> list[Machine]:
+    """Return the machines in the order of MachineModel."""
+    constants = {enum.name: enum.constants for enum in enums}
+    models = [model for model in constants["MachineModel"] if model.machine.title]
+    names = [model.name.removeprefix(_PREFIX).lower().replace("_", "-") for model in models]
+    described: list[Machine] = []
+    for place, (name, model) in enumerate(zip(names, models, strict=True)):
+        formats = model.machine.query.parmblk_formats
+        codes = constants["NnpaFunctionCode"]
+        of_formats = [code for code in codes if code.options.parmblk_format in formats]
+        later = [code for code in of_formats if code.options.machine in names[place + 1 :]]
+        present = tuple(code for code in of_formats if code not in later)
+        described.append(Machine(name, model.machine, present, tuple(later)))
+    return described

@@ -24,7 +24,8 @@ def required() -> list[Requirement]:
     """Return what `nnpa[server,onnx]` requires."""
     project = tomllib.loads((TOP / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    return list(map(Requirement, project["dependencies"] + extras["server"] + extras["onnx"]))
+    named = project["dependencies"] + extras["server"] + extras["tools"] + extras["onnx"]
+    return [each for each in map(Requirement, named) if each.name != "nnpa"]
 
 
 def locked(python: tuple[int, int]) -> dict[str, str]:

@@ -17,9 +17,10 @@ import numpy as np
 import psutil
 import pytest
 from click.testing import CliRunner, Result
-from nnpa_client import _testee, connect, zdnn
+from nnpa_client import connect, zdnn
 from nnpa_client.libzdnn import NOT_INSTALLED
 from nnpa_tools.cli import main
+from nnpa_tools.conformance import testee
 from nnpa_wire.installation import pip_install
 
 from tests.deploy.fleet import free_port
@@ -169,7 +170,7 @@ def test_vectors_have_the_answers_of_one_job(
     prefix = toolchain.installed().path
     wheel = f"import pathlib\nPREFIX = pathlib.Path({str(prefix)!r})\n"
     (tmp_path / "nnpa_libzdnn.py").write_text(wheel)
-    monkeypatch.setattr(_testee, "prefix", lambda: prefix)
+    monkeypatch.setattr(testee, "prefix", lambda: prefix)
     assert nnpa(vectors, "--jobs", "1").exit_code == 0
     alone = (tmp_path / "answers").read_bytes()
     assert len({json.loads(line)["file"] for line in alone.splitlines()}) == len(FUNCTIONS)

@@ -4,6 +4,8 @@
 import click
 from nnpa_client.libzdnn import NOT_INSTALLED, cflags, libs, prefix
 
+from nnpa_tools.commands.terminal import echo
+
 
 @click.command("libzdnn", epilog="gcc $(nnpa libzdnn --cflags) program.c $(nnpa libzdnn --libs)")
 @click.option("--cflags", "with_cflags", is_flag=True, help="Print the compiler's flags.")
@@ -21,4 +23,4 @@ def libzdnn(with_cflags: bool, with_libs: bool, with_path: bool, network: bool) 
     parts = [str(where)] if with_path or not (with_cflags or with_libs) else []
     parts += [cflags(where)] if with_cflags else []
     parts += [libs(where, "nnpa_network" if network else "zdnn")] if with_libs else []
-    click.echo(" ".join(parts))
+    echo(" ".join(parts))

@@ -250,38 +250,29 @@ func (n *Network) Infer(ctx context.Context, inputs map[string]Array) (*Inferenc
 
 // arrays returns the inputs as messages, or the error of what is missing, unknown or does not fit.
 func (n *Network) arrays(inputs map[string]Array) ([]*networkv1.NamedArray, error) {
-	if err := n.expect(inputs); err != nil {
-		return nil, err
+	if n.closed {
+		return nil, n.gone()
 	}
 	var arrays []*networkv1.NamedArray
+	var expected []string
 	for _, port := range n.message.Inputs {
-		named, err := encode(port, inputs[port.Name])
+		expected = append(expected, port.Name)
+		array, ok := inputs[port.Name]
+		if !ok {
+			return nil, fmt.Errorf("input %s is missing, expected %s", port.Name, describePort(port))
+		}
+		named, err := encode(port, array)
 		if err != nil {
 			return nil, err
 		}
 		arrays = append(arrays, named)
 	}
-	return arrays, nil
-}
-
-// expect returns an error where the network is closed, or names are not those of the inputs.
-func (n *Network) expect(inputs map[string]Array) error {
-	if n.closed {
-		return n.gone()
-	}
-	var expected []string
-	for _, port := range n.message.Inputs {
-		expected = append(expected, port.Name)
-		if _, ok := inputs[port.Name]; !ok {
-			return fmt.Errorf("input %s is missing, expected %s", port.Name, describePort(port))
-		}
-	}
 	for _, name := range slices.Sorted(maps.Keys(inputs)) {
 		if !slices.Contains(expected, name) {
-			return fmt.Errorf("inputs: got %s, expected %s", name, strings.Join(expected, ", "))
+			return nil, fmt.Errorf("inputs: got %s, expected %s", name, strings.Join(expected, ", "))
 		}
 	}
-	return nil
+	return arrays, nil
 }
 
 func (n *Network) gone() error {

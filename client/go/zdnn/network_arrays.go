@@ -49,7 +49,11 @@ func describePort(port *networkv1.Port) string {
 
 // encode returns an input as a message, or the error of an array that is not of its type and shape.
 func encode(port *networkv1.Port, array Array) (*networkv1.NamedArray, error) {
-	shape, err := shapeOf(port, array)
+	expected := reflect.SliceOf(elementType(port.Dtype))
+	if reflect.TypeOf(array.Data) != expected {
+		return nil, fmt.Errorf("input %s: got %T, expected %s (%v)", port.Name, array.Data, port.Dtype, expected)
+	}
+	shape, err := fitShape(port, int64(reflect.ValueOf(array.Data).Len()), array.Shape)
 	if err != nil {
 		return nil, err
 	}
@@ -63,15 +67,6 @@ func encode(port *networkv1.Port, array Array) (*networkv1.NamedArray, error) {
 	}
 	named.Data, err = binary.Append(nil, binary.LittleEndian, array.Data)
 	return named, err
-}
-
-// shapeOf returns the shape of an input's array, or the error of one that is not of its type and shape.
-func shapeOf(port *networkv1.Port, array Array) ([]int64, error) {
-	expected := reflect.SliceOf(elementType(port.Dtype))
-	if reflect.TypeOf(array.Data) != expected {
-		return nil, fmt.Errorf("input %s: got %T, expected %s (%v)", port.Name, array.Data, port.Dtype, expected)
-	}
-	return fitShape(port, int64(reflect.ValueOf(array.Data).Len()), array.Shape)
 }
 
 // fitShape returns the shape of so many elements: a free dim filled where none is given, else checked.

@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	digits = "../../python/nnpa_client/networks/digits_cnn.onnx"
-	double = "../examples/network/testdata/double.onnx"
-	script = "../../../tests/conformance/hosted_outputs.py"
+	digits  = "../../python/nnpa_client/networks/digits_cnn.onnx"
+	double  = "../examples/network/testdata/double.onnx"
+	scripts = "../../../tests/conformance"
 )
 
 var doubled = []float32{2, 4, 6, 8, 10, 12}
@@ -37,20 +37,16 @@ type output struct {
 	Words []string
 }
 
-// ofPython returns what the Python client gets; its interpreter is beside nnpa-server.
-func ofPython(t *testing.T, machine string) map[string]output {
+// printedByPython decodes the JSON that a script prints; its interpreter is beside nnpa-server.
+func printedByPython(t *testing.T, answer any, script string, more ...string) {
 	t.Helper()
 	program := must(exec.LookPath("nnpa-server"))(t)
 	python := filepath.Join(filepath.Dir(program), "python")
-	printed, err := exec.Command(python, script, server, digits, machine).Output()
-	if err != nil {
+	arguments := append([]string{filepath.Join(scripts, script), server, digits}, more...)
+	printed := must(exec.Command(python, arguments...).Output())(t)
+	if err := json.Unmarshal(printed, answer); err != nil {
 		t.Fatal(err)
 	}
-	var outputs map[string]output
-	if err := json.Unmarshal(printed, &outputs); err != nil {
-		t.Fatal(err)
-	}
-	return outputs
 }
 
 // Outputs are those of the Python client, bit for bit, on both Telums.
@@ -71,7 +67,9 @@ func TestNetworkOutputsEqualPythons(t *testing.T) {
 			}
 			got[name] = output{array.Shape, words}
 		}
-		if expected := ofPython(t, machine); !reflect.DeepEqual(got, expected) {
+		var expected map[string]output
+		printedByPython(t, &expected, "hosted_outputs.py", machine)
+		if !reflect.DeepEqual(got, expected) {
 			t.Errorf("%s: %v, expected %v", machine, got, expected)
 		}
 	}
@@ -158,6 +156,16 @@ func TestNetworkInputs(t *testing.T) {
 		if _, err := net.Run(ctx, inputs); err == nil || err.Error() != says {
 			t.Errorf("%v, expected %s", err, says)
 		}
+	}
+}
+
+// Elements that do not fill the one free dim of an input are refused before the wire.
+func TestNetworkFreeDim(t *testing.T) {
+	ctx, s := open(t, zdnn.Options{})
+	net := must(s.LoadFile(ctx, digits, zdnn.LoadOptions{}))(t)
+	_, err := net.Run(ctx, map[string]zdnn.Array{"image": {Data: make([]float32, 65)}})
+	if err == nil || err.Error() != "input image: got 65 elements, expected [-1 1 8 8]" {
+		t.Error(err)
 	}
 }
 

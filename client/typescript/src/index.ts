@@ -24,8 +24,8 @@ export type {
   Model,
   Network,
   NetworkInput,
+  ProbeRun,
 } from "./network.js";
-export type { Accuracy, AccuracyOptions, AccuracyRun, ProbeRun } from "./accuracy.js";
 export type { NetworkArray, NetworkData, Port } from "./network_arrays.js";
 export type { ChangeableOptions, MachineSpec, SessionOptions } from "./options.js";
 export { Session, type SessionListeners, type ZtensorOptions } from "./session.js";

@@ -7,24 +7,12 @@ import { inspect } from "node:util";
 
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 
-import {
-  type Accuracy,
-  accuracyOf,
-  type AccuracyOptions,
-  checkedBatchRows,
-  type ProbeRun,
-  reportSettingsOf,
-  Rows,
-  settingsOf,
-} from "./accuracy.js";
 import { shown } from "./display.js";
 import { NetworkError, NnpaError, TransportError, ZdnnWarning } from "./errors.js";
 import {
   AiErrorSchema,
   type CreateNetworkHeaderSchema,
   type CreateNetworkRequestSchema,
-  type MeasureAccuracyRequestSchema,
-  type MeasureAccuracyResponse,
   type Network as NetworkMessage,
   type NetworkReport,
   NetworkService,
@@ -82,6 +70,23 @@ export interface Inference {
   readonly nans: Readonly<Record<string, bigint>>;
   /** Calls of each zDNN function. */
   readonly calls: Readonly<Record<string, bigint>>;
+}
+
+/** One run of `Network.probe`: where, over which inputs, and what it gave. */
+export interface ProbeRun {
+  readonly machine: string;
+  /** Values of free dims, by their names. */
+  readonly sizes: Readonly<Record<string, number>>;
+  /** What the inputs are: "zeros", "constants", "all masked", "extremes". */
+  readonly inputs: string;
+  /** NaN elements of all outputs. */
+  readonly nans: number;
+  /** Calls with a range violation. */
+  readonly violations: number;
+  /** The node of the first violation, "" without one. */
+  readonly first: string;
+  /** Why the run could not take place, "" where it did. */
+  readonly limit: string;
 }
 
 /**
@@ -156,42 +161,6 @@ export class Network {
       throw await this.#refusal(options);
     }
     return shown(report, describeReport);
-  }
-
-  /**
-   * Runs the network and its model in FP32 over rows, and says how far they are apart. Rows have an
-   * array for each input, with one axis more than the input, or, where its first dim is free, with
-   * that as the axis of rows; they are sent in batches.
-   */
-  async measureAccuracy(
-    rows: Readonly<Record<string, NetworkInput>>,
-    options: AccuracyOptions = {},
-  ): Promise<Accuracy> {
-    const names = this.#names();
-    const data = new Rows(this.#values(rows), options.labels);
-    const { batchRows = await this.#batchRows(data, options) } = options;
-    const settings = { ...names, ...settingsOf(options), batchRows: checkedBatchRows(batchRows) };
-    let measurements: Uint8Array = new Uint8Array();
-    for (let first = 0; first < data.count; first += batchRows) {
-      const batch = data.batch(first, Math.min(first + batchRows, data.count));
-      const sent = { firstRow: BigInt(first), measurements, onlyMeasurements: true };
-      ({ measurements } = await this.#measure({ ...settings, ...batch, ...sent }, options));
-    }
-    const last = { ...settings, ...reportSettingsOf(options), measurements };
-    return accuracyOf(await this.#measure(last, options));
-  }
-
-  async #batchRows(rows: Rows, options: CallOptions): Promise<number> {
-    const { activations } = await this.report(options);
-    return rows.batchRows(this.inputs, activations?.channels ?? 0);
-  }
-
-  #measure(
-    request: MessageInitShape<typeof MeasureAccuracyRequestSchema>,
-    options: CallOptions,
-  ): Promise<MeasureAccuracyResponse> {
-    const { measureAccuracy } = NetworkService.method;
-    return this.#call(() => this.#guest.transport.unary(measureAccuracy, request, options));
   }
 
   /**
@@ -283,11 +252,6 @@ export class Network {
   }
 
   #arrays(inputs: Readonly<Record<string, NetworkInput>>): ReturnType<typeof encoded>[] {
-    return this.#values(inputs).map(([port, value]) => encoded(port, value));
-  }
-
-  /** Returns each input with its value; throws TypeError for a name that is missing or unknown. */
-  #values(inputs: Readonly<Record<string, NetworkInput>>): (readonly [Port, NetworkInput])[] {
     const expected = this.inputs.map(({ name }) => name);
     const unknown = Object.keys(inputs).filter((name) => !expected.includes(name));
     if (unknown.length) {
@@ -298,7 +262,7 @@ export class Network {
       if (value === undefined) {
         throw new TypeError(`input ${port.name} is missing, expected ${describePort(port)}`);
       }
-      return [port, value] as const;
+      return encoded(port, value);
     });
   }
 }

@@ -78,13 +78,6 @@ export function encoded(
   port: Port,
   value: NetworkData | NetworkArray,
 ): MessageInitShape<typeof NamedArraySchema> {
-  const { data, shape } = arrayOf(port, value);
-  const { name, dtype } = port;
-  return { name, dtype, shape: shape.map(BigInt), data: bytesOf(name, data) };
-}
-
-/** Returns an input with its shape; throws TypeError for one that is not of its type and shape. */
-export function arrayOf(port: Port, value: NetworkData | NetworkArray): NetworkArray {
   const hasShape = value instanceof Object && !isArray(value);
   const { data, shape } = hasShape ? value : { data: value, shape: undefined };
   const { name, dtype } = port;
@@ -95,14 +88,7 @@ export function arrayOf(port: Port, value: NetworkData | NetworkArray): NetworkA
     throw new TypeError(`input ${name}: got ${kind}, expected ${dtype} (${wants})`);
   }
   const sizes = shape === undefined ? inferred(port, data.length) : checked(port, data.length, shape);
-  return { data, shape: sizes };
-}
-
-/** Returns the bytes of an input's elements in a shape, with free dims of 1; of a text, one. */
-export function rowBytes({ dtype }: Port, shape: readonly number[]): number {
-  const arrayClass = CLASSES.get(dtype) ?? Uint8Array;
-  const width = new arrayClass(new ArrayBuffer(0)).BYTES_PER_ELEMENT;
-  return shape.reduce((product, size) => product * Math.max(size, 1), width);
+  return { name, dtype, shape: sizes.map(BigInt), data: bytesOf(name, data) };
 }
 
 function isArray(value: object): value is NetworkData {

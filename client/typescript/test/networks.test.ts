@@ -101,6 +101,12 @@ void describe("mistakes", () => {
     }
   });
 
+  test("elements that do not fill the one free dim of an input are refused before the wire", async () => {
+    await using net = await session.load(DIGITS);
+    const message = "input image: got 65 elements, expected [-1, 1, 8, 8]";
+    await assert.rejects(net.run({ image: new Float32Array(65) }), { name: "TypeError", message });
+  });
+
   test("a network that is closed says so, and close may be repeated", async () => {
     const net = await session.load(DOUBLE, { cName: "gone" });
     await net.close();

@@ -13,8 +13,6 @@ import dev.nnpa.network.v1.GetNetworkInfoResponse;
 import dev.nnpa.network.v1.InferNetworkRequest;
 import dev.nnpa.network.v1.InferNetworkResponse;
 import dev.nnpa.network.v1.InitNetworkRequest;
-import dev.nnpa.network.v1.MeasureAccuracyRequest;
-import dev.nnpa.network.v1.MeasureAccuracyResponse;
 import dev.nnpa.network.v1.NamedArray;
 import dev.nnpa.network.v1.NetworkParams;
 import dev.nnpa.network.v1.NetworkReport;
@@ -186,11 +184,6 @@ public final class Network implements AutoCloseable {
   }
 
   private List<NamedArray> encoded(Map<String, NetworkArray> inputs) {
-    requireNames(inputs);
-    return inputs().stream().map(port -> inputs.get(port.getName()).encode(port)).toList();
-  }
-
-  private void requireNames(Map<String, NetworkArray> inputs) {
     List<String> expected = inputs().stream().map(Port::getName).toList();
     TreeSet<String> unknown = new TreeSet<>(inputs.keySet());
     unknown.removeAll(expected);
@@ -199,42 +192,15 @@ public final class Network implements AutoCloseable {
       throw new IllegalArgumentException(
           "inputs: got " + String.join(", ", unknown) + ", expected " + names);
     }
-    for (Port port : inputs()) {
-      if (inputs.get(port.getName()) == null) {
-        throw new IllegalArgumentException(
-            "input " + port.getName() + " is missing, expected " + NetworkArray.describe(port));
-      }
-    }
+    return inputs().stream().map(port -> encoded(port, inputs.get(port.getName()))).toList();
   }
 
-  /**
-   * Runs the network and its model in FP32 over rows, and says how far they are apart. Rows have an
-   * array for each input, with one axis more than the input, or, where its first dim is free, with
-   * that as the axis of rows; they are sent in batches.
-   */
-  public Accuracy measureAccuracy(Map<String, NetworkArray> rows, AccuracyOptions options) {
-    requireOpen();
-    requireNames(rows);
-    Rows data = new Rows(inputs(), rows, options.labels());
-    MeasureAccuracyRequest.Builder settings =
-        options.settings().setSession(guest.name).setNetwork(message.getName());
-    if (settings.getBatchRows() == 0) {
-      settings.setBatchRows(data.batchRows(report().getActivations().getChannels()));
+  private static NamedArray encoded(Port port, NetworkArray array) {
+    if (array == null) {
+      throw new IllegalArgumentException(
+          "input " + port.getName() + " is missing, expected " + NetworkArray.describe(port));
     }
-    ByteString measurements = ByteString.EMPTY;
-    for (int first = 0; first < data.count; first += settings.getBatchRows()) {
-      int last = Math.min(first + settings.getBatchRows(), data.count);
-      MeasureAccuracyRequest.Builder batch =
-          settings.clone().setFirstRow(first).setMeasurements(measurements);
-      data.fill(batch.setOnlyMeasurements(true), first, last);
-      measurements = measured(batch).getMeasurements();
-    }
-    return Accuracy.of(
-        measured(settings.mergeFrom(options.report()).setMeasurements(measurements)));
-  }
-
-  private MeasureAccuracyResponse measured(MeasureAccuracyRequest.Builder request) {
-    return call(stub -> stub.measureAccuracy(request.build()));
+    return array.encode(port);
   }
 
   /**

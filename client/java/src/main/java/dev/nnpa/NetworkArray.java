@@ -97,17 +97,7 @@ public final class NetworkArray {
 
   /** Returns the array as an input; throws for one that is not of its type and shape. */
   NamedArray encode(Port port) {
-    return NamedArray.newBuilder()
-        .setName(port.getName())
-        .setDtype(port.getDtype())
-        .addAllShape(shapedAs(port).shape)
-        .setData(bytes())
-        .build();
-  }
-
-  /** Returns the array with its shape as an input; throws as {@link #encode} does. */
-  NetworkArray shapedAs(Port port) {
-    Class<?> expected = classOf(port);
+    Class<?> expected = ARRAYS.getOrDefault(port.getDtype(), byte[].class);
     if (data.getClass() != expected) {
       throw new IllegalArgumentException(
           "input "
@@ -121,34 +111,13 @@ public final class NetworkArray {
               + ")");
     }
     long count = Array.getLength(data);
-    return new NetworkArray(
-        data, shape.isEmpty() ? inferred(port, count) : checked(port, count));
-  }
-
-  private static Class<?> classOf(Port port) {
-    return ARRAYS.getOrDefault(port.getDtype(), byte[].class);
-  }
-
-  /** Returns rows, which lie along the first axis: first included, last not. */
-  NetworkArray part(int first, int last) {
-    int each = Array.getLength(data) / Math.toIntExact(shape.get(0));
-    int count = (last - first) * each;
-    Object elements = Array.newInstance(data.getClass().getComponentType(), count);
-    System.arraycopy(data, first * each, elements, 0, count);
-    List<Long> sizes = new ArrayList<>(shape);
-    sizes.set(0, (long) last - first);
-    return new NetworkArray(elements, List.copyOf(sizes));
-  }
-
-  /** Returns the bytes of the elements; of a text, one. */
-  long byteCount() {
-    return (long) Array.getLength(data) * width(data.getClass());
-  }
-
-  /** Returns the bytes of an input as it is declared, with free dims of 1. */
-  static long declaredBytes(Port port) {
-    return port.getShapeList().stream()
-        .reduce((long) width(classOf(port)), (product, size) -> product * Math.max(size, 1));
+    List<Long> sizes = shape.isEmpty() ? inferred(port, count) : checked(port, count);
+    return NamedArray.newBuilder()
+        .setName(port.getName())
+        .setDtype(port.getDtype())
+        .addAllShape(sizes)
+        .setData(bytes())
+        .build();
   }
 
   private static List<Long> inferred(Port port, long count) {

@@ -192,6 +192,18 @@ final class NetworkTest {
     refuses("data: Object, expected an array such as float[]", () -> NetworkArray.of(new Object()));
   }
 
+  /** Elements that do not fill the one free dim of an input are refused before the wire. */
+  @Test
+  void freeDim() throws IOException {
+    NetworkArray image = NetworkArray.of(new float[65]);
+    try (Session session = connect();
+        Network net = session.load(DIGITS)) {
+      refuses(
+          "input image: got 65 elements, expected [-1, 1, 8, 8]",
+          () -> net.run(Map.of("image", image)));
+    }
+  }
+
   /** A network that is closed says so; it may be closed again, and after its session. */
   @Test
   void closed() throws IOException {

@@ -16,8 +16,9 @@ pytest.importorskip("grpc_tools", reason="the generator is in the extra `test`")
 
 from sdk import SDKS, Absent, Kind, Sdk, Value, read_contract, render
 from sdk.instruction import operand_counts
+from sdk.machines import machines
 from sdk.rendering import camel, comment, pascal
-from sdk.verbs import Constant
+from sdk.verbs import Constant, Enum
 
 CONTRACT = read_contract()
 # What is generated beside verbs: the tables of the instruction's functions.
@@ -114,6 +115,16 @@ def test_forms_of_a_code_have_equal_operands() -> None:
     code = Constant("NNPA_CBRT", 36, "", pb.CodeOptions(forms=forms), pb.MachineOptions())
     with pytest.raises(SystemExit, match="NNPA_CBRT: forms differ"):
         operand_counts(code)
+
+
+def test_a_function_names_a_machine() -> None:
+    """The generator refuses, by its name, a function whose first machine does not exist."""
+    options = pb.CodeOptions(machine="telum9")
+    code = Constant("NNPA_CBRT", 36, "", options, pb.MachineOptions())
+    codes = Enum("NnpaFunctionCode", "", (code,), "nnpa_function_code", "operation")
+    models = next(enum for enum in CONTRACT.enums if enum.name == "MachineModel")
+    with pytest.raises(SystemExit, match="NNPA_CBRT: its first machine"):
+        machines([codes, models])
 
 
 def test_machines_have_the_codes() -> None:

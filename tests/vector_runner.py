@@ -27,13 +27,12 @@ from tests.oracle import stick as oracle
 
 VECTORS = Path(__file__).parent / "vectors"
 Json: TypeAlias = Mapping[str, Any]
-_MODELS = {
-    "telum1": accelerator.MACHINE_MODEL_TELUM1,
-    "telum2": accelerator.MACHINE_MODEL_TELUM2,
-    "z15": accelerator.MACHINE_MODEL_Z15,
-    "telum1-nonnpa": accelerator.MACHINE_MODEL_TELUM1_NONNPA,
-    "telum2-nonnpa": accelerator.MACHINE_MODEL_TELUM2_NONNPA,
+MODELS = {
+    name.removeprefix("MACHINE_MODEL_").lower().replace("_", "-"): model
+    for name, model in accelerator.MachineModel.items()
+    if model
 }
+MODEL_NAMES = {model: name for name, model in MODELS.items()}
 _STICK_KEYS = ("codes", "memory")
 
 
@@ -105,7 +104,7 @@ def big_endian_words(raw: bytes, width: int) -> list[str]:
 def machine_spec(line: Json) -> accelerator.MachineSpec:
     """Return the machine of a vector or step: `machine`, with `machine_spec` for overrides."""
     spec = json_format.ParseDict(dict(line.get("machine_spec", {})), accelerator.MachineSpec())
-    spec.model = _MODELS[line.get("machine", "telum2")]
+    spec.model = MODELS[line.get("machine", "telum2")]
     return spec
 
 

@@ -155,6 +155,7 @@ MACHINES: Mapping[str, Machine] = {
     )
 }
 # generated: end
+TELUMS = tuple(machine.name for machine in MACHINES.values() if machine.nnpa_installed)
 DEFAULT_MACHINE = "telum2"
 
 

@@ -64,14 +64,21 @@ class Machine:
 def machines(enums: Iterable[Enum]) -> list[Machine]:
     """Return the machines in the order of MachineModel."""
     constants = {enum.name: enum.constants for enum in enums}
-    models = [model for model in constants["MachineModel"] if model.machine.title]
-    names = [model.name.removeprefix(_PREFIX).lower().replace("_", "-") for model in models]
+    models = {
+        model.name.removeprefix(_PREFIX).lower().replace("_", "-"): model.machine
+        for model in constants["MachineModel"]
+        if model.machine.title
+    }
+    codes = constants["NnpaFunctionCode"]
+    unknown = [code.name for code in codes if code.options.machine not in ("", *models)]
+    if unknown:
+        raise SystemExit(f"{unknown[0]}: its first machine is none of MachineModel")
     described: list[Machine] = []
-    for place, (name, model) in enumerate(zip(names, models, strict=True)):
-        formats = model.machine.query.parmblk_formats
-        codes = constants["NnpaFunctionCode"]
+    for name, options in models.items():
+        later = list(models)[len(described) + 1 :]
+        formats = options.query.parmblk_formats
         of_formats = [code for code in codes if code.options.parmblk_format in formats]
-        later = [code for code in of_formats if code.options.machine in names[place + 1 :]]
-        present = tuple(code for code in of_formats if code not in later)
-        described.append(Machine(name, model.machine, present, tuple(later)))
+        present = tuple(code for code in of_formats if code.options.machine not in later)
+        lacks = tuple(code for code in of_formats if code.options.machine in later)
+        described.append(Machine(name, options, present, lacks))
     return described

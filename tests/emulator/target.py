@@ -29,15 +29,8 @@ from nnpa_emulator import (
 from nnpa_emulator.custom_machine import Overrides, customise
 from nnpa_emulator.ztensor import UNSET, getsize_ztensor
 
-from tests.vector_runner import CallFailedError
+from tests.vector_runner import MODEL_NAMES, CallFailedError
 
-_MODELS = {
-    accelerator.MACHINE_MODEL_TELUM1: "telum1",
-    accelerator.MACHINE_MODEL_TELUM2: "telum2",
-    accelerator.MACHINE_MODEL_Z15: "z15",
-    accelerator.MACHINE_MODEL_TELUM1_NONNPA: "telum1-nonnpa",
-    accelerator.MACHINE_MODEL_TELUM2_NONNPA: "telum2-nonnpa",
-}
 _OVERRIDES = ("max_dim_idx_size", "max_tensor_size", "data_types_mask", "layout_formats_mask")
 # Operands of functions other than operations that are written.
 _WRITTEN = {
@@ -67,7 +60,7 @@ def machine_of(spec: accelerator.MachineSpec) -> Machine:
         added_functions=frozenset(spec.added_functions),
         **given,
     )
-    return customise(MACHINES[_MODELS[spec.model]], overrides)
+    return customise(MACHINES[MODEL_NAMES[spec.model]], overrides)
 
 
 @contextmanager

@@ -19,15 +19,8 @@ from nnpa.zdnn.v1 import tensor_pb2 as tensors
 from tests import vector_runner
 from tests.libzdnn.binding import NUMBERS, CZtensor, Desc, Program, desc_of
 from tests.libzdnn.toolchain import TRANSFERS, Prefix
-from tests.vector_runner import CallFailedError, Json, Vector
+from tests.vector_runner import MODEL_NAMES, CallFailedError, Json, Vector
 
-MODELS = {
-    accelerator.MACHINE_MODEL_TELUM1: "telum1",
-    accelerator.MACHINE_MODEL_TELUM2: "telum2",
-    accelerator.MACHINE_MODEL_Z15: "z15",
-    accelerator.MACHINE_MODEL_TELUM1_NONNPA: "telum1-nonnpa",
-    accelerator.MACHINE_MODEL_TELUM2_NONNPA: "telum2-nonnpa",
-}
 # What C has no words for: tensors that live on the server, a custom machine, a move of the guest
 # between two calls, an array whose size is wrong.
 _LIFE = ("init_ztensor", "init_quantized_ztensor", "allochelper_ztensor", "reset_ztensor")
@@ -112,7 +105,7 @@ def _seen_in_c(vector: Vector) -> Vector:
 
 def _configure(program: Program, options: accelerator.Session) -> None:
     """Have a guest with these options; a new one for a machine, for that is how programs get it."""
-    machine = MODELS[options.machine_spec.model]
+    machine = MODEL_NAMES[options.machine_spec.model]
     if os.environ.get("ZDNN_MACHINE") != machine:
         other = "1.0.1" if options.library_version != "1.0.1" else "1.0.0"
         program.configure(ZDNN_MACHINE=machine, ZDNN_LIBRARY_VERSION=other)

@@ -15,6 +15,7 @@ __all__ = [
     "FUNCTIONS",
     "LIBRARIES",
     "MACHINES",
+    "TELUMS",
     "Answer",
     "Function",
     "Host",
@@ -39,7 +40,8 @@ class Host:
     """A machine as far as availability goes.
 
     `parmblk_formats` are those of its NNPA; `vector_nnp` tells whether it converts DLFLOAT16. A
-    custom machine has the name of its `base`, and `lacks` functions, by code, that it has no more.
+    custom machine has the name of its `base`. `lacks` are functions of its formats, by code, that
+    it has not.
     """
 
     name: str
@@ -98,6 +100,7 @@ MACHINES: Mapping[str, Host] = MappingProxyType(
     }
 )
 # generated: end
+TELUMS = tuple(host.name for host in MACHINES.values() if host.parmblk_formats)
 
 # generated: begin functions on the wire
 _ON_WIRE: Mapping[str, Function] = MappingProxyType(

@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 
 import numpy as np
-from nnpa_emulator.machine import Memory, page_memory
+from nnpa_emulator.machine import MACHINES, TELUMS, Memory, page_memory
 
 from nnpa_network.importing.onnx_import import ImportOptions
 from nnpa_network.program import Array, ModelRefused
 from nnpa_network.reporting.measurements import Measurements, NodeFacts, Output, Run, Value
-from nnpa_network.reporting.measuring import MACHINES, Measurer, Settings
+from nnpa_network.reporting.measuring import Measurer, Settings
 from nnpa_network.reporting.metrics import (
     LOWEST,
     ULP_LABELS,
@@ -24,7 +24,7 @@ from nnpa_network.reporting.metrics import (
     relative_error,
 )
 
-TITLES = {"telum1": "Telum I", "telum2": "Telum II"}
+TITLES = {name: MACHINES[name].title.rpartition(", ")[2] for name in TELUMS}
 _NODE_ROWS = 64
 _DIFFERENT = 2  # kinds of workers
 
@@ -104,7 +104,7 @@ class Report:
 def measure(
     model: bytes,
     data: Sequence[Mapping[str, Array]],
-    machines: Sequence[str] = MACHINES,
+    machines: Sequence[str] = TELUMS,
     options: ImportOptions | None = None,
     allocate: Callable[[int], Memory | None] = page_memory,
 ) -> Report:

@@ -13,7 +13,7 @@ from hashlib import sha256
 import numpy as np
 import onnx
 from nnpa_emulator import Guest, find_machine
-from nnpa_emulator.machine import Memory, page_memory
+from nnpa_emulator.machine import DEFAULT_MACHINE, TELUMS, Memory, page_memory
 
 from nnpa_network.importing.onnx_import import ImportOptions, import_onnx
 from nnpa_network.maps import cut_maps
@@ -28,9 +28,7 @@ from nnpa_network.reporting.metrics import Agreement, Decided, Exponents
 from nnpa_network.running import host
 from nnpa_network.running.arrays import check_feed
 
-MACHINES = ("telum1", "telum2")
 MAX_BATCH_ROWS = 4096
-_INT8_MACHINE = "telum2"
 _BATCHES_WITH_TURNS = 8
 
 
@@ -49,7 +47,7 @@ class Measurer:
     def __init__(
         self,
         model: bytes,
-        machines: Sequence[str] = MACHINES,
+        machines: Sequence[str] = TELUMS,
         options: ImportOptions | None = None,
         settings: Settings | None = None,
         allocate: Callable[[int], Memory | None] = page_memory,
@@ -70,7 +68,7 @@ class Measurer:
         if self._settings.int8:
             changed, self._products = with_int8_products(model)
             if self._products:
-                guest = Guest(find_machine(_INT8_MACHINE), allocate=allocate)
+                guest = Guest(find_machine(DEFAULT_MACHINE), allocate=allocate)
                 chosen = replace(options, offload_integer=True)
                 self._hosted.append(MachineRuns(import_onnx(changed, guest, chosen), "int8", True))
         proto = _with_known_opsets(model)

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from nnpa_emulator import Guest, find_machine
-from nnpa_emulator.machine import Memory, page_memory
+from nnpa_emulator.machine import TELUMS, Memory, page_memory
 
 from nnpa_network.importing.onnx_import import ImportOptions, OnnxModel, import_onnx
 from nnpa_network.lowering.placement import title
 from nnpa_network.program import Array, ModelRefused, Port
-from nnpa_network.reporting.measuring import MACHINES
 from nnpa_network.running.results import StepFailed
 
 # Around the cells of a stick (64), the rows of a page (32), and two sticks.
@@ -69,7 +68,7 @@ class ProbeRow:
 
 def probe(
     model: bytes,
-    machines: Sequence[str] = MACHINES,
+    machines: Sequence[str] = TELUMS,
     sizes: Sequence[int] = EDGE_SIZES,
     options: ImportOptions | None = None,
     allocate: Callable[[int], Memory | None] = page_memory,

@@ -2,7 +2,7 @@
 // What machines can, side by side; a row that differs is marked, and says what a program meets.
 
 import { latest } from "./data.js";
-import { element, field, select, table } from "./dom.js";
+import { element, field, table } from "./dom.js";
 
 const CUSTOM = {
   max_dim_idx_size: "any dim, at most", max_dim4: "dim4, at most", max_dim3: "dim3, at most",
@@ -32,7 +32,7 @@ export async function show(main, { say, signal }) {
   const body = element("div");
   const question = latest(signal);
   const differing = element("input", { type: "checkbox", onchange: () => update() });
-  const model = select(["telum2", "telum1"], "telum2", () => update());
+  const model = element("select", { onchange: () => update() });
   const inputs = Object.keys(CUSTOM).map((name) => element("input", {
     name, size: name.endsWith("functions") ? 24 : 9, autocomplete: "off", oninput: () => update(),
     inputmode: name.startsWith("max") ? "numeric" : "text",
@@ -44,6 +44,9 @@ export async function show(main, { say, signal }) {
       const fields = Object.fromEntries(inputs.map((input) => [input.name, input.value.trim()]));
       const isCustom = Object.values(fields).some((text) => text !== "");
       const comparison = await question("machines", isCustom ? { ...fields, model: model.value } : {});
+      if (!isCustom && model.options.length === 0) {
+        model.append(...comparison.machines.map(({ name }) => element("option", { value: name }, name)).reverse());
+      }
       body.replaceChildren(table(headings(comparison.machines), rowsOf(comparison, differing.checked)));
       say();
     } catch (error) {

@@ -9,6 +9,7 @@ from dataclasses import asdict
 import numpy as np
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa_emulator import find_machine
+from nnpa_emulator.machine import TELUMS
 from nnpa_network.client_api.network import Network
 from nnpa_network.importing.onnx_plan import OnnxPlan
 from nnpa_network.importing.plan import signature_of
@@ -16,7 +17,7 @@ from nnpa_network.program import Array, Port
 from nnpa_network.reporting.accuracy import as_json, measure
 from nnpa_network.reporting.accuracy_page import as_html
 from nnpa_network.reporting.accuracy_text import as_text
-from nnpa_network.reporting.measuring import MACHINES, MAX_BATCH_ROWS, Settings
+from nnpa_network.reporting.measuring import MAX_BATCH_ROWS, Settings
 from nnpa_network.reporting.probe import EDGE_SIZES, probe
 
 from nnpa_server.errors import invalid
@@ -162,7 +163,7 @@ def _job(verb: str, plan: RemotePlan, machines: Sequence[str], *, html: bool = F
 
 
 def _machines(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the machines of a request by their own names; both Telums without any."""
+    """Return the machines of a request by their own names; all Telums without any."""
     machines: list[str] = []
     for name in names:
         try:
@@ -172,7 +173,7 @@ def _machines(names: Sequence[str]) -> tuple[str, ...]:
         if machine is None or not machine.nnpa_installed:
             raise invalid("machines", repr(name[:64]), "a machine with NNPA")
         machines.append(machine.name)
-    return tuple(dict.fromkeys(machines)) or MACHINES
+    return tuple(dict.fromkeys(machines)) or TELUMS
 
 
 def _samples(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The view Machines: z16, z17 and a custom machine side by side, with what each limit refuses."""
+"""The view Machines: all Telums and a custom machine side by side, with what each limit refuses."""
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
@@ -7,12 +7,18 @@ from typing import TypedDict
 
 from nnpa_emulator import FUNCTIONS, Status
 from nnpa_emulator.custom_machine import Overrides, customise
-from nnpa_emulator.machine import MACHINES, FunctionCode, Machine, QueryResult
+from nnpa_emulator.machine import (
+    DEFAULT_MACHINE,
+    MACHINES,
+    TELUMS,
+    FunctionCode,
+    Machine,
+    QueryResult,
+)
 from nnpa_emulator.ztensor import DataFormats, DataTypes
 from nnpa_page import Query, Refusal, Visitor, choice, number
 
 _UNAVAILABLE = Status.ZDNN_UNAVAILABLE_FUNCTION.name
-_SHOWN = ("telum1", "telum2")
 _MAX_COUNT = 1 << 32
 _MAX_LIST = 256  # numbers of a list: there are so many function codes
 _COUNTS = ("max_dim_idx_size", "max_dim4", "max_dim3", "max_dim2", "max_dim1", "max_tensor_size")
@@ -33,7 +39,7 @@ class Row(TypedDict):
 
 def machines(_visitor: Visitor, query: Query) -> Mapping[str, object]:
     """Return columns and rows of the comparison; a custom machine is one of the fields' model."""
-    shown = [MACHINES[name] for name in _SHOWN]
+    shown = [MACHINES[name] for name in TELUMS]
     if any(query.get(name) for name in FIELDS):
         shown.append(_custom(query))
     columns = [
@@ -44,7 +50,7 @@ def machines(_visitor: Visitor, query: Query) -> Mapping[str, object]:
 
 
 def _custom(query: Query) -> Machine:
-    machine = choice("model", query.get("model") or _SHOWN[-1], MACHINES)
+    machine = choice("model", query.get("model") or DEFAULT_MACHINE, MACHINES)
     counts = {name: number(name, query[name], 0, _MAX_COUNT) for name in _COUNTS if query.get(name)}
     removed, added = (_functions(name, query.get(name, "")) for name in _LISTS)
     dims = tuple(counts.pop(f"max_dim{number}", None) for number in (4, 3, 2, 1))

@@ -14,7 +14,7 @@ from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 from nnpa_client import availability
-from nnpa_client.availability import LIBRARIES, Answer, Host, Verdict
+from nnpa_client.availability import LIBRARIES, TELUMS, Answer, Host, Verdict
 from nnpa_client.custom_machine import find_machine
 from rich import box
 from rich.table import Table
@@ -24,7 +24,7 @@ from nnpa_tools.commands.terminal import Terminal, echo
 __all__ = ["check", "functions_of", "hosts_of", "symbols"]
 
 NOT_AS_PROMISED = 1
-_DEFAULT_MACHINES = ("telum1", "telum2", "z15")
+_DEFAULT_MACHINES = (*TELUMS, "z15")
 _PREFIX = "zdnn_"
 _EXPECTED = "PROGRAM is a compiled program, or a list of function names."
 _ELF_MAGIC = b"\x7fELF"

@@ -19,6 +19,7 @@ from typing import TypeAlias
 import numpy as np
 from nnpa_client import zdnn
 from nnpa_client._server import PrivateServer
+from nnpa_client.availability import TELUMS
 from nnpa_client.config import Credentials
 from nnpa_client.connection import connect
 from nnpa_client.errors import ZdnnWarning
@@ -28,7 +29,6 @@ from nnpa_client.networks.digits import Floats
 from nnpa_client.session import Session
 from nnpa_client.ztensor import Ztensor
 
-MACHINES = ("telum1", "telum2")
 # Share of digits that each network reads correctly at least, on any machine.
 PROMISED = {"cnn": 0.97, "lstm": 0.95}
 # How much of FP32's accuracy DLFLOAT16 may cost.
@@ -156,17 +156,17 @@ def run(
 def _run(target: str, shown: Credentials, show: Show) -> list[Report]:
     digits, parts = held_out(), list[list[Part]]()
     with ExitStack() as stack:
-        sessions = [stack.enter_context(connect(target, machine, **shown)) for machine in MACHINES]
+        sessions = [stack.enter_context(connect(target, machine, **shown)) for machine in TELUMS]
         names = [session.machine.display_name for session in sessions]
         for network in NETWORKS:
             parts.append([_report(session, network, digits) for session in sessions])
             show(names, parts[-1])
         models = stack.enter_context(ModelClient(target, **shown))
-        parts.append([hosted(models, machine, digits) for machine in MACHINES])
+        parts.append([hosted(models, machine, digits) for machine in TELUMS])
         show(names, parts[-1])
     return [
         _of_machine(machine, name, results)
-        for machine, name, results in zip(MACHINES, names, zip(*parts, strict=True), strict=True)
+        for machine, name, results in zip(TELUMS, names, zip(*parts, strict=True), strict=True)
     ]
 
 

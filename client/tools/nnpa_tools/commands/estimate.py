@@ -10,7 +10,7 @@ from typing import Unpack
 
 import click
 from nnpa.network.v1.program_pb2 import Program
-from nnpa_client.availability import Host
+from nnpa_client.availability import TELUMS, Host
 from nnpa_client.trace.format import is_trace
 from nnpa_client.trace.history import read
 from rich import box
@@ -34,7 +34,6 @@ from nnpa_tools.estimates import (
     estimate,
     estimated_machine,
     ledger,
-    machines,
     shipped,
 )
 from nnpa_tools.estimates.published import Entry, is_kept, median_widths, unnoticed_rows
@@ -63,8 +62,8 @@ class Estimated:
 @click.command("estimate", epilog=f"{EXIT_CODES} A model that cannot be hosted is refused.")
 @click.argument("file", required=False, type=FILE)
 @click.option("--machine", "names", multiple=True, metavar="MACHINE",
-              help="z16 (telum1) or z17 (telum2), or JSON of a custom machine, or a file of it, "
-              "which has the times of its base; repeatable. Default: both.")  # fmt: skip
+              help="Machine or alias, such as z16, or JSON of a custom machine, or a file of it, "
+              "which has the times of its base; repeatable. Default: all Telums.")  # fmt: skip
 @asking_options
 @click.option("--ledger", "shows_ledger", is_flag=True,
               help="Without FILE: published times of the machines beside estimates, and their "
@@ -88,7 +87,7 @@ def estimate_command(
     if file is None:
         _show_ledger(as_json)
         return
-    chosen = reported(lambda: _machines(names or machines()))
+    chosen = reported(lambda: _machines(names or TELUMS))
     estimates = reported(lambda: list(_estimates(file, chosen, asking)))
     if as_json:
         click.echo(json.dumps(_document(file, estimates), indent=2))

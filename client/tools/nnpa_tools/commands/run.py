@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 from nnpa_client._server import PrivateServer
+from nnpa_client.availability import MACHINES, TELUMS
 from nnpa_client.config import Endpoint, endpoint, guest_settings
 from nnpa_client.custom_machine import find_machine
 
@@ -154,7 +155,7 @@ def _require_guest_machine(machine: str) -> None:
     if machine.endswith("-nonnpa"):
         raise s390x.CannotRun(
             f"--machine: {machine} has conversions and no NNPA, which is not emulated for s390x; "
-            f"give z15, z16 or z17"
+            f"give z15, {' or '.join(MACHINES[name].aliases[0] for name in TELUMS)}"
         )
 
 

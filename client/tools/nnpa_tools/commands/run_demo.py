@@ -29,7 +29,7 @@ from nnpa_tools.commands.terminal import Terminal, echo
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @reaching_options
 def run_demo(target: str | None, as_json: bool, **reaching: Unpack[Reaching]) -> None:
-    """Read handwritten digits with two trained networks on both Telums.
+    """Read handwritten digits with two trained networks on all Telums.
 
     Each inference is one list of zDNN calls; then the server hosts one of the networks, an ONNX
     file, and is asked through the Open Inference Protocol. Accuracy is compared with the same
@@ -81,8 +81,9 @@ def _promises(reports: Sequence[demo.Report]) -> Table:
 def _table(*names: str) -> Table:
     table = Table(box=box.SIMPLE)
     table.add_column("", no_wrap=True, min_width=21)
+    is_narrow = len(names) > 2  # more machines share a line of 80 characters by wrapping
     for name in names:
-        table.add_column(name, no_wrap=True, min_width=25)
+        table.add_column(name, no_wrap=not is_narrow, min_width=None if is_narrow else 25)
     return table
 
 
@@ -96,7 +97,7 @@ def _effect(reports: Sequence[demo.Report]) -> str:
         changed = read - sum(part.same_answers for part in parts)
         if changed:
             counts.append(f"{changed} of {read} answers on {report.display_name}")
-    what = "; ".join(counts) or "no answer on either machine"
+    what = "; ".join(counts) or "no answer on any machine"
     return f"On {digits} digits DLFLOAT16 changed {what}."
 
 

@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nnpa.zdnn.v1.accelerator_pb2 import (
-    MACHINE_MODEL_TELUM1,
     CreateSessionRequest,
     DeleteSessionRequest,
     GetSessionRequest,
+    MachineModel,
     Session,
 )
 from nnpa_client._lease import Lease
 from nnpa_client._methods import CREATE_SESSION, DELETE_SESSION, GET_SESSION
 from nnpa_client._transport import GrpcTransport, Transport
+from nnpa_client.availability import MACHINES
 from nnpa_client.config import Endpoint
 from nnpa_client.errors import TransportError
 from nnpa_client.options import session_options
@@ -129,7 +130,8 @@ def _machine_of(session: Session) -> str:
     """Return what the library in the program knows of a machine: whether it has NNPA, and whose."""
     if not session.machine.nnpa_installed:
         return "z15"
-    return "z16" if session.machine.model == MACHINE_MODEL_TELUM1 else "z17"
+    model = MachineModel.Name(session.machine.model).removeprefix("MACHINE_MODEL_")
+    return MACHINES[model.lower()].aliases[0]
 
 
 def _plain_socket(session: Session, server: Endpoint) -> str:

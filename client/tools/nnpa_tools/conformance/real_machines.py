@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nnpa_client._transport import Transport
-from nnpa_client.availability import LIBRARIES, find_host
+from nnpa_client.availability import LIBRARIES, TELUMS, find_host
 from nnpa_client.trace import Comparison, Trace, read, replay
 from nnpa_client.trace.format import is_trace
 
@@ -23,7 +23,6 @@ from nnpa_tools.conformance.answers import Answer, Key, Report, compare, parse_a
 
 VERSION: Final = 1
 """Version of a heading: its `results`."""
-REAL: Final = ("telum1", "telum2")
 _PATTERNS = ("*.jsonl", "*.nnpa")
 _LONGEST_NOTE = 200
 _MOST_BYTES = 1 << 28  # of a file; all vectors answer in 20 MB
@@ -185,12 +184,12 @@ def _heading(line: Mapping[str, Any], where: str) -> Heading:
 
 
 def _machine(name: str, where: str) -> str:
-    expected = ", ".join(f"{machine} ({find_host(machine).aliases[0]})" for machine in REAL)
+    expected = ", ".join(f"{machine} ({find_host(machine).aliases[0]})" for machine in TELUMS)
     try:
         machine = find_host(name).name
     except ValueError:
         machine = ""
-    if machine not in REAL:
+    if machine not in TELUMS:
         raise ValueError(f"{where}: machine: {name[:40]!r}, expected one of {expected}")
     return machine
 
@@ -219,7 +218,7 @@ def measured(
     A machine without a file has a row that says so. Raises ValueError for answers out of shape.
     """
     rows = [_row(file, ours, transport) for file in files]
-    missing = (Measured(machine) for machine in REAL if all(r.machine != machine for r in rows))
+    missing = (Measured(machine) for machine in TELUMS if all(r.machine != machine for r in rows))
     return tuple(sorted((*rows, *missing), key=lambda row: (row.machine, row.file)))
 
 

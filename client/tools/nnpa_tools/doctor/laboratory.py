@@ -16,7 +16,7 @@ from typing import NamedTuple
 from nnpa.zdnn.v1.fault_pb2 import FaultRule
 from nnpa.zdnn.v1.trace_pb2 import TracedInstruction
 from nnpa_client._transport import GrpcTransport
-from nnpa_client.availability import LIBRARIES
+from nnpa_client.availability import LIBRARIES, MACHINES, TELUMS
 from nnpa_client.config import endpoint
 from nnpa_client.custom_machine import find_machine
 from nnpa_client.trace.history import Trace, TracedOperation, read
@@ -26,7 +26,7 @@ from nnpa_tools.faults.program import Ended, FaultServer, run
 from nnpa_tools.traces.instructions import ending as instruction_ending
 from nnpa_tools.traces.instructions import function_name, is_done
 
-TITLES = {"telum1": "z16", "telum2": "z17"}
+TITLES = {name: MACHINES[name].aliases[0] for name in TELUMS}
 """The machines that programs are for, by the server's names, with IBM's."""
 AGAIN, SANITIZED = "the same again", "sanitizer"
 """Runs under the first condition: a second one, and one with the sanitizer."""

@@ -8,7 +8,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal, TypeAlias
 
-from nnpa_client.availability import Host, find_host
+from nnpa_client.availability import TELUMS, Host, find_host
 from nnpa_client.custom_machine import find_machine
 
 Per: TypeAlias = Literal["padded", "macs", "elements"]
@@ -87,8 +87,8 @@ def estimated_machine(text: str) -> Host:
     A custom machine has the times of its base. Raises ValueError for one without a zAIU.
     """
     host = find_machine(text)
-    if host.model not in machines():
-        hosts = map(find_host, machines())
+    if host.model not in TELUMS:
+        hosts = map(find_host, TELUMS)
         expected = ", ".join(f"{offered.name} ({offered.aliases[0]})" for offered in hosts)
         raise ValueError(f"machine: {host.name!r} has no zAIU, expected one of {expected}")
     return host

@@ -101,7 +101,7 @@ def estimate(
     for call, steps in zip(listed, timed, strict=True):
         interval = _interval(steps, of)
         if interval is None:
-            missing[_why_missing(call, host)] += 1
+            missing[_why_missing(call, host, of)] += 1
             continue
         counts[call.label] += 1
         intervals[call.label] = intervals.get(call.label, Interval()) + interval
@@ -124,7 +124,7 @@ def is_small(call: Call, machine: str, coefficients: Coefficients | None = None)
 
 def _timed(call: Call, host: Host, of: Coefficients) -> Sequence[_Timed]:
     """Return the parts of a call with their times; none where there is no estimate."""
-    if verdict(call.function, host).answer is Answer.NO:
+    if verdict(call.function, host).answer is Answer.NO or host.model not in of.rows:
         return ()
     timed: list[_Timed] = []
     for part in parts(call):
@@ -171,7 +171,7 @@ def _is_small(call: Call, timed: Sequence[_Timed]) -> bool:
     return cpu_ns < timed[0].middle_ns
 
 
-def _why_missing(call: Call, host: Host) -> str:
+def _why_missing(call: Call, host: Host, of: Coefficients) -> str:
     """Return why a call has no estimate; empty for one that asks nothing of the accelerator."""
     if call.function.startswith(_INSTRUCTION):
         return "" if call.function == _QUERY else f"{call.function}: no figure is public"
@@ -180,6 +180,8 @@ def _why_missing(call: Call, host: Host) -> str:
         return f"{_RESHAPE}: no figure is public" if call.function == _RESHAPE else ""
     if verdict(call.function, host).answer is Answer.NO:
         return f"{call.function}: not on {host.title}"
+    if host.model not in of.rows:
+        return f"{call.function}: no figures of {host.title} are public"
     return f"{call.function}: its shapes are not known"
 
 

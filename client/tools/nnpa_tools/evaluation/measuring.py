@@ -12,12 +12,13 @@ from pathlib import Path
 import numpy as np
 from nnpa_client.network.hosted import Port
 from nnpa_emulator import Guest, find_machine
+from nnpa_emulator.machine import TELUMS
 from nnpa_files import external_data
 from nnpa_network import program
 from nnpa_network.importing.onnx_import import ImportOptions, import_onnx
 from nnpa_network.reporting.accuracy import WorkerKind
 from nnpa_network.reporting.measurements import Measurements
-from nnpa_network.reporting.measuring import MACHINES, Measurer, Settings
+from nnpa_network.reporting.measuring import Measurer, Settings
 
 from nnpa_tools.evaluation.accuracy import processor
 from nnpa_tools.evaluation.datasets import Dataset
@@ -35,7 +36,7 @@ class Evaluation:
     source: Source
     options: ImportOptions
     settings: Settings
-    machines: Sequence[str] = MACHINES
+    machines: Sequence[str] = TELUMS
 
     def contents(self) -> bytes:
         """Return the model's contents, external data among them."""
@@ -59,7 +60,7 @@ class MeasuredModel:
         model: bytes,
         options: ImportOptions,
         settings: Settings,
-        machines: Sequence[str] = MACHINES,
+        machines: Sequence[str] = TELUMS,
     ) -> None:
         self._measurer = Measurer(model, machines, options, settings)
         self._size = settings.batch_rows

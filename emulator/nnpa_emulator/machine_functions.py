@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from nnpa_emulator.function_codes import FunctionCode
 from nnpa_emulator.function_forms import FORMS
 from nnpa_emulator.instruction import Operation
 from nnpa_emulator.matrix import is_quantized
@@ -30,7 +31,7 @@ class MachineFunction:
 
 
 # Operations that no function of the library has, or several codes have, by name and code.
-_OPERATIONS: Mapping[str, Mapping[int, Operation]] = {
+_OPERATIONS: Mapping[str, Mapping[FunctionCode, Operation]] = {
     "lstmact": {LSTMACT.code: LSTMACT},
     "gruact": {GRUACT.code: GRUACT},
     "transform": {TRANSFORM.code: TRANSFORM},
@@ -64,7 +65,7 @@ def functions_of(code: int, number: int) -> tuple[MachineFunction, ...]:
 
 def _operation(code: int, name: str) -> Operation:
     if name in _OPERATIONS:
-        return _OPERATIONS[name][code]
+        return _OPERATIONS[name][FunctionCode(code)]
     operation = FUNCTIONS[name].operation
     if operation is None:
         raise LookupError(f"{name} issues no instruction of its own")

@@ -81,13 +81,24 @@ def test_it_is_a_machine_of_the_server(scratch: Path) -> None:
 
 @pytest.mark.heavy
 def test_it_is_in_the_tables_of_what_runs_where(scratch: Path) -> None:
-    """The README and `nnpa check` have a column of it, and the new function runs on it only."""
+    """The README and `nnpa check` have a column of it, and the new function runs on it only.
+
+    A custom machine has the functions of its base.
+    """
     readme = (scratch / "README.md").read_text(encoding="utf-8")
     assert "| operations | Telum I (z16) | Telum II (z17) | Telum III (z18) | no NNPA |" in readme
     assert "| cbrt | UF | UF | yes | UF |" in readme
-    (function,) = json.loads(_nnpa(scratch, "check", "--json", "cbrt"))["functions"]
-    answers = {name: verdict["runs"] for name, verdict in function["machines"].items()}
+    judged = json.loads(_nnpa(scratch, "check", "--json", "cbrt"))["machines"]
+    answers = {name: verdict["runs"] for name, verdict in judged.items()}
     assert answers == {"telum1": "no", "telum2": "no", "telum3": "yes", "z15": "no"}
+    for base, answer in (("telum2", "no"), ("telum3", "yes")):
+        custom = json.dumps({"base": base, "max_dim1": 64})
+        script = (
+            "from nnpa_client.availability import verdict;"
+            "from nnpa_client.custom_machine import find_machine;"
+            f"print(verdict('cbrt', find_machine('{custom}')).answer)"
+        )
+        assert run(scratch, sys.executable, "-c", script) == f"{answer}\n"
 
 
 @pytest.mark.heavy

@@ -221,7 +221,9 @@ def settle(pid: int) -> None:
 @contextmanager
 def _server() -> Generator[tuple[str, int]]:
     """Start a server; yield its address and process."""
-    process, address = start("nnpa_server", "--listen", f"unix:{directory()}/memory")
+    process, address = start(
+        "nnpa_server", "--listen", f"unix:{directory()}/memory", "--compile-first"
+    )
     try:
         yield address, process.pid
     finally:

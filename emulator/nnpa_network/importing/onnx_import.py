@@ -206,11 +206,11 @@ def import_onnx(model: bytes, guest: Guest, options: ImportOptions | None = None
     _require_small_forests(proto, options.max_bytes)
     for complete in (sort_nodes, import_domains, cut_maps):
         complete(proto)
-    initializers = _initializers(proto.graph)
-    weights = {name: array for name, array in initializers.items() if array.dtype != object}
+    dense = [tensor.name for tensor in proto.graph.initializer]
     make_dense(proto)
     make_time_first(proto)
     initializers = _initializers(proto.graph)
+    weights = {name: initializers[name] for name in dense if initializers[name].dtype != object}
     overridable = overridable_initializers(proto)
     newer = converted(proto, OLDEST_OPSET)
     if newer is not proto:

@@ -61,6 +61,7 @@ class _Request:
     caller: str
     size: int
     lasts: bool
+    turn: threading.Condition
 
 
 class Budget:
@@ -76,7 +77,6 @@ class Budget:
         self._held: dict[str, int] = {}
         self._waiting: list[_Request] = []  # the oldest first
         self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
 
     @property
     def held(self) -> int:
@@ -94,11 +94,14 @@ class Budget:
         """
         with self._lock:
             fits = self._fits(caller, size, lasts)
-            if not fits and waits and 2 * size <= self.limit:
-                fits = self._wait(_Request(caller, size, lasts))
+            has_waited = not fits and waits and 2 * size <= self.limit
+            if has_waited:
+                fits = self._wait(_Request(caller, size, lasts, threading.Condition(self._lock)))
             if fits:
                 self._free -= size
                 self._held[caller] = self._held.get(caller, 0) + size
+            if has_waited:  # there may be room for others, too
+                self._wake()
             return fits
 
     def give(self, caller: str, size: int) -> None:
@@ -108,8 +111,7 @@ class Budget:
             left = self._held.pop(caller) - size
             if left:
                 self._held[caller] = left
-            if self._waiting:
-                self._changed.notify_all()
+            self._wake()
 
     def _fits(self, caller: str, size: int, lasts: bool) -> bool:
         own = self._held.get(caller, 0) + size
@@ -122,10 +124,15 @@ class Budget:
         self._waiting.append(request)
         try:
             seconds = _WAIT if own < _MANY else _SHORT_WAIT
-            return self._changed.wait_for(lambda: self._first() is request, seconds)
+            return request.turn.wait_for(lambda: self._first() is request, seconds)
         finally:
             self._waiting.remove(request)
-            self._changed.notify_all()  # there may be room for others, too
+
+    def _wake(self) -> None:
+        """Wake the waiting request whose turn it is, and no other: a flood of them would crowd."""
+        first = self._first() if self._waiting else None
+        if first is not None:
+            first.turn.notify()
 
     def _first(self) -> _Request | None:
         """Return the waiting request whose turn it is."""

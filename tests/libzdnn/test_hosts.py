@@ -94,7 +94,7 @@ def test_wheel(server: str, tmp_path: Path) -> None:
     assert _newest_glibc(toolchain.installed().shared) in wheel.name
     place = tmp_path / "site"
     toolchain.run([*pip, "install", "--no-index", "--target", str(place), str(wheel)])
-    run = [sys.executable, "-c", "from nnpa_client.libzdnn import libzdnn; libzdnn()"]
+    run = [sys.executable, "-c", "from nnpa_tools.commands.libzdnn import libzdnn; libzdnn()"]
     told = toolchain.run([*run, "--cflags", "--libs"], PYTHONPATH=str(place)).split()
     program, source = tmp_path / "add", str(LIBRARY / "examples/add.c")
     toolchain.run(["gcc", "-std=gnu11", source, "-o", str(program), *told])

@@ -25,7 +25,6 @@ MAX_INLINE_BYTES = 16 * MIB
 MAX_CHUNK_BYTES = 4 * MIB
 MAX_RESPONSE = 2047 * MIB  # contents of an answer: messages of protobuf have less than 2 GiB
 MAX_UNDER_WAY = 8 * GIB  # bytes of messages and answers: an answer of MAX_RESPONSE fits
-_MIN_CONNECTION_CALLS = 256
 MESSAGES_UNDER_WAY, MIN_UNDER_WAY = 4, 16 * MIB  # messages of the largest size, and bytes
 # Messages this much above --max-message are let in, so that refusing them is counted; gRPC itself
 # refuses larger ones, of which the server hears nothing.
@@ -169,11 +168,6 @@ class Config:
     def max_regions(self) -> int:
         """Most regions of shared memory, each of which is an open file."""
         return min(MAX_REGIONS, self._spare_descriptors // 4)
-
-    @property
-    def max_connection_calls(self) -> int:
-        """Most calls of one connection at a time, four per session; a flood delays all callers."""
-        return max(_MIN_CONNECTION_CALLS, 4 * self.limits.max_sessions)
 
     @property
     def max_unfinished(self) -> int:

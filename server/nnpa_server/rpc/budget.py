@@ -136,10 +136,12 @@ class Budget:
 
     def _first(self) -> _Request | None:
         """Return the waiting request whose turn it is."""
-        newest = reversed(self._waiting)
-        return next(
-            (each for each in newest if self._fits(each.caller, each.size, each.lasts)), None
+        fitting = (
+            each
+            for each in reversed(self._waiting)
+            if self._fits(each.caller, each.size, each.lasts)
         )
+        return next(fitting, None)
 
 
 def _is_event_loop() -> bool:

@@ -16,6 +16,7 @@ import grpc
 from nnpa_server.config import OVERSIZE_BYTES, Config, is_local, join_address, split_address
 from nnpa_server.rpc.sockets import IS_KERNEL_ASKED, KEEPALIVE_SECONDS, LOST_SECONDS
 
+MAX_CONNECTION_CALLS = 1000  # of one connection at a time; its client keeps more to itself
 MAX_PENDING_CALLS = 5_000  # that Python has not taken; of more, gRPC cancels anybody's
 FIRST_WINDOW = 256 << 10  # bytes of a call that gRPC takes before anybody reads them
 _NEVER = (1 << 31) - 1  # milliseconds
@@ -32,7 +33,7 @@ def server_options(config: Config) -> Sequence[tuple[str, int]]:
         ("grpc.max_receive_message_length", config.limits.max_message + OVERSIZE_BYTES),
         ("grpc.max_send_message_length", -1),
         ("grpc.so_reuseport", 0),
-        ("grpc.max_concurrent_streams", config.max_connection_calls),
+        ("grpc.max_concurrent_streams", MAX_CONNECTION_CALLS),
         ("grpc.max_allowed_incoming_connections", 2 * config.max_accepted),
         ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
         ("grpc.server.max_pending_requests_hard_limit", 2 * MAX_PENDING_CALLS),

@@ -361,3 +361,17 @@ def test_calls_that_wait_for_a_thread() -> None:
     assert modest_call.result(PATIENCE) == b"modest"
     wait_until(lambda: budget.held == 0)
     pool.shutdown()
+
+
+def test_bytes_given_back_at_once_wake_all_calls_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where bytes given back have room for two waiting calls, both get theirs at once."""
+    monkeypatch.setattr("nnpa_server.rpc.budget._WAIT", 30.0)
+    budget = Budget(100)
+    assert budget.take("a", 50)
+    assert budget.take("b", 25)
+    with ThreadPoolExecutor(2) as pool:
+        waiting = [pool.submit(budget.take, caller, 15) for caller in ("c", "d")]
+        wait_until(lambda: budget.count_waiting() == 2)
+        budget.give("a", 50)
+        assert [each.result(10) for each in waiting] == [True, True]
+    assert budget.held == 25 + 2 * 15

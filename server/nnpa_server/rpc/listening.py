@@ -18,7 +18,7 @@ from nnpa_server.rpc.sockets import IS_KERNEL_ASKED, KEEPALIVE_SECONDS, LOST_SEC
 
 MAX_CONNECTION_CALLS = 1000  # of one connection at a time; its client keeps more to itself
 MAX_PENDING_CALLS = 5_000  # that Python has not taken; of more, gRPC cancels anybody's
-FIRST_WINDOW = 256 << 10  # bytes of a call that gRPC takes before anybody reads them
+FIRST_WINDOW = 512 << 10  # bytes of a call that gRPC takes before anybody reads them
 _NEVER = (1 << 31) - 1  # milliseconds
 _HANDSHAKE_TIMEOUT_MS = 10_000  # until a connection has said that it speaks HTTP/2
 

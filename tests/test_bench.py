@@ -14,7 +14,7 @@ from tests.bench.__main__ import LAST
 from tests.bench.against import GRPC_LIMIT, KERNEL_LIMIT, Measure, compare, show
 from tests.bench.report import Figure, Header, Report, Result, Row
 from tests.bench.scenarios import SCENARIOS
-from tests.bench.shortcuts import ROOT, SHORTCUTS, Price, from_json, to_json, upper_bound
+from tests.bench.shortcuts import ROOT, SHORTCUTS, Price, from_json, lower_bound, to_json
 
 HEADER = Header("a cpu", 2, "openblas x1", "Python 3", "warm", True, None)
 
@@ -97,22 +97,23 @@ def test_a_row_of_one_side_only_is_left_out() -> None:
     assert compare(_row(grpc=True), lambda _number: None, _measure(1.0), 3) == []
 
 
-def _price(ratios: list[float], saved: float | None = None) -> Price:
-    figures = (ratios[0], upper_bound(ratios), saved)
+def _price(ratios: list[float], share: float | None = None) -> Price:
+    figures = (ratios[0], lower_bound(ratios), 100.0, share)
     return Price("stream", "client", "channel", "small add", 100, *figures, ratios)
 
 
-def test_a_shortcut_pays_by_its_upper_bound() -> None:
-    """15 % at most in time, or memory; the upper bound is that of the median."""
-    assert upper_bound([1.0] * 9 + [2.0]) == 1.0
+def test_a_shortcut_pays_by_its_lower_bound() -> None:
+    """At least 15 % of the time, or a tenth of the memory; the bound is that of the median."""
+    assert lower_bound([2.0] * 9 + [1.0]) == 2.0
+    assert _price([1.2, 1.1, 1.3] * 3).verdict == "does not pay"
     assert _price([1.2] * 10).verdict == "pays"
     assert _price([1.1] * 10).verdict == "does not pay"
-    assert _price([1.1] * 10, 64.0).verdict == "saves memory"
+    assert _price([1.1] * 10, 0.12).verdict == "saves memory"
 
 
 def test_price_tags_are_kept() -> None:
     """What is written is read back."""
-    prices = [_price([1.25] * 10, 3.0)]
+    prices = [_price([1.25] * 10, 0.03)]
     assert from_json(to_json(prices)) == prices
 
 

@@ -4,8 +4,9 @@
 Each shortcut is taken away alone, all others being on, and measured on the scenario that it serves:
 both sides are up at once, and take turns for ten rounds, by three pairs of processes, since where
 a process lies in memory counts too. The figure is the median of off over on;
-its upper bound is the 97.5th percentile of the medians of 2,000 bootstrap samples of the rounds. A
-shortcut whose upper bound is below 1.15, and that saves no memory, does not pay.
+its lower bound is the 2.5th percentile of the medians of 2,000 bootstrap samples of the rounds. A
+shortcut whose lower bound is below 1.15, and that saves less than a tenth of the memory of server
+and client, does not pay.
 """
 
 import json
@@ -29,7 +30,7 @@ ROUNDS = 10
 PAIRS = 3
 SAMPLES = 2000
 MIN_GAIN = 1.15
-MIN_SAVED_MEBIBYTES = 4.0
+MIN_SAVED_SHARE = 0.1
 Where: TypeAlias = Literal["server", "client", "libzdnn"]
 _SERVER = "server/nnpa_server"
 _CALLS = f"{_SERVER}/accelerator/shortcuts"
@@ -154,17 +155,17 @@ class Price:
     scenario: str
     lines: int
     ratio: float
-    upper: float
+    lower: float
     saved_mebibytes: float | None
+    saved_share: float | None
     rounds: list[float]
 
     @property
     def verdict(self) -> str:
         """Whether the shortcut pays, in time or in memory."""
-        if self.upper >= MIN_GAIN:
+        if self.lower >= MIN_GAIN:
             return "pays"
-        saves = (self.saved_mebibytes or 0.0) >= MIN_SAVED_MEBIBYTES
-        return "saves memory" if saves else "does not pay"
+        return "saves memory" if (self.saved_share or 0.0) >= MIN_SAVED_SHARE else "does not pay"
 
 
 class Side:
@@ -217,10 +218,13 @@ def price(shortcut: Shortcut, rounds: int = ROUNDS) -> Price:
     """Measure a shortcut on and off by several pairs of processes."""
     ratios: list[float] = []
     saved: list[float] = []
+    peaks: list[float] = []
     for _ in range(PAIRS):
-        of_pair, saved_by_pair = _measure_pair(shortcut, rounds)
+        of_pair, on, off = _measure_pair(shortcut, rounds)
         ratios += of_pair
-        saved.append(saved_by_pair)
+        saved.append(off - on)
+        peaks.append(off)
+    mebibytes = statistics.median(saved) if shortcut.for_memory else None
     return Price(
         shortcut.name,
         shortcut.where,
@@ -228,14 +232,15 @@ def price(shortcut: Shortcut, rounds: int = ROUNDS) -> Price:
         shortcut.scenario,
         shortcut.lines(),
         statistics.median(ratios),
-        upper_bound(ratios),
-        statistics.median(saved) if shortcut.for_memory else None,
+        lower_bound(ratios),
+        mebibytes,
+        None if mebibytes is None else mebibytes / statistics.median(peaks),
         ratios,
     )
 
 
-def _measure_pair(shortcut: Shortcut, rounds: int) -> tuple[list[float], float]:
-    """Measure on and off in turns, the order reversed every other round; return MiB saved too."""
+def _measure_pair(shortcut: Shortcut, rounds: int) -> tuple[list[float], float, float]:
+    """Measure on and off in turns, the order reversed each round; also return peaks, MiB."""
     with (
         Side(shortcut.scenario, (), {}) as on,
         Side(shortcut.scenario, shortcut.flags, shortcut.environment) as off,
@@ -245,15 +250,14 @@ def _measure_pair(shortcut: Shortcut, rounds: int) -> tuple[list[float], float]:
             order = (on, off) if index % 2 else (off, on)
             seconds = {side: side.round() for side in order}
             ratios.append(seconds[off] / seconds[on])
-        peak = on.finish()
-        return ratios, off.finish() - peak
+        return ratios, on.finish(), off.finish()
 
 
-def upper_bound(ratios: Sequence[float]) -> float:
-    """Return the 97.5th percentile of the medians of bootstrap samples; always the same ones."""
+def lower_bound(ratios: Sequence[float]) -> float:
+    """Return the 2.5th percentile of the medians of bootstrap samples; always the same ones."""
     random = Random(1)
     medians = (statistics.median(random.choices(ratios, k=len(ratios))) for _ in range(SAMPLES))
-    return sorted(medians)[SAMPLES * 975 // 1000]
+    return sorted(medians)[SAMPLES * 25 // 1000]
 
 
 def _lines_of_code(file: Path) -> int:
@@ -277,11 +281,11 @@ def measure(names: Sequence[str] = ()) -> list[Price]:
 
 def show(console: Console, prices: Sequence[Price]) -> None:
     """Print the price tags."""
-    heads = ("shortcut", "of", "seam", "lines", "scenario", "off / on", "at most", "MiB", "verdict")
+    heads = ("shortcut", "of", "seam", "lines", "scenario", "off/on", "at least", "MiB", "verdict")
     table = Table(*heads)
     for tag in prices:
         saved = "-" if tag.saved_mebibytes is None else f"{tag.saved_mebibytes:+.0f}"
-        figures = (f"{tag.ratio:.2f}", f"{tag.upper:.2f}", saved, tag.verdict)
+        figures = (f"{tag.ratio:.2f}", f"{tag.lower:.2f}", saved, tag.verdict)
         table.add_row(tag.name, tag.where, tag.seam, str(tag.lines), tag.scenario, *figures)
     console.print(table)
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from nnpa_emulator.function_codes import FunctionCode
 from nnpa_emulator.function_forms import FORMS
 from nnpa_emulator.instruction import Operation
-from nnpa_emulator.matrix import is_quantized
+from nnpa_emulator.matmul_shapes import is_quantized
 from nnpa_emulator.ops import matmul, quantized
 from nnpa_emulator.ops.recurrent_activation import GRUACT, LSTMACT
 from nnpa_emulator.ops.transform_function import TRANSFORM

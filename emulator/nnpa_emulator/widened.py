@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cache of widened operands: a shortcut around the seams `operands.dense` and `repeated`.
+"""A cache of widened operands: a shortcut around the seams `engines.operands.dense` and `repeated`.
 
 What is kept belongs to the memory behind a buffer, whoever looks at it and wherever a view of it
 begins: `written` forgets all of it. Memory that no array owns belongs to the buffer; whoever writes
@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from nnpa_emulator import operands, pipeline
+from nnpa_emulator import pipeline
+from nnpa_emulator.engines import operands
+from nnpa_emulator.engines.operands import Buffer, Values, Widen
 from nnpa_emulator.instruction import Arguments
-from nnpa_emulator.operands import Buffer, Values, Widen
 from nnpa_emulator.pipeline import Call, Function, Outcome
 from nnpa_emulator.ztensor import Array
 

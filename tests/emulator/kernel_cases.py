@@ -9,10 +9,11 @@ import numpy.typing as npt
 from nnpa_emulator import dlfloat
 from nnpa_emulator.kernels import chains as chains  # called by networks alone, as the next one
 from nnpa_emulator.kernels import comparison as comparison
-from nnpa_emulator.kernels import convert, elementwise, layers, products, tables
+from nnpa_emulator.kernels import convert, elementwise, matmul, tables
 from nnpa_emulator.kernels import host_operators as host_operators
 from nnpa_emulator.kernels import layer_normalization as layer_normalization
-from nnpa_emulator.reference import layers as reference
+from nnpa_emulator.kernels import recurrent_layers as layers
+from nnpa_emulator.reference import recurrent_layers as reference
 from nnpa_emulator.reference.chains import LOAD, RELU, SCALE, SPLAT, STORE
 from nnpa_emulator.reference.convolution import Tile
 from nnpa_emulator.ztensor import DataTypes
@@ -347,14 +348,14 @@ def _block(random: Random, size: int = 2) -> tuple[Dims, tuple[int, int, int, in
 
 
 def decode_block(random: Random) -> Case:
-    """Arguments of `matmul.decode_block`."""
+    """Arguments of `matmul_blocks.decode_block`."""
     dims, place, rows, columns = _block(random)
     words = np.zeros(place[3] * rows[1] * columns[1], np.uint32)
     return (tensor(random, dims)[0], words, place, rows, columns), (1,)
 
 
 def store_relations(random: Random) -> Case:
-    """Arguments of `matmul.store_relations`."""
+    """Arguments of `matmul_blocks.store_relations`."""
     dims, place, rows, columns = _block(random)
     dtype = np.float64 if flag(random) else np.float32
     sums = random.choice([-1, 0, 2, np.nan], place[3] * rows[1] * columns[1]).astype(dtype)
@@ -365,30 +366,30 @@ def store_relations(random: Random) -> Case:
 
 
 def store_codes(random: Random) -> Case:
-    """Arguments of `matmul.store_codes`."""
+    """Arguments of `matmul_blocks.store_codes`."""
     dims, place, rows, columns = _block(random)
     cells = codes(random, place[3] * rows[1] * columns[1])
     return (cells, tensor(random, dims)[0], place, rows, columns), (1,)
 
 
 def clear_matrices(random: Random) -> Case:
-    """Arguments of `matmul.clear_padding`."""
+    """Arguments of `matmul_blocks.clear_padding`."""
     dims, place, _, _ = _block(random)
     return (tensor(random, dims)[0], place, dims[2], dims[3]), (0,)
 
 
 def all_panels(random: Random) -> Case:
-    """Arguments of `products.all_panels`."""
+    """Arguments of `matmul.all_panels`."""
     stacks, _, rows, columns = sizes(random, (3, 1, 129, 129))
     turned = flag(random)
     buffer = matrix(random, stacks, *((columns, rows) if turned else (rows, columns)))
     panels = np.zeros(stacks * rows * -(-columns // 64) * 64, np.float32)
-    work = np.zeros(products.WORK, np.float32)
+    work = np.zeros(matmul.WORK, np.float32)
     return (buffer.view(np.uint8), panels, stacks, rows, columns, turned, work), (1,)
 
 
 def multiply(random: Random) -> Case:
-    """Arguments of `products.multiply`."""
+    """Arguments of `matmul.multiply`."""
     stacks, _, rows, columns = sizes(random, (3, 1, 65, 129))
     inner = int(random.choice([1, 5, 64, 70, 4200] if rows < 4 else [1, 5, 64, 130]))
     of_a, of_b, of_c = (stacks if flag(random) else 1 for _ in range(3))
@@ -398,7 +399,7 @@ def multiply(random: Random) -> Case:
     operands = a.view(np.uint8), b.view(np.uint8)
     c, output = matrix(random, of_c, 1, columns), matrix(random, stacks, rows, columns)
     wanted = int(random.choice([0, 0, 4, 6, 2, 5, 3, 1]))
-    shape, work = (of_a, of_b, of_c, stacks, rows, inner, columns), np.zeros(products.WORK)
+    shape, work = (of_a, of_b, of_c, stacks, rows, inner, columns), np.zeros(matmul.WORK)
     others = c.view(np.uint8), output.view(np.uint8), shape, turned, wanted
     return (*operands, np.empty(0, np.float32), *others, work.astype(np.float32)), (4,)
 
@@ -417,7 +418,7 @@ def _sliding(random: Random) -> tuple[Dims, Dims, tuple[int, int, int, int], Til
 
 
 def windows(random: Random) -> Case:
-    """Arguments of `convolution.windows`."""
+    """Arguments of `convolution_matrices.windows`."""
     dims, window, slide, tile = _sliding(random)
     buffer, pages = tensor(random, dims)
     row = int(random.integers(0, window[0]))
@@ -429,7 +430,7 @@ def windows(random: Random) -> Case:
 
 
 def patch(random: Random) -> Case:
-    """Arguments of `correlation.patch`."""
+    """Arguments of `convolution.patch`."""
     dims, window, slide, tile = _sliding(random)
     buffer, pages = tensor(random, dims)
     high, wide = (tile[3] - 1) * slide[0] + window[0], (tile[5] - 1) * slide[1] + window[1]
@@ -438,7 +439,7 @@ def patch(random: Random) -> Case:
 
 
 def weights(random: Random) -> Case:
-    """Arguments of `convolution.weights`."""
+    """Arguments of `convolution_matrices.weights`."""
     window = _sliding(random)[1]
     buffer, pages = tensor(random, window, kernel=True)
     first = 64 * int(random.integers(0, -(-window[3] // 64)))
@@ -450,7 +451,7 @@ def weights(random: Random) -> Case:
 
 
 def panels(random: Random) -> Case:
-    """Arguments of `correlation.panels`."""
+    """Arguments of `convolution.panels`."""
     window = _sliding(random)[1]
     buffer, pages = tensor(random, window, kernel=True)
     first = 64 * int(random.integers(0, -(-window[3] // 64)))
@@ -460,7 +461,7 @@ def panels(random: Random) -> Case:
 
 
 def correlate(random: Random) -> Case:
-    """Arguments of `correlation.correlate`."""
+    """Arguments of `convolution.correlate`."""
     dims, window, slide, tile = _sliding(random)
     slide = min(slide[0], window[0]), min(slide[1], window[1]), 0, 0
     counts = tile[1], tile[3], tile[5]
@@ -486,7 +487,7 @@ def _limits(random: Random) -> tuple[np.float32, np.float32]:
 
 
 def store_fp64(random: Random) -> Case:
-    """Arguments of `convolution.store_fp64`."""
+    """Arguments of `convolution_matrices.store_fp64`."""
     _, window, _, tile = _sliding(random)
     rows, first = tile[1] * tile[3] * tile[5], 64 * int(random.integers(0, 2))
     sums = random.choice([0.0, -0.0, 1e12, np.nan, 0.3, -7.0], (rows, window[3]))
@@ -602,7 +603,7 @@ def gru_step(random: Random) -> Case:
 
 
 def gate_panels(random: Random) -> Case:
-    """Arguments of `layers.gate_panels`."""
+    """Arguments of `recurrent_layers.gate_panels`."""
     _, _, rows, hidden = sizes(random, (1, 1, 33, 129))
     gates, start = int(random.integers(3, 5)), int(random.integers(0, 5))
     buffer = matrix(random, 1, rows, gates * -(-hidden // 64) * 64)
@@ -637,7 +638,7 @@ def _panels(random: Random, rows: int, shape: tuple[int, int, int, int, int], wi
 
 
 def fuse(random: Random) -> Case:
-    """Arguments of `layers.fuse`."""
+    """Arguments of `recurrent_layers.fuse`."""
     shape, width = _layer(random)
     timesteps, batch, features, hidden, gates = shape
     source = matrix(random, timesteps, batch, features).view(np.uint8)
@@ -648,7 +649,7 @@ def fuse(random: Random) -> Case:
 
 
 def run_layer(random: Random) -> Case:
-    """Arguments of `layers.run_layer`."""
+    """Arguments of `recurrent_layers.run_layer`."""
     shape, width = _layer(random)
     timesteps, batch, _, hidden, gates = shape
     numbers_of = random.standard_normal(timesteps * batch * width).astype(np.float32)
@@ -756,12 +757,12 @@ CASES: dict[str, Callable[[Random], Case]] = {
     "comparison.row_errors": row_errors,
     "comparison.tally": tally,
     "convert.encode_fp64": encode_fp64,
-    "convolution.store_fp64": store_fp64,
-    "convolution.weights": weights,
-    "convolution.windows": windows,
-    "correlation.correlate": correlate,
-    "correlation.panels": panels,
-    "correlation.patch": patch,
+    "convolution_matrices.store_fp64": store_fp64,
+    "convolution_matrices.weights": weights,
+    "convolution_matrices.windows": windows,
+    "convolution.correlate": correlate,
+    "convolution.panels": panels,
+    "convolution.patch": patch,
     "elementwise.binary": binary,
     "elementwise.lookup": lookup,
     "host_operators.depthwise": depthwise,
@@ -771,13 +772,13 @@ CASES: dict[str, Callable[[Random], Case]] = {
     "integers.stickify_weights": stickify_weights,
     "integers.unstickify_weights": unstickify_weights,
     "layer_normalization.layer_normalization": vectors,
-    "layers.fuse": fuse,
-    "layers.gate_panels": gate_panels,
-    "layers.run_layer": run_layer,
-    "matmul.clear_padding": clear_matrices,
-    "matmul.decode_block": decode_block,
-    "matmul.store_codes": store_codes,
-    "matmul.store_relations": store_relations,
+    "recurrent_layers.fuse": fuse,
+    "recurrent_layers.gate_panels": gate_panels,
+    "recurrent_layers.run_layer": run_layer,
+    "matmul_blocks.clear_padding": clear_matrices,
+    "matmul_blocks.decode_block": decode_block,
+    "matmul_blocks.store_codes": store_codes,
+    "matmul_blocks.store_relations": store_relations,
     "normalization.distances": distances,
     "normalization.extremes": extremes,
     "normalization.moments": moments,
@@ -788,8 +789,8 @@ CASES: dict[str, Callable[[Random], Case]] = {
     "planar.unstickify_nchw": unstickify_fp32,
     "pooling.average": pooling,
     "pooling.maximum": pooling,
-    "products.all_panels": all_panels,
-    "products.multiply": multiply,
+    "matmul.all_panels": all_panels,
+    "matmul.multiply": multiply,
     "quantized.column_sums": column_sums,
     "quantized.decode_bytes": decode_bytes,
     "quantized.decode_weights": decode_weights,

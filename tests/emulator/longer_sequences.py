@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from nnpa_emulator.engines.quantized import finish, scales_of
 from nnpa_emulator.machine import FunctionCode
 from nnpa_emulator.ops import quantized
-from nnpa_emulator.quantization import finish, scales_of
 from nnpa_emulator.status import Status
 from nnpa_emulator.ztensor import TensorDesc, Ztensor, padded, stick_bytes
 

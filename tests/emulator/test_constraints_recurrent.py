@@ -360,7 +360,7 @@ def test_storage_that_is_not_there(name: str, monkeypatch: pytest.MonkeyPatch) -
     def exhausted(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("nnpa_emulator.sequences.scratch", exhausted)
+    monkeypatch.setattr("nnpa_emulator.engines.recurrent.scratch", exhausted)
     case = make(name)
     assert case.answer(False)[0] == Status.ZDNN_ALLOCATION_FAILURE
 

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from nnpa_emulator import FUNCTIONS, Guest, Status, convolve, run
+from nnpa_emulator import FUNCTIONS, Guest, Status, run
+from nnpa_emulator.engines import convolution as engine
 
 from tests.emulator.operands import KERNEL, NINF, Codes, blank, cells, guest, tensor
 from tests.oracle import convolution as oracle
@@ -150,7 +151,7 @@ def test_blocks_change_no_more_than_the_order(
 ) -> None:
     """However small the blocks are, float64 sums round to the same bits."""
     for name, limit in zip(("WEIGHTS", "WINDOWS", "SUMS"), limits, strict=True):
-        monkeypatch.setattr(convolve, name, limit)
+        monkeypatch.setattr(engine, name, limit)
     for layer in (LAYERS[2], LAYERS[6], Layer((2, 4, 5, 130), (3, 2), 140, (1, 1), True)):
         given = operands(layer)
         want = rounded(exact(layer, given)).tolist()

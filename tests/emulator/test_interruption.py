@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nnpa_emulator import MACHINES, Guest, products
+from nnpa_emulator import MACHINES, Guest
+from nnpa_emulator.engines import matmul
 from nnpa_emulator.interruption import set_check
 
 from tests.emulator.operands import Codes
@@ -51,18 +52,18 @@ def random(stacks: int, rows: int, columns: int, turned: bool = False) -> Codes:
 @pytest.mark.parametrize("relation", [0, 5])
 @pytest.mark.parametrize("turns", TURNS)
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("panels", [0, products.MAX_PANELS])
+@pytest.mark.parametrize("panels", [0, matmul.MAX_PANELS])
 def test_products_in_parts_have_the_same_bits(
     monkeypatch: pytest.MonkeyPatch, shape: Sizes, turns: Turns, relation: int, panels: int
 ) -> None:
     """A product that is cut by stacks and columns is the one that is not, to the last bit."""
     s, m, n, p = shape
-    monkeypatch.setattr(products, "MAX_PANELS", panels)
+    monkeypatch.setattr(matmul, "MAX_PANELS", panels)
     a, b, c = random(s, m, n, turns[0]), random(s, n, p, turns[1]), random(s, 1, p)
     guest = Guest(MACHINES["telum2"])
     calls = [("matmul_transpose_op", (a, b, c)), ("matmul_transpose_op", (a, b[:1], c[:1]))]
     whole = [multiply(name, *matrices, relation, guest, turns) for name, matrices in calls]
-    monkeypatch.setattr(products, "MULTIPLICATIONS", 1)
+    monkeypatch.setattr(matmul, "MULTIPLICATIONS", 1)
     for (name, matrices), (codes, status) in zip(calls, whole, strict=True):
         again = multiply(name, *matrices, relation, guest, turns)
         assert again[0].tolist() == codes.tolist()
@@ -72,8 +73,8 @@ def test_products_in_parts_have_the_same_bits(
 @pytest.mark.parametrize("accumulate", ["fp32", "fp64"])
 def test_a_product_ends_between_parts(monkeypatch: pytest.MonkeyPatch, accumulate: Any) -> None:
     """The check is called for each part, and what it raises ends the operation."""
-    monkeypatch.setattr(products, "MULTIPLICATIONS", 1)
-    monkeypatch.setattr(products, "BLOCK", 1 << 14)
+    monkeypatch.setattr(matmul, "MULTIPLICATIONS", 1)
+    monkeypatch.setattr(matmul, "BLOCK", 1 << 14)
     guest = Guest(MACHINES["telum2"], accumulate=accumulate)
     # Sizes of no other test: blocks are remembered by them.
     matrices = random(1, 71, 67), random(1, 67, 259), random(1, 1, 259)

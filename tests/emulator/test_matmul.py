@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nnpa_emulator import FUNCTIONS, MACHINES, Guest, Status, TensorDesc, Ztensor, products, run
+from nnpa_emulator import FUNCTIONS, MACHINES, Guest, Status, TensorDesc, Ztensor, run
+from nnpa_emulator.engines import matmul as engine
 from nnpa_emulator.ztensor import Array, DataLayouts, DataTypes, generate_transformed_desc
 
 from tests.emulator.operands import NINF, Codes, blank, cells, guest, tensor
@@ -152,7 +153,7 @@ def test_ninf_does_not_rely_on_blas(monkeypatch: pytest.MonkeyPatch) -> None:
         result: Array = np.nan_to_num(a) @ np.nan_to_num(b)
         return result
 
-    monkeypatch.setattr(products, "_product", skipping)
+    monkeypatch.setattr(engine, "_product", skipping)
     a, b, c = stack(2, 33, 66), stack(2, 66, 65, 1), stack(2, 1, 65, 2)
     a[0, 0, 32, 65], b[1, 0, 65, 64] = NINF, 0xFFFF
     program = Guest(MACHINES["telum2"], accumulate="fp64")
@@ -182,8 +183,8 @@ def test_blocks_do_not_show(
     monkeypatch: pytest.MonkeyPatch, accumulate: Any, turns: tuple[bool, bool]
 ) -> None:
     """A product that is cut in all three directions is that of the whole, NINF included."""
-    monkeypatch.setattr(products, "BLOCK", 1 << 13)
-    monkeypatch.setattr(products, "INNER", 64)
+    monkeypatch.setattr(engine, "BLOCK", 1 << 13)
+    monkeypatch.setattr(engine, "INNER", 64)
     a = stack(2, *((200, 150) if turns[0] else (150, 200)))
     b, c = stack(2, *((300, 200) if turns[1] else (200, 300))), stack(2, 1, 300)
     a[1, 0, 100, 130] = NINF

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from nnpa_emulator import Guest, Outcome, Status, Ztensor, quantization, run, stick
+from nnpa_emulator import Guest, Outcome, Status, Ztensor, run, stick
+from nnpa_emulator.engines import quantized as engine
 from nnpa_emulator.ops import quantized
 from nnpa_emulator.ztensor import DataFormats, DataLayouts, DataTypes, TensorDesc, getsize_ztensor
 
@@ -213,7 +214,7 @@ def test_blocks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = [result(call).tolist() for call in calls]
     monkeypatch.setattr(quantized, "ROWS", 32)
     monkeypatch.setattr(quantized, "COLUMNS", 64)
-    monkeypatch.setattr(quantization, "INNER", 128)
+    monkeypatch.setattr(engine, "INNER", 128)
     assert [result(call).tolist() for call in calls] == whole
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nnpa_emulator import FUNCTIONS, MACHINES, Guest, Outcome, Status, Ztensor, run, sequences
+from nnpa_emulator import FUNCTIONS, MACHINES, Guest, Outcome, Status, Ztensor, run
+from nnpa_emulator.engines import recurrent as engine
 from nnpa_emulator.machine import FunctionCode
 from nnpa_emulator.ztensor import DataLayouts, DataTypes, TensorDesc, generate_transformed_desc
 
@@ -291,8 +292,8 @@ def test_blocks_do_not_show(monkeypatch: pytest.MonkeyPatch, name: str, accumula
     program = Guest(MACHINES["telum2"], accumulate=accumulate)
     whole = {key: cells(one) for key, one in call(layer, True, program)[1].items()}
     for gates in (1 << 14, 1 << 9):
-        monkeypatch.setattr(sequences, "GATES", gates)
-        monkeypatch.setattr(sequences, "WEIGHTS", 1 << 13)
+        monkeypatch.setattr(engine, "GATES", gates)
+        monkeypatch.setattr(engine, "WEIGHTS", 1 << 13)
         outcome, outputs = call(layer, True, program)
         assert outcome.status == Status.ZDNN_OK
         worst = max(units(cells(outputs[key]), whole[key]) for key in whole)

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from nnpa_emulator import MACHINES, Guest, Ztensor, operands, pipeline, run, widened
-from nnpa_emulator.kernels import products
+from nnpa_emulator import MACHINES, Guest, Ztensor, pipeline, run, widened
+from nnpa_emulator.engines import operands
+from nnpa_emulator.kernels import matmul
 from nnpa_emulator.ztensor import DataFormats, DataLayouts, TensorDesc
 
 from tests.emulator.operands import blank, cells, tensor, values
@@ -176,13 +177,13 @@ def test_weights_of_layers_are_seen_when_written() -> None:
 def test_weights_are_widened_to_be_kept_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first use of weights widens them in passing, the second to keep, later ones not."""
     guest, one = Guest(MACHINES["telum2"]), weights(2)
-    widen, met = products.all_panels, list[bool]()
+    widen, met = matmul.all_panels, list[bool]()
 
     def counting(buffer: npt.NDArray[np.uint8], *details: Any) -> None:
         met.append(buffer is one.buffer)
         widen(buffer, *details)
 
-    monkeypatch.setattr(products, "all_panels", counting)
+    monkeypatch.setattr(matmul, "all_panels", counting)
     counts: list[int] = []
     for _ in range(5):
         product(guest, one)

@@ -1,125 +1,242 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of a convolution on DLFLOAT16 sticks: windows and weights into matrices, results out.
+"""Convolution on DLFLOAT16 sticks in FP32: windows are read where they lie in a patch.
 
-A convolution is a matrix product: one row of the left matrix per window, its columns the elements
-under the window in the order (dim3, dim2, dim1), zero outside the input; one column of the right
-matrix per output channel. Matrices are row-major, dense FP32.
-Source: zDNN API Reference 1.2.0, zdnn_conv2d.
+A patch is the input under a tile of windows, widened once: (dim4, dim3, dim2, dim1), zero outside.
+A row under a window is one run of it, so windows are never copied. Weights are panels of output
+channels. The sums of a strip of windows and a panel are made in registers, in the order (dim4,
+dim3, dim2) of the kernel, and rounded into sticks before the next.
+Source: zDNN API Reference 1.2.0, zdnn_conv2d; "Stickified tensors".
 """
+
+from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator.kernels.convert import Codes, Words, decode_bits, decode_run, encode_fp64
-from nnpa_emulator.kernels.jit import implements, kernel
+from nnpa_emulator.kernels.convert import (
+    LINE_HIGH32,
+    MAGNITUDE32,
+    Codes,
+    Words,
+    as_bits,
+    decode_run,
+    encode,
+    encode_result,
+)
+from nnpa_emulator.kernels.convolution_matrices import (
+    PAGE_CELLS,
+    STICK_CELLS,
+    Dims,
+    Pages,
+    Slide,
+    Tile,
+    widen_element,
+)
+from nnpa_emulator.kernels.jit import implements, inlined, kernel, kernel_in
+from nnpa_emulator.kernels.tiles import ROWS, accumulate
 from nnpa_emulator.reference import convolution as reference
 
-Dims = tuple[int, int, int, int]
-Pages = tuple[int, int, int]
-Tile = tuple[int, int, int, int, int, int]
-"""First window and number of windows along dim4, dim3, dim2."""
-Part = tuple[int, int, int, int, int]
-"""First row and number of rows of the kernel, its width, first channel and number of channels."""
-Slide = tuple[int, int, int, int]
-"""Strides (height, width), padding before (height, width)."""
+Singles = npt.NDArray[np.float32]
+Places = npt.NDArray[np.int64]
+Under = tuple[int, int, int]
+"""What lies under a window: elements from row to row, rows, elements of a row."""
+Lattice = tuple[int, int, int, int, int, int]
+"""Numbers of planes, lines and pixels; elements of the source from one to the next of each."""
+Limits = tuple[np.float32, np.float32]
+"""Least and greatest result."""
+Span = tuple[int, int]
 
-PAGE_CELLS = 2048
-STICK_CELLS = np.uintp(64)
+PANEL, NARROW = 64, 48
+"""Output channels of a panel, and of the last one where that is enough."""
+BEGIN = cast(int, np.intp(0))
+"""No literal, for which `accumulate` would be compiled once more."""
 ONE, TWO, THREE, FOUR, STEP = (np.uintp(number) for number in (1, 2, 3, 4, 8))
 
 
-@implements(reference.weights)
-def weights(codes: Codes, words: Words, pages: Pages, part: Part, first: int, count: int) -> None:
-    """Widen a part of a 4DKERNEL tensor, output channels `first` on, into the right matrix.
+@implements(reference.panels)
+def panels(codes: Codes, words: Words, dims: Dims, pages: Pages, first: int, count: int) -> None:
+    """Widen a 4DKERNEL tensor into panels: (panels, elements of a window, width of the panel).
 
-    `first` is a multiple of 64, or the only block.
+    Output channels from `first`, a multiple of 64, on; zeros behind the last one.
     """
-    row, rows, width, channel, channels = part
     word = np.uintp(0)
-    for e4 in range(row, row + rows):
-        for e3 in range(width):
-            for e2 in range(channel, channel + channels):
-                for e1 in range(first, first + count, 64):
+    for e1 in range(first, first + count, PANEL):
+        real, width = np.uintp(min(PANEL, first + count - e1)), np.uintp(_width(first + count - e1))
+        for e4 in range(dims[0]):
+            for e3 in range(dims[1]):
+                for e2 in range(dims[2]):
                     page = e4 * pages[0] + e1 // 64 * pages[1] + e3 * pages[2] + e2 // 32
                     cell = np.uintp(page * PAGE_CELLS + e2 % 32 * 64)
-                    real = np.uintp(min(64, first + count - e1))
                     decode_run(codes, cell, words, word, real)
-                    word += real
-
-
-@implements(reference.windows)
-def windows(
-    codes: Codes, words: Words, dims: Dims, pages: Pages, slide: Slide, tile: Tile, part: Part
-) -> None:
-    """Widen the elements under a tile of windows straight from the sticks into the left matrix."""
-    row, rows, width, channel, channels = part
-    word = np.uintp(0)
-    size = np.uintp(channels)
-    for e4 in range(tile[0], tile[0] + tile[1]):
-        for o3 in range(tile[2], tile[2] + tile[3]):
-            for o2 in range(tile[4], tile[4] + tile[5]):
-                for e3 in range(
-                    o3 * slide[0] - slide[2] + row, o3 * slide[0] - slide[2] + row + rows
-                ):
-                    inside = 0 <= e3 < dims[1]
-                    for e2 in range(o2 * slide[1] - slide[3], o2 * slide[1] - slide[3] + width):
-                        if inside and 0 <= e2 < dims[2]:
-                            page = e4 * pages[0] + e3 * pages[2] + e2 // 32
-                            cell = page * PAGE_CELLS + e2 % 32 * 64
-                            widen_element(codes, words, cell, pages[1], channel, size, word)
-                        else:
-                            words[word : word + size] = 0
-                        word += size
+                    words[word + real : word + width] = 0
+                    word += width
 
 
 @kernel
-def widen_element(
-    codes: Codes, words: Words, cell: int, step: int, channel: int, count: np.uintp, word: np.uintp
+def _width(channels: int) -> int:
+    """Return the width of the panel that begins with so many channels left."""
+    return NARROW if channels <= NARROW else PANEL
+
+
+@implements(reference.patch)
+def patch(
+    codes: Codes, words: Words, dims: Dims, pages: Pages, slide: Slide, tile: Tile, window: Span
 ) -> None:
-    """Widen `count` channels of one element, from channel `channel` (a multiple of 64) on."""
-    done = np.uintp(0)
-    source = np.uintp(cell + channel // 64 * step * PAGE_CELLS)
-    while done + STICK_CELLS <= count:
-        for i in range(STICK_CELLS):
-            words[word + done + i] = decode_bits(codes[source + i])
-        source += np.uintp(step * PAGE_CELLS)
-        done += STICK_CELLS
-    for i in range(count - done):
-        words[word + done + i] = decode_bits(codes[source + i])
+    """Widen the input under a tile of windows (height, width), zero outside."""
+    high, wide = (tile[3] - 1) * slide[0] + window[0], (tile[5] - 1) * slide[1] + window[1]
+    top, left = tile[2] * slide[0] - slide[2], tile[4] * slide[1] - slide[3]
+    span = max(0, left), max(0, left, min(left + wide, dims[2]))
+    size, word = dims[3], 0
+    packed = np.empty((span[1] - span[0]) * size + 64 if size < 64 else 0, np.uint16)
+    for e4 in range(tile[0], tile[0] + tile[1]):
+        for e3 in range(top, top + high):
+            end = word + wide * size
+            if 0 <= e3 < dims[1]:
+                begin, stop = word + (span[0] - left) * size, word + (span[1] - left) * size
+                words[word:begin] = 0
+                place = e4 * pages[0] + e3 * pages[2], pages[1], pages[2]
+                _line(codes, words[begin:stop], size, place, span, packed)
+                words[stop:end] = 0
+            else:
+                words[word:end] = 0
+            word = end
 
 
-@implements(reference.store_fp64)
-def store_fp64(
-    sums: npt.NDArray[np.float64],
-    bias: npt.NDArray[np.float32],
-    out: Codes,
-    pages: Pages,
-    tile: Tile,
-    first: int,
-    low: np.float32,
-    high: np.float32,
-) -> np.uint16:
-    """Add the bias, limit to `low` and `high`, round into sticks; return the largest magnitude.
+_ask_for: Callable[..., None] = kernel_in("nnpa_emulator.kernels.registers", "prefetch")
 
-    `sums` has one row per window of the tile and output channels from `first` on. NaN stays, and
-    +0 as `low` takes the place of -0.
+
+@kernel
+def _line(codes: Codes, words: Words, size: int, place: Pages, span: Span, packed: Codes) -> None:
+    """Widen the elements of a line, few channels by way of `packed`, an array without gaps.
+
+    `place` is (first page, pages of a stick column, pages of a line). Codes are copied in whole
+    steps; what that writes behind an element is the place of the next one. The line behind is
+    asked for meanwhile: of each of its sticks only the beginning is read, which no processor
+    foresees.
     """
-    largest = np.uint16(0)
-    rows, count = sums.shape
-    line = np.empty(64, np.float64)
-    words = line.view(np.uint64)
-    for index in range(rows):
-        o2 = tile[4] + index % tile[5]
-        o3 = tile[2] + index // tile[5] % tile[3]
-        e4 = tile[0] + index // tile[5] // tile[3]
-        page = e4 * pages[0] + o3 * pages[2] + o2 // 32
-        for start in range(0, count, 64):
-            at = (page + (first + start) // 64 * pages[1]) * PAGE_CELLS + o2 % 32 * 64
-            real = min(64, count - start)
-            for i in range(real):
-                value = sums[index, start + i] + np.float64(bias[first + start + i])
-                value = np.float64(low) if value <= low else value
-                line[i] = np.float64(high) if value > high else value
-            met = encode_fp64(words[:real], out[at : at + real])
-            largest = np.uint16(max(largest, met))
+    at = np.uintp(0)
+    for e2 in range(span[0], span[1]):
+        cell = (place[0] + e2 // 32) * PAGE_CELLS + e2 % 32 * 64
+        if packed.size:
+            _ask_for(codes, cell + place[2] * PAGE_CELLS)
+            for i in range(np.uintp(0), np.uintp(size), STEP):
+                _copy_step(codes, np.uintp(cell) + i, packed, at + i)
+        else:
+            widen_element(codes, words, cell, place[1], 0, np.uintp(size), at)
+        at += np.uintp(size)
+    if packed.size:
+        decode_run(packed, np.uintp(0), words, np.uintp(0), at)
+
+
+@inlined
+def _copy_step(source: Codes, start: np.uintp, codes: Codes, code: np.uintp) -> None:
+    """Copy eight codes: all are read before any is written, so that they go as one vector."""
+    c0, c1, c2, c3 = source[start], source[start + ONE], source[start + TWO], source[start + THREE]
+    start, behind = start + FOUR, code + FOUR
+    c4, c5, c6, c7 = source[start], source[start + ONE], source[start + TWO], source[start + THREE]
+    codes[code], codes[code + ONE], codes[code + TWO], codes[code + THREE] = c0, c1, c2, c3
+    code = behind
+    codes[code], codes[code + ONE], codes[code + TWO], codes[code + THREE] = c4, c5, c6, c7
+
+
+@implements(reference.correlate)
+def correlate(
+    source: Singles, panels: Singles, bias: Singles, out: Codes, places: Places, pages: Pages,
+    tile: Tile, under: Under, lattice: Lattice, first: int, limits: Limits,
+) -> np.uint16:  # fmt: skip
+    """Sum the products of all windows of a tile and store them; return the largest magnitude.
+
+    `source` has what lies under the windows; `panels` and `bias` the output channels from `first`
+    on; `places` room for a number per window.
+    """
+    largest = np.uint32(0)
+    sums = np.empty(ROWS * PANEL, np.float32)
+    _find(places, pages, tile)
+    for channel in range(0, bias.size, PANEL):
+        panel = channel * under[1] * under[2], _width(bias.size - channel)
+        added = bias[channel : channel + PANEL]
+        offset = (first + channel) // 64 * pages[1] * PAGE_CELLS
+        for line in range(lattice[0] * lattice[1]):
+            start = line // lattice[1] * lattice[3] + line % lattice[1] * lattice[4]
+            cells = places[line * lattice[2] : (line + 1) * lattice[2]]
+            met = _sum_line(
+                sums, source, start, lattice[5], under, panels, panel, added, out, cells, offset,
+                limits,
+            )  # fmt: skip
+            largest = np.uint32(max(largest, met))
+    return encode(largest, LINE_HIGH32)
+
+
+@kernel
+def _sum_line(
+    sums: Singles, source: Singles, start: int, step: int, under: Under, panels: Singles,
+    panel: Span, bias: Singles, out: Codes, cells: Places, offset: int, limits: Limits,
+) -> np.uint32:  # fmt: skip
+    """Sum the products of a line of windows and a panel, and store them strip by strip.
+
+    Windows begin at `start`, `step` apart; `panel` is (first element, width). Returns the largest
+    magnitude in FP32.
+    """
+    largest = np.uint32(0)
+    line, rows, run = under
+    strips = (cells.size + ROWS - 1) // ROWS
+    for strip in range(strips):
+        begin, end = strip * cells.size // strips, (strip + 1) * cells.size // strips
+        for row in range(rows):
+            accumulate(
+                sums, BEGIN, source, start + begin * step + row * line, step,
+                panels, panel[0] + row * run * panel[1], panel[1], bias.size, run, end - begin,
+                row == 0,
+            )  # fmt: skip
+        met = _store_strip(sums, panel[1], bias, out, cells[begin:end], offset, limits)
+        largest = np.uint32(max(largest, met))
+    return largest
+
+
+@kernel
+def _find(places: Places, pages: Pages, tile: Tile) -> None:
+    """Write the first cell of every window's result, in the order of the windows."""
+    index = 0
+    for e4 in range(tile[0], tile[0] + tile[1]):
+        for o3 in range(tile[2], tile[2] + tile[3]):
+            for o2 in range(tile[4], tile[4] + tile[5]):
+                page = e4 * pages[0] + o3 * pages[2] + o2 // 32
+                places[index] = page * PAGE_CELLS + o2 % 32 * 64
+                index += 1
+
+
+@kernel
+def _store_strip(
+    sums: Singles, width: int, bias: Singles, out: Codes, cells: Places, offset: int, limits: Limits
+) -> np.uint32:
+    """Store the rows of a strip `offset` behind their first cells; return the largest magnitude."""
+    largest = np.uint32(0)
+    for index in range(cells.size):
+        cell, word = np.uintp(cells[index] + offset), np.uintp(index * width)
+        if bias.size == PANEL:
+            met = _store_run(sums, word, bias, STICK_CELLS, out, cell, limits)
+        else:
+            met = _store_run(sums, word, bias, np.uintp(bias.size), out, cell, limits)
+        largest = np.uint32(max(largest, met))
+    return largest
+
+
+@inlined
+def _store_run(
+    sums: Singles, word: np.uintp, bias: Singles, count: np.uintp, out: Codes, cell: np.uintp,
+    limits: Limits,
+) -> np.uint32:  # fmt: skip
+    """Add the bias, limit and round a run of sums; return the largest magnitude in FP32.
+
+    NaN stays, and +0 as the lower limit takes the place of -0.
+    """
+    largest = np.uint32(0)
+    low, high = limits
+    for i in range(np.uintp(count)):
+        value = sums[word + i] + bias[i]
+        value = low if value <= low else value
+        value = high if value > high else value
+        largest = np.uint32(max(largest, np.uint32(as_bits(value) & MAGNITUDE32)))
+        out[cell + i] = encode_result(value)
     return largest

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Blocks of INT8 sticks for sums of products, their sums, and the pass over quantized results.
 
-Places and spans are those of `kernels.matmul`, in bytes for INT8 sticks: rows of features are 128
-bytes apart and begin at a multiple of 128 columns, pairs of rows of weights share 128 bytes.
+Places and spans are those of `kernels.matmul_blocks`, in bytes for INT8 sticks: rows of features
+are 128 bytes apart and begin at a multiple of 128 columns, pairs of rows of weights share 128.
 Source: zDNN API Reference 1.2.0, zdnn_quantized_matmul_op; the order of sums is the zDNN library's.
 """
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from nnpa_emulator.kernels.convert import Codes, decode, encode_result
 from nnpa_emulator.kernels.jit import implements
-from nnpa_emulator.kernels.matmul import Place, Span
+from nnpa_emulator.kernels.matmul_blocks import Place, Span
 from nnpa_emulator.reference import quantized as reference
 
 Bytes = npt.NDArray[np.int8]

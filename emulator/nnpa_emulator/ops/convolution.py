@@ -20,9 +20,10 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator import dlfloat, operands, stick
+from nnpa_emulator import dlfloat, stick
 from nnpa_emulator.checks import require_dim, require_fields, require_in
-from nnpa_emulator.convolve import Limits, Sliding, prepare
+from nnpa_emulator.engines import operands
+from nnpa_emulator.engines.convolution import Limits, Sliding, prepare
 from nnpa_emulator.instruction import OperandRule, response
 from nnpa_emulator.machine import FORMAT_0, FunctionCode, Guest
 from nnpa_emulator.pipeline import Descriptors, operation

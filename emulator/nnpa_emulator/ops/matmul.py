@@ -11,9 +11,10 @@ Neither the order of summation on hardware nor whether it compares rounded sums 
 from dataclasses import replace
 from functools import partial
 
+from nnpa_emulator.engines.matmul import ADDITION, LAST_RELATION, multiply
 from nnpa_emulator.instruction import Argument, OperandRule, Operation, response
 from nnpa_emulator.machine import FORMAT_0, FORMAT_1, LIBRARY_VERSIONS, FunctionCode, Guest
-from nnpa_emulator.matrix import (
+from nnpa_emulator.matmul_shapes import (
     infer_product,
     is_on_the_fly,
     require_shapes,
@@ -31,7 +32,6 @@ from nnpa_emulator.pipeline import (
     issue,
     operation,
 )
-from nnpa_emulator.products import ADDITION, LAST_RELATION, multiply
 from nnpa_emulator.status import Refused, Status
 from nnpa_emulator.ztensor import Ztensor
 

@@ -16,6 +16,28 @@ import numpy as np
 
 from nnpa_emulator import stick
 from nnpa_emulator.dlfloat import MAGNITUDE, MAX_VALUE, NINF, scalar_to_dlfloat
+from nnpa_emulator.engines.matmul import (
+    ADDITION,
+    LAST_RELATION,
+    RELATIONS,
+    Range,
+    place_of,
+    read_block,
+    spans,
+)
+from nnpa_emulator.engines.quantized import (
+    Doubles,
+    Quantizer,
+    Scales,
+    Single,
+    Singles,
+    column_sums,
+    factor_of,
+    finish,
+    number_of,
+    scales_of,
+    sum_bytes,
+)
 from nnpa_emulator.fields import dlfloat_field
 from nnpa_emulator.instruction import (
     Alignment,
@@ -26,9 +48,9 @@ from nnpa_emulator.instruction import (
     response,
 )
 from nnpa_emulator.interruption import go_on
-from nnpa_emulator.kernels import convert, matmul
+from nnpa_emulator.kernels import convert, matmul_blocks
 from nnpa_emulator.machine import FORMAT_1, FunctionCode, Guest, page_memory
-from nnpa_emulator.matrix import (
+from nnpa_emulator.matmul_shapes import (
     is_on_the_fly,
     require_shapes,
     require_types,
@@ -44,28 +66,6 @@ from nnpa_emulator.pipeline import (
     function,
     issue,
     require_facility,
-)
-from nnpa_emulator.products import (
-    ADDITION,
-    LAST_RELATION,
-    RELATIONS,
-    Range,
-    place_of,
-    read_block,
-    spans,
-)
-from nnpa_emulator.quantization import (
-    Doubles,
-    Quantizer,
-    Scales,
-    Single,
-    Singles,
-    column_sums,
-    factor_of,
-    finish,
-    number_of,
-    scales_of,
-    sum_bytes,
 )
 from nnpa_emulator.status import Refused, Status
 from nnpa_emulator.ztensor import (
@@ -190,7 +190,7 @@ def _compute(
                 go_on()
                 sums = sum_bytes(input_a, input_b, stack, rows, columns, quantizer)
                 violated |= _store(factor * sums, bias, op_type, output, stack, rows, columns)
-    matmul.clear_padding(
+    matmul_blocks.clear_padding(
         output.sticks.view(np.uint16), place_of(desc, (0, desc.dim4)), desc.dim2, desc.dim1
     )
     return violated
@@ -206,11 +206,11 @@ def _store(
     if op_type != ADDITION:
         relation = RELATIONS[op_type]
         flat = scaled.reshape(-1)
-        met = matmul.store_relations(flat, operand, cells, place, rows, columns, relation)
+        met = matmul_blocks.store_relations(flat, operand, cells, place, rows, columns, relation)
         return bool(met == NINF)
     codes = np.empty(scaled.size, np.uint16)
     met = convert.encode_fp64((scaled + operand).reshape(-1).view(np.uint64), codes)
-    matmul.store_codes(codes, cells, place, rows, columns)
+    matmul_blocks.store_codes(codes, cells, place, rows, columns)
     return bool(met == NINF)
 
 

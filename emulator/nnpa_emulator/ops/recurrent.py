@@ -21,8 +21,17 @@ is exact to 1e-10 here, h from the unrounded c.
 """
 
 from nnpa_emulator.arith import explain_violation
+from nnpa_emulator.engines.matmul import Range
+from nnpa_emulator.engines.recurrent import (
+    NOWHERE,
+    FusedGates,
+    Product,
+    States,
+    Whole,
+    clear_padding,
+)
 from nnpa_emulator.instruction import Argument, require_storage
-from nnpa_emulator.kernels import layers
+from nnpa_emulator.kernels import recurrent_layers as layers
 from nnpa_emulator.kernels.recurrent import Place
 from nnpa_emulator.machine import FORMAT_0, FunctionCode, Guest
 from nnpa_emulator.pipeline import (
@@ -34,8 +43,7 @@ from nnpa_emulator.pipeline import (
     function,
     require_facility,
 )
-from nnpa_emulator.products import Range
-from nnpa_emulator.recurrence import (
+from nnpa_emulator.recurrent_layer import (
     ACTIVATIONS,
     BIDIR,
     BWD,
@@ -51,7 +59,6 @@ from nnpa_emulator.recurrence import (
     slice_of,
     verify,
 )
-from nnpa_emulator.sequences import NOWHERE, FusedGates, Product, States, Whole, clear_padding
 from nnpa_emulator.status import Refused, Status
 from nnpa_emulator.ztensor import DataLayouts, TensorDesc, Ztensor, padded
 

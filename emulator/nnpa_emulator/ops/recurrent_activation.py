@@ -9,8 +9,8 @@ Fidelity: as `recurrent`. Source: zDNN API Reference 1.2.0, zdnn_lstm and zdnn_g
 from dataclasses import replace
 
 from nnpa_emulator import stick
-from nnpa_emulator.recurrence import ACTIVATIONS, GRU, LSTM
-from nnpa_emulator.sequences import Singles, States
+from nnpa_emulator.engines.recurrent import Singles, States
+from nnpa_emulator.recurrent_layer import ACTIVATIONS, GRU, LSTM
 from nnpa_emulator.ztensor import Ztensor
 
 

@@ -2,8 +2,8 @@
 """Convolution: sums of products over windows, in FP32 or in float64.
 
 Sums go by the elements under a window in the order (dim3, dim2, dim1). The bias is added last, the
-result is limited, then rounded once. Operands of the sums are dense: `kernels.correlation` says how
-patches and panels lie, `kernels.convolution` matrices.
+result is limited, then rounded once. Operands of the sums are dense: `kernels.convolution` says how
+patches and panels lie, `kernels.convolution_matrices` matrices.
 Source: zDNN API Reference 1.2.0, zdnn_conv2d.
 """
 

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from nnpa_emulator import FUNCTIONS, Guest, Status, Ztensor, blocks, widened
 from nnpa_emulator.chains import BINARY
+from nnpa_emulator.engines.matmul import prepare_multiply
 from nnpa_emulator.instruction import Operation
 from nnpa_emulator.ops.convolution import prepare_conv2d
 from nnpa_emulator.ops.normalization import prepare_layernorm, prepare_moments
@@ -20,7 +21,6 @@ from nnpa_emulator.prepared import (
     prepare_stickify,
     prepare_unstickify,
 )
-from nnpa_emulator.products import prepare_multiply
 from nnpa_emulator.ztensor import DataLayouts, DataTypes, TensorDesc
 
 from nnpa_network.program import AcceleratorStep, ArrayInfo, HostStep

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers of LSTM and GRU through a whole sequence; `kernels.layers` says how gates lie in panels.
+"""Layers of LSTM and GRU through a whole sequence.
 
+`kernels.recurrent_layers` says how gates lie in panels.
 Sources: zDNN API Reference 1.2.0, zdnn_lstm and zdnn_gru; rounding points are the zDNN library's.
 """
 
@@ -100,7 +101,7 @@ def run_layer(
 ) -> int:  # fmt: skip
     """Take the states through the sequence and store them; tell how it ended.
 
-    See `kernels.layers.run_layer`; without a place for every timestep, the last one is kept.
+    Without a place for every timestep, the last one is kept. See `kernels.recurrent_layers`.
     """
     del work, new
     timesteps, batch, _, hidden, gates = shape

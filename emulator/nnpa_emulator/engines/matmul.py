@@ -18,10 +18,11 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator import operands, stick
+from nnpa_emulator import stick
 from nnpa_emulator.dlfloat import NINF
+from nnpa_emulator.engines import operands
 from nnpa_emulator.interruption import go_on
-from nnpa_emulator.kernels import convert, matmul, products
+from nnpa_emulator.kernels import convert, matmul, matmul_blocks
 from nnpa_emulator.machine import Guest
 from nnpa_emulator.scratch import aligned, borrow, give_back, scratch
 from nnpa_emulator.ztensor import (
@@ -58,12 +59,12 @@ ADDITION, LAST_RELATION = 0, 6
 MULTIPLICATIONS = 1 << 32
 """Most multiplications of a call of the kernel, where a stick of columns has no more."""
 RELATIONS = {
-    1: matmul.GREATER,
-    2: matmul.GREATER | matmul.EQUAL,
-    3: matmul.EQUAL,
-    4: matmul.LESS | matmul.GREATER,
-    5: matmul.LESS | matmul.EQUAL,
-    6: matmul.LESS,
+    1: matmul_blocks.GREATER,
+    2: matmul_blocks.GREATER | matmul_blocks.EQUAL,
+    3: matmul_blocks.EQUAL,
+    4: matmul_blocks.LESS | matmul_blocks.GREATER,
+    5: matmul_blocks.LESS | matmul_blocks.EQUAL,
+    6: matmul_blocks.LESS,
 }
 
 
@@ -120,7 +121,7 @@ class Panel:
         return dense.astype(self.dtype, copy=False), any_ninf
 
 
-def place_of(desc: TensorDesc, stacks: Range) -> matmul.Place:
+def place_of(desc: TensorDesc, stacks: Range) -> matmul_blocks.Place:
     """Return where a run of matrices lies in the buffer of a 4DFEATURE tensor with dim3 = 1."""
     pages = stick.geometry(desc).pages
     cells = PAGE // 2
@@ -138,7 +139,7 @@ def read_block(
     block = scratch(role, shape, np.float32) if role else aligned(shape)
     place = place_of(tensor.transformed_desc, stacks)
     words = block.view(np.uint32).reshape(-1)
-    largest = matmul.decode_block(tensor.sticks.view(np.uint16), words, place, rows, columns)
+    largest = matmul_blocks.decode_block(tensor.sticks.view(np.uint16), words, place, rows, columns)
     return block, bool(largest == NINF)
 
 
@@ -221,12 +222,12 @@ def _store(sums: Array, bias: Array, output: Ztensor, block: Block, op_type: int
     flat, operand = sums.reshape(-1), bias.reshape(-1)
     if op_type != ADDITION:
         relations = RELATIONS[op_type]
-        met = matmul.store_relations(flat, operand, cells, place, rows, columns, relations)
+        met = matmul_blocks.store_relations(flat, operand, cells, place, rows, columns, relations)
         return bool(met == NINF)
     codes = np.empty(flat.size, np.uint16)
     words = (sums + bias).reshape(-1).view(np.uint64)
     met = convert.encode_fp64(words, codes)
-    matmul.store_codes(codes, cells, place, rows, columns)
+    matmul_blocks.store_codes(codes, cells, place, rows, columns)
     return bool(met == NINF)
 
 
@@ -243,9 +244,9 @@ def _panels(input_b: Ztensor, turned: bool) -> Callable[[], operands.Values]:
     def widen(kept: bool) -> tuple[Array, bool]:
         if not kept:
             return NOTHING, False
-        panels, work = aligned((size,)), borrow(products.WORK)
+        panels, work = aligned((size,)), borrow(matmul.WORK)
         try:
-            products.all_panels(input_b.sticks, panels, stacks, rows, columns, turned, work)
+            matmul.all_panels(input_b.sticks, panels, stacks, rows, columns, turned, work)
         finally:
             give_back(work)
         return panels, False
@@ -272,11 +273,11 @@ def _in_order(
         results = np.empty_like(target) if shared else target
         buffers = a, b, panels()[0], c, results
         largest = 0
-        work = borrow(products.WORK)
+        work = borrow(matmul.WORK)
         try:
             for part, size in _parts(buffers, shape, turned):
                 go_on()
-                largest = max(largest, int(products.multiply(*part, size, turned, relations, work)))
+                largest = max(largest, int(matmul.multiply(*part, size, turned, relations, work)))
         finally:
             give_back(work)
         if shared:
@@ -349,7 +350,7 @@ def _clear_padding(output: Ztensor) -> None:
     desc = output.transformed_desc
     if desc.dim2 % STICKS_PER_PAGE or desc.dim1 % CELLS_PER_STICK:
         place = place_of(desc, (0, desc.dim4))
-        matmul.clear_padding(output.sticks.view(np.uint16), place, desc.dim2, desc.dim1)
+        matmul_blocks.clear_padding(output.sticks.view(np.uint16), place, desc.dim2, desc.dim1)
 
 
 def multiply(

@@ -20,11 +20,12 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
-from nnpa_emulator import operands, stick
+from nnpa_emulator import stick
 from nnpa_emulator.dlfloat import NINF
+from nnpa_emulator.engines import operands
 from nnpa_emulator.interruption import go_on
-from nnpa_emulator.kernels import convolution as kernels
-from nnpa_emulator.kernels import correlation, padding
+from nnpa_emulator.kernels import convolution, padding
+from nnpa_emulator.kernels import convolution_matrices as kernels
 from nnpa_emulator.scratch import aligned, scratch
 from nnpa_emulator.ztensor import CELLS_PER_STICK, Array, Ztensor
 
@@ -78,7 +79,7 @@ class _Work:
     kernel: Ztensor
     output: Ztensor
     slide: kernels.Slide
-    limits: correlation.Limits
+    limits: convolution.Limits
 
 
 def prepare(
@@ -139,9 +140,9 @@ def _strips(work: _Work) -> Callable[[Singles], int]:
                 if scattered:
                     kernels.windows(codes, words, shape.dims, shape.pages, slide, tile, whole)
                 else:
-                    correlation.patch(codes, words, shape.dims, shape.pages, slide, tile, span)
+                    convolution.patch(codes, words, shape.dims, shape.pages, slide, tile, span)
                 places = scratch("places", (tile[1] * tile[3] * tile[5],), np.int64)
-                met = correlation.correlate(
+                met = convolution.correlate(
                     source, panels, bias[first : first + count], out, places, target.pages, tile,
                     under, lattice, first, work.limits,
                 )  # fmt: skip
@@ -156,7 +157,7 @@ def _widen_panels(kernel: Ztensor, first: int, count: int, lasting: bool) -> tup
     shape, cells = stick.geometry(kernel.transformed_desc), kernel.sticks.view(np.uint16)
     size = -(-count // CELLS_PER_STICK) * CELLS_PER_STICK * math.prod(shape.dims[:3])
     dense = aligned((size,)) if lasting else scratch("kernel", (size,), np.float32)
-    correlation.panels(cells, dense.view(np.uint32), shape.dims, shape.pages, first, count)
+    convolution.panels(cells, dense.view(np.uint32), shape.dims, shape.pages, first, count)
     return dense, False
 
 
@@ -189,7 +190,7 @@ def _fitting(size: int, window: int, stride: int, most: int) -> int:
 @lru_cache(maxsize=256)
 def _layout(
     counts: tuple[int, int, int], window: kernels.Dims, slide: kernels.Slide
-) -> tuple[int, correlation.Under, correlation.Lattice]:
+) -> tuple[int, convolution.Under, convolution.Lattice]:
     """Return the elements that lie under a tile of windows, and how they lie."""
     rows, width, channels, _ = window
     if _scattered(window, slide):
@@ -210,7 +211,7 @@ def _strides(
     return high * line, slide[0] * line, slide[1] * window[2], line
 
 
-def _lattice(counts: Sequence[int], strides: Sequence[int]) -> correlation.Lattice:
+def _lattice(counts: Sequence[int], strides: Sequence[int]) -> convolution.Lattice:
     """Join planes, lines and pixels that lie as if they were more pixels: strips get longer."""
     levels: list[tuple[int, int]] = []
     for count, stride in zip(counts, strides, strict=True):
@@ -341,7 +342,7 @@ class _Product:
         strides, shape = _strides(counts, self._sizes, self._slide), self._shape
         patch = scratch("windows", (counts[0] * strides[0],), np.float32)
         words, window = patch.view(np.uint32), (rows, width)
-        correlation.patch(self._codes, words, shape.dims, shape.pages, self._slide, tile, window)
+        convolution.patch(self._codes, words, shape.dims, shape.pages, self._slide, tile, window)
         steps = [patch.itemsize * step for step in (*strides, 1)]
         windows = as_strided(patch, (*counts, rows, width * channels), steps, writeable=False)
         left: Array = scratch("copies", windows.shape, np.float64)

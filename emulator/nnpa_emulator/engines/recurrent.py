@@ -16,12 +16,13 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator import operands
 from nnpa_emulator.dlfloat import NINF
+from nnpa_emulator.engines import operands
+from nnpa_emulator.engines.matmul import MAX_PANELS, Panel, Range, place_of, read_block, spans
 from nnpa_emulator.interruption import go_on
-from nnpa_emulator.kernels import layers, matmul, recurrent
+from nnpa_emulator.kernels import matmul_blocks, recurrent
+from nnpa_emulator.kernels import recurrent_layers as layers
 from nnpa_emulator.machine import Guest
-from nnpa_emulator.products import MAX_PANELS, Panel, Range, place_of, read_block, spans
 from nnpa_emulator.scratch import aligned, scratch
 from nnpa_emulator.ztensor import Ztensor, padded
 
@@ -279,4 +280,4 @@ def clear_padding(output: Ztensor, half: int, stick_width: int, rows: int, hidde
     first, stack, column, stacks = place_of(desc, (0, desc.dim4))
     corner = first + half * (stick_width // 64) * column
     place = corner, stack, column, stacks
-    matmul.clear_padding(output.sticks.view(np.uint16), place, rows, hidden)
+    matmul_blocks.clear_padding(output.sticks.view(np.uint16), place, rows, hidden)

@@ -29,10 +29,10 @@ from nnpa_emulator.kernels.convert import (
     encode_result,
 )
 from nnpa_emulator.kernels.jit import implements, inlined, kernel
-from nnpa_emulator.kernels.matmul import clear_padding
+from nnpa_emulator.kernels.matmul_blocks import clear_padding
 from nnpa_emulator.kernels.recurrent import encode_double, gru_cell, lstm_cell
 from nnpa_emulator.kernels.tiles import ROWS, accumulate
-from nnpa_emulator.reference import layers as reference
+from nnpa_emulator.reference import recurrent_layers as reference
 
 Buffer = npt.NDArray[np.uint8]
 Singles = npt.NDArray[np.float32]

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from nnpa_emulator import Status, convolve
+from nnpa_emulator import Status
+from nnpa_emulator.engines import convolution as engine
 
 from tests.emulator.operands import Codes
 from tests.emulator.test_convolution import LAYERS, Layer, Operands, convolved, fp64, operands
@@ -47,8 +48,8 @@ def test_tiles_and_blocks_change_nothing(
     weights: int, windows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However the output is cut, FP32 sums have the same bits."""
-    monkeypatch.setattr(convolve, "WEIGHTS", weights)
-    monkeypatch.setattr(convolve, "WINDOWS", windows)
+    monkeypatch.setattr(engine, "WEIGHTS", weights)
+    monkeypatch.setattr(engine, "WINDOWS", windows)
     scattered = Layer((3, 7, 8, 10), (1, 2), 5, (2, 1), True)
     for layer in (LAYERS[2], scattered, Layer((4, 4, 9, 130), (3, 2), 140, (1, 1), True)):
         given = operands(layer)
@@ -72,7 +73,7 @@ def test_windows_beyond_the_limit_are_summed_in_float64(monkeypatch: pytest.Monk
     given = operands(layer)
     exact = convolved(layer, given, fp64())[0].tolist()
     assert convolved(layer, given)[0].tolist() == in_order(layer, given).tolist() != exact
-    monkeypatch.setattr(convolve, "WEIGHTS", 64 * 8000 - 1)
+    monkeypatch.setattr(engine, "WEIGHTS", 64 * 8000 - 1)
     assert convolved(layer, given)[0].tolist() == exact
 
 

@@ -11,6 +11,8 @@ from functools import lru_cache
 from itertools import count
 
 from nnpa_emulator.checks import Operands, require_dim, require_fields
+from nnpa_emulator.engines.matmul import place_of
+from nnpa_emulator.engines.recurrent import Singles, States
 from nnpa_emulator.instruction import (
     Alignment,
     Arguments,
@@ -21,8 +23,6 @@ from nnpa_emulator.instruction import (
 from nnpa_emulator.kernels.recurrent import Place
 from nnpa_emulator.machine import FORMAT_0, FunctionCode
 from nnpa_emulator.pipeline import FUNCTIONS, Call, define
-from nnpa_emulator.products import place_of
-from nnpa_emulator.sequences import Singles, States
 from nnpa_emulator.status import ProgramCheck, Refusal, Refused, Status
 from nnpa_emulator.ztensor import (
     DataFormats,

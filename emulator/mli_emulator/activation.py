@@ -7,7 +7,6 @@ Sources: embARC MLI documentation, "Transform (Activation) Group"; library behav
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -29,8 +28,7 @@ from mli_emulator.fixedpoint import (
     saturate,
     shift_left_saturated,
 )
-from mli_emulator.pipeline import DEFAULT, Options, Remarks, kernel
-from mli_emulator.status import Outcome
+from mli_emulator.pipeline import DEFAULT, Options, Remarks, variants
 from mli_emulator.tensor import (
     ElType,
     FxParams,
@@ -42,19 +40,7 @@ from mli_emulator.tensor import (
     same_start,
 )
 
-
-class Activation(Protocol):
-    """``mli_krn_tanh_*`` and ``mli_krn_sigm_*``."""
-
-    def __call__(
-        self,
-        in_: Tensor | None,
-        out: Tensor | None,
-        *,
-        options: Options = DEFAULT,
-    ) -> Outcome:
-        """Run the kernel; the statuses are those of its numbered constraints."""
-        ...
+_WHERE = "activation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,49 +97,48 @@ def _interpolate(table: Table, x: IntArray, shift: int, rounding: Rounding) -> I
     return between
 
 
-def _specialise(name: str, table: Table, el_type: ElType) -> Activation:
-    """Make the kernel of one function and one element type."""
-    size = element_size(el_type)
-    where = "activation"
+@variants
+def _activation(
+    function: tuple[Table, ElType],
+    in_: Tensor | None,
+    out: Tensor | None,
+    *,
+    options: Options = DEFAULT,
+) -> Remarks:
+    """Apply tanh or sigmoid to each element: ``mli_krn_tanh_*``, ``mli_krn_sigm_*``.
 
-    @kernel(name)
-    def krn_activation(
-        in_: Tensor | None, out: Tensor | None, *, options: Options = DEFAULT
-    ) -> Remarks:
-        """Apply tanh or sigmoid to each element: ``mli_krn_tanh_*``, ``mli_krn_sigm_*``.
+    Fills shape, rank, mem_stride, el_type of ``out`` from ``in_`` and sets frac_bits to 7
+    (fx8) or 15 (fx16). In place is allowed at the identical start.
 
-        Fills shape, rank, mem_stride, el_type of ``out`` from ``in_`` and sets frac_bits to 7
-        (fx8) or 15 (fx16). In place is allowed at the identical start.
-
-        (activation_c1) in is a valid tensor: tensor_c1 to tensor_c8
-        (activation_c2) in has the kernel's element type: TYPE_MISMATCH
-        (activation_c3) in has 0..255 fractional bits: BAD_TENSOR
-        (activation_c4) out has a data pointer: BAD_TENSOR
-        (activation_c5) the memory of in reaches its last element: NOT_ENGH_MEM
-        (activation_c6) out.capacity holds the result: NOT_ENGH_MEM
-        (activation_c7) out overlaps in only at the identical start: INCOMPATEBLE_TENSORS
-        """
-        x = valid(in_, "in")
-        require_fx_type(x, "in", el_type, f"{where}_c2")
-        in_bits = require_frac_bits(x, "in", f"{where}_c3")
-        y = given(out, "out", f"{where}_c4")
-        require_data(y, "out", f"{where}_c4")
-        shape, strides = dims(x), raw_strides(x, x.rank)
-        reach = require_memory(x, "in", shape, strides, f"{where}_c5")
-        require_capacity(y, "out", reach, f"{where}_c6")
-        if not same_start(x, y):
-            require_apart({"out": (y, reach)}, {"in": (x, reach)}, frozenset(), f"{where}_c7")
-        values = integers(x, shape, strides).astype(np.int64)
-        result = evaluate(table, values, in_bits, 8 * size, options.rounding)
-        y.shape, y.rank, y.mem_stride, y.el_type = shape, x.rank, strides, el_type
-        y.el_params = FxParams(8 * size - 1)
-        integers(y, shape, strides)[...] = result
-        return Remarks()
-
-    return krn_activation
+    (activation_c1) in is a valid tensor: tensor_c1 to tensor_c8
+    (activation_c2) in has the kernel's element type: TYPE_MISMATCH
+    (activation_c3) in has 0..255 fractional bits: BAD_TENSOR
+    (activation_c4) out has a data pointer: BAD_TENSOR
+    (activation_c5) the memory of in reaches its last element: NOT_ENGH_MEM
+    (activation_c6) out.capacity holds the result: NOT_ENGH_MEM
+    (activation_c7) out overlaps in only at the identical start: INCOMPATEBLE_TENSORS
+    """
+    table, el_type = function
+    bits = 8 * element_size(el_type)
+    x = valid(in_, "in")
+    require_fx_type(x, "in", el_type, f"{_WHERE}_c2")
+    in_bits = require_frac_bits(x, "in", f"{_WHERE}_c3")
+    y = given(out, "out", f"{_WHERE}_c4")
+    require_data(y, "out", f"{_WHERE}_c4")
+    shape, strides = dims(x), raw_strides(x, x.rank)
+    reach = require_memory(x, "in", shape, strides, f"{_WHERE}_c5")
+    require_capacity(y, "out", reach, f"{_WHERE}_c6")
+    if not same_start(x, y):
+        require_apart({"out": (y, reach)}, {"in": (x, reach)}, frozenset(), f"{_WHERE}_c7")
+    values = integers(x, shape, strides).astype(np.int64)
+    result = evaluate(table, values, in_bits, bits, options.rounding)
+    y.shape, y.rank, y.mem_stride, y.el_type = shape, x.rank, strides, el_type
+    y.el_params = FxParams(bits - 1)
+    integers(y, shape, strides)[...] = result
+    return Remarks()
 
 
-krn_tanh_fx8 = _specialise("krn_tanh_fx8", TANH, ElType.MLI_EL_FX_8)
-krn_tanh_fx16 = _specialise("krn_tanh_fx16", TANH, ElType.MLI_EL_FX_16)
-krn_sigm_fx8 = _specialise("krn_sigm_fx8", SIGM, ElType.MLI_EL_FX_8)
-krn_sigm_fx16 = _specialise("krn_sigm_fx16", SIGM, ElType.MLI_EL_FX_16)
+krn_tanh_fx8 = _activation("krn_tanh_fx8", (TANH, ElType.MLI_EL_FX_8))
+krn_tanh_fx16 = _activation("krn_tanh_fx16", (TANH, ElType.MLI_EL_FX_16))
+krn_sigm_fx8 = _activation("krn_sigm_fx8", (SIGM, ElType.MLI_EL_FX_8))
+krn_sigm_fx16 = _activation("krn_sigm_fx16", (SIGM, ElType.MLI_EL_FX_16))

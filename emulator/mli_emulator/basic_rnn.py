@@ -5,8 +5,6 @@ Source: embARC MLI documentation 1.x, "Common Group", Basic RNN Cell; library be
 order of the checks and for what the intermediate tensor holds after the call.
 """
 
-from typing import Protocol
-
 import numpy as np
 
 from mli_emulator.activation import evaluate
@@ -26,7 +24,7 @@ from mli_emulator.checks import (
 )
 from mli_emulator.dense import FX8, FX8W16D, FX16, Variant, fill
 from mli_emulator.fixedpoint import IntArray
-from mli_emulator.pipeline import DEFAULT, Options, Remarks, kernel
+from mli_emulator.pipeline import DEFAULT, Options, Remarks, variants
 from mli_emulator.recurrent import (
     TABLES,
     Call,
@@ -43,31 +41,13 @@ from mli_emulator.recurrent import (
     state_of,
     store,
 )
-from mli_emulator.status import MliStatus, Outcome, require
+from mli_emulator.status import MliStatus, require
 from mli_emulator.tensor import Tensor, count, dims, element_size
 
 _WHERE = "basic_rnn_cell"
 _SHAPE = MliStatus.MLI_STATUS_SHAPE_MISMATCH
 _TYPE = MliStatus.MLI_STATUS_TYPE_MISMATCH
 _BAD_CFG = MliStatus.MLI_STATUS_BAD_FUNC_CFG
-
-
-class BasicRnnCell(Protocol):
-    """``mli_krn_basic_rnn_cell_*``."""
-
-    def __call__(
-        self,
-        in_: Tensor | None,
-        prev_out: Tensor | None,
-        weights: Tensor | None,
-        bias: Tensor | None,
-        cfg: RnnCellCfg | None,
-        out: Tensor | None,
-        *,
-        options: Options = DEFAULT,
-    ) -> Outcome:
-        """Run the kernel; the statuses are those of its numbered constraints."""
-        ...
 
 
 def _given(
@@ -142,68 +122,64 @@ def _check_memory(call: Call, variant: Variant) -> None:
     require_apart(written, read, allowed, f"{_WHERE}_c23")
 
 
-def _specialise(variant: Variant) -> BasicRnnCell:
-    """Make the kernel of one data type."""
+@variants
+def _basic_rnn_cell(
+    variant: Variant,
+    in_: Tensor | None,
+    prev_out: Tensor | None,
+    weights: Tensor | None,
+    bias: Tensor | None,
+    cfg: RnnCellCfg | None,
+    out: Tensor | None,
+    *,
+    options: Options = DEFAULT,
+) -> Remarks:
+    """Recurrent cell without memory: ``mli_krn_basic_rnn_cell_{fx8,fx16,fx8w16d}``.
 
-    @kernel(f"krn_basic_rnn_cell_{variant.name}")
-    def krn_basic_rnn_cell(
-        in_: Tensor | None,
-        prev_out: Tensor | None,
-        weights: Tensor | None,
-        bias: Tensor | None,
-        cfg: RnnCellCfg | None,
-        out: Tensor | None,
-        *,
-        options: Options = DEFAULT,
-    ) -> Remarks:
-        """Recurrent cell without memory: ``mli_krn_basic_rnn_cell_{fx8,fx16,fx8w16d}``.
+    weights [M, N+M] and bias [M], or stacked, in RNN_ONE_TO_ONE only, [L, M, N+M] and [L, M];
+    prev_out [M]. Fills out: el_type, rank, shape (that of bias, or [frames, M] in
+    RNN_BATCH_TO_BATCH), frac_bits (7 or 15 with an activation; an input without). In
+    RNN_BATCH_TO_LAST the data of cfg.ir_tsr change: dense results of the last frame with an
+    activation, output of the last frame but one without; out and prev_out may share memory.
 
-        weights [M, N+M] and bias [M], or stacked, in RNN_ONE_TO_ONE only, [L, M, N+M] and [L, M];
-        prev_out [M]. Fills out: el_type, rank, shape (that of bias, or [frames, M] in
-        RNN_BATCH_TO_BATCH), frac_bits (7 or 15 with an activation; an input without). In
-        RNN_BATCH_TO_LAST the data of cfg.ir_tsr change: dense results of the last frame with an
-        activation, output of the last frame but one without; out and prev_out may share memory.
-
-        (basic_rnn_cell_c1) in, prev_out, weights, bias are valid: tensor_c1 to tensor_c8
-        (basic_rnn_cell_c2) out is not NULL and has a data pointer: BAD_TENSOR
-        (basic_rnn_cell_c3) in, prev_out, weights, bias are contiguous: INCOMPATEBLE_TENSORS
-        (basic_rnn_cell_c4) out is contiguous: INCOMPATEBLE_TENSORS
-        (basic_rnn_cell_c5) cfg is not NULL: BAD_FUNC_CFG
-        (basic_rnn_cell_c6) cfg.mode and cfg.act are known: BAD_FUNC_CFG
-        (basic_rnn_cell_c7) RNN_BATCH_TO_LAST: cfg.ir_tsr has a data pointer: BAD_FUNC_CFG
-        (basic_rnn_cell_c8) in has rank 2 or more in a batch mode: BAD_FUNC_CFG
-        (basic_rnn_cell_c9) weights have rank 2, or 3 in RNN_ONE_TO_ONE: SHAPE_MISMATCH
-        (basic_rnn_cell_c10) bias has the rank of weights less 1: SHAPE_MISMATCH
-        (basic_rnn_cell_c11) weights.shape without its last entry = bias.shape: SHAPE_MISMATCH
-        (basic_rnn_cell_c12) bias.shape[-1] = M, the elements of prev_out: SHAPE_MISMATCH
-        (basic_rnn_cell_c13) weights.shape[-1] = N + M: SHAPE_MISMATCH
-        (basic_rnn_cell_c14) prev_out has rank 1: SHAPE_MISMATCH
-        (basic_rnn_cell_c15) weights and bias have one element type: TYPE_MISMATCH
-        (basic_rnn_cell_c16) in and prev_out have one element type: TYPE_MISMATCH
-        (basic_rnn_cell_c17) frac_bits of bias <= in + weights: INCOMPATEBLE_TENSORS
-        (basic_rnn_cell_c18) RNN_BATCH_TO_LAST: out.capacity holds M elements: NOT_ENGH_MEM
-        (basic_rnn_cell_c19) RNN_BATCH_TO_LAST: cfg.ir_tsr.capacity likewise: NOT_ENGH_MEM
-        (basic_rnn_cell_c20) in, prev_out, weights, bias have the variant's types: TYPE_MISMATCH,
-        and 0..255 fractional bits: tensor_c9, BAD_TENSOR
-        (basic_rnn_cell_c21) other modes: out.capacity holds all outputs: NOT_ENGH_MEM
-        (basic_rnn_cell_c22) without activation, out has 0..255 fractional bits: BAD_TENSOR
-        (basic_rnn_cell_c23) no two tensors overlap, but out and prev_out in RNN_BATCH_TO_LAST:
-        INCOMPATEBLE_TENSORS
-        (basic_rnn_cell_c24) without activation, frac_bits of out = prev_out: OK, a message from
-        DEBUG on
-        (basic_rnn_cell_c25) debug level FULL: no partial sum overflows: NOT_SUPPORTED
-        """
-        call = _given(in_, prev_out, weights, bias, cfg, out)
-        _check_shapes(call)
-        _check_types(call)
-        require_bias_precision(call.x, call.weights, call.bias, f"{_WHERE}_c17", options)
-        _check_memory(call, variant)
-        messages = ignored_out_frac_bits(call, f"{_WHERE}_c24")
-        step = prepare(call, variant, options)
-        _run(step, call)
-        return Remarks(step.overflow, messages)
-
-    return krn_basic_rnn_cell
+    (basic_rnn_cell_c1) in, prev_out, weights, bias are valid: tensor_c1 to tensor_c8
+    (basic_rnn_cell_c2) out is not NULL and has a data pointer: BAD_TENSOR
+    (basic_rnn_cell_c3) in, prev_out, weights, bias are contiguous: INCOMPATEBLE_TENSORS
+    (basic_rnn_cell_c4) out is contiguous: INCOMPATEBLE_TENSORS
+    (basic_rnn_cell_c5) cfg is not NULL: BAD_FUNC_CFG
+    (basic_rnn_cell_c6) cfg.mode and cfg.act are known: BAD_FUNC_CFG
+    (basic_rnn_cell_c7) RNN_BATCH_TO_LAST: cfg.ir_tsr has a data pointer: BAD_FUNC_CFG
+    (basic_rnn_cell_c8) in has rank 2 or more in a batch mode: BAD_FUNC_CFG
+    (basic_rnn_cell_c9) weights have rank 2, or 3 in RNN_ONE_TO_ONE: SHAPE_MISMATCH
+    (basic_rnn_cell_c10) bias has the rank of weights less 1: SHAPE_MISMATCH
+    (basic_rnn_cell_c11) weights.shape without its last entry = bias.shape: SHAPE_MISMATCH
+    (basic_rnn_cell_c12) bias.shape[-1] = M, the elements of prev_out: SHAPE_MISMATCH
+    (basic_rnn_cell_c13) weights.shape[-1] = N + M: SHAPE_MISMATCH
+    (basic_rnn_cell_c14) prev_out has rank 1: SHAPE_MISMATCH
+    (basic_rnn_cell_c15) weights and bias have one element type: TYPE_MISMATCH
+    (basic_rnn_cell_c16) in and prev_out have one element type: TYPE_MISMATCH
+    (basic_rnn_cell_c17) frac_bits of bias <= in + weights: INCOMPATEBLE_TENSORS
+    (basic_rnn_cell_c18) RNN_BATCH_TO_LAST: out.capacity holds M elements: NOT_ENGH_MEM
+    (basic_rnn_cell_c19) RNN_BATCH_TO_LAST: cfg.ir_tsr.capacity likewise: NOT_ENGH_MEM
+    (basic_rnn_cell_c20) in, prev_out, weights, bias have the variant's types: TYPE_MISMATCH,
+    and 0..255 fractional bits: tensor_c9, BAD_TENSOR
+    (basic_rnn_cell_c21) other modes: out.capacity holds all outputs: NOT_ENGH_MEM
+    (basic_rnn_cell_c22) without activation, out has 0..255 fractional bits: BAD_TENSOR
+    (basic_rnn_cell_c23) no two tensors overlap, but out and prev_out in RNN_BATCH_TO_LAST:
+    INCOMPATEBLE_TENSORS
+    (basic_rnn_cell_c24) without activation, frac_bits of out = prev_out: OK, a message from
+    DEBUG on
+    (basic_rnn_cell_c25) debug level FULL: no partial sum overflows: NOT_SUPPORTED
+    """
+    call = _given(in_, prev_out, weights, bias, cfg, out)
+    _check_shapes(call)
+    _check_types(call)
+    require_bias_precision(call.x, call.weights, call.bias, f"{_WHERE}_c17", options)
+    _check_memory(call, variant)
+    messages = ignored_out_frac_bits(call, f"{_WHERE}_c24")
+    step = prepare(call, variant, options)
+    _run(step, call)
+    return Remarks(step.overflow, messages)
 
 
 def _run(step: Step, call: Call) -> None:
@@ -232,6 +208,6 @@ def _run(step: Step, call: Call) -> None:
         store(call.cfg.ir_tsr, kept, variant)
 
 
-krn_basic_rnn_cell_fx8 = _specialise(FX8)
-krn_basic_rnn_cell_fx16 = _specialise(FX16)
-krn_basic_rnn_cell_fx8w16d = _specialise(FX8W16D)
+krn_basic_rnn_cell_fx8 = _basic_rnn_cell("krn_basic_rnn_cell_fx8", FX8)
+krn_basic_rnn_cell_fx16 = _basic_rnn_cell("krn_basic_rnn_cell_fx16", FX16)
+krn_basic_rnn_cell_fx8w16d = _basic_rnn_cell("krn_basic_rnn_cell_fx8w16d", FX8W16D)

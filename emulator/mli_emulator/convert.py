@@ -5,8 +5,6 @@ Source: embARC MLI documentation 2.0, "Utility Functions", Data Conversion Group
 behaviour (2.0 early access) for the order of the checks.
 """
 
-from typing import Protocol
-
 import numpy as np
 import numpy.typing as npt
 
@@ -21,9 +19,9 @@ from mli_emulator.checks import (
     valid,
 )
 from mli_emulator.fixedpoint import IntArray, Rounding
-from mli_emulator.pipeline import DEFAULT, Options, Remarks, kernel
+from mli_emulator.pipeline import DEFAULT, Options, Remarks, variants
 from mli_emulator.requantise import Conversion, Quantisation, from_float, requantise, to_float
-from mli_emulator.status import MliStatus, Outcome, require
+from mli_emulator.status import MliStatus, require
 from mli_emulator.tensor import (
     FX_TYPES,
     MLI_MAX_RANK,
@@ -42,20 +40,6 @@ from mli_emulator.tensor import (
 _WHERE = "convert_tensor"
 _BAD = MliStatus.MLI_STATUS_BAD_TENSOR
 _INCOMPATEBLE = MliStatus.MLI_STATUS_INCOMPATEBLE_TENSORS
-
-
-class ConvertTensor(Protocol):
-    """``mli_hlp_convert_tensor`` and ``mli_hlp_convert_tensor_safx``."""
-
-    def __call__(
-        self,
-        src: Tensor | None,
-        dst: Tensor | None,
-        *,
-        options: Options = DEFAULT,
-    ) -> Outcome:
-        """Run the kernel; the statuses are those of its numbered constraints."""
-        ...
 
 
 def _given(src: Tensor | None, dst: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -169,44 +153,43 @@ def _converted(src: Tensor, dst: Tensor, options: Options) -> npt.NDArray[np.gen
     return requantise(wide, source, target, options.conversion, options.rounding)
 
 
-def _specialise(name: str, supported: frozenset[ElType]) -> ConvertTensor:
-    """Make the function for one set of element types."""
+@variants
+def _convert_tensor(
+    supported: frozenset[ElType],
+    src: Tensor | None,
+    dst: Tensor | None,
+    *,
+    options: Options = DEFAULT,
+) -> Remarks:
+    """Convert each element: ``mli_hlp_convert_tensor``, ``mli_hlp_convert_tensor_safx``.
 
-    @kernel(name)
-    def hlp_convert_tensor(
-        src: Tensor | None, dst: Tensor | None, *, options: Options = DEFAULT
-    ) -> Remarks:
-        """Convert each element: ``mli_hlp_convert_tensor``, ``mli_hlp_convert_tensor_safx``.
+    Element type, element parameters, capacity and mem_stride of ``dst`` are inputs; shape and
+    rank are filled from ``src``. The safx form knows no FP_32. FP_32 to FP_32 copies.
 
-        Element type, element parameters, capacity and mem_stride of ``dst`` are inputs; shape and
-        rank are filled from ``src``. The safx form knows no FP_32. FP_32 to FP_32 copies.
-
-        (convert_tensor_c1) src is a valid tensor: tensor_c1 to tensor_c8
-        (convert_tensor_c2) dst is not NULL: BAD_TENSOR
-        (convert_tensor_c3) dst holds src's shape with its own strides: tensor_c3 to tensor_c6
-        (convert_tensor_c4) dst has a data pointer: BAD_TENSOR
-        (convert_tensor_c5) the innermost stride of src is 1: INCOMPATEBLE_TENSORS
-        (convert_tensor_c6) the innermost stride of dst is 1: INCOMPATEBLE_TENSORS
-        (convert_tensor_c7) in place: equal element size, rank, strides: INCOMPATEBLE_TENSORS
-        (convert_tensor_c8) two per-axis tensors have one axis: SIZE_MISMATCH
-        (convert_tensor_c9) both element types are supported: TYPE_MISMATCH
-        (convert_tensor_c10) element parameters fit type and axis: BAD_TENSOR
-        (convert_tensor_c11) no scale of dst is 0: BAD_TENSOR
-        (convert_tensor_c12) the memory of src and dst reaches the last element: NOT_ENGH_MEM
-        (convert_tensor_c13) src and dst overlap only at the same start: INCOMPATEBLE_TENSORS
-        (convert_tensor_c14) conversion by the 2.0 EA library rounds convergently: NOT_SUPPORTED
-        """
-        x, y = _given(src, dst)
-        _check_strides(x, y)
-        _check_types(x, y, supported)
-        _check_memory(x, y)
-        _check_early_access(options)
-        values = _converted(x, y, options)
-        y.shape, y.rank = dims(x), x.rank
-        view(y, y.shape, raw_strides(y, y.rank))[...] = values
-        return Remarks()
-
-    return hlp_convert_tensor
+    (convert_tensor_c1) src is a valid tensor: tensor_c1 to tensor_c8
+    (convert_tensor_c2) dst is not NULL: BAD_TENSOR
+    (convert_tensor_c3) dst holds src's shape with its own strides: tensor_c3 to tensor_c6
+    (convert_tensor_c4) dst has a data pointer: BAD_TENSOR
+    (convert_tensor_c5) the innermost stride of src is 1: INCOMPATEBLE_TENSORS
+    (convert_tensor_c6) the innermost stride of dst is 1: INCOMPATEBLE_TENSORS
+    (convert_tensor_c7) in place: equal element size, rank, strides: INCOMPATEBLE_TENSORS
+    (convert_tensor_c8) two per-axis tensors have one axis: SIZE_MISMATCH
+    (convert_tensor_c9) both element types are supported: TYPE_MISMATCH
+    (convert_tensor_c10) element parameters fit type and axis: BAD_TENSOR
+    (convert_tensor_c11) no scale of dst is 0: BAD_TENSOR
+    (convert_tensor_c12) the memory of src and dst reaches the last element: NOT_ENGH_MEM
+    (convert_tensor_c13) src and dst overlap only at the same start: INCOMPATEBLE_TENSORS
+    (convert_tensor_c14) conversion by the 2.0 EA library rounds convergently: NOT_SUPPORTED
+    """
+    x, y = _given(src, dst)
+    _check_strides(x, y)
+    _check_types(x, y, supported)
+    _check_memory(x, y)
+    _check_early_access(options)
+    values = _converted(x, y, options)
+    y.shape, y.rank = dims(x), x.rank
+    view(y, y.shape, raw_strides(y, y.rank))[...] = values
+    return Remarks()
 
 
 def _check_early_access(options: Options) -> None:
@@ -222,5 +205,7 @@ def _check_early_access(options: Options) -> None:
     )
 
 
-hlp_convert_tensor_safx = _specialise("hlp_convert_tensor_safx", FX_TYPES | SA_TYPES)
-hlp_convert_tensor = _specialise("hlp_convert_tensor", FX_TYPES | SA_TYPES | {ElType.MLI_EL_FP_32})
+hlp_convert_tensor_safx = _convert_tensor("hlp_convert_tensor_safx", FX_TYPES | SA_TYPES)
+hlp_convert_tensor = _convert_tensor(
+    "hlp_convert_tensor", FX_TYPES | SA_TYPES | {ElType.MLI_EL_FP_32}
+)

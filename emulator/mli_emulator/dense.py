@@ -6,7 +6,6 @@ accumulator widths, the order of the checks and the alignment of the bias.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -34,8 +33,8 @@ from mli_emulator.fixedpoint import (
     scale_floored,
     scale_rounded,
 )
-from mli_emulator.pipeline import DEFAULT, Options, Remarks, kernel
-from mli_emulator.status import MliStatus, Outcome, require
+from mli_emulator.pipeline import DEFAULT, Options, Remarks, variants
+from mli_emulator.status import MliStatus, require
 from mli_emulator.tensor import (
     ElType,
     FxParams,
@@ -50,22 +49,6 @@ from mli_emulator.tensor import (
 _WHERE = "fully_connected"
 _SHAPE = MliStatus.MLI_STATUS_SHAPE_MISMATCH
 _INCOMPATEBLE = MliStatus.MLI_STATUS_INCOMPATEBLE_TENSORS
-
-
-class FullyConnected(Protocol):
-    """``mli_krn_fully_connected_*``."""
-
-    def __call__(
-        self,
-        in_: Tensor | None,
-        weights: Tensor | None,
-        bias: Tensor | None,
-        out: Tensor | None,
-        *,
-        options: Options = DEFAULT,
-    ) -> Outcome:
-        """Run the kernel; the statuses are those of its numbered constraints."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,60 +154,56 @@ def _check_memory(
     require_apart({"out": (out, result_bytes)}, read, frozenset(), f"{_WHERE}_c17")
 
 
-def _specialise(variant: Variant) -> FullyConnected:
-    """Make the kernel of one data type."""
+@variants
+def _fully_connected(
+    variant: Variant,
+    in_: Tensor | None,
+    weights: Tensor | None,
+    bias: Tensor | None,
+    out: Tensor | None,
+    *,
+    options: Options = DEFAULT,
+) -> Remarks:
+    """Fully connected layer: ``mli_krn_fully_connected_{fx8,fx16,fx8w16d}``.
 
-    @kernel(f"krn_fully_connected_{variant.name}")
-    def krn_fully_connected(
-        in_: Tensor | None,
-        weights: Tensor | None,
-        bias: Tensor | None,
-        out: Tensor | None,
-        *,
-        options: Options = DEFAULT,
-    ) -> Remarks:
-        """Fully connected layer: ``mli_krn_fully_connected_{fx8,fx16,fx8w16d}``.
+    in: N elements of any shape. weights [M, N], bias [M], out [M]. Fills shape, rank and
+    el_type of ``out``; its frac_bits are an input. The sum is exact; bias alignment and the
+    result saturate.
 
-        in: N elements of any shape. weights [M, N], bias [M], out [M]. Fills shape, rank and
-        el_type of ``out``; its frac_bits are an input. The sum is exact; bias alignment and the
-        result saturate.
-
-        (fully_connected_c1) in, weights and bias are not NULL: BAD_TENSOR
-        (fully_connected_c2) in, weights and bias have the variant's types: TYPE_MISMATCH
-        (fully_connected_c3) frac_bits of bias <= in + weights: INCOMPATEBLE_TENSORS
-        (fully_connected_c4) in, weights, bias are valid: tensor_c1 to tensor_c8, and 0..255
-        fractional bits: tensor_c9, BAD_TENSOR
-        (fully_connected_c5) out is not NULL and has a data pointer: BAD_TENSOR
-        (fully_connected_c6) weights have rank 2: SHAPE_MISMATCH
-        (fully_connected_c7) bias has rank 1: SHAPE_MISMATCH
-        (fully_connected_c8) in has weights.shape[1] elements: SHAPE_MISMATCH
-        (fully_connected_c9) bias.shape[0] = weights.shape[0]: SHAPE_MISMATCH
-        (fully_connected_c10) in is contiguous: INCOMPATEBLE_TENSORS
-        (fully_connected_c11) rows of weights are dense: INCOMPATEBLE_TENSORS
-        (fully_connected_c12) bias is contiguous: INCOMPATEBLE_TENSORS
-        (fully_connected_c13) out is contiguous: INCOMPATEBLE_TENSORS
-        (fully_connected_c14) out.capacity holds M elements: NOT_ENGH_MEM
-        (fully_connected_c15) the memory of weights reaches the last row: NOT_ENGH_MEM
-        (fully_connected_c16) out has 0..255 fractional bits: BAD_TENSOR
-        (fully_connected_c17) out overlaps no other tensor: INCOMPATEBLE_TENSORS
-        (fully_connected_c18) debug level FULL: no partial sum overflows: NOT_SUPPORTED
-        """
-        x, w, b, y = _given(in_, weights, bias, out, variant, options)
-        m, n = _check_shapes(x, w, b)
-        _check_memory(x, w, b, y, m, variant)
-        start = aligned_bias(x, w, b, variant, options.rounding)
-        rows = matrix(integers(w, (m, n), raw_strides(w, 2)))
-        bits = variant.accumulator_bits
-        total, overflow = accumulate(
-            start[None, :], integers(x, (1, n)), rows, bits, options.accumulator
-        )
-        require_accumulator(overflow, f"{_WHERE}_c18", bits, options)
-        result = scale_rounded(total[0], _result_shift(x, w, y), variant.io_bits, options.rounding)
-        fill(y, (m,), variant)
-        integers(y, (m,))[...] = result
-        return Remarks(overflow)
-
-    return krn_fully_connected
+    (fully_connected_c1) in, weights and bias are not NULL: BAD_TENSOR
+    (fully_connected_c2) in, weights and bias have the variant's types: TYPE_MISMATCH
+    (fully_connected_c3) frac_bits of bias <= in + weights: INCOMPATEBLE_TENSORS
+    (fully_connected_c4) in, weights, bias are valid: tensor_c1 to tensor_c8, and 0..255
+    fractional bits: tensor_c9, BAD_TENSOR
+    (fully_connected_c5) out is not NULL and has a data pointer: BAD_TENSOR
+    (fully_connected_c6) weights have rank 2: SHAPE_MISMATCH
+    (fully_connected_c7) bias has rank 1: SHAPE_MISMATCH
+    (fully_connected_c8) in has weights.shape[1] elements: SHAPE_MISMATCH
+    (fully_connected_c9) bias.shape[0] = weights.shape[0]: SHAPE_MISMATCH
+    (fully_connected_c10) in is contiguous: INCOMPATEBLE_TENSORS
+    (fully_connected_c11) rows of weights are dense: INCOMPATEBLE_TENSORS
+    (fully_connected_c12) bias is contiguous: INCOMPATEBLE_TENSORS
+    (fully_connected_c13) out is contiguous: INCOMPATEBLE_TENSORS
+    (fully_connected_c14) out.capacity holds M elements: NOT_ENGH_MEM
+    (fully_connected_c15) the memory of weights reaches the last row: NOT_ENGH_MEM
+    (fully_connected_c16) out has 0..255 fractional bits: BAD_TENSOR
+    (fully_connected_c17) out overlaps no other tensor: INCOMPATEBLE_TENSORS
+    (fully_connected_c18) debug level FULL: no partial sum overflows: NOT_SUPPORTED
+    """
+    x, w, b, y = _given(in_, weights, bias, out, variant, options)
+    m, n = _check_shapes(x, w, b)
+    _check_memory(x, w, b, y, m, variant)
+    start = aligned_bias(x, w, b, variant, options.rounding)
+    rows = matrix(integers(w, (m, n), raw_strides(w, 2)))
+    bits = variant.accumulator_bits
+    total, overflow = accumulate(
+        start[None, :], integers(x, (1, n)), rows, bits, options.accumulator
+    )
+    require_accumulator(overflow, f"{_WHERE}_c18", bits, options)
+    result = scale_rounded(total[0], _result_shift(x, w, y), variant.io_bits, options.rounding)
+    fill(y, (m,), variant)
+    integers(y, (m,))[...] = result
+    return Remarks(overflow)
 
 
 def _result_shift(x: Tensor, weights: Tensor, out: Tensor) -> int:
@@ -243,6 +222,6 @@ def fill(out: Tensor, shape: tuple[int, ...], variant: Variant, bits: int | None
         out.el_params = FxParams(bits)
 
 
-krn_fully_connected_fx8 = _specialise(FX8)
-krn_fully_connected_fx16 = _specialise(FX16)
-krn_fully_connected_fx8w16d = _specialise(FX8W16D)
+krn_fully_connected_fx8 = _fully_connected("krn_fully_connected_fx8", FX8)
+krn_fully_connected_fx16 = _fully_connected("krn_fully_connected_fx16", FX16)
+krn_fully_connected_fx8w16d = _fully_connected("krn_fully_connected_fx8w16d", FX8W16D)

@@ -5,8 +5,6 @@ Source: embARC MLI documentation 1.x, "Common Group", Long Short Term Memory (LS
 behaviour for the order of the checks and for the two roundings of the cell update.
 """
 
-from typing import Protocol
-
 import numpy as np
 
 from mli_emulator.activation import SIGM, TANH, evaluate
@@ -26,7 +24,7 @@ from mli_emulator.checks import (
 )
 from mli_emulator.dense import FX8, FX8W16D, FX16, Variant, fill
 from mli_emulator.fixedpoint import Accumulator, IntArray, saturate, scale_rounded, wrap
-from mli_emulator.pipeline import DEFAULT, Options, Remarks, kernel
+from mli_emulator.pipeline import DEFAULT, Options, Remarks, variants
 from mli_emulator.recurrent import (
     TABLES,
     Call,
@@ -44,32 +42,13 @@ from mli_emulator.recurrent import (
     state_of,
     store,
 )
-from mli_emulator.status import MliStatus, Outcome, require
+from mli_emulator.status import MliStatus, require
 from mli_emulator.tensor import Tensor, count, dims, element_size, integers
 
 _WHERE = "lstm_cell"
 _SHAPE = MliStatus.MLI_STATUS_SHAPE_MISMATCH
 _TYPE = MliStatus.MLI_STATUS_TYPE_MISMATCH
 _BAD_CFG = MliStatus.MLI_STATUS_BAD_FUNC_CFG
-
-
-class LstmCell(Protocol):
-    """``mli_krn_lstm_cell_*``."""
-
-    def __call__(
-        self,
-        in_: Tensor | None,
-        prev_out: Tensor | None,
-        weights: Tensor | None,
-        bias: Tensor | None,
-        cfg: RnnCellCfg | None,
-        cell: Tensor | None,
-        out: Tensor | None,
-        *,
-        options: Options = DEFAULT,
-    ) -> Outcome:
-        """Run the kernel; the statuses are those of its numbered constraints."""
-        ...
 
 
 def _given(
@@ -179,70 +158,66 @@ def _frame(
     return gates, cell, scale_rounded(activated * gates[3], full, io_bits, rounding)
 
 
-def _specialise(variant: Variant) -> LstmCell:
-    """Make the kernel of one data type."""
+@variants
+def _lstm_cell(
+    variant: Variant,
+    in_: Tensor | None,
+    prev_out: Tensor | None,
+    weights: Tensor | None,
+    bias: Tensor | None,
+    cfg: RnnCellCfg | None,
+    cell: Tensor | None,
+    out: Tensor | None,
+    *,
+    options: Options = DEFAULT,
+) -> Remarks:
+    """LSTM cell without peepholes: ``mli_krn_lstm_cell_{fx8,fx16,fx8w16d}``.
 
-    @kernel(f"krn_lstm_cell_{variant.name}")
-    def krn_lstm_cell(
-        in_: Tensor | None,
-        prev_out: Tensor | None,
-        weights: Tensor | None,
-        bias: Tensor | None,
-        cfg: RnnCellCfg | None,
-        cell: Tensor | None,
-        out: Tensor | None,
-        *,
-        options: Options = DEFAULT,
-    ) -> Remarks:
-        """LSTM cell without peepholes: ``mli_krn_lstm_cell_{fx8,fx16,fx8w16d}``.
+    weights [4, M, N+M] and bias [4, M] in gate order i, g, f, o; cell [M]; prev_out [M].
+    Fills out: el_type, rank, shape ([M], or [frames, M] in RNN_BATCH_TO_BATCH), frac_bits
+    (7 or 15 with an activation, those of prev_out without). Fills cfg.ir_tsr with the
+    activated gates of the last frame, shape [4, M]. Updates the data of cell. out and
+    prev_out may share memory.
 
-        weights [4, M, N+M] and bias [4, M] in gate order i, g, f, o; cell [M]; prev_out [M].
-        Fills out: el_type, rank, shape ([M], or [frames, M] in RNN_BATCH_TO_BATCH), frac_bits
-        (7 or 15 with an activation, those of prev_out without). Fills cfg.ir_tsr with the
-        activated gates of the last frame, shape [4, M]. Updates the data of cell. out and
-        prev_out may share memory.
-
-        (lstm_cell_c1) in, prev_out, weights, bias, cell are valid: tensor_c1 to tensor_c8
-        (lstm_cell_c2) out is not NULL and has a data pointer: BAD_TENSOR
-        (lstm_cell_c3) cfg is not NULL: BAD_FUNC_CFG
-        (lstm_cell_c4) cfg.ir_tsr is not NULL and has a data pointer: BAD_FUNC_CFG
-        (lstm_cell_c5) cfg.mode and cfg.act are known: BAD_FUNC_CFG
-        (lstm_cell_c6) in has rank 2 or more in a batch mode: BAD_FUNC_CFG
-        (lstm_cell_c7) weights have rank 3: SHAPE_MISMATCH
-        (lstm_cell_c8) bias has rank 2: SHAPE_MISMATCH
-        (lstm_cell_c9) weights and bias have 4 gates: SHAPE_MISMATCH
-        (lstm_cell_c10) weights.shape[1] = bias.shape[1]: SHAPE_MISMATCH
-        (lstm_cell_c11) bias.shape[1] = M, the elements of prev_out: SHAPE_MISMATCH
-        (lstm_cell_c12) weights.shape[2] = N + M: SHAPE_MISMATCH
-        (lstm_cell_c13) cell has rank 1: SHAPE_MISMATCH
-        (lstm_cell_c14) prev_out has rank 1: SHAPE_MISMATCH
-        (lstm_cell_c15) prev_out and cell have one length: SHAPE_MISMATCH
-        (lstm_cell_c16) in, prev_out, weights, bias are contiguous: INCOMPATEBLE_TENSORS
-        (lstm_cell_c17) out is contiguous: INCOMPATEBLE_TENSORS
-        (lstm_cell_c18) weights and bias have one element type: TYPE_MISMATCH
-        (lstm_cell_c19) in and prev_out have one element type: TYPE_MISMATCH
-        (lstm_cell_c20) in and cell have one element type: TYPE_MISMATCH
-        (lstm_cell_c21) frac_bits of bias <= in + weights: INCOMPATEBLE_TENSORS
-        (lstm_cell_c22) cfg.ir_tsr.capacity holds 4*M elements: NOT_ENGH_MEM
-        (lstm_cell_c23) out.capacity holds M elements per output: NOT_ENGH_MEM
-        (lstm_cell_c24) in, prev_out, cell, weights, bias have the variant's types: TYPE_MISMATCH,
-        and 0..255 fractional bits: tensor_c9, BAD_TENSOR
-        (lstm_cell_c25) only out and prev_out overlap: INCOMPATEBLE_TENSORS
-        (lstm_cell_c26) without activation, frac_bits of out = prev_out: OK, a message from DEBUG on
-        (lstm_cell_c27) debug level FULL: no partial sum overflows: NOT_SUPPORTED
-        """
-        call, c, ir = _given(in_, prev_out, weights, bias, cfg, cell, out)
-        _check_shapes(call, c)
-        _check_layout(call)
-        _check_types(call, c)
-        require_bias_precision(call.x, call.weights, call.bias, f"{_WHERE}_c21", options)
-        _check_memory(call, c, ir, variant)
-        messages = ignored_out_frac_bits(call, f"{_WHERE}_c26")
-        step = prepare(call, variant, options)
-        _run(step, call, c, ir)
-        return Remarks(step.overflow, messages)
-
-    return krn_lstm_cell
+    (lstm_cell_c1) in, prev_out, weights, bias, cell are valid: tensor_c1 to tensor_c8
+    (lstm_cell_c2) out is not NULL and has a data pointer: BAD_TENSOR
+    (lstm_cell_c3) cfg is not NULL: BAD_FUNC_CFG
+    (lstm_cell_c4) cfg.ir_tsr is not NULL and has a data pointer: BAD_FUNC_CFG
+    (lstm_cell_c5) cfg.mode and cfg.act are known: BAD_FUNC_CFG
+    (lstm_cell_c6) in has rank 2 or more in a batch mode: BAD_FUNC_CFG
+    (lstm_cell_c7) weights have rank 3: SHAPE_MISMATCH
+    (lstm_cell_c8) bias has rank 2: SHAPE_MISMATCH
+    (lstm_cell_c9) weights and bias have 4 gates: SHAPE_MISMATCH
+    (lstm_cell_c10) weights.shape[1] = bias.shape[1]: SHAPE_MISMATCH
+    (lstm_cell_c11) bias.shape[1] = M, the elements of prev_out: SHAPE_MISMATCH
+    (lstm_cell_c12) weights.shape[2] = N + M: SHAPE_MISMATCH
+    (lstm_cell_c13) cell has rank 1: SHAPE_MISMATCH
+    (lstm_cell_c14) prev_out has rank 1: SHAPE_MISMATCH
+    (lstm_cell_c15) prev_out and cell have one length: SHAPE_MISMATCH
+    (lstm_cell_c16) in, prev_out, weights, bias are contiguous: INCOMPATEBLE_TENSORS
+    (lstm_cell_c17) out is contiguous: INCOMPATEBLE_TENSORS
+    (lstm_cell_c18) weights and bias have one element type: TYPE_MISMATCH
+    (lstm_cell_c19) in and prev_out have one element type: TYPE_MISMATCH
+    (lstm_cell_c20) in and cell have one element type: TYPE_MISMATCH
+    (lstm_cell_c21) frac_bits of bias <= in + weights: INCOMPATEBLE_TENSORS
+    (lstm_cell_c22) cfg.ir_tsr.capacity holds 4*M elements: NOT_ENGH_MEM
+    (lstm_cell_c23) out.capacity holds M elements per output: NOT_ENGH_MEM
+    (lstm_cell_c24) in, prev_out, cell, weights, bias have the variant's types: TYPE_MISMATCH,
+    and 0..255 fractional bits: tensor_c9, BAD_TENSOR
+    (lstm_cell_c25) only out and prev_out overlap: INCOMPATEBLE_TENSORS
+    (lstm_cell_c26) without activation, frac_bits of out = prev_out: OK, a message from DEBUG on
+    (lstm_cell_c27) debug level FULL: no partial sum overflows: NOT_SUPPORTED
+    """
+    call, c, ir = _given(in_, prev_out, weights, bias, cfg, cell, out)
+    _check_shapes(call, c)
+    _check_layout(call)
+    _check_types(call, c)
+    require_bias_precision(call.x, call.weights, call.bias, f"{_WHERE}_c21", options)
+    _check_memory(call, c, ir, variant)
+    messages = ignored_out_frac_bits(call, f"{_WHERE}_c26")
+    step = prepare(call, variant, options)
+    _run(step, call, c, ir)
+    return Remarks(step.overflow, messages)
 
 
 def _run(step: Step, call: Call, cell: Tensor, ir: Tensor) -> None:
@@ -266,6 +241,6 @@ def _run(step: Step, call: Call, cell: Tensor, ir: Tensor) -> None:
         store(tensor, values, variant)
 
 
-krn_lstm_cell_fx8 = _specialise(FX8)
-krn_lstm_cell_fx16 = _specialise(FX16)
-krn_lstm_cell_fx8w16d = _specialise(FX8W16D)
+krn_lstm_cell_fx8 = _lstm_cell("krn_lstm_cell_fx8", FX8)
+krn_lstm_cell_fx16 = _lstm_cell("krn_lstm_cell_fx16", FX16)
+krn_lstm_cell_fx8w16d = _lstm_cell("krn_lstm_cell_fx8w16d", FX8W16D)

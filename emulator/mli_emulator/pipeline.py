@@ -7,8 +7,8 @@ level of the call, as it depends on the build of the library.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
-from typing import ParamSpec, TypeVar
+from functools import partial, wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
 from mli_emulator.fixedpoint import Accumulator, Rounding
 from mli_emulator.requantise import Conversion
@@ -16,6 +16,7 @@ from mli_emulator.status import Asserted, DebugLevel, MliStatus, Outcome, Refuse
 
 P = ParamSpec("P")
 R = TypeVar("R", Outcome, int)
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,22 @@ def kernel(name: str, *aliases: str) -> Callable[[Callable[P, Remarks]], Callabl
         return listed(name, *aliases)(call)
 
     return decorate
+
+
+def variants(
+    body: Callable[Concatenate[V, P], Remarks],
+) -> Callable[[str, V], Callable[P, Outcome]]:
+    """Turn a function whose first parameter is its variant into a maker of named kernels."""
+
+    def make(name: str, variant: V) -> Callable[P, Outcome]:
+        @wraps(body)
+        def run(*args: P.args, **kwargs: P.kwargs) -> Remarks:
+            return body(variant, *args, **kwargs)
+
+        vars(run)["__wrapped__"] = partial(body, variant)  # whose parameters the kernel has
+        return kernel(name)(run)
+
+    return make
 
 
 def _answer(refused: Refused, debug: DebugLevel) -> Outcome:

@@ -56,6 +56,13 @@ def test_every_constraint_has_a_test() -> None:
     assert set(defined) == named_by_tests()
 
 
+def test_kernels_of_variants_have_the_parameters_of_c() -> None:
+    """A kernel that is made for a data type has the tensors as parameters, and not its variant."""
+    assert [*inspect.signature(mli.krn_tanh_fx8).parameters] == ["in_", "out", "options"]
+    cell = inspect.signature(mli.krn_lstm_cell_fx16).parameters
+    assert [*cell][:2] == ["in_", "prev_out"]
+
+
 def test_every_documented_name_is_a_kernel() -> None:
     """The names of the documentation are in the table and in the package, with and without mli_."""
     assert set(mli.KERNELS) == set(DOCUMENTED)

@@ -13,7 +13,17 @@ import numpy as np
 import numpy.typing as npt
 
 from nnpa_emulator.blocks import Block, blocks_of, regions_of
-from nnpa_emulator.dlfloat import MAGNITUDE, MAX, NINF, SIGN, Codes, from_fp32, from_fp64, to_fp32
+from nnpa_emulator.dlfloat import (
+    MAGNITUDE,
+    MAX,
+    NINF,
+    SIGN,
+    Codes,
+    from_fp32,
+    from_fp64,
+    to_fp32,
+    widen_bfloat,
+)
 from nnpa_emulator.kernels import elementwise, scan
 from nnpa_emulator.machine import FunctionCode
 from nnpa_emulator.reference.elementwise import region_of
@@ -130,7 +140,7 @@ def explain_source(function: FunctionCode | None, arrays: Mapping[str, Array]) -
 
 def _single(array: Array) -> npt.NDArray[np.float32]:
     if array.dtype == np.uint16:
-        return (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        return widen_bfloat(array)
     with np.errstate(invalid="ignore"):
         return np.asarray(array, np.float32)
 

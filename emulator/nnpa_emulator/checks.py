@@ -139,13 +139,13 @@ def require_limits(desc: TensorDesc, guest: Guest, label: str) -> None:
     """
     for dimension, size in zip((4, 3, 2, 1), desc.dims, strict=True):
         field = f"transformed_desc.dim{dimension}"
-        limit = guest.get_max_for_dim(dimension)
+        limit = guest.cached.max_for_dim(dimension)
         if size == 0:
             raise Refused(Status.ZDNN_INVALID_SHAPE, field, size, f"1 to {limit}", label)
         if size > limit:
             status = Status.ZDNN_INVALID_SHAPE if limit else Status.ZDNN_UNSUPPORTED_AIU_EXCEPTION
             raise Refused(status, field, size, f"1 to {limit}", label)
-    needed, limit = getsize_ztensor(desc), guest.get_nnpa_max_tensor_size()
+    needed, limit = getsize_ztensor(desc), guest.cached.max_tensor_size
     if needed > limit:
         raise Refused(
             Status.ZDNN_INVALID_SHAPE, "transformed_desc size", needed, f"{limit} bytes", label

@@ -134,25 +134,14 @@ def to_fp16(codes: Codes) -> npt.NDArray[np.float16]:
     return bits.astype(np.uint16).view(np.float16)
 
 
-def from_bfloat(bits: Codes) -> Codes:
-    """Round BFLOAT bit patterns (`uint16`) to codes: widen by sixteen zero bits, then as FP32."""
-    wide = np.asarray(bits, np.uint16).astype(np.uint32) << np.uint32(16)
-    return from_fp32(wide.view(np.float32))
+def widen_bfloat(bits: Codes) -> npt.NDArray[np.float32]:
+    """Widen BFLOAT bit patterns to FP32 by sixteen zero bits: exact."""
+    return (np.asarray(bits, np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
 def to_bfloat(codes: Codes) -> npt.NDArray[np.uint16]:
     """Convert codes to BFLOAT bit patterns by truncation: zDNN drops the low half of the FP32."""
     return (to_fp32(codes).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
-
-
-def from_int8(values: npt.NDArray[np.int8]) -> Codes:
-    """Convert INT8 values to codes; all are exact."""
-    return from_fp32(np.asarray(values, np.int8).astype(np.float32))
-
-
-def from_int32(values: npt.NDArray[np.int32]) -> Codes:
-    """Round INT32 values to codes once, through float64 which holds them exactly."""
-    return from_fp64(np.asarray(values, np.int32).astype(np.float64))
 
 
 def saturate_fp32(values: npt.ArrayLike) -> npt.NDArray[np.float32]:
@@ -172,21 +161,6 @@ def scalar_to_dlfloat(value: float) -> int:
     with np.errstate(over="ignore", under="ignore"):
         single = np.float32(value)
     return ZERO if single == 0 else int(from_fp32(single))
-
-
-def quantize_int8(
-    values: npt.NDArray[np.float32], rec_scale: float, offset: float, clip_min: int, clip_max: int
-) -> npt.NDArray[np.int8]:
-    """Quantize FP32 values as NNPA-TRANSFORM operation 6: `clip(round(x * rec_scale + offset))`.
-
-    Scale and offset are reduced to DLFLOAT16 first; product and sum are single FP32 operations,
-    rounding is half to even.  NaN, whose stored value the machine leaves open, counts as zero.
-    """
-    reduced = to_fp32(from_fp32(np.array([rec_scale, offset], np.float32)))
-    with np.errstate(all="ignore"):
-        wide = np.rint(np.asarray(values, np.float32) * reduced[0] + reduced[1])
-    clipped: npt.NDArray[np.float32] = np.clip(np.nan_to_num(wide, nan=0.0), clip_min, clip_max)
-    return clipped.astype(np.int8)
 
 
 def signals_from_fp32(values: npt.ArrayLike) -> npt.NDArray[np.uint8]:
@@ -217,29 +191,7 @@ def signals_to_fp16(codes: Codes) -> npt.NDArray[np.uint8]:
 
 def flags_from_fp32(values: npt.ArrayLike) -> Flags:
     """Tell the flags that rounding these FP32 values raises, together."""
-    return _joined(signals_from_fp32(values))
-
-
-def flags_from_fp16(values: npt.NDArray[np.float16]) -> Flags:
-    """Tell the flags that rounding these FP16 values raises: NaN I, infinity O, never U."""
-    with np.errstate(invalid="ignore"):
-        return flags_from_fp32(np.asarray(values, np.float16).astype(np.float32))
-
-
-def flags_from_bfloat(bits: Codes) -> Flags:
-    """Tell the flags that rounding these BFLOAT bit patterns raises, as for FP32."""
-    wide = np.asarray(bits, np.uint16).astype(np.uint32) << np.uint32(16)
-    return flags_from_fp32(wide.view(np.float32))
-
-
-def flags_to_fp32(codes: Codes) -> Flags:
-    """Tell the flags of widening these codes to FP32 or BFLOAT, together."""
-    return _joined(signals_to_fp32(codes))
-
-
-def flags_to_fp16(codes: Codes) -> Flags:
-    """Tell the flags of narrowing these codes to FP16, together."""
-    return _joined(signals_to_fp16(codes))
+    return Flags(int(np.bitwise_or.reduce(signals_from_fp32(values), axis=None)))
 
 
 def _signals(
@@ -250,8 +202,3 @@ def _signals(
     """Join the three flags that conversions can raise; inexact is never one of them."""
     bits = Flags.INVALID * invalid + Flags.OVERFLOW * overflow + Flags.UNDERFLOW * underflow
     return np.asarray(bits, np.uint8)
-
-
-def _joined(signals: npt.NDArray[np.uint8]) -> Flags:
-    """Or the signals of all elements; none for no elements."""
-    return Flags(int(np.bitwise_or.reduce(signals, axis=None)))

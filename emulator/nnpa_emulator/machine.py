@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machines: what NNPA-QAF answers on each, and zDNN's query and version functions over it.
+"""The machines: what NNPA-QAF answers on each.
 
 A `Machine` is a fact. A guest is a program on a machine with a zDNN library: it reads the query
 block once, when it is initialised or refreshed, and believes that copy afterwards.
@@ -21,7 +21,6 @@ import numpy.typing as npt
 from nnpa_emulator.function_codes import FORMAT_0 as FORMAT_0
 from nnpa_emulator.function_codes import FORMAT_1 as FORMAT_1
 from nnpa_emulator.function_codes import FunctionCode as FunctionCode
-from nnpa_emulator.status import Refused, Status
 
 QAF_BYTES = 256
 PAGE = 4096
@@ -299,81 +298,3 @@ class Guest:
         """Do what `zdnn_init` does: read the query block where the facility is installed."""
         if self.machine.nnpa_installed:
             self.cached = self.machine.qaf
-
-    def refresh_nnpa_query_result(self) -> None:
-        """Read the query block again; without the facility the old copy is kept and the call fails.
-
-        Source: zDNN API Reference 1.2.0, zdnn_refresh_nnpa_query_result.
-        """
-        if not self.machine.nnpa_installed:
-            raise Refused(
-                Status.ZDNN_UNAVAILABLE_FUNCTION,
-                "machine",
-                self.machine.name,
-                "one with NNPA",
-                "c1",
-            )
-        self.cached = self.machine.qaf
-
-    def is_nnpa_installed(self) -> bool:
-        """Ask the machine itself (STFLE); never cached."""
-        return self.machine.nnpa_installed
-
-    def is_nnpa_function_installed(self, function_codes: Iterable[int]) -> bool:
-        """Tell whether every code is installed; each is truncated to 16 bits, above 255 is not."""
-        codes = (code & 0xFFFF for code in function_codes)
-        return all(code < 256 and self.cached.has_function(code) for code in codes)
-
-    def is_nnpa_parmblk_fmt_installed(self, formats: Iterable[int]) -> bool:
-        """Tell whether every format is installed; each is truncated to 8 bits, above 127 is not."""
-        numbers = (number & 0xFF for number in formats)
-        return all(number < 128 and self.cached.has_parmblk_format(number) for number in numbers)
-
-    def is_nnpa_datatype_installed(self, types_bitmask: int) -> bool:
-        """Tell whether every data type of the 16-bit mask is installed; 0 is true."""
-        mask = types_bitmask & 0xFFFF
-        return self.cached.data_types & mask == mask
-
-    def is_nnpa_layout_fmt_installed(self, layout_bitmask: int) -> bool:
-        """Tell whether every layout of the 32-bit mask is installed; 0 is true."""
-        mask = layout_bitmask & 0xFFFFFFFF
-        return self.cached.layout_formats & mask == mask
-
-    def is_nnpa_conversion_installed(self, data_type: int, format_bitmask: int) -> bool:
-        """Tell whether NNP data type 1 converts to every format of the mask; other types do not."""
-        mask = format_bitmask & 0xFFFF
-        return data_type == 0 and self.cached.conversions & mask == mask
-
-    def get_nnpa_max_dim_idx_size(self) -> int:
-        """Return MDIS in elements."""
-        return self.cached.max_dim_idx_size
-
-    def get_max_for_dim(self, dimension: int) -> int:
-        """Return the largest index size of a dimension (an 8-bit number), 0 unless it is 1 to 4."""
-        return self.cached.max_for_dim(dimension & 0xFF)
-
-    def get_nnpa_max_tensor_size(self) -> int:
-        """Return MTS in bytes."""
-        return self.cached.max_tensor_size
-
-    def is_version_runnable(self, ver_num: int) -> bool:
-        """Tell whether APIs of version `ver_num` run here; patch and top byte are ignored.
-
-        Source: zDNN API Reference 1.2.0, zdnn_is_version_runnable; without a known signature the
-        hardware's major version is 0, which no version matches.
-        """
-        hardware = hardware_version(self.cached)
-        major, minor = ver_num >> 16 & 0xFF, ver_num >> 8 & 0xFF
-        library_minor = self.library_version >> 8 & 0xFF
-        return (
-            major == self.library_version >> 16 == hardware >> 16
-            and minor <= library_minor
-            and minor <= hardware >> 8 & 0xFF
-        )
-
-    def get_max_runnable_version(self) -> int:
-        """Return the newest runnable API version with patch 0xFF, or 0 where none runs."""
-        hardware = hardware_version(self.cached)
-        if hardware >> 16 != self.library_version >> 16:
-            return 0
-        return min(self.library_version, hardware) | 0xFF

@@ -150,7 +150,7 @@ def stickify(
 
 
 def stickify_gate(
-    array: Array, desc: TensorDesc, buffer: Buffer, *, index: int, gate: int, saturate: bool = False
+    array: Array, desc: TensorDesc, buffer: Buffer, *, index: int, gate: int
 ) -> Conversion:
     """Write one gate of one slice of a concatenated tensor: (rows, columns), biases (columns,).
 
@@ -165,7 +165,7 @@ def stickify_gate(
     halves = 2 if desc.layout in _HALVES else 1
     shape = Geometry((1, halves, rows // halves, columns), (0, height, height // halves), 64, 2)
     cells = buffer.view(np.uint16)[first * sticks.PAGE_CELLS :]
-    return _stickify_floats(flat(array, shape.dims), cells, shape, saturate, True, False)
+    return _stickify_floats(flat(array, shape.dims), cells, shape, False, True, False)
 
 
 def unstickify(
@@ -186,7 +186,7 @@ def unstickify(
     if desc.type in _CELL_DTYPES:
         array, met = read_cells(buffer, desc), Conversion(Flags.NONE, False)
     elif kind == DataTypes.FP32:
-        array, any_ninf = _read_floats(buffer, desc, target, nchw)
+        array, any_ninf = read_fp32(buffer, desc, target, nchw=nchw)
         return array, Conversion(Flags.INVALID if any_ninf else Flags.NONE, any_ninf)
     else:
         array, met = _unstickify_16(buffer.view(np.uint16), desc, kind)
@@ -202,11 +202,13 @@ def quantize(
     offset: float,
     clip_min: int,
     clip_max: int,
-    fresh: bool = False,
 ) -> Conversion:
-    """Write FP32 data into INT8 sticks as NNPA-TRANSFORM operation 6; see `dlfloat.quantize_int8`.
+    """Write FP32 data into INT8 sticks: `clip(round(x * rec_scale + offset))`.
 
+    Scale and offset are reduced to DLFLOAT16 first; product and sum are single FP32 operations,
+    rounding is half to even. NaN, whose stored value the machine leaves open, counts as zero.
     `any_ninf` tells whether a NaN or an infinity was met.
+    Source: NNPA-TRANSFORM, operation 6.
     """
     reduced = dlfloat.to_fp32(dlfloat.from_fp32(np.array([rec_scale, offset], np.float32)))
     shape = geometry(desc)
@@ -215,9 +217,8 @@ def quantize(
     nonfinite = False
     for block in blocks_of(shape.dims, shape.pages):
         source, target = values[block.elements], block.sticks(cells)
-        nonfinite |= integers.stickify_quantized(
-            source, target, *block.place, reduced, limits, fresh
-        )
+        place = block.place
+        nonfinite |= integers.stickify_quantized(source, target, *place, reduced, limits, False)
     flags = dlfloat.flags_from_fp32(values) & ~Flags.UNDERFLOW if nonfinite else Flags.NONE
     return Conversion(flags, nonfinite)
 
@@ -257,19 +258,13 @@ def _blocks(shape: Geometry) -> Iterable[Block]:
 
 
 def read_fp32(
-    buffer: Buffer, desc: TensorDesc, target: Buffer | None = None
+    buffer: Buffer, desc: TensorDesc, target: Buffer | None = None, *, nchw: bool = False
 ) -> tuple[npt.NDArray[np.float32], bool]:
     """Decode a DLFLOAT16 tensor to float32 (dim4, dim3, dim2, dim1); tell whether it has NINF.
 
-    NINF decodes to NaN. The array is made in `target`, if that has its size.
+    NINF decodes to NaN. The array is made in `target`, if that has its size, and has the order
+    (dim4, dim1, dim3, dim2) if `nchw`.
     """
-    return _read_floats(buffer, desc, target, False)
-
-
-def _read_floats(
-    buffer: Buffer, desc: TensorDesc, target: Buffer | None, nchw: bool
-) -> tuple[npt.NDArray[np.float32], bool]:
-    """Decode as `read_fp32` does, into (dim4, dim1, dim3, dim2) if `nchw`."""
     shape, (d4, d3, d2, d1) = geometry(desc), desc.dims
     sizes, blocks = ((d4, d1, d3, d2), images_of) if nchw else (desc.dims, blocks_of)
     if target is None or target.nbytes != 4 * d4 * d3 * d2 * d1:
@@ -303,11 +298,6 @@ def write_fp32(
             np.where(np.isnan(values), np.float32(np.nan), values), desc, buffer
         ).any_ninf
     return met.any_ninf
-
-
-def has_ninf(buffer: Buffer, desc: TensorDesc) -> bool:
-    """Tell whether any real element of a DLFLOAT16 tensor is NINF; padding does not count."""
-    return bool(np.any((read_cells(buffer, desc) & dlfloat.MAGNITUDE) == dlfloat.NINF))
 
 
 def clear(buffer: Buffer, desc: TensorDesc) -> None:

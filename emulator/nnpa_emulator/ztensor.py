@@ -354,11 +354,6 @@ def getsize_ztensor(desc: TensorDesc) -> int:
     return stick_bytes(desc) & 0xFFFFFFFFFFFFFFFF
 
 
-def init_ztensor(pre: TensorDesc, transformed: TensorDesc) -> Ztensor:
-    """Return a ztensor without a buffer. Source: zDNN API Reference 1.2.0, zdnn_init_ztensor."""
-    return Ztensor(pre, transformed)
-
-
 def init_quantized_ztensor(
     pre: TensorDesc, transformed: TensorDesc, scale: float, offset: float
 ) -> Ztensor:
@@ -372,25 +367,3 @@ def init_quantized_ztensor(
         return Ztensor(
             pre, transformed, rec_scale=float(rec_scale), offset=float(np.float32(offset))
         )
-
-
-def is_quantized_ztensor(ztensor: Ztensor) -> bool:
-    """Tell whether the ztensor carries a scale; a NaN scale counts, an infinite one does not."""
-    return ztensor.rec_scale != 0
-
-
-def reset_ztensor(ztensor: Ztensor) -> None:
-    """Mark the ztensor as not transformed; data, scale and offset stay."""
-    ztensor.is_transformed = False
-
-
-def free_ztensor_buffer(ztensor: Ztensor) -> None:
-    """Free the sticks; without a buffer the call ends with ZDNN_INVALID_BUFFER.
-
-    Source: zDNN API Reference 1.2.0, zdnn_free_ztensor_buffer.
-    """
-    if ztensor.buffer is None:
-        raise Refused(
-            Status.ZDNN_INVALID_BUFFER, "ztensor.buffer", "NULL", "allocated", "c1"
-        )  # fmt: skip
-    ztensor.buffer = None

@@ -347,8 +347,8 @@ def test_documented_limit_is_below_the_enforced_one() -> None:
     for machine in ("telum1", "telum2"):
         guest = Guest(MACHINES[machine])
         for name, gates in GATES.items():
-            documented = guest.get_max_for_dim(2) // gates // 64 * 64
-            enforced = guest.get_max_for_dim(1) // gates // 64 * 64
+            documented = guest.cached.max_for_dim(2) // gates // 64 * 64
+            enforced = guest.cached.max_for_dim(1) // gates // 64 * 64
             assert documented <= enforced
             assert answer_of_size(name, machine, documented) == ACCESS
 

@@ -59,17 +59,6 @@ def test_scale_becomes_its_reciprocal(scale: float, rec_scale: float) -> None:
     assert not one.is_transformed
 
 
-@pytest.mark.parametrize(
-    ("scale", "quantized"),
-    [(1.0, True), (0.0, False), (-0.0, False), (math.nan, True), (math.inf, False), (-1e30, True)],
-)
-def test_is_quantized(scale: float, quantized: bool) -> None:
-    """A ztensor is quantized when its reciprocal scale is not zero; NaN counts."""
-    assert structs.is_quantized_ztensor(structs.init_quantized_ztensor(PRE, DESC, scale, 9)) is (
-        quantized
-    )
-
-
 def test_reset_changes_the_state_only() -> None:
     """reset_ztensor clears is_transformed; data, scale and offset stay."""
     one = used()

@@ -27,7 +27,7 @@ def from_bits(kind: int, saturate: bool) -> npt.NDArray[np.uint32]:
         with np.errstate(invalid="ignore"):
             values = bits.view(np.float16).astype(np.float32)
     else:
-        values = (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        values = dlfloat.widen_bfloat(bits)
     codes = dlfloat.from_fp32(dlfloat.saturate_fp32(values) if saturate else values)
     return _tabulate(codes, dlfloat.signals_from_fp32(values), codes)
 

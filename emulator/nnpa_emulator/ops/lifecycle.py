@@ -5,6 +5,7 @@ from dataclasses import fields
 
 from nnpa_emulator import ztensor as structs
 from nnpa_emulator.pipeline import Call, Outcome, allocate_sticks, function
+from nnpa_emulator.status import Refused, Status
 from nnpa_emulator.ztensor import TensorDesc, Ztensor
 
 _KEPT = frozenset(("buffer", "buffer_size"))
@@ -25,7 +26,7 @@ def init_ztensor(
 
     Source: zDNN API Reference 1.2.0, zdnn_init_ztensor.
     """
-    _write(ztensor, structs.init_ztensor(pre_transformed_desc, transformed_desc))
+    _write(ztensor, Ztensor(pre_transformed_desc, transformed_desc))
     return Outcome()
 
 
@@ -42,10 +43,8 @@ def init_quantized_ztensor(
 
     Source: zDNN API Reference 1.2.0, zdnn_init_quantized_ztensor.
     """
-    _write(
-        ztensor,
-        structs.init_quantized_ztensor(pre_transformed_desc, transformed_desc, scale, offset),
-    )
+    descs = pre_transformed_desc, transformed_desc
+    _write(ztensor, structs.init_quantized_ztensor(*descs, scale, offset))
     return Outcome()
 
 
@@ -70,7 +69,7 @@ def reset_ztensor(call: Call, ztensor: Ztensor) -> Outcome:
 
     Source: zDNN API Reference 1.2.0, zdnn_reset_ztensor.
     """
-    structs.reset_ztensor(ztensor)
+    ztensor.is_transformed = False
     return Outcome()
 
 
@@ -82,5 +81,7 @@ def free_ztensor_buffer(call: Call, ztensor: Ztensor) -> Outcome:
 
     Source: zDNN API Reference 1.2.0, zdnn_free_ztensor_buffer.
     """
-    structs.free_ztensor_buffer(ztensor)
+    if ztensor.buffer is None:
+        raise Refused(Status.ZDNN_INVALID_BUFFER, "ztensor.buffer", "NULL", "allocated", "c1")
+    ztensor.buffer = None
     return Outcome()

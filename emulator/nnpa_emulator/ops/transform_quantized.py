@@ -151,5 +151,5 @@ def _widened(array: Array, kind: int) -> npt.NDArray[np.float32]:
     if kind == DataTypes.FP16:
         return dlfloat.to_fp32(dlfloat.from_fp16(array))
     if kind == DataTypes.BFLOAT:
-        return (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        return dlfloat.widen_bfloat(array)
     return array

@@ -28,8 +28,8 @@ from nnpa_server.config import (
     is_local,
     kernel_folder,
     parse_functions,
+    parse_health_listen,
     parse_http,
-    parse_inference_listen,
     parse_listen,
     parse_message_timeout,
     parse_plain,
@@ -96,18 +96,11 @@ _COUNT = {"type": click.IntRange(1)}
     callback=_parsed(parse_processes),
 )
 @_flag(
-    "--inference-listen",
-    "",
-    "Another address, for the Open Inference Protocol alone: quicker with many clients.",
-    metavar="ADDRESS",
-    callback=_parsed(parse_inference_listen),
-)
-@_flag(
     "--health-listen",
     "",
     "Another address, for health alone, which answers there whatever else is full.",
     metavar="ADDRESS",
-    callback=_parsed(parse_inference_listen),
+    callback=_parsed(parse_health_listen),
 )
 @_flag(
     "--reflection",
@@ -272,11 +265,10 @@ def main(
     """Serve an emulated Telum over gRPC.
 
     The first line on stdout, "nnpa-server listening on ADDRESS", says that it listens; there is
-    one for each --listen, "nnpa-server inference on ADDRESS" for --inference-listen,
-    "nnpa-server health on ADDRESS" for --health-listen, and "nnpa-server page on URL" for --page.
-    With --compile-first, lines "nnpa-server compiling N of M" come before. It is ready when the
-    models of --models and --state have been loaded: the log, ServerReady and the health of
-    inference.GRPCInferenceService say so. Logs go to stderr.
+    one for each --listen, "nnpa-server health on ADDRESS" for --health-listen, and "nnpa-server
+    page on URL" for --page. With --compile-first, lines "nnpa-server compiling N of M" come before.
+    It is ready when the models of --models and --state have been loaded: the log, ServerReady and
+    the health of inference.GRPCInferenceService say so. Logs go to stderr.
     """
     limits = Limits(**{name: flags.pop(name) for name in Limits.__slots__})
     config = Config(
@@ -371,10 +363,7 @@ def _require_safe(config: Config) -> None:
         raise click.UsageError("--page-all needs --page")
     if config.tls is not None:
         return
-    served = [("--listen", address) for address in config.listen]
-    if config.inference_listen:
-        served.append(("--inference-listen", config.inference_listen))
-    beyond = [f"{flag} {address}" for flag, address in served if not is_local(address)]
+    beyond = [f"--listen {address}" for address in config.listen if not is_local(address)]
     carriers = beyond if config.tokens is not None else []
     if config.page and not is_local(config.page):
         carriers = [*carriers, f"--page {config.page}"]

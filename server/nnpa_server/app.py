@@ -38,15 +38,13 @@ from nnpa_server.open_inference.repository import Repository
 from nnpa_server.open_inference.saved_models import SavedModels, StateInvalid
 from nnpa_server.rpc import core_log
 from nnpa_server.rpc.admission import AdmittingPool, MessageWaits
-from nnpa_server.rpc.budget import CALL_BYTES, Budget, Reservation, UnderWay
-from nnpa_server.rpc.call import CallContext
-from nnpa_server.rpc.callers import Shares, caller_name, name_of
+from nnpa_server.rpc.budget import CALL_BYTES, Budget, UnderWay
+from nnpa_server.rpc.callers import name_of
 from nnpa_server.rpc.interceptor import Interceptor
 from nnpa_server.rpc.lazy import Lazy
 from nnpa_server.rpc.listening import (
     FIRST_WINDOW,
     CannotListen,
-    bind,
     listen,
     make_way,
     server_options,
@@ -72,7 +70,6 @@ from nnpa_server.tuning.background import BackgroundCompiler
 if TYPE_CHECKING:
     from nnpa_page import Endpoint
 
-    from nnpa_server.open_inference.listener import InferenceListener
     from nnpa_server.page import SessionPage
 
 _log = logging.getLogger("nnpa.server")
@@ -153,8 +150,6 @@ class Server:
         self.mli = mli.add_to(self._grpc, config.limits, config.max_session_calls)
         self.exposition: Endpoint | None = None
         self.page: SessionPage | None = None
-        self.listener: InferenceListener | None = None
-        self.inference_address = ""
         self.is_draining = False
         self.repository = Repository(config.max_models, self.store.return_memory)
         self.saved = (
@@ -197,7 +192,6 @@ class Server:
         self._grpc.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(open_inference.SERVICE, handlers),)
         )
-        self._inference_handlers = handlers
 
     def _offer_networks(self) -> Conversation:
         return network.add_to(
@@ -239,11 +233,9 @@ class Server:
             [Path(address[5:]) for address in addresses if address.startswith("unix:")]
         )
         self._serve_over_http()
-        if self.config.inference_listen:
-            self.inference_address = self._listen_for_inference()
         if self.config.health_listen:
             self.health_address = self._listen_for_health()
-        listening = (*addresses, self.inference_address, self.health_address)
+        listening = (*addresses, self.health_address)
         self.newcomers.watch(*listening)
         find_lost_hosts(listening)
         if "lazy-services" not in self.config.shortcuts:
@@ -305,28 +297,6 @@ class Server:
         server.start()
         return bound
 
-    def _listen_for_inference(self) -> str:
-        from nnpa_server.open_inference.listener import InferenceListener  # imports asyncio
-
-        service, around = open_inference.SERVICE, self.interceptor.around
-        handlers = {
-            name: around(f"/{service}/{name}", handler)
-            for name, handler in self._inference_handlers.items()
-        }
-        listener = self.listener = InferenceListener(
-            handlers,
-            self._pool,
-            self.models.get().is_quick,
-            server_options(self.config),
-            self._reservation,
-            self.under_way.max_message,
-            self.config.message_timeout,
-            Shares("max_inference_calls", self.config.max_inference_calls),
-            self._caller_of,
-        )
-        address = self.config.inference_listen
-        return bind(address, lambda credentials: listener.start(address, credentials), self.config)
-
     def _caller_of(self, metadata: Metadata, peer: str) -> str:
         """Return the name of who makes a call, which may show no token."""
         try:
@@ -334,15 +304,6 @@ class Server:
         except CallRefused:
             holder = ""
         return name_of(holder, peer)
-
-    def _reservation(self, context: CallContext) -> Reservation | None:
-        """Return what counts a call's message; None without a token where one is asked for."""
-        try:
-            metadata = context.invocation_metadata()
-            token = None if self.tokens is None else self.tokens.find(metadata)
-        except CallRefused:
-            return None
-        return Reservation(self.under_way.budget, caller_name(token, context))
 
     def reload_tokens(self) -> None:
         """Read the file of tokens; keep the tokens of before if it cannot be used."""
@@ -378,8 +339,6 @@ class Server:
             self.pools.close()
         self.store.end_holds(Drain.refusal())
         stopped = self._grpc.stop(_GRACE)
-        if self.listener is not None:
-            self.listener.stop(_GRACE)
         self.plain.stop(_GRACE)
         stopped.wait(_GRACE + _END_TIMEOUT)
         if self._health_server is not None:
@@ -438,7 +397,7 @@ def serve(config: Config) -> int:
         core_log.follow(server.metrics.refused if server.metrics else lambda _reason: None)
     flush()  # who waits for the lines below may read the log then
     listening = [("listening", address) for address in addresses]
-    listening += [("inference", server.inference_address), ("health", server.health_address)]
+    listening += [("health", server.health_address)]
     listening += [("page", server.page.url)] if server.page else []
     if config.quota and server.exposition is not None:  # one of several processes
         listening.append(("metrics", server.exposition.address))

@@ -100,7 +100,6 @@ class Config:
     """What the operator chose. Times are in seconds."""
 
     listen: tuple[str, ...] = ("127.0.0.1:50051",)
-    inference_listen: str = ""
     insecure: bool = False
     tls: Tls | None = None
     limits: Limits = Limits()
@@ -156,7 +155,7 @@ class Config:
 
         For moments they are twice as many, until newcomers that are too many are shut down.
         """
-        servers = 1 + bool(self.inference_listen) + bool(self.health_listen)
+        servers = 1 + bool(self.health_listen)
         return min(self.max_connections, max(1, self._spare_descriptors // 4 // servers))
 
     @property
@@ -194,11 +193,6 @@ class Config:
         That is its workers, and its calls whose message has not come.
         """
         return 2 * (self.workers + self.max_unfinished)
-
-    @property
-    def max_inference_calls(self) -> int:
-        """Most calls at a time at --inference-listen, where those that wait need no thread."""
-        return 32 * self.workers
 
     @property
     def max_session_calls(self) -> int:
@@ -284,7 +278,7 @@ def _parse_tcp(text: str, expected: str) -> str:
     return f"{host or '127.0.0.1'}:{int(port)}"
 
 
-def parse_inference_listen(text: str) -> str:
+def parse_health_listen(text: str) -> str:
     """Return an address as `parse_listen` does, or nothing for nothing."""
     return parse_listen(text) if text else ""
 

@@ -75,13 +75,11 @@ def until_it_answers(address: str) -> Ask:
 
 @cache
 def ours(listen: str) -> tuple[str, Ask]:
-    """Start our server with the model; return its address for inference and a connection."""
+    """Start our server with the model; return its address and a connection."""
     folder = directory() / "models"
     folder.mkdir(exist_ok=True)
     (folder / "add.onnx").write_bytes(binary("Add", ("n", "m")))
-    address = listen if listen.startswith("unix:") else f"127.0.0.1:{free_port()}"
-    beside = f"unix:{directory()}/beside-{address.rpartition('/')[2]}"
-    start_warm("--listen", beside, "--inference-listen", address, "--models", str(folder))
+    address = start_warm("--listen", listen, "--models", str(folder))
     return address, until_it_answers(address)
 
 

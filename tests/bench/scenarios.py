@@ -159,7 +159,7 @@ def hosted_network(flags: list[str]) -> Generator[Running]:
 
 @contextmanager
 def model_infer(flags: list[str]) -> Generator[Running]:
-    """60 requests for a small sum over the Open Inference Protocol, on a listener of its own."""
+    """60 requests for a small sum over the Open Inference Protocol."""
     with _infer(flags, inference.SMALL, 60) as running:
         yield running
 
@@ -176,10 +176,8 @@ def _infer(flags: list[str], shape: tuple[int, int], calls: int) -> Generator[Ru
     folder = directory() / "models"
     folder.mkdir(exist_ok=True)
     (folder / "add.onnx").write_bytes(binary("Add", ("n", "m")))
-    listen = f"unix:{directory()}/oip"
-    own = ["--inference-listen", listen, "--models", str(folder)]
-    with _serving([*flags, *own]) as (_, server):
-        infer, message = inference.until_it_answers(listen), inference.message(shape)
+    with _serving([*flags, "--models", str(folder)]) as (address, server):
+        infer, message = inference.until_it_answers(address), inference.message(shape)
         yield Running(median_call(lambda: infer(message), calls), server)
 
 

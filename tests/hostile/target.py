@@ -63,8 +63,7 @@ class Server:
                 start_new_session=True,
             )
         self.pid = self.process.pid
-        self.inference_address = ""
-        self.address = self._first_address("--inference-listen" in flags)
+        self.address = self._first_address()
 
     def _token_flags(self) -> list[str]:
         if not self.tokens:
@@ -77,14 +76,12 @@ class Server:
         path.write_text("\n".join(tables), encoding="utf-8")
         return ["--tokens", str(path)]
 
-    def _first_address(self, has_inference: bool) -> str:
+    def _first_address(self) -> str:
         """Return the TCP address of the first ready line, when all have come."""
         assert self.process.stdout is not None
         watchdog = threading.Timer(START_TIMEOUT, self.process.kill)
         watchdog.start()
         lines = [self.process.stdout.readline().decode() for _ in range(2)]
-        if has_inference:
-            self.inference_address = self.process.stdout.readline().decode().split()[-1]
         watchdog.cancel()
         if not all(line.startswith(READY) for line in lines):
             self.kill()

@@ -190,7 +190,6 @@ def refusal(reason: str, call: Callable[[Any], object], message: object) -> str:
     return str(error.details())
 
 
-LISTENERS = ("--listen", "--inference-listen")
 SHARING: Any = {"shared_memory": True, "shared_memory_over_tcp": True}
 
 
@@ -198,18 +197,12 @@ SHARING: Any = {"shared_memory": True, "shared_memory_over_tcp": True}
 def offering(
     models: Mapping[str, bytes] | None = None,
     folder: Path | None = None,
-    listener: str = "--listen",
     **settings: Any,
 ) -> Generator[tuple[Running, Caller]]:
-    """Run a server in process, with models loaded, or a folder being loaded.
-
-    The client is at one of the `LISTENERS`.
-    """
+    """Run a server in process, with models loaded, or a folder being loaded, and a client."""
     limits = replace(LIMITS, max_session_bytes=256 * MIB, max_message=64 * MIB)
-    if listener == "--inference-listen":
-        settings["inference_listen"] = "127.0.0.1:0"
     server = Running(replace(CONFIG, limits=limits, models=folder, **settings))
-    caller = Caller(server.server.inference_address or server.address)
+    caller = Caller(server.address)
     try:
         for name, data in (models or {}).items():
             caller.load(name, data)

@@ -16,7 +16,7 @@ PLAIN = frozenset(SHORTCUTS) if os.environ.get("NNPA_TEST_PLAIN") else frozenset
 """The shortcuts that servers of these tests go without: all in the plain stage."""
 PLAIN_FLAGS = ("--plain",) if PLAIN else ()
 LOG_FLAGS = ("--access-log",)
-READY = ("nnpa-server listening on ", "nnpa-server inference on ")
+READY = "nnpa-server listening on "
 PATIENCE = 60.0
 _OBJECT = re.compile(r"nnpa-([0-9]+)-")
 NO_ENV: Mapping[str, str] = {}

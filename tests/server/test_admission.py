@@ -36,7 +36,6 @@ GET_SESSION = "/nnpa.zdnn.v1.AcceleratorService/GetSession"
 EXECUTE = "/nnpa.zdnn.v1.AcceleratorService/Execute"
 EXECUTE_STREAM = "/nnpa.zdnn.v1.AcceleratorService/ExecuteStream"
 WRITE_TENSOR = "/nnpa.zdnn.v1.AcceleratorService/WriteTensor"
-SERVER_LIVE = "/inference.GRPCInferenceService/ServerLive"
 CHECK = "/grpc.health.v1.Health/Check"
 REFLECT = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 PROMPT = 2.0  # seconds that a bystander's call may take
@@ -142,31 +141,6 @@ def test_an_upload_that_does_not_begin(start: Start) -> None:
         call = client.stream_unary(WRITE_TENSOR).future(nothing())
         assert seconds_of(lambda: code_of(call)) < PROMPT
         assert call.code() is CODE.CANCELLED
-
-
-def test_a_message_that_does_not_come_to_the_event_loop(start: Start) -> None:
-    """The listener for inference gives a message as long, and calls without a token nothing."""
-    server = start(message_timeout=0.5, inference_listen="127.0.0.1:0")
-    with nothing_sent() as nothing, connected(server.server.inference_address) as client:
-        call = client.stream_unary(SERVER_LIVE).future(nothing())
-        assert seconds_of(lambda: code_of(call)) < PROMPT
-        assert call.code() is CODE.CANCELLED
-    server = start(tokens=True, inference_listen="127.0.0.1:0")
-    with nothing_sent() as nothing, connected(server.server.inference_address) as client:
-        call = client.stream_unary(SERVER_LIVE).future(nothing())
-        assert code_of(call) is CODE.UNAUTHENTICATED
-
-
-def test_calls_on_the_event_loop_are_bounded(start: Start) -> None:
-    """One call more than a caller may have is refused; there is room again when they ended."""
-    server = start(message_timeout=3.0, inference_listen="127.0.0.1:0")
-    most = server.server.config.max_inference_calls // 2
-    with nothing_sent() as nothing, connected(server.server.inference_address) as client:
-        live = client.stream_unary(SERVER_LIVE)
-        calls = [live.future(nothing()) for _ in range(most + 5)]
-        codes = Counter(map(code_of, calls))
-        assert codes == {CODE.CANCELLED: most, CODE.RESOURCE_EXHAUSTED: 5}
-        wait_until(lambda: code_of(live.future(iter([b""]))) is CODE.OK)
 
 
 def test_streams_without_a_token_are_bounded(start: Start) -> None:

@@ -259,14 +259,13 @@ def test_a_frame_that_does_not_end(tmp_path: Path) -> None:
         server.stop()
 
 
-def test_inferences_at_the_listener_of_its_own() -> None:
-    """There, too, untaken answers and endless messages have their room, and an end."""
-    settings: Any = {"inference_listen": "127.0.0.1:0", "message_timeout": 5.0}
+def test_inferences_that_are_not_taken() -> None:
+    """Untaken answers and endless messages of inferences have their room, and an end."""
+    settings: Any = {"message_timeout": 5.0}
     row = np.zeros((1 << 10, 256), np.float32)
     with offering({"add": binary("Add", (1 << 10, 256))}, **settings) as (server, caller):
         caller.infer("add", x=row, y=row)
-        address = server.server.inference_address
-        connection = Connection(address, window=0)
+        connection = Connection(server.address, window=0)
         message: Message = inference("add", x=row, y=row)
         raw = message.SerializeToString()
         for _ in range(4):
@@ -276,7 +275,7 @@ def test_inferences_at_the_listener_of_its_own() -> None:
         wait_until(lambda: held(server) < MIB)
         assert connection.is_open
         connection.close()
-        with send_endless(address, INFER, 16):
+        with send_endless(server.address, INFER, 16):
             wait_until(lambda: held(server) >= 8 * server.server.config.limits.max_message)
             assert list_machines(server) < PROMPT
         wait_until(lambda: held(server) == 0)

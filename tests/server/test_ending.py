@@ -124,9 +124,9 @@ def test_the_end_comes_in_time(tmp_path: Path, state: Callable[[Any], Any]) -> N
 
 def test_silent_clients_of_every_listener(tmp_path: Path) -> None:
     """Connections that say nothing, of gRPC, of plain sockets and of metrics, delay no end."""
-    flags = ("--listen", f"unix:{tmp_path}/s", "--metrics", "127.0.0.1:0")
-    inference = ("--inference-listen", "127.0.0.1:0", "--drain-timeout", f"{DRAIN}s")
-    with serving(tmp_path, *flags, *inference, listeners=2) as server, ExitStack() as opened:
+    listeners = ("--listen", f"unix:{tmp_path}/s", "--listen", "127.0.0.1:0")
+    flags = ("--metrics", "127.0.0.1:0", "--drain-timeout", f"{DRAIN}s")
+    with serving(tmp_path, *listeners, *flags, listeners=2) as server, ExitStack() as opened:
         for _ in range(20):
             opened.enter_context(Plain(tmp_path / "s.plain", begin=False))
         with nothing_sent() as nothing, connected(server.addresses[1]) as channel:

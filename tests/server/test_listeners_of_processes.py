@@ -74,9 +74,8 @@ def test_tls(tmp_path: Path) -> None:
 def test_mutual_tls(tmp_path: Path) -> None:
     """With a CA of clients, on every TCP listener only those with its certificates are served."""
     tls = (*_certificates(tmp_path), "--tls-client-ca", f"{tmp_path}/ca.crt")
-    more = ("--inference-listen", "127.0.0.1:0")
     ca = tmp_path / "ca.crt"
-    with serving(tmp_path, *TWO, *tls, *ANY_PORT, *more, listeners=2) as server:
+    with serving(tmp_path, *TWO, *tls, *ANY_PORT, *ANY_PORT, listeners=2) as server:
         own, strange = (
             {"tls_cert": tmp_path / f"{name}.crt", "tls_key": tmp_path / f"{name}.key"}
             for name in ("client", "stranger")
@@ -108,13 +107,12 @@ def test_a_key_of_another_certificate_is_refused(tmp_path: Path) -> None:
     assert f"--tls-key {key}: expected a certificate in PEM and its key" in message
 
 
-def test_models_at_their_own_listener(tmp_path: Path) -> None:
+def test_models_of_both_processes(tmp_path: Path) -> None:
     """Both processes answer inferences of the operator's models, at each listener, in turn."""
     (tmp_path / "models").mkdir()
     (tmp_path / "models/dense.onnx").write_bytes(dense())
-    flags = ("--models", f"{tmp_path}/models", "--inference-listen", "127.0.0.1:0")
-    metrics = ("--metrics", "127.0.0.1:0")
-    with serving(tmp_path, *TWO, *ANY_PORT, *flags, *metrics, listeners=2) as server:
+    flags = ("--models", f"{tmp_path}/models", "--metrics", "127.0.0.1:0")
+    with serving(tmp_path, *TWO, *ANY_PORT, *ANY_PORT, *flags, listeners=2) as server:
         for address in server.addresses:
             caller = Caller(address)
 
@@ -185,7 +183,7 @@ def test_a_taken_port_of_each_listener_is_refused() -> None:
     """A port that somebody has is refused by its address, whichever listener it is for."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        for flag in ("--listen", "--inference-listen", "--health-listen"):
+        for flag in ("--listen", "--health-listen"):
             message = _refusal(
                 (*ANY_PORT, flag, address) if flag != "--listen" else (flag, address)
             )

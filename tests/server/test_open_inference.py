@@ -19,7 +19,6 @@ from onnx import TensorProto
 from tests.server.conftest import Running
 from tests.server.onnx_models import (
     FLOAT,
-    LISTENERS,
     TYPES,
     Caller,
     binary,
@@ -44,10 +43,10 @@ MODELS = {
 }
 
 
-@pytest.fixture(scope="module", params=LISTENERS)
-def caller(request: pytest.FixtureRequest) -> Iterator[Caller]:
+@pytest.fixture(scope="module")
+def caller() -> Iterator[Caller]:
     """A client of a server that has the models."""
-    with offering(MODELS, listener=request.param) as (_, one):
+    with offering(MODELS) as (_, one):
         yield one
 
 
@@ -385,10 +384,10 @@ SPREAD = model(
 LIMIT = 1 << 20
 
 
-@pytest.fixture(scope="module", params=LISTENERS)
-def narrow(request: pytest.FixtureRequest) -> Iterator[tuple[Running, Caller]]:
+@pytest.fixture(scope="module")
+def narrow() -> Iterator[tuple[Running, Caller]]:
     """A server of short answers, with a model of two long outputs, of which one is known before."""
-    with offering({"spread": SPREAD}, listener=request.param, max_response=LIMIT) as both:
+    with offering({"spread": SPREAD}, max_response=LIMIT) as both:
         yield both
 
 

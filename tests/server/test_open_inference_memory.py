@@ -17,7 +17,6 @@ from nnpa_server.sessions.shared_objects import ObjectAccess, open_object
 
 from tests.server.conftest import Running
 from tests.server.onnx_models import (
-    LISTENERS,
     SHARING,
     Array,
     Caller,
@@ -34,11 +33,11 @@ SIZE = 64
 Pair = tuple[Running, Caller]
 
 
-@pytest.fixture(params=LISTENERS)
-def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+@pytest.fixture
+def pair() -> Iterator[Pair]:
     """A server that takes shared memory, with a model."""
     model = {"mul": binary("Mul", ("n", 4))}
-    with offering(model, listener=request.param, **SHARING) as both:
+    with offering(model, **SHARING) as both:
         yield both
 
 

@@ -18,7 +18,6 @@ from nnpa_server.open_inference.repository import Duration, Repository, State
 from tests.server.conftest import Running
 from tests.server.onnx_models import (
     FLOAT,
-    LISTENERS,
     Caller,
     binary,
     dense,
@@ -50,10 +49,10 @@ def _write(path: Path, data: bytes) -> None:
     path.write_bytes(data)
 
 
-@pytest.fixture(params=LISTENERS)
-def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+@pytest.fixture
+def pair() -> Iterator[Pair]:
     """A server with one model, and a client."""
-    with offering({"div": DIV}, listener=request.param) as both:
+    with offering({"div": DIV}) as both:
         yield both
 
 

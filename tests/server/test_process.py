@@ -92,11 +92,10 @@ def test_stale_socket_is_taken_and_a_live_one_is_not(tmp_path: Path) -> None:
         round_trip(grpc.insecure_channel(server.address))
 
 
-@pytest.mark.parametrize("flag", ["--listen", "--inference-listen"])
-def test_port_in_use_ends_with_1(tmp_path: Path, flag: str) -> None:
+def test_port_in_use_ends_with_1(tmp_path: Path) -> None:
     """A port that is taken is said in one line."""
     with serving(tmp_path, *ANY_PORT) as server:
-        command = [sys.executable, "-m", "nnpa_server", *ANY_PORT, flag, server.address]
+        command = [sys.executable, "-m", "nnpa_server", "--listen", server.address]
         second = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert second.returncode == 1
     assert f"cannot listen on {server.address}" in second.stderr
@@ -117,8 +116,6 @@ def test_a_socket_in_no_folder_ends_with_1(tmp_path: Path) -> None:
         (("--listen", "0.0.0.0:0"), "--insecure"),
         (("--listen", "nowhere"), "'--listen': address is 'nowhere', must be host:port (0"),
         (("--metrics", "nowhere"), "'--metrics': address is 'nowhere', must be host:port"),
-        (("--inference-listen", "0.0.0.0:0"), "--inference-listen 0.0.0.0:0 is reachable"),
-        (("--inference-listen", "nowhere"), "host:port"),
         (("--max-message", "much"), "must be a number"),
         (("--tls-cert", __file__), "go together"),
         (("--workers", "1"), "--workers"),
@@ -196,15 +193,11 @@ def test_tls_and_mutual_tls(tmp_path: Path, certificates: dict[str, Party]) -> N
     ca, client = certificates["ca"].certificate, certificates["client"]
     trusting = grpc.ssl_channel_credentials(ca)
     knowing = grpc.ssl_channel_credentials(ca, client.key, client.certificate)
-    inference = ("--inference-listen", "127.0.0.1:0")
-    with serving(tmp_path, *ANY_PORT, *tls, *inference, listeners=2) as server:
+    with serving(tmp_path, *ANY_PORT, *tls) as server:
         round_trip(grpc.secure_channel(server.address, trusting))
         unreachable(grpc.insecure_channel(server.address))
-        stub = GRPCInferenceServiceStub(grpc.secure_channel(server.addresses[1], trusting))
+        stub = GRPCInferenceServiceStub(grpc.secure_channel(server.address, trusting))
         assert stub.ServerLive(oip.ServerLiveRequest()).live
-        plain = GRPCInferenceServiceStub(grpc.insecure_channel(server.addresses[1]))
-        with pytest.raises(grpc.RpcError):
-            plain.ServerLive(oip.ServerLiveRequest())
     with serving(tmp_path, *ANY_PORT, *tls, "--tls-client-ca", f"{tmp_path}/ca.crt") as server:
         round_trip(grpc.secure_channel(server.address, knowing))
         unreachable(grpc.secure_channel(server.address, trusting))

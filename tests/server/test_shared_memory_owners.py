@@ -20,7 +20,7 @@ from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
 from nnpa_server.app import Server
 
 from tests.server.conftest import CONFIG
-from tests.server.onnx_models import LISTENERS, offering, refusal
+from tests.server.onnx_models import offering, refusal
 
 SIZE = 64
 MakeObject = Callable[..., str]
@@ -96,11 +96,10 @@ def near(tmp_path: Path) -> Iterator[Callable[..., str]]:
         server.drain()
 
 
-@pytest.mark.parametrize("listener", LISTENERS)
-def test_nobody_far_names_an_object(make_object: MakeObject, listener: str) -> None:
+def test_nobody_far_names_an_object(make_object: MakeObject) -> None:
     """A caller over TCP has no object opened, whosever it is, unless the operator allows it."""
     key = make_object()
-    with offering(listener=listener, shared_memory=True) as (_, caller):
+    with offering(shared_memory=True) as (_, caller):
         text = refusal(
             "EXTENSION_NOT_OFFERED", caller.stub.SystemSharedMemoryRegister, _region(key)
         )

@@ -192,34 +192,6 @@ def test_a_callers_calls_wait_for_its_threads(start: Start) -> None:
     assert [call.exception(PATIENCE) for call in calls] == [None] * len(calls)
 
 
-@pytest.mark.parametrize("tokens", [True, False], ids=["tokens", "connections"])
-def test_calls_at_the_inference_listener_have_shares(start: Start, tokens: bool) -> None:
-    """Who has all the calls open that it may leaves as many to others, and is told its bound."""
-    server = start(tokens=tokens, inference_listen="127.0.0.1:0", message_timeout=PATIENCE)
-    alice, bob = (ALICE, BOB) if tokens else ((), ())
-    address, ended = server.server.inference_address, threading.Event()
-
-    def nothing() -> Iterator[bytes]:
-        ended.wait(PATIENCE)
-        yield from ()
-
-    with connected(address) as greedy, connected(address) as modest:
-        live: Any = greedy.stream_unary("/inference.GRPCInferenceService/ServerLive")
-        stream: Any = greedy.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
-        calls = [live.future(nothing(), metadata=alice) for _ in range(100)]
-        with pytest.raises(grpc.FutureTimeoutError):
-            calls[0].result(1.0)
-        with refused(*REFUSED, field="max_inference_calls", value=65, limit=64):
-            live(nothing(), metadata=alice)
-        with refused(*REFUSED, field="max_inference_calls", value=65, limit=64):
-            next(iter(stream(nothing(), metadata=alice)))
-        stub = oip_grpc.GRPCInferenceServiceStub(modest)
-        assert stub.ServerLive(oip.ServerLiveRequest(), metadata=bob, timeout=PROMPT).live
-        ended.set()
-        for call in calls:
-            call.cancel()
-
-
 @contextmanager
 def shared_object() -> Generator[str]:
     """Give the name of an object of shared memory of 64 bytes, Alice's or Bob's."""

@@ -173,12 +173,10 @@ def test_messages_of_a_conversation_are_spans(receiver: Receiver, tmp_path: Path
     assert len({span.span_id for span in spans}) == 3
 
 
-@pytest.mark.parametrize("listener", ["--listen", "--inference-listen"])
-def test_runs_of_models_are_spans(receiver: Receiver, tmp_path: Path, listener: str) -> None:
-    """A run of a published model is a span within that of its call, on every listener."""
-    flags = (*FLAGS, "--inference-listen", "127.0.0.1:0")
-    with serving(tmp_path, *flags, listeners=2, env=receiver.environment) as server:
-        caller = Caller(server.addresses[listener == "--inference-listen"])
+def test_runs_of_models_are_spans(receiver: Receiver, tmp_path: Path) -> None:
+    """A run of a published model is a span within that of its call."""
+    with serving(tmp_path, *FLAGS, env=receiver.environment) as server:
+        caller = Caller(server.address)
         caller.load("dense", dense())
         message = request("dense", x=np.ones((1, 4), np.float32))
         for _ in range(5):

@@ -162,8 +162,6 @@ class Inference:
                 self._metrics.network(machine, result.calls, warned)
         response = self._answer(checked, result, request.id, shared)
         ended = time.perf_counter_ns()
-        if isinstance(checked.executor, Executor):  # another's run may keep a worker busy
-            checked.run_ns = ended - began
         checked.model.statistics.succeeded(checked.batch, began, infer, output, ended)
         if checked.model.state != State.READY:
             self._note_success(checked.model)

@@ -41,7 +41,7 @@ class Models:
         access = ObjectAccess.of(config)
         self.regions = None if access is None else Regions(access, config.max_regions)
         reader = RequestReader(repository, limit)
-        read, self.is_quick = compose_reader(reader.read, shortcuts)
+        read = compose_reader(reader.read, shortcuts)
         self.inference = Inference(
             read, repository.note_success, self.regions, config.max_response, limit, metrics
         )

@@ -36,8 +36,7 @@ class CheckedRequest:
 
     `known_bytes` are those of the answer's contents, as far as they are known before the run;
     `n_raw` are how many inputs have raw contents in the request, `has_typed_contents` tells whether
-    any has typed ones; `uses_regions` tells whether a tensor lies in shared memory; `run_ns` are
-    nanoseconds that the last run took.
+    any has typed ones.
     """
 
     model: Model
@@ -49,8 +48,6 @@ class CheckedRequest:
     known_bytes: int
     n_raw: int
     has_typed_contents: bool
-    uses_regions: bool
-    run_ns: float = math.inf
 
 
 ReadRequest: TypeAlias = Callable[[InferRequest], CheckedRequest]
@@ -92,7 +89,6 @@ class RequestReader:
         for output in outputs:
             if output.place is not None:
                 require_place(output.name, output.place, sizes.get(output.name, 0))
-        tensors: list[Input | Output] = [*inputs, *outputs]
         return CheckedRequest(
             model,
             executor,
@@ -105,7 +101,6 @@ class RequestReader:
             ),
             n_raw=sum(tensor.place is None and tensor.array is None for tensor in inputs),
             has_typed_contents=any(tensor.array is not None for tensor in inputs),
-            uses_regions=any(tensor.place is not None for tensor in tensors),
         )
 
     def _executor(self, model: Model, shapes: Mapping[str, tuple[int, ...]]) -> "ProgramRunner":

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from nnpa_server.open_inference.reading import CheckedRequest, ReadRequest
 
 _MAX_REQUESTS, _MAX_HEAD_BYTES = 256, 4096
-QUICK_NS = 1_000_000
-"""Nanoseconds below which others may wait for a run."""
 
 
 class RequestCache:
@@ -49,9 +47,3 @@ class RequestCache:
                 del self._requests[key]
         while len(self._requests) > _MAX_REQUESTS:
             self._requests.popitem(last=False)
-
-    def is_quick(self, request: InferRequest) -> bool:
-        """Return whether a request like one that came before ran within a millisecond then."""
-        with self._lock:
-            checked = self._requests.get((request.head, bool(request.raw)))
-        return checked is not None and checked.run_ns < QUICK_NS

@@ -46,8 +46,7 @@ class Member:
 
     def _read(self, process: "subprocess.Popen[bytes]") -> None:
         """Read the lines of the listeners, until the process ends."""
-        expected = 1 + bool(self.config.inference_listen) + bool(self.config.health_listen)
-        expected += bool(self.config.metrics)
+        expected = 1 + bool(self.config.health_listen) + bool(self.config.metrics)
         assert process.stdout is not None
         for count, line in enumerate(process.stdout, 1):
             text = line.decode()
@@ -93,7 +92,6 @@ def member_config(config: Config, number: int, folder: Path) -> Config:
     return replace(
         config,
         listen=(f"{beside}{suffix}" if beside else f"unix:{folder}/main{suffix}",),
-        inference_listen=f"unix:{folder}/inference{suffix}" if config.inference_listen else "",
         health_listen=f"unix:{folder}/health{suffix}" if config.health_listen else "",
         metrics="127.0.0.1:0" if config.metrics else "",
         reflection="on" if config.offers_reflection else "off",

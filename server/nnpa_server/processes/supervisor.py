@@ -68,10 +68,6 @@ def _listeners(config: Config, configs: Sequence[Config]) -> list[envoy.Listener
         envoy.Listener(f"main-{index}", require_free(address), mains)
         for index, address in enumerate(config.listen)
     ]
-    if config.inference_listen:
-        sockets = [member.inference_listen for member in configs]
-        address = require_free(config.inference_listen)
-        listeners.append(envoy.Listener("inference", address, sockets))
     if config.health_listen:
         sockets = [member.health_listen for member in configs]
         address = require_free(config.health_listen)
@@ -92,7 +88,6 @@ def _expose(config: Config, members: Sequence[Member], opened: ExitStack) -> Non
 def _say_ready(config: Config, router: Router) -> None:
     """Print the lines that a single process prints."""
     ready = [("listening", f"main-{index}", text) for index, text in enumerate(config.listen)]
-    ready += [("inference", "inference", config.inference_listen)]
     ready += [("health", "health", config.health_listen)]
     for kind, name, text in ready:
         if text:

@@ -94,8 +94,7 @@ class ObjectAccess:
         """Return what the operator allows; None where no memory is shared."""
         if not config.shared_memory:
             return None
-        addresses = (*config.listen, config.inference_listen)
-        sockets = [Path(address[5:]) for address in addresses if address.startswith("unix:")]
+        sockets = [Path(address[5:]) for address in config.listen if address.startswith("unix:")]
         return cls(sockets, over_tcp=config.shared_memory_over_tcp)
 
     def reaches(self, peer: str) -> bool:

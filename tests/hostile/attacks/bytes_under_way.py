@@ -21,7 +21,6 @@ SECONDS = 8.0
 PREFIX = struct.Struct(">BI")
 MESSAGE = 63 * MIB
 MANY = ("--max-sessions", "64")  # and so many conversations
-INFERENCE_FLAGS = ("--inference-listen", "127.0.0.1:0")
 
 
 def _flood(
@@ -76,18 +75,6 @@ def untaken_lists(scene: Scene) -> None:
     message = lists.read_back(session).SerializeToString()
     _flood(scene, scene.server.address, ACCELERATOR + "Execute", message, 1200, connections=2)
     caller.close()
-
-
-@row(
-    "15c",
-    "128 answers of 32 MiB at --inference-listen that nobody takes",
-    *INFERENCE_FLAGS,
-    tokens=True,
-    budget=512 * MIB,
-)
-def untaken_on_the_event_loop(scene: Scene) -> None:
-    """The same where an event loop takes the calls."""
-    _infer(scene, scene.server.inference_address, 32 * MIB, 128)
 
 
 @row(
@@ -156,18 +143,6 @@ def endless_messages(scene: Scene) -> None:
 def endless_conversations(scene: Scene) -> None:
     """The same as messages of streams."""
     _send_endless(scene, scene.server.address, ACCELERATOR + "ExecuteStream")
-
-
-@row(
-    "17c",
-    "320 such messages at --inference-listen",
-    *INFERENCE_FLAGS,
-    tokens=True,
-    budget=512 * MIB,
-)
-def endless_on_the_event_loop(scene: Scene) -> None:
-    """The same where an event loop takes the calls."""
-    _send_endless(scene, scene.server.inference_address, INFERENCE + "ModelInfer")
 
 
 @row(

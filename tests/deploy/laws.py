@@ -229,40 +229,5 @@ def _references(document: Document) -> Iterator[tuple[str, str]]:
     spec: Json = document.content.get("spec", {})
     if "scaleTargetRef" in spec:
         yield spec["scaleTargetRef"]["kind"], spec["scaleTargetRef"]["name"]
-    for target in spec.get("targetRefs", ()):
-        yield target["kind"], target["name"]
-    for parent in spec.get("parentRefs", ()):
-        yield "Gateway", parent["name"]
-    if document.kind == "GRPCRoute":
-        for rule in spec["rules"]:
-            for backend in rule["backendRefs"]:
-                yield "Service", backend["name"]
-    if "gatewayClassName" in spec:
-        yield "GatewayClass", spec["gatewayClassName"]
     if document.kind == "InferenceService":
         yield "ServingRuntime", spec["predictor"]["model"]["runtime"]
-
-
-@law
-def routes_name_sections(documents: Documents) -> Iterator[str]:
-    """Sections that routes and policies name, and ports of backends, exist."""
-    ports = {
-        (service.name, port["port"]) for service in of_kind(documents, "Service")
-        for port in service.content["spec"]["ports"]
-    }  # fmt: skip
-    for route in of_kind(documents, "GRPCRoute"):
-        rules = route.content["spec"]["rules"]
-        for backend in (backend for rule in rules for backend in rule["backendRefs"]):
-            if (backend["name"], backend["port"]) not in ports:
-                yield f"GRPCRoute {route.name}: no port {backend['port']} of {backend['name']}"
-        for parent in route.content["spec"]["parentRefs"]:
-            gateway = named(documents, "Gateway", parent["name"])
-            sections = gateway.content["spec"]["listeners"] if gateway else ()
-            if parent["sectionName"] not in [section["name"] for section in sections]:
-                yield f"GRPCRoute {route.name}: no listener {parent['sectionName']}"
-        for policy in of_kind(documents, "BackendTrafficPolicy"):
-            for target in policy.content["spec"]["targetRefs"]:
-                if target.get("sectionName", rules[0]["name"]) not in [
-                    rule["name"] for rule in rules
-                ]:
-                    yield f"BackendTrafficPolicy {policy.name}: no rule {target['sectionName']}"

@@ -12,7 +12,7 @@ import yaml
 KUBERNETES = Path(__file__).parents[2] / "deploy/kubernetes"
 SCALED = KUBERNETES / "scaled"
 ENVOY = SCALED / "envoy/envoy.yaml"  # a configuration, which Envoy itself checks: no manifest
-APPLIED = tuple(SCALED / name for name in ("overlays/envoy", "overlays/gateway", "kserve", "ray"))
+APPLIED = tuple(SCALED / name for name in ("overlays/envoy", "kserve", "ray"))
 """The kustomizations that a user applies."""
 
 

@@ -70,6 +70,7 @@ from nnpa_server.tuning.background import BackgroundCompiler
 if TYPE_CHECKING:
     from nnpa_page import Endpoint
 
+    from nnpa_server.open_inference.composition import Models
     from nnpa_server.page import SessionPage
 
 _log = logging.getLogger("nnpa.server")
@@ -158,7 +159,8 @@ class Server:
         self.pools = network.make_pools(
             config.sandbox, config.shortcuts, config.limits.all_bytes, compiler
         )
-        self._offer_models()
+        self.models = Lazy(self._make_models)
+        open_inference.add_to(self._grpc, lambda: self.models.get().service)
         conversations = {
             f"/{SERVICE}/ExecuteStream": conversation_of(self.accelerator),
             instruction.STREAM: instruction.conversation_of(instructions),
@@ -174,23 +176,18 @@ class Server:
         if config.offers_reflection:
             reflection.enable_server_reflection(_REFLECTED, self._grpc)
 
-    def _offer_models(self) -> None:
-        shortcuts, pools = self.config.shortcuts, self.pools
-        self.models = Lazy(
-            lambda: open_inference.make_models(
-                self.config,
-                self.repository,
-                self.metrics,
-                self.readiness.is_ready,
-                shortcuts,
-                self.saved,
-                None if pools is None else network.compile_in(pools, shortcuts),
-                None if pools is None else network.share_in(pools),
-            )
-        )
-        handlers = open_inference.handlers_of(lambda: self.models.get().service)
-        self._grpc.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(open_inference.SERVICE, handlers),)
+    def _make_models(self) -> "Models":
+        from nnpa_server.open_inference.composition import Models  # imports what runs networks
+
+        pools, shortcuts = self.pools, self.config.shortcuts
+        return Models(
+            self.config,
+            self.repository,
+            self.metrics,
+            self.readiness.is_ready,
+            self.saved,
+            None if pools is None else network.compile_in(pools, shortcuts),
+            None if pools is None else network.share_in(pools),
         )
 
     def _offer_networks(self) -> Conversation:

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 import pytest
 from nnpa.oip import open_inference_grpc_pb2 as pb
-from nnpa_server.open_inference.repository import Duration, Repository, State
+from nnpa_server.open_inference.repository import Repository, State, Statistics
 
 from tests.server.conftest import Running
 from tests.server.onnx_models import (
@@ -405,12 +405,23 @@ def test_draining_ends_an_idle_stream(pair: Pair) -> None:
         next(answers)
 
 
-def test_durations_add_up() -> None:
-    """A duration counts what is added."""
-    one = Duration()
-    for ns in (3, 4):
-        one.add(ns)
-    assert (one.count, one.ns) == (2, 7)
+def test_statistics_add_up() -> None:
+    """Requests are counted with the times of their parts, in all and by size of the batch."""
+    statistics, message = Statistics(), pb.ModelStatistics()
+    for batch, began in ((4, 0), (2, 10), (4, 20)):
+        statistics.succeeded(batch, began, began + 1, began + 3, began + 6)
+    statistics.failed(5)
+    statistics.copy_to(message)
+    durations = message.inference_stats
+    assert [(part.count, part.ns) for part in (durations.success, durations.fail)] == [
+        (3, 18), (1, 5),
+    ]  # fmt: skip
+    assert (durations.queue.count, durations.queue.ns) == (3, 0)
+    assert (message.execution_count, message.inference_count) == (3, 10)
+    batches = {part.batch_size: part for part in message.batch_stats}
+    assert list(batches) == [2, 4]
+    assert (batches[4].compute_input.ns, batches[4].compute_infer.ns) == (2, 4)
+    assert (batches[4].compute_output.count, batches[4].compute_output.ns) == (2, 6)
 
 
 def test_nothing_is_remembered_without_end() -> None:

@@ -21,7 +21,7 @@ from nnpa.network.v1 import network_pb2, network_pb2_grpc
 from nnpa.oip import open_inference_grpc_pb2 as pb
 from nnpa.zdnn.v1 import accelerator_pb2
 from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
-from nnpa_server.open_inference import loading, models
+from nnpa_server.open_inference import composition, loading
 from nnpa_server.open_inference.saved_models import SavedModel, SavedModels
 from nnpa_server.sandbox import confinement
 
@@ -299,7 +299,7 @@ def test_the_start_waits_for_no_model_without_end(
             assert go_on.wait(60)
         return compile_model(data, *arguments, **options)
 
-    monkeypatch.setattr(models, "compile_onnx", compile_slowly)
+    monkeypatch.setattr(composition, "compile_onnx", compile_slowly)
     monkeypatch.setattr(loading, "SAVED_LOAD_TIMEOUT", 0.5)
     with offering(state=tmp_path / "state", sandbox="off") as (_, caller):
         wait_ready(caller)
@@ -322,7 +322,7 @@ def test_the_start_waits_for_all_models_as_long(
         assert go_on.wait(60)
         return compile_model(*arguments, **options)
 
-    monkeypatch.setattr(models, "compile_onnx", compile_slowly)
+    monkeypatch.setattr(composition, "compile_onnx", compile_slowly)
     monkeypatch.setattr(loading, "SAVED_LOADS_TIMEOUT", 0.5)
     with offering(state=tmp_path / "state", sandbox="off") as (_, caller):
         wait_ready(caller)
@@ -370,7 +370,7 @@ def test_a_client_need_not_wait_for_a_saved_model(
             assert go_on.wait(60)
         return compile_model(data, *arguments, **options)
 
-    monkeypatch.setattr(models, "compile_onnx", compile_slowly)
+    monkeypatch.setattr(composition, "compile_onnx", compile_slowly)
     with offering(state=tmp_path / "state", sandbox="off") as (_, caller):
         assert loads.wait(60)
         if change == "load":

@@ -1,18 +1,60 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compose how requests are read: the plain function, then the shortcut that wraps it."""
+"""All that runs models for clients of the protocol, put together, and the shortcut that is on."""
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import partial
 
+from nnpa_server.config import Config
+from nnpa_server.open_inference.inference import Inference
+from nnpa_server.open_inference.loading import Compile, Loader, Share, compile_onnx, unshared
+from nnpa_server.open_inference.reading import RequestReader
+from nnpa_server.open_inference.repository import Repository
 from nnpa_server.open_inference.request_cache import RequestCache
+from nnpa_server.open_inference.saved_models import SavedModels
+from nnpa_server.open_inference.service import OpenInferenceService
+from nnpa_server.open_inference.shared_memory import Regions
+from nnpa_server.sessions.metrics import Metrics
+from nnpa_server.sessions.shared_objects import ObjectAccess
 
-if TYPE_CHECKING:  # the rest of the networks is imported by the first call
-    from nnpa_server.open_inference.reading import ReadRequest
 
-SHORTCUTS: frozenset[str] = frozenset(("request-cache",))
-"""Names of the shortcuts; those of hosted networks have their own list."""
+class Models:
+    """A loader of models, the memory that clients share, inference, and the service over them.
 
+    `is_ready` tells whether the operator's models and `saved` are loaded. `compile_model` compiles
+    them elsewhere than here, where many `share` what they run in.
+    """
 
-def compose_reader(read: "ReadRequest", shortcuts: Collection[str]) -> "ReadRequest":
-    """Return what reads requests."""
-    return RequestCache(read).read if "request-cache" in shortcuts else read
+    def __init__(
+        self,
+        config: Config,
+        repository: Repository,
+        metrics: Metrics | None,
+        is_ready: Callable[[], bool],
+        saved: SavedModels | None,
+        compile_model: Compile | None,
+        share: Share | None,
+    ) -> None:
+        limit, shortcuts = config.limits.max_session_bytes, config.shortcuts
+        self.loader = Loader(
+            repository,
+            compile_model or partial(compile_onnx, shortcuts=shortcuts),
+            config.models,
+            limit,
+            saved,
+            share or unshared,
+        )
+        access = ObjectAccess.of(config)
+        self.regions = None if access is None else Regions(access, config.max_regions)
+        read = RequestReader(repository, limit).read
+        if "request-cache" in shortcuts:
+            read = RequestCache(read).read
+        self.inference = Inference(
+            read, repository.note_success, self.regions, config.max_response, limit, metrics
+        )
+        self.service = OpenInferenceService(
+            repository,
+            self.inference,
+            None if config.no_model_control else self.loader,
+            self.regions,
+            is_ready,
+        )

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the methods of GRPCInferenceService look like on the wire."""
+"""Serve GRPCInferenceService: its methods with the codecs of their messages."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import grpc
+from google.protobuf.descriptor import MethodDescriptor
 from nnpa.oip import open_inference_grpc_pb2 as pb
 
 from nnpa_server.open_inference import messages
@@ -26,20 +28,29 @@ _NOT_OFFERED = {
 }
 
 
-def handlers_of(service: Callable[[], "OpenInferenceService"]) -> dict[str, Handler]:
-    """Return a service's handlers by method; the service is constructed by the first call."""
-    methods: dict[str, Handler] = {}
-    for name, method in _DESCRIPTOR.methods_by_name.items():
-        parse, serialize = codec_of(method)
-        if name in ("ModelInfer", "ModelStreamInfer"):
-            streams = method.client_streaming
-            serialize = messages.serialize_for_stream if streams else messages.serialize
-            parse = messages.parse
-        behaviour = method_of(method, service)
-        if name in _NOT_OFFERED:
-            behaviour = _refusing(*_NOT_OFFERED[name])
-        methods[name] = handler_of(method, behaviour, parse, serialize)
-    return methods
+def add_to(server: grpc.Server, get_service: Callable[[], "OpenInferenceService"]) -> None:
+    """Serve the protocol; the service is constructed by the first call."""
+    methods = {
+        name: _handler(method, get_service) for name, method in _DESCRIPTOR.methods_by_name.items()
+    }
+    generic = grpc.method_handlers_generic_handler(SERVICE, methods)
+    server.add_generic_rpc_handlers((generic,))
+
+
+def _handler(
+    method: MethodDescriptor, get_service: Callable[[], "OpenInferenceService"]
+) -> Handler:
+    if method.name in _NOT_OFFERED:
+        return handler_of(method, _refusing(*_NOT_OFFERED[method.name]), *codec_of(method))
+    codec = _CODECS.get(method.name, codec_of(method))
+    return handler_of(method, method_of(method, get_service), *codec)
+
+
+_CODECS = {
+    "ModelInfer": (messages.parse, messages.serialize),
+    "ModelStreamInfer": (messages.parse, messages.serialize_for_stream),
+}
+"""Codecs of the methods whose contents lie beside their messages."""
 
 
 def _refusing(extension: str, how: str) -> Behaviour:

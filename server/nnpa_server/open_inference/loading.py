@@ -21,7 +21,6 @@ from nnpa_emulator.interruption import go_on, set_check
 from nnpa_emulator.machine import MACHINES
 from nnpa_network.importing.shapes import first_names
 from nnpa_network.program import ModelRefused
-from nnpa_network.shortcuts import SHORTCUTS
 
 from nnpa_server.errors import CallCancelled, CallRefused, from_exception, too_many_calls
 from nnpa_server.open_inference import sources
@@ -346,9 +345,7 @@ def _quota(name: str) -> int | None:
     return caller().quotas.get(name)
 
 
-def compile_onnx(
-    data: bytes, options: Options, limit: int, *, shortcuts: frozenset[str] = SHORTCUTS
-) -> "Plan":
+def compile_onnx(data: bytes, options: Options, limit: int, *, shortcuts: frozenset[str]) -> "Plan":
     """Compile an ONNX file; needs the packages of the extra `onnx`."""
     try:
         from nnpa_network.importing.onnx_import import ImportOptions

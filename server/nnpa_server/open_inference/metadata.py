@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from nnpa.oip import open_inference_grpc_pb2 as pb
 
-from nnpa_server.open_inference.repository import Duration, Model
+from nnpa_server.open_inference.repository import Model
 from nnpa_server.open_inference.tensors import datatype_of
 
 if TYPE_CHECKING:
@@ -60,33 +60,8 @@ def configuration(model: Model, versions: Sequence[str]) -> pb.ModelConfig:
     return config
 
 
-def _duration(duration: Duration) -> pb.StatisticDuration:
-    return pb.StatisticDuration(count=duration.count, ns=duration.ns)
-
-
 def statistics(model: Model) -> pb.ModelStatistics:
     """Return how often a model ran, and how long that took."""
-    statistics = model.statistics
-    message = pb.ModelStatistics(
-        name=model.name,
-        version=model.version,
-        last_inference=round(statistics.last * 1000),
-        inference_count=statistics.inferences,
-        execution_count=statistics.success.count,
-        inference_stats=pb.InferStatistics(
-            success=_duration(statistics.success),
-            fail=_duration(statistics.fail),
-            queue=_duration(statistics.queue),
-            compute_input=_duration(statistics.compute_input),
-            compute_infer=_duration(statistics.compute_infer),
-            compute_output=_duration(statistics.compute_output),
-        ),
-    )
-    for size, (read, ran, answered) in sorted(statistics.batches.items()):
-        message.batch_stats.add(
-            batch_size=size,
-            compute_input=_duration(read),
-            compute_infer=_duration(ran),
-            compute_output=_duration(answered),
-        )
+    message = pb.ModelStatistics(name=model.name, version=model.version)
+    model.statistics.copy_to(message)
     return message

@@ -14,8 +14,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+from nnpa.oip import open_inference_grpc_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
 
 from nnpa_server.errors import CallRefused
@@ -52,67 +53,56 @@ def executor_of(plan: "Plan", shapes: Mapping[str, tuple[int, ...]]) -> "Program
 class State(StrEnum):
     """Whether a model can be used."""
 
-    UNKNOWN = "UNKNOWN"
     READY = "READY"
     UNAVAILABLE = "UNAVAILABLE"
     LOADING = "LOADING"
-    UNLOADING = "UNLOADING"
 
 
-@dataclass(slots=True)
-class Duration:
-    """A count of events, and their total time in nanoseconds."""
-
-    count: int = 0
-    ns: int = 0
-
-    def add(self, ns: int) -> None:
-        """Count one more."""
-        self.count += 1
-        self.ns += ns
-
-
-@dataclass(slots=True)
 class Statistics:
-    """What became of a version's requests; `inferences` counts batch elements."""
+    """What became of a version's requests, in the protocol's message."""
 
-    success: Duration = field(default_factory=Duration)
-    fail: Duration = field(default_factory=Duration)
-    queue: Duration = field(default_factory=Duration)
-    compute_input: Duration = field(default_factory=Duration)
-    compute_infer: Duration = field(default_factory=Duration)
-    compute_output: Duration = field(default_factory=Duration)
-    batches: dict[int, tuple[Duration, Duration, Duration]] = field(
-        default_factory=dict[int, tuple[Duration, Duration, Duration]]
-    )
-    inferences: int = 0
-    last: float = 0.0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    def __init__(self) -> None:
+        self._all = pb.ModelStatistics()
+        self._batches: dict[int, pb.InferBatchStatistics] = {}
+        self._lock = threading.Lock()
 
     def succeeded(self, batch: int, began: int, infer: int, output: int, ended: int) -> None:
         """Count a request: `batch` elements, and when its parts began, time.perf_counter_ns."""
         with self._lock:
-            per_batch = self.batches.get(batch)
-            if per_batch is None and len(self.batches) < _MAX_BATCHES:
-                per_batch = self.batches[batch] = (Duration(), Duration(), Duration())
-            self.success.add(ended - began)
-            self.queue.count += 1
-            sums = (self.compute_input, self.compute_infer, self.compute_output)
-            for durations in (sums,) if per_batch is None else (sums, per_batch):
-                read, ran, answered = durations
-                read.add(infer - began)
-                ran.add(output - infer)
-                answered.add(ended - output)
-            self.inferences += batch
-            self.last = time.time()
+            if batch not in self._batches and len(self._batches) < _MAX_BATCHES:
+                self._batches[batch] = self._all.batch_stats.add(batch_size=batch)
+            stats = self._all.inference_stats
+            _add(stats.success, ended - began)
+            _add(stats.queue, 0)
+            for durations in filter(None, (stats, self._batches.get(batch))):
+                _add(durations.compute_input, infer - began)
+                _add(durations.compute_infer, output - infer)
+                _add(durations.compute_output, ended - output)
+            self._all.inference_count += batch
+            self._all.execution_count += 1
+            self._all.last_inference = round(time.time() * 1000)
 
     def failed(self, ns: int) -> None:
         """Count a request that ended with an error."""
         with self._lock:
-            self.fail.add(ns)
+            _add(self._all.inference_stats.fail, ns)
+
+    def copy_to(self, message: pb.ModelStatistics) -> None:
+        """Add what was counted to a message; batches are in the order of their sizes."""
+        with self._lock:
+            message.MergeFrom(self._all)
+        for name in _DURATIONS:  # those that are 0 are told too
+            getattr(message.inference_stats, name).SetInParent()
+        message.batch_stats.sort(key=lambda stats: stats.batch_size)
 
 
 _MAX_BATCHES = 128  # batch sizes with a statistic of their own
+_DURATIONS = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output")
+
+
+def _add(duration: pb.StatisticDuration, ns: int) -> None:
+    duration.count += 1
+    duration.ns += ns
 
 
 @dataclass(slots=True, eq=False)
@@ -139,14 +129,8 @@ class Model:
         return self.plan.inputs if self.fixed_inputs is None else self.fixed_inputs
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A line of the index."""
-
-    name: str
-    version: str
-    state: State
-    reason: str = ""
+Entry: TypeAlias = pb.RepositoryIndexResponse.ModelIndex
+"""A line of the index."""
 
 
 def newest(versions: Mapping[str, object]) -> str:
@@ -230,7 +214,7 @@ class Repository:
     def _note(self, name: str, state: State, reason: str) -> None:
         if len(self._absent) >= _MAX_ABSENT and name not in self._absent:
             del self._absent[next(iter(self._absent))]
-        self._absent[name] = Entry(name, "", state, reason)
+        self._absent[name] = Entry(name=name, state=state, reason=reason)
 
     def find(self, name: str, version: str = "") -> Model:
         """Return a version that takes requests, for an empty version the newest."""
@@ -265,7 +249,8 @@ class Repository:
         with self._lock:
             absent = list(self._absent.values())
         offered = [
-            Entry(model.name, model.version, model.state, model.reason) for model in self.models()
+            Entry(name=model.name, version=model.version, state=model.state, reason=model.reason)
+            for model in self.models()
         ]
         return sorted(offered + absent, key=lambda entry: (entry.name, entry.version))
 

@@ -131,9 +131,7 @@ class OpenInferenceService:
             self._loader.note_folder()
         return pb.RepositoryIndexResponse(
             models=(
-                pb.RepositoryIndexResponse.ModelIndex(
-                    name=entry.name, version=entry.version, state=entry.state, reason=entry.reason
-                )
+                entry
                 for entry in self._repository.index()
                 if entry.state == State.READY or not request.ready
             )

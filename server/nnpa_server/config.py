@@ -43,7 +43,6 @@ SHORTCUTS: Mapping[str, str] = {
     "request-cache": "repeated lists are decoded once",
     "out-of-band-arrays": "large arrays pass beside messages",
     "prepared-calls": "repeated calls are checked once",
-    "cached-results": "results that say the same are encoded once",
     "placed-operands": "operands are used where they lie in mapped memory",
     "prepared-steps": "steps of hosted networks that come again are checked once",
     "run-buffers": "tensors of a network's run share an arena, which serves the next",

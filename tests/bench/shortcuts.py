@@ -81,9 +81,6 @@ SHORTCUTS: tuple[Shortcut, ...] = (
         "prepared-calls", "server", "run", (f"{_CALLS}/prepared_calls.py",), "list of 100 adds"
     ),
     Shortcut(
-        "cached-results", "server", "run", (f"{_CALLS}/cached_results.py",), "list of 100 adds"
-    ),
-    Shortcut(
         "out-of-band-arrays", "server", "codec", (f"{_CALLS}/out_of_band_arrays.py",),
         "4 MiB inline, TCP", for_memory=True,
     ),

@@ -23,7 +23,6 @@ from nnpa_server.accelerator.observers import (
 )
 from nnpa_server.accelerator.seams import CallPath, set_path
 from nnpa_server.accelerator.shortcuts import (
-    cached_results,
     out_of_band_arrays,
     prepared_calls,
     request_cache,
@@ -36,7 +35,6 @@ SHORTCUTS: Mapping[str, Wrap] = {
     "request-cache": request_cache.wrap,
     "out-of-band-arrays": out_of_band_arrays.wrap,
     "prepared-calls": prepared_calls.wrap,
-    "cached-results": cached_results.wrap,
 }
 GUARDS: tuple[Wrap, ...] = (guards.count_answers,)
 OBSERVERS: tuple[Wrap, ...] = (

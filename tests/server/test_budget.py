@@ -351,7 +351,7 @@ def test_calls_that_wait_for_a_thread() -> None:
     budget, finish = Budget(16 * CALL_BYTES), threading.Event()
     pool = AdmittingPool(1, "test", budget, CALL_BYTES)
     greedy, modest = Calls("greedy"), Calls("modest")
-    pool.submit(finish.wait, PATIENCE)
+    ThreadPoolExecutor.submit(pool, finish.wait, PATIENCE)
     waiting = [pool.submit(Calls.peer, greedy) for _ in range(20)]
     modest_call = pool.submit(Calls.peer, modest)
     assert greedy.cancelled == sum(call.cancelled() for call in waiting) == 12

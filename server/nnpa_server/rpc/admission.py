@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from nnpa_server.rpc.budget import Budget
@@ -64,35 +65,29 @@ class AdmittingPool(ThreadPoolExecutor):
 
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Run a call in a thread when there is one; gRPC's event is among the arguments."""
-        events: list[Any] = [each for each in args if hasattr(each, "call_details")]
-        if not events:
-            return super().submit(fn, *args, **kwargs)
-        call = events[0].call  # of grpc._server
-        caller = self._caller_of(events[0].invocation_metadata, call.peer().decode())
+        event: Any = next(each for each in args if hasattr(each, "call_details"))
+        caller = self._caller_of(event.invocation_metadata, event.call.peer().decode())
         if not self._budget.take(caller, self._call_bytes, waits=False):
-            call.cancel()
+            event.call.cancel()
             refused: Future[R] = Future()
             refused.cancel()
             return refused
-
-        def run() -> R:
-            self._budget.give(caller, self._call_bytes)
-            return fn(*args, **kwargs)
-
-        if events[0].call_details.method.rpartition(b"/")[2] in _CONVERSATIONS:
-            return super().submit(run)
-        return self.submit_for(caller, run)
-
-    def submit_for(self, caller: str, work: Callable[[], R]) -> Future[R]:
-        """Run something of a caller in a thread of its share, when there is one."""
+        work = partial(fn, *args, **kwargs)
+        if event.call_details.method.rpartition(b"/")[2] in _CONVERSATIONS:
+            return super().submit(self._run, caller, work)
         with self._turn:
             if self._shares.try_take(caller):
-                return super().submit(self._run, caller, work)
+                return super().submit(self._run_in_turn, caller, work)
             future: Future[R] = Future()
             self._lines.setdefault(caller, deque()).append((future, work))
             return future
 
     def _run(self, caller: str, work: Callable[[], R]) -> R:
+        self._budget.give(caller, self._call_bytes)
+        return work()
+
+    def _run_in_turn(self, caller: str, work: Callable[[], R]) -> R:
+        self._budget.give(caller, self._call_bytes)
         try:
             return work()
         finally:
@@ -100,13 +95,11 @@ class AdmittingPool(ThreadPoolExecutor):
 
     def _run_waiting(self, caller: str, future: Future[Any], work: Callable[[], object]) -> None:
         try:
-            if future.set_running_or_notify_cancel():
-                future.set_result(work())
+            future.set_result(self._run_in_turn(caller, work))
         except BaseException as error:
             future.set_exception(error)
         finally:
             del future  # which has the error, which has this frame
-            self._leave(caller)
 
     def _leave(self, caller: str) -> None:
         """Give a thread back, and start what waits and fits now: callers take turns."""

@@ -15,7 +15,6 @@ Source: Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory 
 IEEE/ACM Transactions on Networking 6 (1998).
 """
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -88,9 +87,9 @@ class Budget:
         return len(self._waiting)
 
     def take(self, caller: str, size: int, *, lasts: bool = False, waits: bool = True) -> bool:
-        """Take bytes, or tell that there is no room; what `lasts` leaves as much to its caller.
+        """Take bytes, or tell that there is no room, after a while if the call `waits`.
 
-        Waits a while for room, but on an event loop.
+        What `lasts` leaves as much to its caller.
         """
         with self._lock:
             fits = self._fits(caller, size, lasts)
@@ -118,8 +117,6 @@ class Budget:
         return own * (1 + lasts) <= self._free - size
 
     def _wait(self, request: _Request) -> bool:
-        if _is_event_loop():
-            return False
         own = sum(each.caller == request.caller for each in self._waiting)
         self._waiting.append(request)
         try:
@@ -144,14 +141,6 @@ class Budget:
         return next(fitting, None)
 
 
-def _is_event_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
 class Reservation:
     """Bytes of a caller, which grow and shrink; no more once it is closed."""
 
@@ -161,26 +150,16 @@ class Reservation:
         self._budget, self._caller = budget, caller
         self._size = 0
 
-    def resize(self, size: int, *, lasts: bool = False) -> None:
+    def resize(self, size: int, *, lasts: bool = False, waits: bool = True) -> None:
         """Have so many bytes; raise CallRefused where there is no room for them."""
         more = size - self._size
-        if more > 0 and not self._budget.take(self._caller, more, lasts=lasts):
-            raise self.refusal(size)
+        if more > 0 and not self._budget.take(self._caller, more, lasts=lasts, waits=waits):
+            raise self._refusal(size)
         if more < 0:
             self._budget.give(self._caller, -more)
         self._size = size
 
-    def try_resize(self, size: int) -> bool:
-        """Have so many bytes, or tell at once that there is no room for them."""
-        more = size - self._size
-        if more > 0 and not self._budget.take(self._caller, more, waits=False):
-            return False
-        if more < 0:
-            self._budget.give(self._caller, -more)
-        self._size = size
-        return True
-
-    def refusal(self, size: int) -> CallRefused:
+    def _refusal(self, size: int) -> CallRefused:
         """Return the error for so many bytes that find no room."""
         limit = self._budget.limit
         text = f"{size} bytes of the call find no room under way, {FIELD} is {limit}"
@@ -267,10 +246,12 @@ class Account:
         _account.set(None)  # gRPC keeps the context of the call's variables, and this keeps gRPC's
         if self._is_sent:
             return
-        if self._bytes.try_resize(CALL_BYTES):
-            self._follow(0)
-        else:
+        try:
+            self._bytes.resize(CALL_BYTES, waits=False)
+        except CallRefused:
             cut_off(self._context)
+        else:
+            self._follow(0)
 
     def _count_answer(self, size: int) -> None:
         self._bytes.resize(self._message + size)

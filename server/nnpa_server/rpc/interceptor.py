@@ -170,7 +170,7 @@ class Interceptor(ServerInterceptor):
             handler = continuation(handler_call_details)
             if handler is None:
                 return None
-            wrapped = handlers[method] = self.around(
+            wrapped = handlers[method] = self._around(
                 method, handler, AT_ONCE if handlers is self._refusing else None
             )
         return wrapped
@@ -184,9 +184,7 @@ class Interceptor(ServerInterceptor):
         except CallRefused:
             return False
 
-    def around(
-        self, method: str, handler: Handler, pool: ThreadPoolExecutor | None = None
-    ) -> Handler:
+    def _around(self, method: str, handler: Handler, pool: ThreadPoolExecutor | None) -> Handler:
         """Return the handler of a method of ours, wrapped; it takes one message as a stream.
 
         It runs in the threads of `pool`, if there is one.

@@ -7,13 +7,13 @@ Sources: gRPC core channel arguments (grpc/impl/channel_arg_names.h).
 import errno
 import socket
 import ssl
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
 
-from nnpa_server.config import OVERSIZE_BYTES, Config, is_local, join_address, split_address
+from nnpa_server.config import OVERSIZE_BYTES, Config, Tls, is_local, join_address, split_address
 from nnpa_server.rpc.sockets import IS_KERNEL_ASKED, KEEPALIVE_SECONDS, LOST_SECONDS
 
 MAX_CONNECTION_CALLS = 1000  # of one connection at a time; its client keeps more to itself
@@ -51,9 +51,7 @@ def _milliseconds(seconds: float) -> int:
     return int(min(seconds * 1e3, _NEVER))
 
 
-def _credentials(config: Config) -> grpc.ServerCredentials:
-    tls = config.tls
-    assert tls is not None
+def _credentials(tls: Tls) -> grpc.ServerCredentials:
     return grpc.ssl_server_credentials(
         [(tls.key, tls.certificate)], tls.client_ca, tls.client_ca is not None
     )
@@ -136,22 +134,16 @@ def _bind_failure(place: tuple[int, int, int, str, tuple[object, ...]]) -> OSErr
 
 
 def listen(server: grpc.Server, address: str, config: Config) -> str:
-    """Have a server listen on an address; return it, with the port that was picked."""
+    """Have a server listen on an address; return it, with the port that was picked.
 
-    def add(credentials: grpc.ServerCredentials | None) -> int:
-        if credentials is None:
-            return server.add_insecure_port(address)
-        return server.add_secure_port(address, credentials)
-
-    return bind(address, add, config)
-
-
-def bind(address: str, add: Callable[[grpc.ServerCredentials | None], int], config: Config) -> str:
-    """Listen on an address, over TLS if it is TCP and there is a certificate; return it."""
+    It listens over TLS if the address is TCP and there is a certificate.
+    """
     require_free(address)  # before gRPC's core logs a line of its own about it
-    on_tls = config.tls is not None and not address.startswith("unix:")
     try:
-        port = add(_credentials(config) if on_tls else None)
+        if config.tls is None or address.startswith("unix:"):
+            port = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, _credentials(config.tls))
     except RuntimeError as error:
         raise CannotListen(f"cannot listen on {address}: gRPC could not open it") from error
     if address.startswith("unix:"):

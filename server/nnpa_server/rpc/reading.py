@@ -2,8 +2,8 @@
 """How calls read their messages: in time, and within the bytes under way.
 
 A call that reads has room for the largest message, a unary one until its message has come, a stream
-until its last one. A plain socket tells how long a message is before it comes, and an event loop
-has read it already: these count by themselves, and say so in `counts_messages` of their context.
+until its last one. A plain socket tells how long a message is before it comes: it counts by itself,
+and says so in `counts_messages` of its context.
 """
 
 import threading

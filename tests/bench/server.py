@@ -68,7 +68,7 @@ def start_warm(*flags: str) -> str:
 
 @cache
 def server(listen: str) -> str:
-    """Start the server once, warm; return its address. It shares memory with its clients."""
+    """Start the server once, warm; return its address. Programs in C may share memory with it."""
     return start_warm("--listen", listen, "--shared-memory", *FLAGS)
 
 
@@ -86,16 +86,10 @@ def sockets() -> tuple[str, str]:
 
 
 @cache
-def session(shares: bool) -> Session:
-    """Return the Python client's session on a Unix socket, with memory that it shares or without.
-
-    A session that has a private server shares.
-    """
-    listen = sockets()[0]
-    plain = f"{listen}-plain"
-    session = connect(server(listen) if shares else start_warm("--listen", plain, *FLAGS))
+def session() -> Session:
+    """Return the Python client's session on a Unix socket."""
+    session = connect(server(sockets()[0]))
     atexit.register(session.close)
-    assert session.status().HasField("shared_memory") == shares
     return session
 
 
@@ -104,20 +98,11 @@ def array_of(size: int) -> npt.NDArray[np.float32]:
     return np.random.default_rng(1).normal(size=(size // 4096, 1024)).astype(np.float32)
 
 
-def remote_adds(array: npt.NDArray[np.float32]) -> dict[str, Work]:
+def adds_in(ours: Session, array: npt.NDArray[np.float32]) -> dict[str, Work]:
     """Return work that uploads an array, adds a resident one, and downloads the sum.
 
-    Through shared memory and over the socket; as one list where a message holds it, and call by
-    call.
+    As one list where a message holds the array, and call by call.
     """
-    wired = {f"{how}, socket": work for how, work in adds_in(session(False), array).items()}
-    return wired if array.nbytes > session(True).limits.max_inline_bytes else {
-        **adds_in(session(True), array), **wired,
-    }  # fmt: skip
-
-
-def adds_in(ours: Session, array: npt.NDArray[np.float32]) -> dict[str, Work]:
-    """Return the work for one session, by how."""
     resident = ours.ztensor(array)
 
     def listed() -> None:
@@ -152,7 +137,7 @@ def chunked() -> list[Figure]:
                 target[position : position + len(part)] = part
                 position += len(part)
 
-        for how, work in remote_adds(array).items():
+        for how, work in adds_in(session(), array).items():
             figures.append(Figure(f"{mib} MiB{how}", ratio(work, bare), 2.0, 1.2))
     return figures
 
@@ -170,7 +155,7 @@ def against_protobuf() -> list[Figure]:
         ) -> None:
             np.frombuffer(message(BytesValue(value=array.tobytes())).value, np.float32)
 
-        for how, work in remote_adds(array).items():
+        for how, work in adds_in(session(), array).items():
             figures.append(Figure(f"{mib} MiB{how}", ratio(work, bare), 0.8, 0.2))
     return figures
 

@@ -121,10 +121,6 @@ SHORTCUTS: tuple[Shortcut, ...] = (
         "out-of-band-arrays", "client", "codec", (f"{_CLIENT}/out_of_band_arrays.py",),
         "4 MiB inline, TCP", for_memory=True,
     ),
-    Shortcut(
-        "shared-memory", "client", "operand", (f"{_CLIENT}/shared_memory.py",), "4 MiB inline",
-        for_memory=True,
-    ),
     Shortcut("stream", "libzdnn", "channel", (f"{_LIBRARY}/rpc/stream.rs",), "C program"),
     Shortcut(
         "plain-socket", "libzdnn", "channel", (f"{_LIBRARY}/rpc/plain_socket.rs",), "C program"

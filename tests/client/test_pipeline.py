@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from nnpa.zdnn.v1.operation_pb2 import FreeZtensorBuffer, Operation
 from nnpa_client import NnpaError, ProgramCheck, Session, ZdnnError, ZdnnWarning, Ztensor, zdnn
 from nnpa_server.config import Limits
 from nnpa_server.sessions.store import Store
@@ -175,6 +176,22 @@ def test_large_data_keeps_its_place(session: Session) -> None:
         a = session.ztensor(array)
         zdnn.transform_origtensor(zdnn.add(a, a), out)
     np.testing.assert_array_equal(out, 2 * array)
+
+
+def test_a_list_that_is_sent_again_has_its_arrays(session: Session) -> None:
+    """A list that fails because a dropped ztensor is gone already is sent again, with arrays."""
+    stale = session.ztensor(np.ones((2, 3), np.float32))
+    free = Operation(free_ztensor_buffer=FreeZtensorBuffer(ztensor=stale.ref()))
+    assert session.execute([free])[0].zdnn_status == 0
+    del stale
+    gc.collect()
+    array = np.arange(1 << 16, dtype=np.float32).reshape(256, 256) % 1000
+    outs = [np.empty_like(array) for _ in range(3)]
+    with session.pipeline():
+        for factor, out in enumerate(outs):
+            zdnn.transform_origtensor(session.ztensor(factor + array), out)
+    for factor, out in enumerate(outs):
+        assert np.array_equal(out, factor + array)
 
 
 def test_a_list_beyond_one_message_is_split(open_session: Open) -> None:

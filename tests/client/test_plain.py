@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from nnpa_client import ProgramCheck, Session, connect, zdnn
 from nnpa_client._shortcuts import NAMES, SHORTCUTS, left_out, with_shortcuts
+from nnpa_client._shortcuts.out_of_band_arrays import OutOfBandArrays
+from nnpa_client._shortcuts.stream import StreamTransport
 from nnpa_client._transport import GrpcTransport
 from nnpa_client.config import Endpoint, plain_shortcuts
 
@@ -22,7 +24,7 @@ CHOICES: list[bool | list[str]] = [True, False, *([name] for name in SHORTCUTS)]
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The Unix socket of a server that has every way to take operations."""
     socket = tmp_path_factory.mktemp("nnpa") / "nnpa.sock"
-    with serving([f"unix:{socket}"], "--shared-memory") as targets:
+    with serving([f"unix:{socket}"]) as targets:
         yield targets[0]
 
 
@@ -53,10 +55,11 @@ def test_what_is_left_out_does_not_run(target: str) -> None:
     """A plain client wraps nothing; a name leaves out that shortcut."""
     bare = GrpcTransport(Endpoint(target))
     assert with_shortcuts(bare, True) is bare
-    with connect(target, plain=["shared-memory"]) as session:
-        assert not session.status().HasField("shared_memory")
-    with connect(target, plain=False) as session:
-        assert session.status().HasField("shared_memory")
+    assert isinstance(with_shortcuts(bare, ["out-of-band-arrays"]), StreamTransport)
+    arrays = with_shortcuts(bare, ["stream", "plain-socket"])
+    assert isinstance(arrays, OutOfBandArrays)
+    assert arrays.inner is bare
+    bare.close()
 
 
 @pytest.mark.parametrize("private", [True, False])

@@ -3,7 +3,7 @@
 
 One server runs each program once for every choice of shortcuts: all, none, and all but one. Half of
 the programs are those of the server's property test, sent as they are; the other half calls verbs
-on arrays that travel within messages, beside them, in shared memory and in chunks.
+on arrays that travel within messages, beside them and in chunks.
 NNPA_PROPERTY_LISTS is how many lists (500), NNPA_PROPERTY_SEED the first program's number.
 """
 
@@ -36,7 +36,7 @@ from tests.server.random_programs import LISTS, program
 COUNT = int(os.environ.get("NNPA_PROPERTY_LISTS", "500"))
 SEED = int(os.environ.get("NNPA_PROPERTY_SEED", "1"))
 LEFT_OUT: list[list[str]] = [[], *([name] for name in SHORTCUTS)]
-FLAGS = ("--shared-memory", "--allow-faults", "--max-session-tensors", "300")
+FLAGS = ("--allow-faults", "--max-session-tensors", "300")
 MESSAGE = ("--max-message", "512KiB")  # arrays above 128 KiB travel in chunks
 SHAPES = ((2, 3), (65,), (1, 33, 5), (2, 1, 4, 3), (130, 130), (130, 130), (200, 300))
 TYPES = (np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))

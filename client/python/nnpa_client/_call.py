@@ -4,7 +4,7 @@
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from nnpa.zdnn.v1 import tensor_pb2
 from nnpa.zdnn.v1.operation_pb2 import Operation, OperationResult
@@ -55,13 +55,8 @@ class Call:
         """Return the bytes that the call adds to a message, about."""
         return self.operation.ByteSize() + sum(array.nbytes for array in self.arrays)
 
-
-KeepArrays: TypeAlias = Callable[[str, Call], Call]
-"""Returns a call of a session whose arrays stay as they are until it is sent."""
-
-
-def copy_arrays(_session: str, call: Call) -> Call:
-    """Return a call with copies of its arrays, which so stay as they are until it is sent."""
-    if not call.arrays:
-        return call
-    return replace(call, arrays=[memoryview(bytes(array)) for array in call.arrays])
+    def with_copies(self) -> "Call":
+        """Return the call with copies of its arrays, which their owner may then change."""
+        if not self.arrays:
+            return self
+        return replace(self, arrays=[memoryview(bytes(array)) for array in self.arrays])

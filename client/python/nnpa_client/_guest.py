@@ -26,10 +26,9 @@ from nnpa.zdnn.v1.operation_pb2 import (
 )
 from nnpa.zdnn.v1.tensor_pb2 import TensorRef, ZtensorInfo
 
-from nnpa_client._call import Call, KeepArrays, Tensor, copy_arrays
+from nnpa_client._call import Call, Tensor
 from nnpa_client._methods import LIST_TENSORS
 from nnpa_client._sanitizer import Watch, user_frame
-from nnpa_client._sink import Sink
 from nnpa_client._transport import EXECUTE, OUT_OF_BAND_BYTES, Request, Response, Transport
 from nnpa_client.errors import NnpaError, TransportError, ZdnnError, ZdnnWarning, renumbered
 from nnpa_client.status import Status, is_warning
@@ -61,18 +60,14 @@ NOTHING_HAS_RUN = frozenset(
 class Guest:
     """State that a session shares with its ztensors: ids, the open list, what to free.
 
-    `keep` is kept alive as long as session or ztensors are. `keep_arrays` is for calls that wait.
+    `keep` is kept alive as long as session or ztensors are.
     """
 
     def __init__(
-        self,
-        transport: Transport,
-        session: accelerator_pb2.Session,
-        keep: object = None,
-        keep_arrays: KeepArrays = copy_arrays,
+        self, transport: Transport, session: accelerator_pb2.Session, keep: object = None
     ) -> None:
         self.transport = transport
-        self._keep, self._keep_arrays = keep, keep_arrays
+        self._keep = keep
         self.name = session.name
         self.limits = session.limits
         self.library = session.library_version
@@ -130,7 +125,7 @@ class Guest:
             size = sum(call.size() for call in calls)
             if self._queue and self._queued_bytes + size > self.limits.max_message_bytes // 2:
                 self.flush()
-            self._queue.extend(self._keep_arrays(self.name, call) for call in calls)
+            self._queue.extend(call.with_copies() for call in calls)
             self._queued_bytes += size
 
     def ask(self, call: Call) -> OperationResult:
@@ -185,16 +180,14 @@ class Guest:
             while self._dropped:
                 freed.append(self._dropped.popleft())
                 operations.append(_free(freed[-1]))
-            arrays, sinks = dict[int, Sequence[memoryview]](), dict[int, Sink]()
+            arrays = dict[int, Sequence[memoryview]]()
             for index, call in enumerate(calls, len(freed)):
                 operations.append(call.operation)
                 if call.arrays:
                     arrays[index] = call.arrays
-                if call.sink is not None:
-                    sinks[index] = call.sink
             request = ExecuteRequest(session=self.name, operations=operations)
             try:
-                response = self.transport.unary(EXECUTE, Request(request, arrays, sinks))
+                response = self.transport.unary(EXECUTE, Request(request, arrays))
             except NnpaError as error:
                 self._dropped.extendleft(reversed(freed))
                 if self._is_to_be_retried(error, freed):

@@ -193,17 +193,14 @@ def transform_origtensor(ztensor: Ztensor, out_buf: Array | None = None) -> Arra
     require_ztensors(ztensor=ztensor)
     guest = ztensor.guest
     operation = Operation(transform_origtensor=TransformOrigtensor(ztensor=ztensor.ref()))
-    size = _dense_bytes(ztensor) if out_buf is None else _writable(out_buf).nbytes
-    tensors = {"ztensor": ztensor}
+    sink = Sink(None if out_buf is None else _writable(out_buf))
+    size = _dense_bytes(ztensor) if out_buf is None else out_buf.nbytes
+    tensors, read = {"ztensor": ztensor}, _keep_flags(ztensor)
     if size > guest.limits.max_inline_bytes and ztensor.id:
         guest.flush()
         request = ReadTensorRequest(session=guest.name, operation=operation)
-        sink = Sink(None if out_buf is None else _writable(out_buf))
-        call = Call("transform_origtensor", operation, tensors, (), _keep_flags(ztensor))
-        _read(guest, call, request, sink)
+        _read(guest, Call("transform_origtensor", operation, tensors, (), read), request, sink)
         return _shaped(ztensor, sink.filled) if out_buf is None else out_buf
-    sink = Sink(None if out_buf is None else _writable(out_buf), size)
-    read = _keep_flags(ztensor)
     guest.submit(Call("transform_origtensor", operation, tensors, (), read, (), sink))
     if out_buf is not None:
         return out_buf

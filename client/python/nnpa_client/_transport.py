@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import grpc
 from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo  # type: ignore[import-untyped] # ships none
@@ -25,9 +25,6 @@ from nnpa_client.config import Endpoint
 from nnpa_client.errors import NnpaError, ProgramCheck, SessionLostError, TransportError
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
-
-if TYPE_CHECKING:
-    from nnpa_client._sink import Sink  # which needs NumPy, as commands without arrays do not
 
 Sent = TypeVar("Sent")
 Received = TypeVar("Received")
@@ -59,17 +56,12 @@ class Method(Generic[Sent, Received]):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A list of operations.
-
-    By the operation's index: `arrays` are user arrays that the message lacks, `sinks` are for the
-    array that the operation returns.
-    """
+    """A list of operations; `arrays` are user arrays that it lacks, by the operation's index."""
 
     message: ExecuteRequest
     arrays: Mapping[int, Sequence[memoryview]] = field(
         default_factory=dict[int, Sequence[memoryview]]
     )
-    sinks: Mapping[int, "Sink"] = field(default_factory=dict[int, "Sink"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +186,8 @@ class GrpcTransport:
             "connect": connect_timeout,
             "none": None,
         }
-        self.token = endpoint.token
-        self.metadata = (("authorization", f"Bearer {self.token}"),) if self.token else ()
+        token = endpoint.token
+        self.metadata = (("authorization", f"Bearer {token}"),) if token else ()
         self.channel = open_channel(endpoint)
         self._callables: dict[object, Any] = {}
         self._tickets = Tickets() if tickets is None else tickets

@@ -11,7 +11,7 @@ from nnpa.zdnn.v1.accelerator_pb2 import ListMachinesRequest, Machine, MachineSp
 
 from nnpa_client._methods import LIST_MACHINES
 from nnpa_client._server import PrivateServer
-from nnpa_client._shortcuts import keeps_arrays, left_out, with_shortcuts
+from nnpa_client._shortcuts import left_out, with_shortcuts
 from nnpa_client._tickets import Tickets
 from nnpa_client._transport import GrpcTransport, Transport
 from nnpa_client.config import (
@@ -118,7 +118,7 @@ def open_transport(reach: Reach) -> tuple[Transport, PrivateServer | None]:
     left_out(plain)  # an unknown name is refused before a server starts
     faults = ("--allow-faults",) if reach.allow_faults else ()
     plainly = ("--plain",) if plain is True else ()
-    server = PrivateServer(flags=("--shared-memory", *faults, *plainly))
+    server = PrivateServer(flags=(*faults, *plainly))
     place = endpoint(server.target, token=reach.token)
     grpc = GrpcTransport(place, reach.connect_timeout, reach.timeout)
     return with_shortcuts(grpc, plain), server
@@ -232,7 +232,7 @@ def _open(chosen: ConnectOptions) -> Session:
             from nnpa_client.faults import read_rules  # seldom needed
 
             message.fault_rules.extend(read_rules(faulty.rules))
-        return Session(transport, message, server, keeps_arrays(transport), wait)
+        return Session(transport, message, server, wait)
     except BaseException:
         close_connection(transport, server)
         raise

@@ -17,7 +17,7 @@ from nnpa.zdnn.v1.tensor_pb2 import TensorDesc
 from nnpa_client import _lifecycle, _transfer
 from nnpa_client._arrays import ArrayLike
 from nnpa_client._at_exit import close_at_exit
-from nnpa_client._call import Call, KeepArrays, copy_arrays
+from nnpa_client._call import Call
 from nnpa_client._display import machine_name, session_facts, table
 from nnpa_client._guest import Guest
 from nnpa_client._lease import Lease
@@ -78,7 +78,6 @@ class Session:
         transport: Transport,
         options: pb.Session | None = None,
         server: PrivateServer | None = None,
-        keep_arrays: KeepArrays = copy_arrays,
         wait: float = 0.0,
     ) -> None:
         self._transport = transport
@@ -89,7 +88,7 @@ class Session:
         if options is not None and options.sanitize and not self._message.sanitize:
             transport.unary(DELETE_SESSION, pb.DeleteSessionRequest(name=self._message.name))
             raise NnpaError(f"sanitize: nnpa-server {self._message.server_version} cannot")
-        self._guest = Guest(transport, self._message, server, keep_arrays)
+        self._guest = Guest(transport, self._message, server)
         self._lease = Lease(transport, self.name) if self._message.lease else None
         if self._lease is not None:
             weakref.finalize(self, self._lease.close).atexit = False

@@ -6,14 +6,12 @@ Without one of them a client does the same, slower.
 
 from collections.abc import Sequence
 
-from nnpa_client._call import KeepArrays, copy_arrays
 from nnpa_client._shortcuts.out_of_band_arrays import OutOfBandArrays
 from nnpa_client._shortcuts.plain_socket import PlainSocketRoute
-from nnpa_client._shortcuts.shared_memory import SharedMemoryTransport
 from nnpa_client._shortcuts.stream import HttpRoute, Route, StreamTransport
 from nnpa_client._transport import GrpcTransport, Transport
 
-SHORTCUTS = ("stream", "plain-socket", "out-of-band-arrays", "shared-memory")
+SHORTCUTS = ("stream", "plain-socket", "out-of-band-arrays")
 """Every shortcut of this client, by its name in `connect(plain=[...])` and ZDNN_PLAIN."""
 
 NAMES = ("stream", "plain-socket", "out-of-band-arrays", "content-cache", "shared-memory")
@@ -48,13 +46,4 @@ def with_shortcuts(grpc: GrpcTransport, plain: bool | Sequence[str]) -> Transpor
             transport = StreamTransport(transport, routes)
     if "out-of-band-arrays" not in names:
         transport = OutOfBandArrays(transport)
-    if "shared-memory" not in names and grpc.target.startswith("unix:"):
-        transport = SharedMemoryTransport(transport, grpc.token)
     return transport
-
-
-def keeps_arrays(transport: Transport) -> KeepArrays:
-    """Return what keeps the arrays of calls that wait: copies, in shared memory where that is."""
-    if isinstance(transport, SharedMemoryTransport):
-        return transport.keep_arrays
-    return copy_arrays

@@ -94,8 +94,8 @@ def test_it_is_in_the_tables_of_what_runs_where(scratch: Path) -> None:
     for base, answer in (("telum2", "no"), ("telum3", "yes")):
         custom = json.dumps({"base": base, "max_dim1": 64})
         script = (
-            "from nnpa_client.availability import verdict;"
-            "from nnpa_client.custom_machine import find_machine;"
+            "from nnpa_client._values.availability import verdict;"
+            "from nnpa_client._guest.custom_machine import find_machine;"
             f"print(verdict('cbrt', find_machine('{custom}')).answer)"
         )
         assert run(scratch, sys.executable, "-c", script) == f"{answer}\n"

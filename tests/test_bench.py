@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from io import StringIO
 
-from nnpa_client._shortcuts import SHORTCUTS as CLIENT_SHORTCUTS
+from nnpa_client._server.shortcuts import SHORTCUTS as CLIENT_SHORTCUTS
 from nnpa_server.config import SHORTCUTS as SERVER_SHORTCUTS
 from rich.console import Console
 

@@ -256,9 +256,9 @@ PYTHON = Sdk(
     home=HOME,
     files=(
         *(_family(name) for name in _TITLES),
-        File("constants.py", "python_constants.py.j2", "enums"),
-        File("availability.py", "python_availability.py.j2", "functions on the wire"),
-        File("availability.py", "python_machines.py.j2", "machines"),
+        File("_values/constants.py", "python_constants.py.j2", "enums"),
+        File("_values/availability.py", "python_availability.py.j2", "functions on the wire"),
+        File("_values/availability.py", "python_machines.py.j2", "machines"),
         File("errors.py", "python_advice.py.j2", "advice"),
     ),
     filters={

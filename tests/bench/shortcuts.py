@@ -40,7 +40,7 @@ _RUNNING = "emulator/nnpa_network/running"
 _KERNELS = tuple(
     str(path.relative_to(ROOT)) for path in sorted((ROOT / _EMULATOR / "kernels").glob("*.py"))
 )
-_CLIENT = "client/python/nnpa_client/_shortcuts"
+_CLIENT = "client/python/nnpa_client/_server/shortcuts"
 _LIBRARY = "client/libzdnn/src"
 
 

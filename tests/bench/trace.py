@@ -9,7 +9,7 @@ from unittest import mock
 import grpc
 import numpy as np
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
-from nnpa_client._transport import GrpcTransport
+from nnpa_client._server.transport import GrpcTransport
 from nnpa_client.config import Endpoint
 from nnpa_client.trace import Recording
 from nnpa_server.accelerator import AcceleratorService, composition

@@ -9,8 +9,8 @@ import array_api_strict
 import numpy as np
 import numpy.typing as npt
 from nnpa_client import Session, Ztensor, array_api, dlfloat16
+from nnpa_client._guest.options import session_options
 from nnpa_client.array_api import Difference
-from nnpa_client.options import session_options
 from nnpa_server.sessions.store import Store
 
 from tests.client.in_process import InProcessTransport

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from nnpa_client import Session
-from nnpa_client._shortcuts import with_shortcuts
-from nnpa_client._transport import GrpcTransport, Transport
+from nnpa_client._guest.options import session_options
+from nnpa_client._server.shortcuts import with_shortcuts
+from nnpa_client._server.transport import GrpcTransport, Transport
 from nnpa_client.config import Endpoint, plain_shortcuts
-from nnpa_client.options import session_options
 from nnpa_server.config import Limits
 from nnpa_server.sessions.store import Store
 from nnpa_tools.commands import score as score_command

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar, cast
 
 from nnpa.zdnn.v1.sanitizer_pb2 import SanitizerReport
-from nnpa_client._methods import READ_TENSOR, WRITE_TENSOR
-from nnpa_client._shortcuts import out_of_band_arrays
-from nnpa_client._transport import Ended, Method, Received, Request, Response, Sent
+from nnpa_client._server.methods import READ_TENSOR, WRITE_TENSOR
+from nnpa_client._server.shortcuts import out_of_band_arrays
+from nnpa_client._server.transport import Ended, Method, Received, Request, Response, Sent
 from nnpa_client.errors import NnpaError, ProgramCheck, TransportError
 from nnpa_server.accelerator import TraceService
 from nnpa_server.accelerator.service import AcceleratorService

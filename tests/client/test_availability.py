@@ -10,8 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 from nnpa_client import ZdnnError, connect, zdnn
-from nnpa_client.availability import FUNCTIONS, LIBRARIES, MACHINES, Answer, find_host, verdict
-from nnpa_client.custom_machine import find_machine
+from nnpa_client._guest.custom_machine import find_machine
+from nnpa_client._values.availability import (
+    FUNCTIONS,
+    LIBRARIES,
+    MACHINES,
+    Answer,
+    find_host,
+    verdict,
+)
 from nnpa_emulator import FUNCTIONS as EMULATED
 from nnpa_emulator import MACHINES as EMULATED_MACHINES
 from nnpa_emulator import Guest, run

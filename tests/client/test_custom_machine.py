@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 from nnpa.zdnn.v1.operation_pb2 import NNPA_LOG, NNPA_SUB
 from nnpa_client import MachineSpec, trace, zdnn
-from nnpa_client.custom_machine import machine_text, read_machine
+from nnpa_client._guest.custom_machine import machine_text, read_machine
 from nnpa_tools.cli import main
 
 from tests.client.conftest import Open

@@ -16,9 +16,9 @@ from nnpa.zdnn.v1.accelerator_pb2 import (
     WriteTensorHeader,
     WriteTensorRequest,
 )
-from nnpa_client._shortcuts.out_of_band_arrays import parse_download, serialize_upload
-from nnpa_client._shortcuts.wrapper import TransportWrapper
-from nnpa_client._transport import GrpcTransport, Transport
+from nnpa_client._server.shortcuts.out_of_band_arrays import parse_download, serialize_upload
+from nnpa_client._server.shortcuts.wrapper import TransportWrapper
+from nnpa_client._server.transport import GrpcTransport, Transport
 
 SOURCES = sorted(
     path

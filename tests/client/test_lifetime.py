@@ -16,8 +16,8 @@ import pytest
 from nnpa.zdnn.v1.accelerator_pb2 import GetSessionRequest
 from nnpa.zdnn.v1.operation_pb2 import FreeZtensorBuffer, Operation
 from nnpa_client import Session, TransportError, ZdnnError, connect, zdnn
-from nnpa_client._methods import GET_SESSION
-from nnpa_client._transport import Method, Received, Request, Response, Sent
+from nnpa_client._server.methods import GET_SESSION
+from nnpa_client._server.transport import Method, Received, Request, Response, Sent
 from nnpa_server.config import Limits
 from nnpa_server.sessions.store import Store
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nnpa.zdnn.v1 import operation_pb2
 from nnpa.zdnn.v1.tensor_pb2 import TensorRef
-from nnpa_client.availability import Answer, find_host, verdict
+from nnpa_client._values.availability import Answer, find_host, verdict
 from nnpa_client.trace import COMPUTING
 from nnpa_tools.estimates import (
     Call,

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from nnpa_client import ProgramCheck, Session, TransportError, connect, zdnn
-from nnpa_client._display import counted
-from nnpa_client.availability import find_host
+from nnpa_client._values.availability import find_host
+from nnpa_client._values.display import counted
 from nnpa_client.networks.digits import MODEL_FILE, onnx_cnn
 from nnpa_tools.cli import main
 from nnpa_tools.commands.outputs import new_file_option, new_folder_option

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from nnpa_client import ProgramCheck, Session, connect, zdnn
-from nnpa_client._shortcuts import NAMES, SHORTCUTS, left_out, with_shortcuts
-from nnpa_client._shortcuts.out_of_band_arrays import OutOfBandArrays
-from nnpa_client._shortcuts.stream import StreamTransport
-from nnpa_client._transport import GrpcTransport
+from nnpa_client._server.shortcuts import NAMES, SHORTCUTS, left_out, with_shortcuts
+from nnpa_client._server.shortcuts.out_of_band_arrays import OutOfBandArrays
+from nnpa_client._server.shortcuts.stream import StreamTransport
+from nnpa_client._server.transport import GrpcTransport
 from nnpa_client.config import Endpoint, plain_shortcuts
 
 from tests.client.server_process import serving

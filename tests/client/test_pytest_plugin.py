@@ -9,8 +9,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from nnpa_client._server import PrivateServer
-from nnpa_client._shared_server import SharedServer, ask
+from nnpa_client._server.private_server import PrivateServer
+from nnpa_client._server.shared_server import SharedServer, ask
 
 MANUAL = Path(__file__).parents[2] / "client/README.md"
 STRICT = """

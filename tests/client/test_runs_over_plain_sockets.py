@@ -14,10 +14,10 @@ from google.rpc.error_details_pb2 import ErrorInfo  # type: ignore[import-untype
 from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa_client import Session, TransportError, connect
-from nnpa_client._methods import INFER_NETWORK
-from nnpa_client._shortcuts.plain_socket import PlainSocketError
-from nnpa_client._shortcuts.stream import StreamTransport
-from nnpa_client._wire import Array
+from nnpa_client._server.methods import INFER_NETWORK
+from nnpa_client._server.shortcuts.plain_socket import PlainSocketError
+from nnpa_client._server.shortcuts.stream import StreamTransport
+from nnpa_client._values.fields import Array
 from nnpa_client.network import Network
 
 from tests.client.test_stream import lines

@@ -32,7 +32,7 @@ from nnpa_client import (
     connect,
     zdnn,
 )
-from nnpa_client._transport import Method, Received, Request, Response, Sent
+from nnpa_client._server.transport import Method, Received, Request, Response, Sent
 from nnpa_client.networks import NETWORKS, held_out
 from nnpa_server.sessions.store import Store
 
@@ -411,7 +411,7 @@ def test_without_the_flag_nothing_is_told(store: Store, monkeypatch: pytest.Monk
         return execute(request)
 
     monkeypatch.setattr(transport, "execute", noting)
-    monkeypatch.setattr("nnpa_client._sanitizer.Watch.in_flight", None)
+    monkeypatch.setattr("nnpa_client._guest.sanitizer.Watch.in_flight", None)
     with Session(transport) as session:
         a = session.ztensor(ONES)
         zdnn.add(a, allocated(session, 2, 3))

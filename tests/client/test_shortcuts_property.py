@@ -24,9 +24,9 @@ import pytest
 from google.protobuf.message import Message
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa_client import NnpaError, Session, TransportError, ZdnnError, Ztensor, zdnn
-from nnpa_client._methods import READ_TENSOR, UPDATE_SESSION, WRITE_TENSOR, Upload
-from nnpa_client._shortcuts import SHORTCUTS, with_shortcuts
-from nnpa_client._transport import GrpcTransport
+from nnpa_client._server.methods import READ_TENSOR, UPDATE_SESSION, WRITE_TENSOR, Upload
+from nnpa_client._server.shortcuts import SHORTCUTS, with_shortcuts
+from nnpa_client._server.transport import GrpcTransport
 from nnpa_client.config import Endpoint
 
 from tests.client.server_process import serving

@@ -17,9 +17,9 @@ import pytest
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
 from nnpa_client import ProgramCheck, Session, TransportError, connect, zdnn
-from nnpa_client._shortcuts.plain_socket import PlainStream
-from nnpa_client._shortcuts.stream import HttpStream, RenewedStream
-from nnpa_client._transport import EXECUTE, Request
+from nnpa_client._server.shortcuts.plain_socket import PlainStream
+from nnpa_client._server.shortcuts.stream import HttpStream, RenewedStream
+from nnpa_client._server.transport import EXECUTE, Request
 
 from tests.server.process import ServerProcess, serving, wait_until
 

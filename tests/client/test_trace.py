@@ -19,10 +19,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from nnpa_client import Session, connect, trace, zdnn
-from nnpa_client._methods import CREATE_SESSION
-from nnpa_client._server import PrivateServer
-from nnpa_client._transport import GrpcTransport, Method
-from nnpa_client._ulp import codes_of, values_of
+from nnpa_client._server.methods import CREATE_SESSION
+from nnpa_client._server.private_server import PrivateServer
+from nnpa_client._server.transport import GrpcTransport, Method
+from nnpa_client._values.ulp import codes_of, values_of
 from nnpa_client.config import Endpoint, Recorder, program_environment, recorder
 from nnpa_client.networks import NETWORKS, held_out
 from nnpa_client.testing import assert_called

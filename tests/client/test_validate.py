@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa_client import TransportError, connect
-from nnpa_client._methods import MEASURE_ACCURACY
+from nnpa_client._server.methods import MEASURE_ACCURACY
 from nnpa_tools.cli import main
 from onnx import helper
 

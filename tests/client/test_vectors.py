@@ -19,7 +19,7 @@ from nnpa.zdnn.v1.tensor_pb2 import (
     TensorRef,
 )
 from nnpa_client import ProgramCheck, Session, TransportError, ZdnnError, zdnn
-from nnpa_client._transport import Transport
+from nnpa_client._server.transport import Transport
 
 from tests import vector_runner
 from tests.client.conftest import Open

@@ -11,8 +11,9 @@ from google.protobuf.descriptor import FieldDescriptor
 from nnpa.zdnn.v1.operation_pb2 import Operation, OperationResult
 from nnpa.zdnn.v1.tensor_pb2 import Ztensor as Structure
 from nnpa.zdnn.v1.tensor_pb2 import ZtensorInfo
-from nnpa_client import Session, Ztensor, constants, zdnn
-from nnpa_client._transport import Request, Response
+from nnpa_client import Session, Ztensor, zdnn
+from nnpa_client._server.transport import Request, Response
+from nnpa_client._values import constants
 from nnpa_server.config import Limits
 from nnpa_server.sessions.store import Store
 

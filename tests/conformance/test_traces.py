@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from nnpa_client._transport import GrpcTransport
+from nnpa_client._server.transport import GrpcTransport
 from nnpa_client.config import Endpoint
 from nnpa_client.trace import Recording
 

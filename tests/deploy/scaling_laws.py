@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from urllib.request import urlopen
 
 import yaml
-from nnpa_client._tickets import HEADER
+from nnpa_client._server.tickets import HEADER
 
 from tests.deploy.laws import Documents, law
 from tests.deploy.manifests import ENVOY

@@ -21,8 +21,8 @@ import pytest
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
 from nnpa_client import Session, SessionLostError, TransportError, Ztensor, connect, trace, zdnn
-from nnpa_client._tickets import HEADER
-from nnpa_client._transport import GrpcTransport
+from nnpa_client._server.tickets import HEADER
+from nnpa_client._server.transport import GrpcTransport
 from nnpa_client.config import Endpoint
 
 from tests.deploy.fleet import ENVOY, Fleet, fleet

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from nnpa_client._shortcuts import NAMES as CLIENTS_NAMES
+from nnpa_client._server.shortcuts import NAMES as CLIENTS_NAMES
 
 from tests.libzdnn import toolchain
 from tests.libzdnn.served_calls import served_calls

@@ -19,8 +19,8 @@ from nnpa.zdnn.v1 import accelerator_pb2 as accelerator
 from nnpa.zdnn.v1 import operation_pb2 as wire
 from nnpa.zdnn.v1 import tensor_pb2 as tensors
 from nnpa_client import TransportError
-from nnpa_client._methods import CREATE_SESSION
-from nnpa_client._transport import EXECUTE, Request
+from nnpa_client._server.methods import CREATE_SESSION
+from nnpa_client._server.transport import EXECUTE, Request
 from nnpa_client.status import status_name
 from nnpa_server.config import Limits
 from nnpa_server.sessions.store import Store

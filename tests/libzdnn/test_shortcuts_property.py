@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from google.protobuf import json_format
 from nnpa.zdnn.v1 import operation_pb2 as wire
-from nnpa_client._shortcuts import NAMES
+from nnpa_client._server.shortcuts import NAMES
 
 from tests.conformance.plain import words_of
 from tests.libzdnn import toolchain

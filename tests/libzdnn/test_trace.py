@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from nnpa_client import trace
-from nnpa_client._transport import GrpcTransport
+from nnpa_client._server.transport import GrpcTransport
 from nnpa_client.config import Endpoint
 from nnpa_client.testing import assert_called
 from nnpa_tools.cli import main

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1 import operation_pb2, tensor_pb2
-from nnpa_client._shortcuts import out_of_band_arrays as client
-from nnpa_client._transport import Request
+from nnpa_client._server.shortcuts import out_of_band_arrays as client
+from nnpa_client._server.transport import Request
 from nnpa_server.accelerator.execute import encode
 from nnpa_server.rpc import codec as server
 from nnpa_wire.fields import delimited

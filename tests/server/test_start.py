@@ -40,7 +40,7 @@ def call():
     while not Path(SOCKET).exists():
         time.sleep(0.01)
     tell()
-    from nnpa_client._transport import Endpoint, GrpcTransport
+    from nnpa_client._server.transport import Endpoint, GrpcTransport
     from nnpa_client.errors import ProgramCheck, TransportError
     from nnpa_client.session import Session
     from tests import vector_runner

@@ -12,7 +12,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from nnpa_client._server import PrivateServer
+from nnpa_client._server.private_server import PrivateServer
 from nnpa_client.trace import read
 
 from tests.trap.conftest import SECONDS, Runner

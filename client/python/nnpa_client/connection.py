@@ -9,11 +9,18 @@ from typing import NamedTuple
 
 from nnpa.zdnn.v1.accelerator_pb2 import ListMachinesRequest, Machine, MachineSpec
 
-from nnpa_client._methods import LIST_MACHINES
-from nnpa_client._server import PrivateServer
-from nnpa_client._shortcuts import left_out, with_shortcuts
-from nnpa_client._tickets import Tickets
-from nnpa_client._transport import GrpcTransport, Transport
+from nnpa_client._guest.options import (
+    AccumulateOption,
+    LogLevelOption,
+    NumericsOption,
+    ProgramCheckOption,
+    session_options,
+)
+from nnpa_client._server.methods import LIST_MACHINES
+from nnpa_client._server.private_server import PrivateServer
+from nnpa_client._server.shortcuts import left_out, with_shortcuts
+from nnpa_client._server.tickets import Tickets
+from nnpa_client._server.transport import GrpcTransport, Transport
 from nnpa_client.config import (
     endpoint,
     fault_settings,
@@ -21,13 +28,6 @@ from nnpa_client.config import (
     max_wait,
     plain_shortcuts,
     recorder,
-)
-from nnpa_client.options import (
-    AccumulateOption,
-    LogLevelOption,
-    NumericsOption,
-    ProgramCheckOption,
-    session_options,
 )
 from nnpa_client.session import Session
 

@@ -45,8 +45,8 @@ from nnpa.zdnn.v1.tensor_pb2 import (
     TensorDesc,
 )
 
-from nnpa_client import constants as c
-from nnpa_client._wire import (
+from nnpa_client._values import constants as c
+from nnpa_client._values.fields import (
     DTYPES,
     RANKS,
     UINT32_MAX,

@@ -26,8 +26,8 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_client._arrays import ArrayLike, as_array
-from nnpa_client._ulp import NINF, codes_of, values_of
+from nnpa_client._values.arrays import ArrayLike, as_array
+from nnpa_client._values.ulp import NINF, codes_of, values_of
 
 __all__ = [
     "Finfo",

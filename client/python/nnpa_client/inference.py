@@ -20,8 +20,8 @@ import ml_dtypes
 import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from nnpa_client._transport import error_from_rpc, open_channel
-from nnpa_client._wire import TEXT, Array, join_texts, split_texts
+from nnpa_client._server.transport import error_from_rpc, open_channel
+from nnpa_client._values.fields import TEXT, Array, join_texts, split_texts
 from nnpa_client.config import Credentials, endpoint
 
 __tracebackhide__ = True  # pytest shows the line that called, not these

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from nnpa.zdnn.v1.accelerator_pb2 import MachineSpec
 
     from nnpa_client import Session
-    from nnpa_client._server import PrivateServer
-    from nnpa_client._shared_server import Place, SharedServer
+    from nnpa_client._server.private_server import PrivateServer
+    from nnpa_client._server.shared_server import Place, SharedServer
 
 _SHARED: "pytest.StashKey[SharedServer]" = pytest.StashKey()
 _PLACE: "pytest.StashKey[Place]" = pytest.StashKey()
@@ -97,7 +97,7 @@ class Worker(Protocol):
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Worker) -> None:
     """Pass a worker process of pytest-xdist the address that hands out the run's shared server."""
-    from nnpa_client._shared_server import SharedServer
+    from nnpa_client._server.shared_server import SharedServer
 
     stash = node.config.stash
     if _SHARED not in stash:
@@ -112,7 +112,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def _start_server(config: pytest.Config) -> "PrivateServer":
-    from nnpa_client._server import PrivateServer
+    from nnpa_client._server.private_server import PrivateServer
 
     flags = ("--access-log", *config.getini("nnpa_server_flags"))  # for reports of failed tests
     return PrivateServer(config.getoption("--nnpa-listen"), flags)
@@ -155,7 +155,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(scope="session")
 def nnpa_server(request: pytest.FixtureRequest) -> "Iterator[Place]":
     """The server of this run, one for all tests and worker processes: `target`, `log`."""
-    from nnpa_client._shared_server import Place, ask
+    from nnpa_client._server.shared_server import Place, ask
 
     config, server, place = request.config, None, None
     target: str | None = config.getoption("--nnpa-server")
@@ -229,7 +229,7 @@ def nnpa_environment(
     Processes that the test starts inherit them; libzdnn in this process reads them when it is
     loaded and in every `zdnn_init`. A program check becomes a status instead of a signal.
     """
-    from nnpa_client.custom_machine import machine_text
+    from nnpa_client._guest.custom_machine import machine_text
     from nnpa_client.libzdnn import prefix
 
     machine = nnpa_machine if isinstance(nnpa_machine, str) else machine_text(nnpa_machine)

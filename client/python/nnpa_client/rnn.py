@@ -10,8 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_client import _transfer
-from nnpa_client import constants as c
+from nnpa_client._values import constants as c
 from nnpa_client.descriptors import (
     TensorDesc,
     generate_transformed_desc_concatenated,
@@ -19,7 +18,7 @@ from nnpa_client.descriptors import (
     init_pre_transformed_desc,
 )
 from nnpa_client.session import Session
-from nnpa_client.ztensor import Ztensor
+from nnpa_client.ztensor import Ztensor, _transfer
 
 __all__ = [
     "gru_gates",

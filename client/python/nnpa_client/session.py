@@ -14,28 +14,27 @@ from nnpa.zdnn.v1.operation_pb2 import Operation, OperationResult
 from nnpa.zdnn.v1.sanitizer_pb2 import SanitizerReport
 from nnpa.zdnn.v1.tensor_pb2 import TensorDesc
 
-from nnpa_client import _lifecycle, _transfer
-from nnpa_client._arrays import ArrayLike
-from nnpa_client._at_exit import close_at_exit
-from nnpa_client._call import Call
-from nnpa_client._display import machine_name, session_facts, table
-from nnpa_client._guest import Guest
-from nnpa_client._lease import Lease
-from nnpa_client._methods import DELETE_SESSION, GET_SESSION, UPDATE_SESSION
-from nnpa_client._pipeline import Pipeline
-from nnpa_client._server import PrivateServer
-from nnpa_client._transport import Transport
-from nnpa_client._waiting import create_session
-from nnpa_client._wire import c_enum
-from nnpa_client.errors import NnpaError, TransportError
-from nnpa_client.options import (
+from nnpa_client._guest.at_exit import close_at_exit
+from nnpa_client._guest.call import Call
+from nnpa_client._guest.guest import Guest
+from nnpa_client._guest.options import (
     AccumulateOption,
     LogLevelOption,
     NumericsOption,
     ProgramCheckOption,
     session_options,
 )
-from nnpa_client.ztensor import Ztensor
+from nnpa_client._guest.pipeline import Pipeline
+from nnpa_client._server.lease import Lease
+from nnpa_client._server.methods import DELETE_SESSION, GET_SESSION, UPDATE_SESSION
+from nnpa_client._server.private_server import PrivateServer
+from nnpa_client._server.transport import Transport
+from nnpa_client._server.waiting import create_session
+from nnpa_client._values.arrays import ArrayLike
+from nnpa_client._values.display import machine_name, session_facts, table
+from nnpa_client._values.fields import c_enum
+from nnpa_client.errors import NnpaError, TransportError
+from nnpa_client.ztensor import Ztensor, _lifecycle, _transfer
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_client._ulp import codes_of, distances
+from nnpa_client._values.ulp import codes_of, distances
 from nnpa_client.ztensor import Ztensor
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from nnpa_client import _lifecycle
-from nnpa_client._arrays import ArrayLike, SupportsDlpack, as_array
+from nnpa_client._values.arrays import ArrayLike, SupportsDlpack, as_array
 from nnpa_client.array_api._conformance import Difference, entered
 from nnpa_client.array_api._operands import (
     LAYOUTS,
@@ -20,7 +19,7 @@ from nnpa_client.array_api._operands import (
 from nnpa_client.dlfloat16 import Finfo
 from nnpa_client.dlfloat16 import finfo as _facts
 from nnpa_client.session import current_session
-from nnpa_client.ztensor import Ztensor
+from nnpa_client.ztensor import Ztensor, _lifecycle
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
 

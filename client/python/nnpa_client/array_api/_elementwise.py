@@ -2,11 +2,11 @@
 # ruff: noqa: A002 - names of the standard's parameters
 """Functions of the namespace by element."""
 
-from nnpa_client import _operators, zdnn
+from nnpa_client import zdnn
 from nnpa_client.array_api._conformance import Difference, entered
 from nnpa_client.array_api._operands import operand, require_ztensor
 from nnpa_client.dlfloat16 import finfo
-from nnpa_client.ztensor import Ztensor
+from nnpa_client.ztensor import Ztensor, _operators
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
 

@@ -16,9 +16,9 @@ from nnpa.zdnn.v1.tensor_pb2 import (
     DataLayouts,
 )
 
-from nnpa_client import _lifecycle, zdnn
-from nnpa_client._wire import enum_name
-from nnpa_client.ztensor import Ztensor
+from nnpa_client import zdnn
+from nnpa_client._values.fields import enum_name
+from nnpa_client.ztensor import Ztensor, _lifecycle
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
 

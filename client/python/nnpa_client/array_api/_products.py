@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from nnpa.zdnn.v1.tensor_pb2 import ZDNN_1D, ZDNN_2DS
 
-from nnpa_client import _lifecycle, zdnn
+from nnpa_client import zdnn
 from nnpa_client.array_api._conformance import Difference, entered
 from nnpa_client.array_api._operands import operand, require_rank, reshaped, shaped
-from nnpa_client.ztensor import Ztensor
+from nnpa_client.ztensor import Ztensor, _lifecycle
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
 

@@ -7,8 +7,8 @@ from nnpa.zdnn.v1.accelerator_pb2 import Session as WireSession
 from nnpa.zdnn.v1.accelerator_pb2 import UpdateSessionRequest
 from nnpa.zdnn.v1.fault_pb2 import FaultRule, InjectedFault
 
-from nnpa_client._methods import UPDATE_SESSION
-from nnpa_client._open_session import OpenSession
+from nnpa_client._guest.open_session import OpenSession
+from nnpa_client._server.methods import UPDATE_SESSION
 from nnpa_client.errors import NnpaError
 
 __tracebackhide__ = True  # pytest shows the line that called, not these

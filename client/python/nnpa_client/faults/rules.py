@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 from google.protobuf.json_format import ParseDict, ParseError
 from nnpa.zdnn.v1.fault_pb2 import FaultDelay, FaultMove, FaultRule
 
-from nnpa_client._wire import Json
+from nnpa_client._values.fields import Json
 from nnpa_client.status import Status
 
 _MAX_BYTES = 1 << 20

@@ -16,9 +16,9 @@ import numpy as np
 from google.protobuf.message import Message
 from nnpa.mli.v1 import mli_pb2 as pb
 
-from nnpa_client._methods import RUN_KERNEL
-from nnpa_client._transport import Transport
-from nnpa_client._wire import c_enum
+from nnpa_client._server.methods import RUN_KERNEL
+from nnpa_client._server.transport import Transport
+from nnpa_client._values.fields import c_enum
 from nnpa_client.mli.errors import MliError, MliWarning, remarks
 from nnpa_client.mli.tensor import FxParams, SaParams, Tensor
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from nnpa.mli.v1.mli_pb2 import MLI_EL_FP_32, ElType
 
-from nnpa_client._wire import enum_name
+from nnpa_client._values.fields import enum_name
 from nnpa_client.mli.calls import Case, Value
 from nnpa_client.mli.errors import status_name
 from nnpa_client.mli.tensor import DTYPES, FxParams, SaParams, Tensor

@@ -8,9 +8,9 @@ from os import PathLike
 
 from nnpa.mli.v1.mli_pb2 import KernelInfo, ListKernelsRequest
 
-from nnpa_client._methods import LIST_KERNELS
-from nnpa_client._server import PrivateServer
-from nnpa_client._transport import Transport
+from nnpa_client._server.methods import LIST_KERNELS
+from nnpa_client._server.private_server import PrivateServer
+from nnpa_client._server.transport import Transport
 from nnpa_client.connection import Reach, open_transport
 from nnpa_client.mli.calls import DEFAULT, Batch, Options, open_batch, open_batch_transport
 from nnpa_client.session import Session, current_session

@@ -20,7 +20,7 @@ from nnpa.mli.v1.mli_pb2 import (
     MLI_EL_UNSPECIFIED,
 )
 
-from nnpa_client._wire import Array
+from nnpa_client._values.fields import Array
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
 

@@ -16,7 +16,8 @@ from nnpa.network.v1 import network_pb2 as pb
 from nnpa.network.v1.program_pb2 import PLACEMENT_ALL, PLACEMENT_COMPILER
 from nnpa_files import external_data
 
-from nnpa_client._methods import (
+from nnpa_client._guest.open_session import OpenSession
+from nnpa_client._server.methods import (
     CREATE_NETWORK,
     DESTROY_NETWORK,
     GET_NETWORK_ERROR,
@@ -26,7 +27,6 @@ from nnpa_client._methods import (
     OBSERVE_NETWORK,
     RUN_NETWORK,
 )
-from nnpa_client._open_session import OpenSession
 from nnpa_client.network.buffers import (
     AiError,
     Buffer,

@@ -12,15 +12,15 @@ import numpy.typing as npt
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa.network.v1 import program_pb2
 
-from nnpa_client._methods import (
+from nnpa_client._guest.open_session import OpenSession
+from nnpa_client._server.methods import (
     EXPORT_PROGRAM,
     INFER_NETWORK,
     MEASURE_ACCURACY,
     PROBE_NETWORK,
 )
-from nnpa_client._open_session import OpenSession
-from nnpa_client._transport import Transport
-from nnpa_client._wire import TEXT, Array, join_texts, split_texts
+from nnpa_client._server.transport import Transport
+from nnpa_client._values.fields import TEXT, Array, join_texts, split_texts
 from nnpa_client.errors import NetworkError, ZdnnWarning
 from nnpa_client.network import calls
 from nnpa_client.network.buffers import (

@@ -12,9 +12,9 @@ from nnpa.zdnn.v1.accelerator_pb2 import Session as SessionOptions
 from nnpa.zdnn.v1.accelerator_pb2 import UpdateSessionRequest
 from nnpa.zdnn.v1.trace_pb2 import EndTraceRequest, RecordTraceRequest, RecordTraceResponse
 
-from nnpa_client._methods import END_TRACE, RECORD_TRACE, UPDATE_SESSION
-from nnpa_client._open_session import OpenSession
-from nnpa_client._transport import Transport
+from nnpa_client._guest.open_session import OpenSession
+from nnpa_client._server.methods import END_TRACE, RECORD_TRACE, UPDATE_SESSION
+from nnpa_client._server.transport import Transport
 from nnpa_client.config import Credentials, Recorder, program_environment
 from nnpa_client.errors import NnpaError
 from nnpa_client.libzdnn import library_folder

@@ -15,7 +15,7 @@ take None.
     zdnn.free_ztensor_buffer(a)
 """
 
-from nnpa_client.constants import *  # noqa: F403 - every name is public
+from nnpa_client._values.constants import *  # noqa: F403 - every name is public
 from nnpa_client.descriptors import *  # noqa: F403 - every name is public
 from nnpa_client.zdnn._activation import *  # noqa: F403 - every name is public
 from nnpa_client.zdnn._convolution import *  # noqa: F403 - every name is public

@@ -23,7 +23,7 @@ from nnpa.zdnn.v1.operation_pb2 import (
     Sub,
 )
 
-from nnpa_client._verb import Verb
+from nnpa_client._guest.verb import Verb
 from nnpa_client.ztensor import Ztensor
 
 __tracebackhide__ = True  # pytest shows the line that called, not these

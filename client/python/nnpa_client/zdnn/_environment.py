@@ -5,7 +5,7 @@ The functions that ask what is installed answer from the library's query result,
 and `refresh_nnpa_query_result` renew. Without NNPA it is all zeros.
 """
 
-from nnpa_client.constants import ZDNN_VERNUM, ZDNN_VERSION
+from nnpa_client._values.constants import ZDNN_VERNUM, ZDNN_VERSION
 from nnpa_client.session import current_session, entered_session
 
 __all__ = [

@@ -16,13 +16,12 @@ from nnpa.zdnn.v1.operation_pb2 import (
 )
 from nnpa.zdnn.v1.tensor_pb2 import TensorDesc
 
-from nnpa_client import _lifecycle, _transfer
-from nnpa_client._call import Call
-from nnpa_client._transfer import UserArray
-from nnpa_client._verb import Verb, require_ztensors
-from nnpa_client._wire import Array
+from nnpa_client._guest.call import Call
+from nnpa_client._guest.verb import Verb, require_ztensors
+from nnpa_client._values.fields import Array
 from nnpa_client.session import current_session
-from nnpa_client.ztensor import Ztensor
+from nnpa_client.ztensor import Ztensor, _lifecycle, _transfer
+from nnpa_client.ztensor._transfer import UserArray
 
 __all__ = [
     "allochelper_ztensor",

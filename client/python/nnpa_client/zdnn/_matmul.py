@@ -19,8 +19,8 @@ from nnpa.zdnn.v1.operation_pb2 import (
     QuantizedMatmulOp,
 )
 
-from nnpa_client._verb import Verb
-from nnpa_client._wire import c_enum
+from nnpa_client._guest.verb import Verb
+from nnpa_client._values.fields import c_enum
 from nnpa_client.ztensor import Ztensor
 
 __tracebackhide__ = True  # pytest shows the line that called, not these

@@ -13,9 +13,9 @@ import click
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
-from nnpa_client import availability
-from nnpa_client.availability import LIBRARIES, TELUMS, Answer, Host, Verdict
-from nnpa_client.custom_machine import find_machine
+from nnpa_client._guest.custom_machine import find_machine
+from nnpa_client._values import availability
+from nnpa_client._values.availability import LIBRARIES, TELUMS, Answer, Host, Verdict
 from rich import box
 from rich.table import Table
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Unpack
 
 import click
-from nnpa_client._server import PrivateServer
+from nnpa_client._server.private_server import PrivateServer
 from nnpa_client.config import Credentials, credentials_environment, environment_with
 from rich import box
 from rich.table import Table

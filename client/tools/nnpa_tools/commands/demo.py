@@ -18,8 +18,8 @@ from typing import TypeAlias
 
 import numpy as np
 from nnpa_client import zdnn
-from nnpa_client._server import PrivateServer
-from nnpa_client.availability import TELUMS
+from nnpa_client._server.private_server import PrivateServer
+from nnpa_client._values.availability import TELUMS
 from nnpa_client.config import Credentials
 from nnpa_client.connection import connect
 from nnpa_client.errors import ZdnnWarning

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import click
-from nnpa_client.availability import LIBRARIES
-from nnpa_client.custom_machine import find_machine
+from nnpa_client._guest.custom_machine import find_machine
+from nnpa_client._values.availability import LIBRARIES
 
 from nnpa_tools.commands.check import NothingToCheck, Row, functions_of, hosts_of, overall, rows
 from nnpa_tools.commands.exit_codes import NOT_AS_PROMISED, reported

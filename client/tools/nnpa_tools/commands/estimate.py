@@ -10,7 +10,7 @@ from typing import Unpack
 
 import click
 from nnpa.network.v1.program_pb2 import Program
-from nnpa_client.availability import TELUMS, Host
+from nnpa_client._values.availability import TELUMS, Host
 from nnpa_client.trace.format import is_trace
 from nnpa_client.trace.history import read
 from rich import box

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
-from nnpa_client._display import counted
+from nnpa_client._values.display import counted
 from nnpa_client.config import environment_with
 from nnpa_client.connection import connect
 from nnpa_client.faults.rules import read_rules, schema

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
-from nnpa_client._server import PrivateServer
-from nnpa_client.availability import MACHINES, TELUMS
+from nnpa_client._guest.custom_machine import find_machine
+from nnpa_client._server.private_server import PrivateServer
+from nnpa_client._values.availability import MACHINES, TELUMS
 from nnpa_client.config import Endpoint, endpoint, guest_settings
-from nnpa_client.custom_machine import find_machine
 
 from nnpa_tools import s390x
 from nnpa_tools.commands.exit_codes import reported

@@ -18,13 +18,13 @@ from nnpa.zdnn.v1.accelerator_pb2 import (
     MachineModel,
     Session,
 )
-from nnpa_client._lease import Lease
-from nnpa_client._methods import CREATE_SESSION, DELETE_SESSION, GET_SESSION
-from nnpa_client._transport import GrpcTransport, Transport
-from nnpa_client.availability import MACHINES
+from nnpa_client._guest.options import session_options
+from nnpa_client._server.lease import Lease
+from nnpa_client._server.methods import CREATE_SESSION, DELETE_SESSION, GET_SESSION
+from nnpa_client._server.transport import GrpcTransport, Transport
+from nnpa_client._values.availability import MACHINES
 from nnpa_client.config import Endpoint
 from nnpa_client.errors import TransportError
-from nnpa_client.options import session_options
 
 from nnpa_tools import s390x
 from nnpa_tools.commands.run_stats import Stats

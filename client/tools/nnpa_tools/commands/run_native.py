@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
-from nnpa_client._transport import GrpcTransport
+from nnpa_client._server.transport import GrpcTransport
 from nnpa_client.config import Endpoint, Recorder, program_environment
 from nnpa_client.libzdnn import library_folder
 

@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import click
-from nnpa_client._display import counted
+from nnpa_client._values.display import counted
 from nnpa_client.connection import Reach, close_connection, open_transport
 from rich import box
 from rich.table import Table

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Unpack
 
 import click
-from nnpa_client._display import counted
-from nnpa_client._transport import Transport
+from nnpa_client._server.transport import Transport
+from nnpa_client._values.display import counted
 from nnpa_client.config import default_target
 from nnpa_client.connection import Reach, close_connection, open_transport
 from nnpa_client.trace.history import Trace, read

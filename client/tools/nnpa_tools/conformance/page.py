@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from nnpa_client.availability import MACHINES
+from nnpa_client._values.availability import MACHINES
 
 from nnpa_tools.conformance.counts import FAILED, OUTCOMES, PASSED, Suite
 from nnpa_tools.conformance.score import Score

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from nnpa_client._transport import Transport
-from nnpa_client.availability import LIBRARIES, TELUMS, find_host
+from nnpa_client._server.transport import Transport
+from nnpa_client._values.availability import LIBRARIES, TELUMS, find_host
 from nnpa_client.trace import Comparison, Trace, read, replay
 from nnpa_client.trace.format import is_trace
 

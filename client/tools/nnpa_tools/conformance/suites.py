@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from nnpa_client._server import PrivateServer
+from nnpa_client._server.private_server import PrivateServer
 from nnpa_client.config import environment_with
 
 from nnpa_tools.conformance.counts import FAILED, Case, Suite, summed

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from nnpa.zdnn.v1.fault_pb2 import FaultRule
 from nnpa.zdnn.v1.trace_pb2 import TracedInstruction
-from nnpa_client._transport import GrpcTransport
-from nnpa_client.availability import LIBRARIES, MACHINES, TELUMS
+from nnpa_client._guest.custom_machine import find_machine
+from nnpa_client._server.transport import GrpcTransport
+from nnpa_client._values.availability import LIBRARIES, MACHINES, TELUMS
 from nnpa_client.config import endpoint
-from nnpa_client.custom_machine import find_machine
 from nnpa_client.trace.history import Trace, TracedOperation, read
 from nnpa_client.trace.record import Recording
 

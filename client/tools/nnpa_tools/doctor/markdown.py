@@ -4,7 +4,7 @@
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
-from nnpa_client._display import counted
+from nnpa_client._values.display import counted
 
 from nnpa_tools.doctor.laboratory import title_of
 from nnpa_tools.doctor.report import Checked, Report, Seen, Time

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 
-from nnpa_client.custom_machine import find_machine
+from nnpa_client._guest.custom_machine import find_machine
 from nnpa_client.trace.history import Trace
 
 from nnpa_tools.doctor.laboratory import Run

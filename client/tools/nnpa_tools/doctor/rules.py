@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from nnpa_client._display import counted
-from nnpa_client.availability import verdict
-from nnpa_client.custom_machine import find_machine
+from nnpa_client._guest.custom_machine import find_machine
+from nnpa_client._values.availability import verdict
+from nnpa_client._values.display import counted
 
 from nnpa_tools.doctor.laboratory import AGAIN, INSTRUCTION, SANITIZED, Run, ending, is_crash
 from nnpa_tools.doctor.trials import RANGE_VIOLATION, Attempt, Trials

@@ -8,8 +8,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal, TypeAlias
 
-from nnpa_client.availability import TELUMS, Host, find_host
-from nnpa_client.custom_machine import find_machine
+from nnpa_client._guest.custom_machine import find_machine
+from nnpa_client._values.availability import TELUMS, Host, find_host
 
 Per: TypeAlias = Literal["padded", "macs", "elements"]
 _DERIVED = "D"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What dominates an estimated time, in a sentence with what would change it."""
 
-from nnpa_client._display import counted
+from nnpa_client._values.display import counted
 
 from nnpa_tools.estimates.estimator import Estimate
 

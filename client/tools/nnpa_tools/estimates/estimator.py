@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from nnpa_client.availability import Answer, Host, find_host, verdict
+from nnpa_client._values.availability import Answer, Host, find_host, verdict
 
 from nnpa_tools.estimates.coefficients import Coefficients, Row, shipped
 from nnpa_tools.estimates.intervals import Interval

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from nnpa.network.v1 import network_pb2 as pb
-from nnpa_client._methods import MEASURE_ACCURACY
+from nnpa_client._server.methods import MEASURE_ACCURACY
 from nnpa_client.connection import connect
 from nnpa_client.network.calls import Model, Options
 from nnpa_client.network.hosted import Network, Port

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol
 
-from nnpa_client._server import PrivateServer
+from nnpa_client._server.private_server import PrivateServer
 from nnpa_client.config import environment_with
 from nnpa_client.connection import Reach, open_transport
 from nnpa_client.trace import read

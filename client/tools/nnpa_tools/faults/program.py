@@ -15,7 +15,7 @@ from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 from nnpa.zdnn.v1.fault_pb2 import FaultRule
-from nnpa_client._server import PrivateServer
+from nnpa_client._server.private_server import PrivateServer
 from nnpa_client.config import environment_with, library_path
 from nnpa_client.libzdnn import library_folder
 

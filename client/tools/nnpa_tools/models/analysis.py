@@ -12,8 +12,8 @@ import numpy as np
 from google.protobuf.json_format import MessageToDict
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa.network.v1.program_pb2 import PLACEMENT_ALL, PLACEMENT_COMPILER, Node
-from nnpa_client._display import counted
-from nnpa_client.availability import MACHINES
+from nnpa_client._values.availability import MACHINES
+from nnpa_client._values.display import counted
 from nnpa_client.network.buffers import from_wire
 from nnpa_client.network.formats import Format, fmt_get
 from rich import box

@@ -23,8 +23,8 @@ from nnpa.zdnn.v1.trace_pb2 import (
     CONTENTS_ROLE_STICKS_IN,
     TracedContents,
 )
-from nnpa_client._display import counted
-from nnpa_client._wire import DTYPES, dims
+from nnpa_client._values.display import counted
+from nnpa_client._values.fields import DTYPES, dims
 from nnpa_client.trace.history import COMPUTING, Call, Trace, TracedOperation
 
 from nnpa_tools.traces.machine_times import is_below_break_even, machine_of

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from nnpa.zdnn.v1.trace_pb2 import TracedInstruction
-from nnpa_client.availability import FUNCTIONS
+from nnpa_client._values.availability import FUNCTIONS
 from nnpa_client.trace.history import Trace, TracedOperation
 
 from nnpa_tools.estimates import Call, Interval, call_of, is_small, machines, time_of

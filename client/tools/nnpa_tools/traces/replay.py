@@ -27,7 +27,8 @@ from nnpa.zdnn.v1.trace_pb2 import (
     CONTENTS_ROLE_STICKS_IN,
     TracedContents,
 )
-from nnpa_client._methods import (
+from nnpa_client._guest.custom_machine import machine_spec
+from nnpa_client._server.methods import (
     CREATE_SESSION,
     DELETE_SESSION,
     READ_TENSOR,
@@ -35,13 +36,12 @@ from nnpa_client._methods import (
     WRITE_TENSOR,
     Upload,
 )
-from nnpa_client._transfer import CHUNK_BYTES
-from nnpa_client._transport import EXECUTE, Request, Transport
-from nnpa_client.custom_machine import machine_spec
+from nnpa_client._server.transport import EXECUTE, Request, Transport
 from nnpa_client.errors import NnpaError, TransportError
 from nnpa_client.trace.format import TracePath
 from nnpa_client.trace.history import Call, Trace, TracedOperation
 from nnpa_client.trace.record import Recording
+from nnpa_client.ztensor._transfer import CHUNK_BYTES
 
 from nnpa_tools.traces.diff import Comparison, diff
 from nnpa_tools.traces.values import is_zeros, neutral_array, neutral_sticks

@@ -5,8 +5,8 @@ from google.protobuf.json_format import MessageToDict
 from nnpa.zdnn.v1.accelerator_pb2 import Session
 from nnpa.zdnn.v1.tensor_pb2 import DataTypes, Ztensor
 from nnpa.zdnn.v1.trace_pb2 import TracedInstruction
-from nnpa_client._display import counted
-from nnpa_client._wire import dims, layout_shape
+from nnpa_client._values.display import counted
+from nnpa_client._values.fields import dims, layout_shape
 from nnpa_client.trace.history import Operand, Trace, TracedOperation
 from rich import box
 from rich.console import Group, JustifyMethod, RenderableType

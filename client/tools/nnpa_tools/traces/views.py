@@ -16,8 +16,8 @@ from nnpa.zdnn.v1.trace_pb2 import (
     TracedContents,
     TracedInstruction,
 )
-from nnpa_client._display import counted
-from nnpa_client._ulp import values_of
+from nnpa_client._values.display import counted
+from nnpa_client._values.ulp import values_of
 from nnpa_client.trace.history import Trace, TracedOperation
 from nnpa_page import Query, View, Visitor, number
 

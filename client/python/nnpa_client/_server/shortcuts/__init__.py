@@ -6,10 +6,10 @@ Without one of them a client does the same, slower.
 
 from collections.abc import Sequence
 
-from nnpa_client._shortcuts.out_of_band_arrays import OutOfBandArrays
-from nnpa_client._shortcuts.plain_socket import PlainSocketRoute
-from nnpa_client._shortcuts.stream import HttpRoute, Route, StreamTransport
-from nnpa_client._transport import GrpcTransport, Transport
+from nnpa_client._server.shortcuts.out_of_band_arrays import OutOfBandArrays
+from nnpa_client._server.shortcuts.plain_socket import PlainSocketRoute
+from nnpa_client._server.shortcuts.stream import HttpRoute, Route, StreamTransport
+from nnpa_client._server.transport import GrpcTransport, Transport
 
 SHORTCUTS = ("stream", "plain-socket", "out-of-band-arrays")
 """Every shortcut of this client, by its name in `connect(plain=[...])` and ZDNN_PLAIN."""

@@ -17,10 +17,10 @@ from typing import Any, Protocol, TypeAlias
 import grpc
 from nnpa.zdnn.v1.accelerator_pb2 import Session
 
-from nnpa_client._methods import CREATE_SESSION, DELETE_SESSION, INFER_NETWORK
-from nnpa_client._shortcuts.wrapper import TransportWrapper
-from nnpa_client._tickets import is_session, named
-from nnpa_client._transport import (
+from nnpa_client._server.methods import CREATE_SESSION, DELETE_SESSION, INFER_NETWORK
+from nnpa_client._server.shortcuts.wrapper import TransportWrapper
+from nnpa_client._server.tickets import is_session, named
+from nnpa_client._server.transport import (
     EXECUTE,
     GrpcTransport,
     Method,

@@ -17,13 +17,13 @@ from nnpa.zdnn.v1.operation_pb2 import (
 )
 from nnpa.zdnn.v1.tensor_pb2 import TensorDesc, TensorRef
 
-from nnpa_client import _transfer
-from nnpa_client._arrays import ArrayLike, as_array
-from nnpa_client._call import Call
-from nnpa_client._guest import Guest
+from nnpa_client._guest.call import Call
+from nnpa_client._guest.guest import Guest
+from nnpa_client._values.arrays import ArrayLike, as_array
 from nnpa_client.descriptors import generate_transformed_desc
 from nnpa_client.status import Status
-from nnpa_client.ztensor import Ztensor
+from nnpa_client.ztensor import _transfer
+from nnpa_client.ztensor._ztensor import Ztensor
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
 

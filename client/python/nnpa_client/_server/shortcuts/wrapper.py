@@ -3,7 +3,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
-from nnpa_client._transport import Ended, Method, Received, Sent, Transport
+from nnpa_client._server.transport import Ended, Method, Received, Sent, Transport
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
 

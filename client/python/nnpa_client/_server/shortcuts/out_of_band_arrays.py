@@ -14,9 +14,9 @@ from nnpa.zdnn.v1.operation_pb2 import Operation, OperationResult
 from nnpa_wire.chunks import parse_chunk, serialize_chunk
 from nnpa_wire.fields import BYTES, fields, head
 
-from nnpa_client._methods import READ_TENSOR, WRITE_TENSOR, Download, Upload
-from nnpa_client._shortcuts.wrapper import TransportWrapper
-from nnpa_client._transport import (
+from nnpa_client._server.methods import READ_TENSOR, WRITE_TENSOR, Download, Upload
+from nnpa_client._server.shortcuts.wrapper import TransportWrapper
+from nnpa_client._server.transport import (
     EXECUTE,
     OUT_OF_BAND_BYTES,
     Method,

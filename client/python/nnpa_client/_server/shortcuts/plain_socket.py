@@ -18,7 +18,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from nnpa.zdnn.v1.accelerator_pb2 import Session
 
-from nnpa_client._transport import EXECUTE, Method, Received, Sent
+from nnpa_client._server.transport import EXECUTE, Method, Received, Sent
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
 

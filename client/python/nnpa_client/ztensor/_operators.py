@@ -25,8 +25,8 @@ from nnpa.zdnn.v1.tensor_pb2 import (
     TensorRef,
 )
 
-from nnpa_client._verb import Operand, Verb
-from nnpa_client._wire import dims, layout_shape
+from nnpa_client._guest.verb import Operand, Verb
+from nnpa_client._values.fields import dims, layout_shape
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
 

@@ -26,10 +26,10 @@ from nnpa.zdnn.v1.operation_pb2 import (
 )
 from nnpa.zdnn.v1.tensor_pb2 import TensorRef, ZtensorInfo
 
-from nnpa_client._call import Call, Tensor
-from nnpa_client._methods import LIST_TENSORS
-from nnpa_client._sanitizer import Watch, user_frame
-from nnpa_client._transport import EXECUTE, OUT_OF_BAND_BYTES, Request, Response, Transport
+from nnpa_client._guest.call import Call, Tensor
+from nnpa_client._guest.sanitizer import Watch, user_frame
+from nnpa_client._server.methods import LIST_TENSORS
+from nnpa_client._server.transport import EXECUTE, OUT_OF_BAND_BYTES, Request, Response, Transport
 from nnpa_client.errors import NnpaError, TransportError, ZdnnError, ZdnnWarning, renumbered
 from nnpa_client.status import Status, is_warning
 

@@ -19,12 +19,12 @@ from nnpa.zdnn.v1.accelerator_pb2 import ReadTensorRequest, WriteTensorHeader
 from nnpa.zdnn.v1.operation_pb2 import OperationResult
 from nnpa.zdnn.v1.sanitizer_pb2 import SanitizerReport, SanitizerSite
 
-from nnpa_client._call import Call, Tensor
+from nnpa_client._guest.call import Call, Tensor
 from nnpa_client.errors import NnpaError, SanitizerWarning
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
 
-_PACKAGE = str(Path(__file__).parent)
+_PACKAGE = str(Path(__file__).parents[1])
 _SITE = re.compile(r"(?P<file>.+):(?P<line>\d+) in .*")
 # Calls whose operand `ztensor` is read and stays as it is.
 _READERS = frozenset(("transform_origtensor", "getrange_ztensor", "read_sticks"))

@@ -13,14 +13,14 @@ import numpy.typing as npt
 from nnpa.zdnn.v1 import tensor_pb2
 from nnpa.zdnn.v1.tensor_pb2 import DataTypes, TensorDesc, TensorRef
 
-from nnpa_client import _operators, _transfer
-from nnpa_client._call import Tensor
-from nnpa_client._display import described, ztensor_table
 from nnpa_client._forwards import forward
-from nnpa_client._guest import Guest
-from nnpa_client._wire import DTYPES, Array, dims, enum_name, layout_shape
+from nnpa_client._guest.call import Tensor
+from nnpa_client._guest.guest import Guest
+from nnpa_client._values.display import described, ztensor_table
+from nnpa_client._values.fields import DTYPES, Array, dims, enum_name, layout_shape
 from nnpa_client.errors import NnpaError, ZdnnError, ZdnnWarning
 from nnpa_client.status import Status
+from nnpa_client.ztensor import _operators, _transfer
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
 

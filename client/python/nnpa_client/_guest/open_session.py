@@ -7,7 +7,7 @@ from typing import Protocol
 from nnpa.zdnn.v1 import accelerator_pb2
 from nnpa.zdnn.v1.operation_pb2 import Operation, OperationResult
 
-from nnpa_client._transport import Transport
+from nnpa_client._server.transport import Transport
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
 

@@ -18,9 +18,9 @@ from nnpa.zdnn.v1.accelerator_pb2 import GetMachineRequest, MachineModel, Machin
 from nnpa.zdnn.v1.operation_pb2 import NnpaFunctionCode
 from nnpa.zdnn.v1.options_pb2 import zdnn_code
 
-from nnpa_client._methods import GET_MACHINE
-from nnpa_client._transport import Transport
-from nnpa_client.availability import Host, find_host
+from nnpa_client._server.methods import GET_MACHINE
+from nnpa_client._server.transport import Transport
+from nnpa_client._values.availability import Host, find_host
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
 

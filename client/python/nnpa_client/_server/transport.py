@@ -20,7 +20,7 @@ from nnpa.zdnn.v1.accelerator_pb2 import ExecuteRequest, ExecuteResponse
 from nnpa.zdnn.v1.operation_pb2 import OperationResult
 from nnpa.zdnn.v1.sanitizer_pb2 import SanitizerReport
 
-from nnpa_client._tickets import HEADER, Tickets, is_session, named, ticket_in
+from nnpa_client._server.tickets import HEADER, Tickets, is_session, named, ticket_in
 from nnpa_client.config import Endpoint
 from nnpa_client.errors import NnpaError, ProgramCheck, SessionLostError, TransportError
 

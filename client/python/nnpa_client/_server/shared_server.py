@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from nnpa_client._server import PrivateServer
+    from nnpa_client._server.private_server import PrivateServer
 
 _START_SECONDS = 120.0
 _ASK_SECONDS = 10.0

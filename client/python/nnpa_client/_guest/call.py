@@ -9,7 +9,7 @@ from typing import Protocol
 from nnpa.zdnn.v1 import tensor_pb2
 from nnpa.zdnn.v1.operation_pb2 import Operation, OperationResult
 
-from nnpa_client._sink import Sink
+from nnpa_client._guest.sink import Sink
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
 

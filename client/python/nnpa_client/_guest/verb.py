@@ -7,8 +7,8 @@ from typing import Generic, Protocol, Self, TypeVar
 from nnpa.zdnn.v1.operation_pb2 import Operation
 from nnpa.zdnn.v1.tensor_pb2 import TensorRef
 
-from nnpa_client._call import Call, Tensor
-from nnpa_client._guest import Guest
+from nnpa_client._guest.call import Call, Tensor
+from nnpa_client._guest.guest import Guest
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
 

@@ -7,8 +7,8 @@ import time
 
 from nnpa.zdnn.v1.accelerator_pb2 import CreateSessionRequest, Session
 
-from nnpa_client._methods import CREATE_SESSION
-from nnpa_client._transport import Transport
+from nnpa_client._server.methods import CREATE_SESSION
+from nnpa_client._server.transport import Transport
 from nnpa_client.errors import TransportError
 
 __tracebackhide__ = True  # pytest shows the line that called, not these

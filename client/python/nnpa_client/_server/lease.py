@@ -12,8 +12,8 @@ from contextlib import suppress
 
 from nnpa.zdnn.v1.accelerator_pb2 import HoldSessionRequest
 
-from nnpa_client._methods import HOLD_SESSION
-from nnpa_client._transport import Transport
+from nnpa_client._server.methods import HOLD_SESSION
+from nnpa_client._server.transport import Transport
 from nnpa_client.errors import NnpaError, SessionLostError
 
 __tracebackhide__ = True  # pytest shows the line that called, not these

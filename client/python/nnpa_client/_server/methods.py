@@ -10,7 +10,7 @@ from nnpa.network.v1 import network_pb2 as network
 from nnpa.zdnn.v1 import accelerator_pb2 as zdnn
 from nnpa.zdnn.v1 import trace_pb2 as trace
 
-from nnpa_client._transport import Method, Timeout
+from nnpa_client._server.transport import Method, Timeout
 
 Upload: TypeAlias = zdnn.WriteTensorRequest | memoryview
 Download: TypeAlias = zdnn.ReadTensorResponse | memoryview

@@ -13,8 +13,8 @@ from nnpa.zdnn.v1.accelerator_pb2 import (
     ProgramCheckAction,
 )
 
-from nnpa_client._transport import Transport
-from nnpa_client.custom_machine import machine_spec
+from nnpa_client._guest.custom_machine import machine_spec
+from nnpa_client._server.transport import Transport
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
 

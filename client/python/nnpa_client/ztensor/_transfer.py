@@ -39,14 +39,22 @@ from nnpa.zdnn.v1.tensor_pb2 import (
     TensorDesc,
 )
 
-from nnpa_client._call import Call
-from nnpa_client._guest import Guest
-from nnpa_client._methods import READ_TENSOR, WRITE_TENSOR, Upload
-from nnpa_client._sanitizer import place_header, place_request
-from nnpa_client._sink import Sink
-from nnpa_client._transport import OUT_OF_BAND_BYTES
-from nnpa_client._verb import Operand, require_ztensors
-from nnpa_client._wire import DTYPES, RANKS, Array, dims, enum_name, enum_number, layout_shape
+from nnpa_client._guest.call import Call
+from nnpa_client._guest.guest import Guest
+from nnpa_client._guest.sanitizer import place_header, place_request
+from nnpa_client._guest.sink import Sink
+from nnpa_client._guest.verb import Operand, require_ztensors
+from nnpa_client._server.methods import READ_TENSOR, WRITE_TENSOR, Upload
+from nnpa_client._server.transport import OUT_OF_BAND_BYTES
+from nnpa_client._values.fields import (
+    DTYPES,
+    RANKS,
+    Array,
+    dims,
+    enum_name,
+    enum_number,
+    layout_shape,
+)
 from nnpa_client.descriptors import init_pre_transformed_desc
 from nnpa_client.errors import NnpaError, TransportError
 

@@ -17,6 +17,7 @@ from nnpa_client import Session, TransportError, connect
 from nnpa_client._server.methods import INFER_NETWORK
 from nnpa_client._server.shortcuts.plain_socket import PlainSocketError
 from nnpa_client._server.shortcuts.stream import StreamTransport
+from nnpa_client._server.tickets import Tickets
 from nnpa_client._values.fields import Array
 from nnpa_client.network import Network
 
@@ -110,7 +111,7 @@ def test_a_refusal_is_asked_once() -> None:
     route.begin.return_value = stream
     stream.ask.side_effect = PlainSocketError(code, text, [("grpc-status-details-bin", status)])
     with pytest.raises(TransportError, match="EXTENSION_NOT_OFFERED"):
-        StreamTransport(inner, [route]).unary(INFER_NETWORK, pb.InferNetworkRequest())
+        StreamTransport(inner, [route], Tickets()).unary(INFER_NETWORK, pb.InferNetworkRequest())
     assert inner.unary.call_count == 0
 
 
@@ -119,7 +120,7 @@ def test_a_server_that_serves_no_runs_there() -> None:
     inner, route, stream = Mock(), Mock(), Mock()
     route.begin.return_value = stream
     stream.ask.side_effect = PlainSocketError(grpc.StatusCode.UNIMPLEMENTED, "is not served here")
-    transport = StreamTransport(inner, [route])
+    transport = StreamTransport(inner, [route], Tickets())
     for _ in range(2):
         answer = transport.unary(INFER_NETWORK, pb.InferNetworkRequest())
         assert answer is inner.unary.return_value

@@ -30,37 +30,30 @@ def is_session(name: str) -> bool:
     return name.startswith(_SESSIONS)
 
 
-class Tickets:
-    """The tickets of a connection's sessions and traces, by name; empty where no proxy is."""
+class Tickets(dict[str, str]):
+    """The tickets of a connection's sessions and traces, by name; false where no proxy is."""
 
-    def __init__(self) -> None:
-        self._held: dict[str, str] = {}
-        self._last_session = ""
-
-    def __getitem__(self, name: str) -> str:
-        """Return the ticket of a session or trace, "" for none."""
-        return self._held.get(name, "")
+    _last_session = ""
 
     def of(self, request: object) -> str:
-        """Return the ticket for a call: that of what the request names, "" for none.
+        """Return the ticket of the session or trace that a request names, "" for none.
 
-        A session that is created has that of the trace it joins; a trace is recorded where the
-        last session is.
+        A session that is created has the ticket of the trace that it joins; a trace is recorded
+        where the last session is.
         """
-        if not self._held:
-            return ""
+        name = named(request)
         if isinstance(request, RecordTraceRequest):
-            return self[self._last_session]
-        if isinstance(request, CreateSessionRequest):
-            return self[request.session.trace]
-        return self[named(request)]
+            name = self._last_session
+        elif isinstance(request, CreateSessionRequest):
+            name = request.session.trace
+        return self.get(name, "")
 
     def keep(self, name: str, ticket: str) -> None:
         """Remember the ticket of a session or trace; "" forgets it."""
         if not ticket:
-            self._held.pop(name, None)
+            self.pop(name, None)
             return
-        self._held[name] = ticket
+        self[name] = ticket
         if is_session(name):
             self._last_session = name
 

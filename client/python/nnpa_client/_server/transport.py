@@ -190,13 +190,13 @@ class GrpcTransport:
         self.metadata = (("authorization", f"Bearer {token}"),) if token else ()
         self.channel = open_channel(endpoint)
         self._callables: dict[object, Any] = {}
-        self._tickets = Tickets() if tickets is None else tickets
+        self.tickets = Tickets() if tickets is None else tickets
         self._closed = False
         self._may_be_tls = endpoint.tls_ca is None and not endpoint.is_unix
 
     def ticket(self, name: str) -> str:
         """Return the ticket that a proxy gave to a session or trace, "" for none."""
-        return self._tickets[name]
+        return self.tickets.get(name, "")
 
     def unary(self, method: Method[Sent, Received], request: Sent) -> Received:
         """Send one message, and return the answer."""
@@ -205,7 +205,7 @@ class GrpcTransport:
             return self._create(method, request, call)
         answer: Received = self._begin(method, request, request, call)
         if method.path == _DELETE_SESSION:
-            self._tickets.keep(named(request), "")
+            self.tickets.keep(named(request), "")
         return answer
 
     def _create(self, method: Method[Sent, Received], request: Sent, call: Any) -> Received:
@@ -213,7 +213,7 @@ class GrpcTransport:
         answer: Any
         answer, opened = self._begin(method, request, request, call.with_call)
         ticket = ticket_in(opened.initial_metadata() or ())
-        self._tickets.keep(answer.name, ticket or self._tickets.of(request))
+        self.tickets.keep(answer.name, ticket or self.tickets.of(request))
         session: Received = answer
         return session
 
@@ -263,7 +263,7 @@ class GrpcTransport:
     ) -> Any:
         """Return what gRPC returns: an answer, or a call whose answers are to come."""
         timeout = self.timeouts[method.timeout]
-        metadata = self.metadata_with(self._tickets.of(first))
+        metadata = self.metadata_with(self.tickets.of(first)) if self.tickets else self.metadata
         try:
             return call(sent, timeout=timeout, metadata=metadata or None)
         except (grpc.RpcError, ValueError) as error:
@@ -286,7 +286,7 @@ class GrpcTransport:
                 trace = getattr(answer, "trace", "")  # of RecordTrace's first answer
                 if trace:
                     ticket = ticket_in(call.initial_metadata() or ())
-                    self._tickets.keep(trace, ticket or self._tickets.of(request))
+                    self.tickets.keep(trace, ticket or self.tickets.of(request))
                 yield answer
         except grpc.RpcError as error:
             raise self.error_from(error, request) from None

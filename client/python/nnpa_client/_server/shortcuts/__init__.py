@@ -43,7 +43,7 @@ def with_shortcuts(grpc: GrpcTransport, plain: bool | Sequence[str]) -> Transpor
         if "stream" not in names:
             routes.append(HttpRoute(grpc))
         if routes:
-            transport = StreamTransport(transport, routes)
+            transport = StreamTransport(transport, routes, grpc.tickets)
     if "out-of-band-arrays" not in names:
         transport = OutOfBandArrays(transport)
     return transport

@@ -19,7 +19,7 @@ from nnpa.zdnn.v1.accelerator_pb2 import Session
 
 from nnpa_client._server.methods import CREATE_SESSION, DELETE_SESSION, INFER_NETWORK
 from nnpa_client._server.shortcuts.wrapper import TransportWrapper
-from nnpa_client._server.tickets import is_session, named
+from nnpa_client._server.tickets import Tickets, is_session, named
 from nnpa_client._server.transport import (
     EXECUTE,
     GrpcTransport,
@@ -178,9 +178,9 @@ class StreamTransport(TransportWrapper):
     another message is in flight, each is a unary call.
     """
 
-    def __init__(self, inner: Transport, routes: Sequence[Route]) -> None:
+    def __init__(self, inner: Transport, routes: Sequence[Route], tickets: Tickets) -> None:
         super().__init__(inner)
-        self._routes = list(routes)
+        self._routes, self._tickets = list(routes), tickets
         self._streamed = {EXECUTE.path, INFER_NETWORK.path}
         self._streams: dict[tuple[str, str], RenewedStream] = {}  # by method and ticket
         self._max_idle = math.inf
@@ -222,13 +222,13 @@ class StreamTransport(TransportWrapper):
 
     def _ask(self, method: Method[Sent, Received], request: Sent) -> Received | None:
         """Return the answer of a message; None, and nothing has run, where no stream takes it."""
-        session = named(request)
+        ticket = self._tickets.of(request) if self._tickets else ""
         try:
-            return self._stream(method.path, self.ticket(session)).ask(method, request)
+            return self._stream(method.path, ticket).ask(method, request)
         except _NoRouteError:
             return None
         except (grpc.RpcError, ValueError) as error:
-            in_session = is_session(session) and not self._closed
+            in_session = is_session(named(request)) and not self._closed
             failure = error_from_rpc(error, self.target, in_session)
         if isinstance(failure, TransportError):
             if failure.metadata.get("field") == "max_conversations":

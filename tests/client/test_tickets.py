@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A proxy's ticket goes with every call of its session, and with no other call."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+from nnpa.zdnn.v1 import accelerator_pb2 as pb
+from nnpa.zdnn.v1.accelerator_pb2_grpc import (
+    AcceleratorServiceServicer,
+    add_AcceleratorServiceServicer_to_server,
+)
+from nnpa_client._server.methods import CREATE_SESSION, DELETE_SESSION, GET_SESSION
+from nnpa_client._server.shortcuts import with_shortcuts
+from nnpa_client._server.tickets import HEADER
+from nnpa_client._server.transport import EXECUTE, GrpcTransport, Request, Transport
+from nnpa_client.config import Endpoint
+
+TICKET = "aG9zdA=="
+
+
+class Proxied(AcceleratorServiceServicer):
+    """A service behind a proxy: it gives a ticket with a session, and notes those that return."""
+
+    def __init__(self) -> None:
+        self.tickets: list[tuple[str, str]] = []
+
+    def _note(self, call: str, context: grpc.ServicerContext) -> None:
+        metadata = dict(context.invocation_metadata() or ())
+        self.tickets.append((call, str(metadata.get(HEADER, ""))))
+
+    def CreateSession(  # noqa: N802 - the contract's name
+        self, request: pb.CreateSessionRequest, context: grpc.ServicerContext
+    ) -> pb.Session:
+        """Answer with a session and a ticket."""
+        self._note("create", context)
+        context.send_initial_metadata(((HEADER, TICKET),))
+        return pb.Session(name=request.session.library_version)
+
+    def GetSession(  # noqa: N802 - the contract's name
+        self, request: pb.GetSessionRequest, context: grpc.ServicerContext
+    ) -> pb.Session:
+        """Answer with the session."""
+        self._note("get", context)
+        return pb.Session(name=request.name)
+
+    def DeleteSession(  # noqa: N802 - the contract's name
+        self, _request: pb.DeleteSessionRequest, context: grpc.ServicerContext
+    ) -> object:
+        """Answer with nothing."""
+        self._note("delete", context)
+        return DELETE_SESSION.parse(b"")
+
+    def Execute(  # noqa: N802 - the contract's name
+        self, _request: pb.ExecuteRequest, context: grpc.ServicerContext
+    ) -> pb.ExecuteResponse:
+        """Answer with no results."""
+        self._note("execute", context)
+        return pb.ExecuteResponse()
+
+    def ExecuteStream(  # noqa: N802 - the contract's name
+        self, requests: Iterator[pb.ExecuteRequest], context: grpc.ServicerContext
+    ) -> Iterator[pb.ExecuteResponse]:
+        """Answer each list with no results."""
+        self._note("stream", context)
+        for _request in requests:
+            yield pb.ExecuteResponse()
+
+
+@pytest.fixture
+def proxied() -> Iterator[tuple[Proxied, GrpcTransport]]:
+    """The service, and a connection to it."""
+    service, server = Proxied(), grpc.server(ThreadPoolExecutor(4))
+    add_AcceleratorServiceServicer_to_server(service, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    connection = GrpcTransport(Endpoint(f"127.0.0.1:{port}"))
+    yield service, connection
+    connection.close()
+    server.stop(None)
+
+
+def create(transport: Transport, name: str) -> None:
+    """Have a session of a name."""
+    transport.unary(CREATE_SESSION, pb.CreateSessionRequest(session={"library_version": name}))
+
+
+@pytest.mark.parametrize(("plain", "call"), [(True, "execute"), (False, "stream")])
+def test_a_ticket_goes_with_the_calls_of_its_session(
+    proxied: tuple[Proxied, GrpcTransport], plain: bool, call: str
+) -> None:
+    """Lists, by themselves and over a stream, carry it; a call of another session does not."""
+    service, connection = proxied
+    transport = with_shortcuts(connection, plain)
+    create(transport, "sessions/a")
+    assert transport.ticket("sessions/a") == TICKET
+    transport.unary(EXECUTE, Request(pb.ExecuteRequest(session="sessions/a")))
+    transport.unary(GET_SESSION, pb.GetSessionRequest(name="sessions/b"))
+    assert service.tickets == [("create", ""), (call, TICKET), ("get", "")]
+
+
+def test_a_deleted_session_leaves_no_ticket(proxied: tuple[Proxied, GrpcTransport]) -> None:
+    """The call that deletes a session carries its ticket, which is forgotten then."""
+    service, connection = proxied
+    create(connection, "sessions/a")
+    connection.unary(DELETE_SESSION, pb.DeleteSessionRequest(name="sessions/a"))
+    connection.unary(GET_SESSION, pb.GetSessionRequest(name="sessions/a"))
+    assert service.tickets == [("create", ""), ("delete", TICKET), ("get", "")]
+
+
+def test_a_session_joins_a_trace_by_its_ticket(proxied: tuple[Proxied, GrpcTransport]) -> None:
+    """A session is created where its trace is, by the ticket that the trace has."""
+    service, connection = proxied
+    connection.tickets.keep("traces/t", "dHJhY2U=")
+    session = pb.Session(library_version="sessions/a", trace="traces/t")
+    connection.unary(CREATE_SESSION, pb.CreateSessionRequest(session=session))
+    assert service.tickets == [("create", "dHJhY2U=")]

@@ -171,7 +171,7 @@ def imports(verbs: Sequence[Verb]) -> str:
 
 
 def constants(enums: Iterable[Enum]) -> str:
-    """Return the imports that give zDNN's enums their names in `constants.py`."""
+    """Return the imports that give zDNN's enums their names in `wire_enums.py`."""
     names = {
         (enum.module, constant.name)
         for enum in enums
@@ -188,7 +188,7 @@ def constants(enums: Iterable[Enum]) -> str:
 
 
 def facts(verb: Verb, codes: Sequence[Enum]) -> str:
-    """Return a verb's entry in the table of `availability.py`."""
+    """Return a verb's entry in the table of `machine_table.py`."""
     options = verb.options
     arguments = [f'"{options.since}"']
     if options.code:
@@ -206,7 +206,7 @@ def facts(verb: Verb, codes: Sequence[Enum]) -> str:
 
 
 def host(machine: Machine) -> str:
-    """Return a machine's entry in the table of `availability.py`."""
+    """Return a machine's entry in the table of `machine_table.py`."""
     formats = "{" + ", ".join(map(str, machine.formats)) + "}" if machine.formats else ""
     arguments = [*machine.arguments, f"frozenset({formats})"]
     arguments += [] if machine.options.vector_nnp else ["vector_nnp=False"]
@@ -256,10 +256,9 @@ PYTHON = Sdk(
     home=HOME,
     files=(
         *(_family(name) for name in _TITLES),
-        File("_values/constants.py", "python_constants.py.j2", "enums"),
-        File("_values/availability.py", "python_availability.py.j2", "functions on the wire"),
-        File("_values/availability.py", "python_machines.py.j2", "machines"),
-        File("errors.py", "python_advice.py.j2", "advice"),
+        File("_values/wire_enums.py", "python_constants.py.j2"),
+        File("_values/machine_table.py", "python_availability.py.j2"),
+        File("_values/advice.py", "python_advice.py.j2"),
     ),
     filters={
         **advice.filters(SPELLING, _entry, _entry),

@@ -36,7 +36,7 @@ from nnpa_client import (
 )
 from nnpa_client._guest.guest import NOTHING_HAS_RUN
 from nnpa_client._server.transport import Request, Response
-from nnpa_client.errors import ADVICE
+from nnpa_client._values.advice import ADVICE
 from nnpa_client.rnn import lstm_gates
 from nnpa_server.config import Limits
 from nnpa_server.sessions.store import Store

@@ -21,6 +21,7 @@ from nnpa.zdnn.v1.operation_pb2 import OperationResult, RangeViolation
 from nnpa.zdnn.v1.sanitizer_pb2 import Misuse, SanitizerReport
 from nnpa.zdnn.v1.status_pb2 import Refusal
 
+from nnpa_client._values.advice import ADVICE, CODE_ADVICE
 from nnpa_client.status import Status, as_status, get_status_message, status_name
 
 __all__ = [
@@ -195,67 +196,6 @@ class SessionLostError(TransportError):
 
     _situation = "the server of this session is gone: "
     _advice = "Connect again: what the session held is lost with its server."
-
-
-# generated: begin advice
-# What a user can do about each ErrorReason of nnpa.zdnn.v1.
-ADVICE: Mapping[str, str] = MappingProxyType(
-    {
-        "SESSION_NOT_FOUND": "The session was closed or expired when idle: connect again. If at "
-        "random, a proxy lacks session persistence (nnpa-session-ticket).",
-        "SESSION_QUOTA_EXCEEDED": "Close sessions that are not needed, or try again later.",
-        "MACHINE_NOT_FOUND": "`nnpa info` lists the machines.",
-        "MACHINE_INVALID": "A custom machine can only lack what its model has.",
-        "LIBRARY_VERSION_UNKNOWN": "Choose one of the versions named.",
-        "FUNCTION_NOT_IN_LIBRARY": "Choose a later library version in connect().",
-        "FUNCTION_NOT_IMPLEMENTED": "Use a server that implements the function.",
-        "OPERATION_UNKNOWN": "The server is older than this client, or the operation is empty.",
-        "FIELD_UNSPECIFIED": "Set the field named.",
-        "FIELD_INVALID": "Change the field named to what is allowed.",
-        "TENSOR_NOT_FOUND": "The ztensor was freed: make a new one.",
-        "TENSOR_ID_IN_USE": "Leave the choice of ids to this client, or choose another.",
-        "TENSOR_QUOTA_EXCEEDED": "Free ztensors (`del`, free_ztensor_buffer) and try again.",
-        "DATA_SIZE_MISMATCH": "Give arrays of exactly the size that the descriptors call for.",
-        "MESSAGE_TOO_LARGE": "Send less per call; transform_ztensor and transform_origtensor "
-        "stream.",
-        "STREAM_ORDER": "Send one header, then as many bytes as it announces.",
-        "PROGRAM_CHECK": "connect(precheck=True) gives a status instead.",
-        "PAGE_TOKEN_INVALID": "List again from the first page.",
-        "SERVER_DRAINING": "The server is shutting down: connect to another one.",
-        "TOKEN_INVALID": "Set ZDNN_TOKEN or connect(token=...).",
-        "MACHINE_NOT_ALLOWED": "Choose a machine that the token is for.",
-        "CALL_QUOTA_EXCEEDED": "Make fewer calls at a time, or try again later.",
-        "CACHE_MISS": "Send the sticks: the session's cache has forgotten them.",
-        "NETWORK_NOT_FOUND": "The network was destroyed, or ended with its session: load it anew.",
-        "NETWORK_NOT_READY": "Initialise the network; reports need one made from ONNX.",
-        "NETWORK_FAILED": "`nnpa network probe` shows at which sizes and inputs a model fails.",
-        "MODEL_INVALID": "Change the node, the value or the size that the message names.",
-        "MODEL_EXISTS": "Publish under another name, or unload the model first.",
-        "MODEL_NOT_FOUND": "RepositoryIndex lists the models of the server.",
-        "MODEL_UNAVAILABLE": "Load the model, or wait until it is loaded.",
-        "MODEL_QUOTA_EXCEEDED": "Unload models, or unregister regions, that are not needed.",
-        "EXTENSION_NOT_OFFERED": "ServerMetadata lists the extensions that this server offers.",
-        "REGION_NOT_FOUND": "Register the region on the connection that uses it.",
-        "REGION_IN_USE": "Unregister the region first, or choose another name.",
-        "RESPONSE_TOO_LARGE": "Set the option named on the channel, and say so in the request.",
-        "FAULTS_NOT_ALLOWED": "Start the server with --allow-faults, in a suite of pytest by "
-        "nnpa_server_flags, or leave the rules out.",
-        "MODEL_NOT_OWNED": "Publish under another name, or ask a holder of an admin's token.",
-        "INTERNAL": "This is a defect of the server: report the correlation id.",
-    }
-)
-
-# What a user can do about errors that gRPC itself raises.
-CODE_ADVICE: Mapping[str, str] = MappingProxyType(
-    {
-        "UNAVAILABLE": "Check that a server listens there (`nnpa-server --listen ...`), and TLS.",
-        "DEADLINE_EXCEEDED": "Raise connect(timeout=...), or send less per call.",
-        "CANCELLED": "The call was cancelled, or the server stopped: connect again.",
-        "RESOURCE_EXHAUSTED": "The message exceeds the server's --max-message: send less per call.",
-        "UNIMPLEMENTED": "The server does not speak nnpa.zdnn.v1, or is older than this client.",
-    }
-)
-# generated: end
 
 
 def explain_violation(violation: RangeViolation) -> str:

@@ -367,3 +367,8 @@ def init_quantized_ztensor(
         return Ztensor(
             pre, transformed, rec_scale=float(rec_scale), offset=float(np.float32(offset))
         )
+
+
+def is_quantized_ztensor(ztensor: Ztensor) -> bool:
+    """Tell whether the ztensor carries a scale; a NaN scale counts, an infinite one does not."""
+    return ztensor.rec_scale != 0

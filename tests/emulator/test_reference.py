@@ -504,15 +504,12 @@ def test_a_gate_that_is_nearly_one_has_a_complement(gru_step: Callable[..., np.u
 
 NARROW = """
 import numpy as np
-from nnpa_emulator import FUNCTIONS, Guest, find_machine, run
 from nnpa_emulator.kernels import jit, registers, sticks
 from nnpa_server.tuning import warmup
 
 jit.load()
-guest = Guest(find_machine("telum2"))
-for name, warm in warmup._units(guest):
-    if name in ("transform FP32", "matmul_op"):
-        warm()
+for name in ("transform FP32", "matmul_op"):
+    warmup.steps()[name]()
 print(len(sticks.stickify_fp32.signatures))
 signatures = registers.accumulate.signatures + sticks._encode_long.signatures
 print(len(signatures) > 1, [one for one in signatures if "Literal" in str(one)])

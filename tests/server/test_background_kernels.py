@@ -14,7 +14,7 @@ import pytest
 from nnpa_emulator.kernels.jit import COMPILE_WORK
 from nnpa_server.network.worker_kernels import WorkerKernels
 from nnpa_server.tuning.background import BackgroundCompiler
-from nnpa_server.tuning.warmup import kernel_marks
+from nnpa_server.tuning.warmup import kernel_mark, steps
 
 from tests.server.process import PATIENCE, ServerProcess, serving, wait_until
 from tests.server.wire import Client, load, op
@@ -128,8 +128,8 @@ def test_kernels_of_workers_are_compiled_when_runs_pay(tmp_path: Path) -> None:
     expected = {"conv2d", "relu", "conv2d between elements", *beside}
     assert compiler.orders == [expected]
     assert renewed == [True]
-    for mark in kernel_marks(tmp_path).values():
-        mark.touch()
+    for name in steps():
+        kernel_mark(tmp_path, name).touch()
     kernels.note(("lstm",), COMPILE_WORK)
     assert compiler.orders == [expected], "what is compiled already is not ordered"
 

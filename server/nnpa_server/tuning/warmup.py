@@ -52,8 +52,7 @@ _SPARSE: Mapping[str, Dims] = {
 }  # fmt: skip
 _SCALARS = {"kernel_height": 2, "kernel_width": 2}
 _LIKELY = frozenset(("add", "relu", "matmul_op"))
-_FIRST_TRANSFORMS = 2
-_MAX_COMPILERS = 8  # processes: each imports Numba, and there are about 50 steps
+_MAX_COMPILERS = 8  # processes: each imports Numba, and there are about 40 steps
 _PLAIN_TYPES = (DataTypes.FP32, DataTypes.FP16, DataTypes.BFLOAT)
 
 
@@ -62,13 +61,12 @@ def compile_all(place: Path | None) -> None:
 
     One after the other: what an image holds is the same each time it is built.
     """
-    units = list(_units(Guest(MACHINES[DEFAULT_MACHINE])))
-    marks = {} if place is None else kernel_marks(place)
-    for done, (name, warm) in enumerate(units):
+    all_steps = steps()
+    for done, (name, warm) in enumerate(all_steps.items(), 1):
         warm()
-        if marks:
-            marks[name].touch()
-        _log.info("%d of %d steps: %s is ready", done + 1, len(units), name)
+        if place is not None:
+            kernel_mark(place, name).touch()
+        _log.info("%d of %d steps: %s is ready", done, len(all_steps), name)
 
 
 def compile_first(
@@ -76,40 +74,35 @@ def compile_first(
 ) -> Iterator[tuple[int, int]]:
     """Compile what a cache in `place` lacks of some functions; yield steps done, and their number.
 
-    A step that has left its file is not taken again.
+    As many processes as may run at a time take steps. One that has left its file is not taken
+    again.
     """
-    paths = kernel_marks(place)
-    marks = {
-        number: paths[name]
-        for number, (name, _warm) in enumerate(_units(Guest(MACHINES[DEFAULT_MACHINE])))
-        if not functions or _word(name) in functions
-    }
-    lacking = [number for number, mark in marks.items() if not mark.exists()]
-    if lacking:
-        yield 0, len(lacking)
-    for done, number in _compile(lacking, prepare):
-        marks[number].touch()
-        yield done, len(lacking)
-
-
-def kernel_marks(place: Path) -> dict[str, Path]:
-    """Return the files that say of which steps the kernels are in a cache, by the steps' names."""
-    names = [name for name, _warm in _units(Guest(MACHINES[DEFAULT_MACHINE]))]
-    return {name: place / f"{_word(name)}.compiled" for name in names}
+    lacking = lacking_steps(place, _chosen(functions))
+    if not lacking:
+        return
+    yield 0, len(lacking)
+    processes = min(len(lacking), len(os.sched_getaffinity(0)), _MAX_COMPILERS)
+    with ProcessPoolExecutor(processes, get_context("spawn"), prepare) as pool:
+        compiled = [pool.submit(compile_step, place, name) for name in lacking]
+        for done, future in enumerate(as_completed(compiled), 1):
+            future.result()
+            yield done, len(lacking)
 
 
 def lacking_steps(place: Path, names: Collection[str]) -> list[str]:
     """Return the steps of these names whose kernels a cache may lack."""
-    marks = kernel_marks(place)
-    return [name for name in marks if name in names and not marks[name].exists()]
+    return [name for name in steps() if name in names and not kernel_mark(place, name).exists()]
 
 
-def compile_step(place: Path, step: str) -> None:
+def compile_step(place: Path, name: str) -> None:
     """Compile the kernels of a step into the cache in `place`."""
-    for name, warm in _units(Guest(MACHINES[DEFAULT_MACHINE])):
-        if name == step:
-            warm()
-    kernel_marks(place)[step].touch()
+    steps()[name]()
+    kernel_mark(place, name).touch()
+
+
+def kernel_mark(place: Path, name: str) -> Path:
+    """Return the file that says of a step that its kernels are in a cache."""
+    return place / f"{_word(name)}.compiled"
 
 
 def _word(name: str) -> str:
@@ -117,21 +110,9 @@ def _word(name: str) -> str:
     return name.replace(" ", "-")
 
 
-def _compile(steps: Collection[int], prepare: Callable[[], None]) -> Iterator[tuple[int, int]]:
-    """Take steps in as many processes as may run at a time; yield how many are done, and which."""
-    processes = min(len(steps), len(os.sched_getaffinity(0)), _MAX_COMPILERS)
-    if not processes:
-        return
-    with ProcessPoolExecutor(processes, get_context("spawn"), prepare) as pool:
-        waiting = {pool.submit(_compile_step, step): step for step in steps}
-        for done, future in enumerate(as_completed(waiting), 1):
-            future.result()
-            yield done, waiting[future]
-
-
-def _compile_step(number: int) -> None:
-    _name, warm = [*_units(Guest(MACHINES[DEFAULT_MACHINE]))][number]
-    warm()
+def _chosen(functions: Collection[str]) -> list[str]:
+    """Return the names of the steps of some functions, of all where none are named."""
+    return [name for name in steps() if not functions or _word(name) in functions]
 
 
 class _Nobody:
@@ -150,38 +131,43 @@ def load_kernels(functions: Collection[str] = ()) -> None:
     """Load what the cache has of some functions, or of all, and compile nothing."""
     if not load():
         return
+    all_steps = steps()
     compile_by(_Nobody())
     try:
-        for name, warm in _units(Guest(MACHINES[DEFAULT_MACHINE])):
-            if not functions or _word(name) in functions:
-                warm()
+        for name in _chosen(functions):
+            all_steps[name]()
     finally:
         compile_by(None)
 
 
-def _units(guest: Guest) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield what is to be warmed, the likeliest first, in steps that end soon."""
-    kinds = [(kind, width) for kind in _PLAIN_TYPES for width in (64, 3)]
-    layouts = DataLayouts.ZDNN_NHWC, DataLayouts.ZDNN_NCHW, DataLayouts.ZDNN_HWCK
-    transforms = [
-        (f"transform {kind.name}", partial(_warm_transform, guest, layout, kind, width))
-        for layout in layouts
-        for kind, width in kinds
-    ]
+def steps() -> dict[str, Callable[[], object]]:
+    """Return what is to be warmed by its name, the likeliest first, in steps that end soon."""
+    guest = Guest(MACHINES[DEFAULT_MACHINE])
+    first, *others = (
+        (f"transform {kind.name}", partial(_warm_transforms, guest, kind)) for kind in _PLAIN_TYPES
+    )
     functions = sorted(
         (function for function in FUNCTIONS.values() if function.outputs),
         key=lambda function: function.name not in _LIKELY,
     )
-    yield from transforms[:_FIRST_TRANSFORMS]
-    for function in functions:
-        yield function.name, partial(_warm, guest, function)
-    yield "conv2d between elements", partial(_warm, guest, FUNCTIONS["conv2d"], _SPARSE, 2)
-    yield "reshape", partial(_warm_reshape, guest)
-    yield "chains", partial(_warm_chain, guest)
-    yield "layer normalization", partial(_warm_layer_normalization, guest)
-    yield "host operators", _warm_host_operators
-    yield "comparison", _warm_comparison
-    yield from transforms[_FIRST_TRANSFORMS:]
+    return dict([
+        first,
+        *((function.name, partial(_warm, guest, function)) for function in functions),
+        ("conv2d between elements", partial(_warm, guest, FUNCTIONS["conv2d"], _SPARSE, 2)),
+        ("reshape", partial(_warm_reshape, guest)),
+        ("chains", partial(_warm_chain, guest)),
+        ("layer normalization", partial(_warm_layer_normalization, guest)),
+        ("host operators", _warm_host_operators),
+        ("comparison", _warm_comparison),
+        *others,
+    ])  # fmt: skip
+
+
+def _warm_transforms(guest: Guest, kind: DataTypes) -> None:
+    """Move small arrays of a type into sticks and back, in each layout."""
+    for layout in (DataLayouts.ZDNN_NHWC, DataLayouts.ZDNN_NCHW, DataLayouts.ZDNN_HWCK):
+        for width in (64, 3):
+            _warm_transform(guest, layout, kind, width)
 
 
 def _warm_transform(guest: Guest, layout: int, kind: int, width: int) -> None:

@@ -40,11 +40,16 @@ def _bootstrap(address: str, admin: str, members: Path, persistence: bool) -> en
     """Return the router's configuration, its members read from a file and asked for health."""
     source = {"resource_api_version": "V3", "path_config_source": {"path": str(members)}}
     configuration = envoy.bootstrap([], admin, 1000, None)
-    filters = [envoy.manager("nnpa", persistence, ("resource-exhausted", "unavailable"))]
+    manager = envoy.manager("nnpa")
+    routes = manager["typed_config"]["route_config"]["virtual_hosts"][0]["routes"]
+    (create,) = (route for route in routes if "path" in route["match"])
+    create["route"]["retry_policy"]["retry_on"] += ",resource-exhausted,unavailable"
+    if not persistence:
+        del manager["typed_config"]["http_filters"][0]
     configuration["static_resources"]["listeners"].append({
         "name": "nnpa",
         "address": envoy.address_of(address),
-        "filter_chains": [{"filters": filters}],
+        "filter_chains": [{"filters": [manager]}],
     })  # fmt: skip
     configuration["static_resources"]["clusters"].append({
         **envoy.cluster("nnpa"),

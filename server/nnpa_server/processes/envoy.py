@@ -102,11 +102,8 @@ def cluster(name: str) -> Json:
     }
 
 
-def manager(name: str, persistence: bool = True, elsewhere: Sequence[str] = ()) -> Json:
-    """Return what handles HTTP: calls of a session go to its server and nowhere else.
-
-    A session is created at another server for the reasons `elsewhere`, Envoy's `retry_on`.
-    """
+def manager(name: str) -> Json:
+    """Return what handles HTTP: calls of a session go to its server and nowhere else."""
     state = _typed(
         "envoy.http.stateful_session.header",
         "http.stateful_session.header.v3.HeaderBasedSessionState",
@@ -119,7 +116,7 @@ def manager(name: str, persistence: bool = True, elsewhere: Sequence[str] = ()) 
         strict=True,
     )
     router = _typed("envoy.filters.http.router", "filters.http.router.v3.Router")
-    host = {"name": name, "domains": ["*"], "routes": _routes(name, elsewhere)}
+    host = {"name": name, "domains": ["*"], "routes": _routes(name)}
     return _typed(
         "envoy.filters.network.http_connection_manager",
         "filters.network.http_connection_manager.v3.HttpConnectionManager",
@@ -128,11 +125,11 @@ def manager(name: str, persistence: bool = True, elsewhere: Sequence[str] = ()) 
         stream_idle_timeout="0s",
         http2_protocol_options={"max_concurrent_streams": 1000, **_windows()},
         route_config={"virtual_hosts": [host]},
-        http_filters=[*([persistent] if persistence else []), router],
+        http_filters=[persistent, router],
     )
 
 
-def _routes(name: str, elsewhere: Sequence[str]) -> Sequence[Json]:
+def _routes(name: str) -> Sequence[Json]:
     """Return the routes: what could not connect tries another server, a new session for more.
 
     What a server that ends had begun to create ends with it. A call with a ticket does not try
@@ -157,7 +154,7 @@ def _routes(name: str, elsewhere: Sequence[str]) -> Sequence[Json]:
         "match": {"prefix": "/", "headers": [{"name": TICKET, "present_match": True}]},
         "route": {"cluster": name, "timeout": "0s"},
     }
-    return of_session, route(create, "reset", *elsewhere), route({"prefix": "/"})
+    return of_session, route(create, "reset"), route({"prefix": "/"})
 
 
 def _listener(listener: Listener, max_connections: int, tls: Tls | None) -> Json:

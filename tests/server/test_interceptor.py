@@ -12,7 +12,6 @@ import pytest
 from nnpa.oip import open_inference_grpc_pb2 as oip
 from nnpa.zdnn.v1 import accelerator_pb2
 from nnpa_server.rpc.interceptor import Interceptor
-from nnpa_server.rpc.messages import Received
 from nnpa_server.sessions.store import session_tag
 
 
@@ -53,11 +52,15 @@ class Call:
         return True
 
 
-def handler(interceptor: Interceptor, behaviour: Callable[..., Any]) -> Any:
+def handler(
+    interceptor: Interceptor,
+    behaviour: Callable[..., Any],
+    parse: Callable[[bytes], object] = bytes,
+) -> Any:
     """Return a method of ours as the server would call it."""
     kind = "stream_stream" if behaviour.__name__ == "ExecuteStream" else "unary_unary"
     make: Any = getattr(grpc, f"{kind}_rpc_method_handler")
-    inner: Any = make(behaviour, request_deserializer=bytes, response_serializer=str.encode)
+    inner: Any = make(behaviour, request_deserializer=parse, response_serializer=str.encode)
 
     def find(_details: object) -> Any:
         return inner
@@ -68,8 +71,8 @@ def handler(interceptor: Interceptor, behaviour: Callable[..., Any]) -> Any:
     if kind != "unary_unary":
         return answer
 
-    def once(request: object, context: object) -> object:
-        return answer(iter((Received(request, 0),)), context)  # a stream of one message
+    def once(raw: bytes, context: object) -> object:
+        return answer(iter((raw,)), context)  # a stream of one message
 
     return once
 
@@ -82,7 +85,7 @@ def answered(_request: object, _context: object) -> str:
 def is_taken(interceptor: Interceptor) -> bool:
     """Tell whether a new call is let in."""
     try:
-        handler(interceptor, answered)("request", Call())
+        handler(interceptor, answered)(b"request", Call())
     except grpc.RpcError:
         return False
     return True
@@ -98,7 +101,7 @@ def test_draining_waits_until_answers_are_sent() -> None:
         return "answer"
 
     context, drained = Call(), list[bool]()
-    caller = threading.Thread(target=handler(interceptor, behaviour), args=("request", context))
+    caller = threading.Thread(target=handler(interceptor, behaviour), args=(b"request", context))
     drainer = threading.Thread(target=lambda: drained.append(interceptor.wait_for_calls(60)))
     caller.start()
     begun.wait()
@@ -122,18 +125,17 @@ def test_draining_waits_until_answers_are_sent() -> None:
 def test_what_meets_the_cut_off_does_not_run(comes: bool) -> None:
     """A list that comes as its stream is cut off is not looked at, and the log says CANCELLED."""
     interceptor, ran = Interceptor(1, 1, 60), list[object]()
-    first, second = oip.ServerLiveRequest(), oip.ServerLiveRequest()
 
     def ExecuteStream(lists: Iterator[object], _context: object) -> Iterator[str]:  # noqa: N802
         for one in lists:
             ran.append(one)
             yield "answer"
 
-    def lists() -> Iterator[object]:
-        yield Received(first, 0)
+    def lists() -> Iterator[bytes]:
+        yield b"first"
         interceptor.hang_up()
         if comes:
-            yield Received(second, 0)
+            yield b"second"
 
     with pytest.raises(grpc.RpcError, match="CANCELLED"):
         list(handler(interceptor, ExecuteStream)(lists(), Call()))
@@ -148,8 +150,9 @@ def test_lines_tell_sessions_and_ids(caplog: pytest.LogCaptureFixture) -> None:
     interceptor = Interceptor(1, 1, 60)
     session = accelerator_pb2.GetSessionRequest(name="sessions/a")
     requests = (oip.ServerLiveRequest(), session, oip.ServerLiveRequest(), session)
-    for request in requests:
-        handler(interceptor, answered)(request, Call())
+    answer = handler(interceptor, answered, lambda raw: requests[int(raw)])
+    for index in range(len(requests)):
+        answer(b"%d" % index, Call())
     interceptor.close()
     lines = [one.getMessage() for one in caplog.records if one.name == "nnpa.access"]
     tag = session_tag("sessions/a")

@@ -88,10 +88,6 @@ class Call:
     account: Account | None = None
 
 
-class Garbage:
-    """A request whose bytes are no message of its type."""
-
-
 def interrupt(context: CallContext) -> None:
     """Have a call that waits for its next message go on without one, still able to answer.
 
@@ -103,7 +99,7 @@ def interrupt(context: CallContext) -> None:
         context.cancel()
         return
     with state.condition:
-        state.request = Garbage()
+        state.request = b""
         state.condition.notify_all()
 
 

@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar
 
 import grpc
 from nnpa.zdnn.v1 import status_pb2 as wire
@@ -36,16 +35,17 @@ from nnpa_server.rpc.call import (
     trailing_metadata,
 )
 from nnpa_server.rpc.callers import caller_name
-from nnpa_server.rpc.messages import Received, reading, size_of
 from nnpa_server.rpc.methods import (
     Behaviour,
     Conversation,
     Handler,
+    Parse,
+    Raw,
     Serialize,
     ServerInterceptor,
     StreamBehaviour,
     kind_of,
-    make_handler,
+    raw_handler,
 )
 from nnpa_server.rpc.public_calls import PublicCalls
 from nnpa_server.rpc.reading import Drain, MessageReader
@@ -61,7 +61,6 @@ _OURS = ("/nnpa.", "/inference.")
 _ids = random.Random()  # seeded by the system once: asking it each time lets other threads in first
 _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _STAYS_OPEN = "experimental_non_blocking"  # gRPC's name: no thread waits for the end of a call
-Raw = TypeVar("Raw", bytes, Sequence[bytes | memoryview])
 _WAITS = 1.0, 30.0  # seconds: the least and the most that a message may take
 
 
@@ -94,7 +93,6 @@ class Interceptor(ServerInterceptor):
         self._spans = spans
         self._tokens = tokens
         self._metrics = metrics
-        self._max_message = max_message
         self._waits = MessageWaits(max_streams, *_WAITS) if waits is None else waits
         self._under_way = (
             UnderWay(MAX_UNDER_WAY, max_message, _WAITS[1]) if under_way is None else under_way
@@ -106,7 +104,7 @@ class Interceptor(ServerInterceptor):
         self._lock = threading.RLock()
         self._drain = Drain(self._lock)
         self._ended = self._drain.ended
-        self._reader = MessageReader(self._drain, self._waits, tokens, spans)
+        self._reader = MessageReader(self._drain, self._waits, max_message, tokens, metrics, spans)
         self._running = 0
         self._answering = 0  # calls that ended while draining, whose answers are not yet sent
         self._last_left = float("-inf")
@@ -196,33 +194,28 @@ class Interceptor(ServerInterceptor):
         assert serialize is not None
         stays_open = getattr(behaviour, _STAYS_OPEN, False)
         make = self._answering_stream if writes and not stays_open else self._answering_once
-        answer = make(behaviour, serialize, method, reads)
+        answer = make(behaviour, parse, serialize, method, reads)
         vars(answer)[_STAYS_OPEN] = stays_open
         if pool is not None:
             vars(answer)["experimental_thread_pool"] = pool  # where gRPC looks for it
-        return make_handler(
-            answer,
-            reading(parse, self._max_message, self._metrics),
-            bytes,  # which the answers are already
-            streams_in=True,
-            streams_out=writes,
-        )
+        return raw_handler(answer, writes)
 
     def around_conversations(
         self, conversations: Mapping[str, Conversation]
-    ) -> dict[str, Conversation]:
-        """Return conversations by method, wrapped."""
+    ) -> dict[str, StreamBehaviour]:
+        """Return what answers conversations in pieces, by method."""
         return {
-            method: Conversation(
-                self._answering_stream(behaviour, serialize, method, True, converses=True),
-                reading(parse, self._max_message, self._metrics),
-                _pieces,
-            )
-            for method, (behaviour, parse, serialize) in conversations.items()
+            method: self._answering_stream(*conversation, method, True, converses=True)
+            for method, conversation in conversations.items()
         }
 
     def _answering_once(
-        self, behaviour: Behaviour, serialize: Serialize, method: str, reads: bool
+        self,
+        behaviour: Behaviour,
+        parse: Parse,
+        serialize: Serialize,
+        method: str,
+        reads: bool,
     ) -> Callable[..., object]:
         """Return what answers calls once, of a stream of messages or of one.
 
@@ -232,19 +225,21 @@ class Interceptor(ServerInterceptor):
         name = method.rpartition("/")[2]
 
         def answer(
-            request: Iterator[Received], context: CallContext, *send: Callable[[None], object]
+            messages: Iterator[Raw], context: CallContext, *send: Callable[[None], object]
         ) -> object:
             call = Call(name, context, reads, path=method, stays_open=bool(send))
             try:
                 account = self._enter(call)
                 ends = [partial(_end, call, each) for each in send]
-                response = behaviour(requests(call, request), context, *ends)
+                response = behaviour(requests(call, messages, parse), context, *ends)
                 if call.stays_open:
                     account.stay_open()
                     return None
                 call.operations = len(getattr(response, "results", ()))
-                raw, size = self._serialize(serialize, response)
-                account.send(size)
+                raw = serialize(response)
+                if self._metrics is not None:
+                    self._metrics.moved("sent", len(raw))
+                account.send(len(raw))
                 return raw
             except BaseException as error:
                 self._fail(call, error)
@@ -257,26 +252,30 @@ class Interceptor(ServerInterceptor):
     def _answering_stream(
         self,
         behaviour: StreamBehaviour,
-        serialize: Callable[..., Raw],
+        parse: Parse,
+        serialize: Callable[..., bytes | Sequence[Raw]],
         method: str,
         reads: bool,
         converses: bool = False,
-    ) -> Callable[[Iterator[Received], CallContext], Generator[object]]:
+    ) -> StreamBehaviour:
         """Return what answers calls with a stream."""
         requests = self._reader.requests if reads else self._reader.request
         name = method.rpartition("/")[2]
         converses = converses or name in CONVERSATIONS
 
-        def answer(request: Iterator[Received], context: CallContext) -> Generator[object]:
+        def answer(messages: Iterator[Raw], context: CallContext) -> Generator[object]:
             call = Call(name, context, True, converses=converses, path=method)
             try:
                 account = self._enter(call)
-                responses = behaviour(requests(call, request), context)
+                responses = behaviour(requests(call, messages, parse), context)
                 try:
                     for response in responses:
                         call.operations += len(getattr(response, "results", ()))
-                        raw, size = self._serialize(serialize, response)
+                        raw = serialize(response)
                         del response
+                        size = len(raw) if isinstance(raw, bytes) else sum(map(len, raw))
+                        if self._metrics is not None:
+                            self._metrics.moved("sent", size)
                         with account.sending(size):
                             if call.converses:  # each answer has its line
                                 self.reports.add(call)
@@ -293,14 +292,6 @@ class Interceptor(ServerInterceptor):
                 self._leave(call)
 
         return answer
-
-    def _serialize(self, serialize: Callable[..., Raw], response: object) -> tuple[Raw, int]:
-        """Return the wire form of an answer, in one piece or in several, and its bytes."""
-        raw = serialize(response)
-        size = size_of(raw)
-        if self._metrics is not None:
-            self._metrics.moved("sent", size)
-        return raw, size
 
     def _enter(self, call: Call) -> Account:
         """Let a call in: it gets its id, shows its token, and finds room; return its account."""
@@ -378,8 +369,3 @@ def _end(call: Call, send: Callable[[None], object], refusal: CallRefused | None
         call.context.set_code(status.code)
         call.context.set_details(status.details)
     send(None)
-
-
-def _pieces(raw: Sequence[bytes | memoryview]) -> Sequence[bytes | memoryview]:
-    """Return an answer in pieces, which it is already."""
-    return raw

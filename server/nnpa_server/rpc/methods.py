@@ -17,7 +17,9 @@ else:
 Behaviour: TypeAlias = Callable[..., object]
 """Answers a call: takes its message, or an iterator over its messages, and its context."""
 StreamBehaviour: TypeAlias = Callable[..., Generator[object]]
-Parse: TypeAlias = Callable[[bytes], object]
+Raw: TypeAlias = bytes | memoryview
+Parse: TypeAlias = Callable[..., object]
+"""Returns the message of raw bytes; raises DecodeError if there is none."""
 Serialize: TypeAlias = Callable[..., bytes]
 
 
@@ -25,8 +27,8 @@ class Conversation(NamedTuple):
     """A method whose messages are calls of their own; answers are serialized in pieces."""
 
     behaviour: StreamBehaviour
-    parse: Callable[[bytes | memoryview], object]
-    serialize: Callable[..., Sequence[bytes | memoryview]]
+    parse: Parse
+    serialize: Callable[..., Sequence[Raw]]
 
 
 def one_by_one(method: MethodDescriptor, behaviour: Behaviour) -> Conversation:
@@ -40,37 +42,27 @@ def one_by_one(method: MethodDescriptor, behaviour: Behaviour) -> Conversation:
     def pieces(answer: object) -> Sequence[bytes]:
         return (serialize(answer),)
 
-    def whole(raw: bytes | memoryview) -> object:
+    def whole(raw: Raw) -> object:
         return parse(bytes(raw))
 
     return Conversation(answer_each, whole, pieces)
-
-
-def make_handler(
-    behaviour: Behaviour,
-    parse: Parse,
-    serialize: Serialize,
-    *,
-    streams_in: bool,
-    streams_out: bool,
-) -> Handler:
-    """Return gRPC's handler of a method of this kind."""
-    make = getattr(grpc, f"{kind_of(streams_in, streams_out)}_rpc_method_handler")
-    handler: Handler = make(behaviour, request_deserializer=parse, response_serializer=serialize)
-    return handler
 
 
 def handler_of(
     method: MethodDescriptor, behaviour: Behaviour, parse: Parse, serialize: Serialize
 ) -> Handler:
     """Return gRPC's handler of a method, of the kind that its descriptor says."""
-    return make_handler(
-        behaviour,
-        parse,
-        serialize,
-        streams_in=method.client_streaming,
-        streams_out=method.server_streaming,
-    )
+    kind = kind_of(method.client_streaming, method.server_streaming)
+    make = getattr(grpc, f"{kind}_rpc_method_handler")
+    handler: Handler = make(behaviour, request_deserializer=parse, response_serializer=serialize)
+    return handler
+
+
+def raw_handler(behaviour: Behaviour, streams_out: bool) -> Handler:
+    """Return gRPC's handler of a method that takes a stream of raw messages, and answers raw."""
+    make = getattr(grpc, f"{kind_of(True, streams_out)}_rpc_method_handler")
+    handler: Handler = make(behaviour)
+    return handler
 
 
 def kind_of(streams_in: bool, streams_out: bool) -> str:

@@ -9,13 +9,21 @@ from contextlib import contextmanager
 
 import grpc
 
-from nnpa_server.errors import CallCancelled, CallRefused
+from nnpa_server.errors import CallCancelled, CallRefused, no_message
 from nnpa_server.rpc.admission import AdmittingPool, MessageWaits
 from nnpa_server.rpc.budget import CALL_BYTES, Account, UnderWay
-from nnpa_server.rpc.call import CallContext, Garbage
+from nnpa_server.rpc.call import CallContext
 from nnpa_server.rpc.callers import Shares, caller_name
-from nnpa_server.rpc.messages import Received, reading, require_message
-from nnpa_server.rpc.methods import Handler, ServerInterceptor, kind_of, make_handler
+from nnpa_server.rpc.methods import (
+    Handler,
+    Parse,
+    Raw,
+    Serialize,
+    ServerInterceptor,
+    kind_of,
+    raw_handler,
+)
+from nnpa_server.rpc.reading import parse_message
 
 MAX_THREADS = 16  # for calls that are answered at once
 MAX_WATCHES = 64  # streams of Health.Watch, each of which keeps a thread
@@ -67,28 +75,27 @@ class PublicCalls(ServerInterceptor):
         assert parse is not None
         assert serialize is not None
 
-        def once(requests: Iterator[Received], context: CallContext) -> object:
+        def once(requests: Iterator[Raw], context: CallContext) -> object:
             with self._counted(context) as account, self._waits.waiting(context):
-                raw = serialize(behaviour(_only(requests, account), context))
+                raw = serialize(behaviour(_only(requests, parse, account), context))
                 account.send(len(raw))
                 return raw
 
-        def watch(requests: Iterator[Received], context: CallContext) -> Generator[object]:
+        def watch(requests: Iterator[Raw], context: CallContext) -> Generator[object]:
             with self._counted(context) as account, self._room(context):
                 with self._waits.waiting(context):
-                    request = _only(requests, account)
+                    request = _only(requests, parse, account)
                 yield from _sent(behaviour(request, context), serialize, account)
 
-        def converse(requests: Iterator[Received], context: CallContext) -> Generator[object]:
+        def converse(requests: Iterator[Raw], context: CallContext) -> Generator[object]:
             with self._counted(context) as account, self._waits.waiting(context):
                 account.expect_message(lasts=True)
-                yield from _sent(behaviour(map(_message, requests), context), serialize, account)
+                messages = (parse_message(raw, parse, MAX_MESSAGE) for raw in requests)
+                yield from _sent(behaviour(messages, context), serialize, account)
 
         answer = converse if reads else watch if writes else once
         vars(answer)["experimental_thread_pool"] = self.pool  # where gRPC looks for it
-        return make_handler(
-            answer, reading(parse, MAX_MESSAGE), bytes, streams_in=True, streams_out=writes
-        )
+        return raw_handler(answer, writes)
 
     @contextmanager
     def _counted(self, context: CallContext) -> Generator[Account]:
@@ -120,21 +127,15 @@ class PublicCalls(ServerInterceptor):
             self._watches.give(caller)
 
 
-def _only(requests: Iterator[Received], account: Account) -> object:
+def _only(requests: Iterator[Raw], parse: Parse, account: Account) -> object:
     """Return the message of a unary call."""
     account.expect_message()
-    return _message(next(requests, Received(Garbage(), 0)))
+    for raw in requests:
+        return parse_message(raw, parse, MAX_MESSAGE)
+    raise no_message()
 
 
-def _message(received: Received) -> object:
-    """Return a message; refuse what is none."""
-    require_message(received.message)
-    return received.message
-
-
-def _sent(
-    responses: Generator[object], serialize: Callable[[object], bytes], account: Account
-) -> Generator[bytes]:
+def _sent(responses: Generator[object], serialize: Serialize, account: Account) -> Generator[bytes]:
     """Yield the answers of a stream, each of which is counted until it is sent."""
     for response in responses:
         raw = serialize(response)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How calls read their messages: in time, and within the bytes under way.
+"""How calls read their messages: in time, within the bytes under way, and parsed.
 
 A call that reads has room for the largest message, a unary one until its message has come, a stream
 until its last one. A plain socket tells how long a message is before it comes: it counts by itself,
@@ -9,21 +9,24 @@ and says so in `counts_messages` of its context.
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from itertools import islice
+from operator import attrgetter
+from typing import TypeAlias
 
 import grpc
+from google.protobuf.message import DecodeError
 from nnpa.zdnn.v1 import status_pb2 as wire
 
-from nnpa_server.errors import CallCancelled, CallRefused, no_message
+from nnpa_server.errors import CallCancelled, CallRefused, MessageTooLong, no_message
 from nnpa_server.rpc.admission import MessageWaits
-from nnpa_server.rpc.budget import Account
 from nnpa_server.rpc.call import Call
-from nnpa_server.rpc.messages import Received, session_getter
+from nnpa_server.rpc.methods import Parse, Raw
+from nnpa_server.sessions.metrics import Metrics
 from nnpa_server.sessions.spans import Spans
 from nnpa_server.sessions.store import session_tag
 from nnpa_server.sessions.tokens import Tokens
 
-_SESSION_GETTERS: dict[type, Callable[[object], str]] = {}  # by type of request
+SessionGetter: TypeAlias = Callable[[object], str]
+_SESSION_GETTERS: dict[type, SessionGetter] = {}  # by type of request
 
 
 class Drain:
@@ -44,56 +47,59 @@ class MessageReader:
     """Reads the messages of calls; `waits` bounds those that wait for theirs."""
 
     def __init__(
-        self, drain: Drain, waits: MessageWaits, tokens: Tokens | None, spans: Spans | None
+        self,
+        drain: Drain,
+        waits: MessageWaits,
+        max_message: int,
+        tokens: Tokens | None,
+        metrics: Metrics | None,
+        spans: Spans | None,
     ) -> None:
-        self._drain, self._waits, self._tokens, self._spans = drain, waits, tokens, spans
+        self._drain, self._waits, self._max_message = drain, waits, max_message
+        self._tokens, self._metrics, self._spans = tokens, metrics, spans
 
-    def request(self, call: Call, requests: Iterator[Received]) -> object:
+    def request(self, call: Call, messages: Iterator[Raw], parse: Parse) -> object:
         """Return the one message of a call, when it has come."""
-        account = _account(call)
         try:
-            if account is not None:
-                account.expect_message()
-            with self._waits.waiting(call.context):
-                received = next(requests)
+            raw = self._await(call, messages)
         except StopIteration:
             raise no_message() from None
         except grpc.RpcError as error:
             error.__traceback__ = None  # gRPC keeps the error with the call: no cycle of frames
             raise CallCancelled(grpc.StatusCode.CANCELLED) from None
-        if self._drain.is_on:  # which waits for no message
-            raise self._drain.refusal()
-        if account is not None:
-            account.receive(received.size)
-        return _named(call, received.message)
+        if call.account is not None:
+            call.account.receive(len(raw))
+        return self._parse(call, raw, parse)
 
-    def requests(self, call: Call, requests: Iterator[Received]) -> Generator[object]:
+    def requests(self, call: Call, messages: Iterator[Raw], parse: Parse) -> Generator[object]:
         """Pass the messages of a stream on."""
-        end = Received(None, 0)
         if call.converses:
             _expect_conversation(call)
         else:
-            requests = self._awaited(call, requests)
+            messages = self._awaited(call, messages)
         while True:
             with self._drain.ended:
                 call.waiting = True
                 if self._drain.is_on:
                     self._drain.ended.notify_all()
             try:
-                received = next(requests, end)
+                raw = next(messages, None)
             except grpc.RpcError as error:
                 error.__traceback__ = None  # gRPC keeps the error with the call: no cycle of frames
                 raise self._cut_off(call) from None
+            except (CallCancelled, CallRefused):
+                self._note(call)
+                raise
             with self._drain.ended:
                 call.waiting = False
-                is_late = self._drain.is_on and call.converses and received is not end
+                is_late = self._drain.is_on and call.converses and raw is not None
             if call.is_cut_off or is_late:  # of a cut gRPC tells by an error, or the end
                 raise self._cut_off(call)
-            if received is end:
+            if raw is None:
                 break
             self._note(call)
-            message = _named(call, received.message)
-            del received
+            message = self._parse(call, raw, parse)
+            del raw
             yield message
             del message  # a stream that waits keeps no message
         if call.account is not None:
@@ -109,18 +115,40 @@ class MessageReader:
             self._tokens.require_current(call.token)
         call.touched = time.monotonic()
 
-    def _awaited(self, call: Call, requests: Iterator[Received]) -> Generator[Received]:
-        """Yield the messages of a stream, the first of which is awaited as that of a call."""
-        account = _account(call)
-        if account is not None:
-            account.expect_message()
+    def _await(self, call: Call, messages: Iterator[Raw]) -> Raw:
+        """Return the first message of a call, for which it has room; raise StopIteration without.
+
+        A server that ends waits for no message.
+        """
+        if call.account is not None:
+            call.account.expect_message()
         with self._waits.waiting(call.context):
-            first = list(islice(requests, 1))
+            raw = next(messages)
         if self._drain.is_on:
             raise self._drain.refusal()
-        while first:
-            yield first.pop()
-        yield from requests
+        return raw
+
+    def _awaited(self, call: Call, messages: Iterator[Raw]) -> Generator[Raw]:
+        """Yield the messages of a stream, the first of which is awaited as that of a call."""
+        try:
+            yield self._await(call, messages)
+        except StopIteration:
+            return
+        yield from messages
+
+    def _parse(self, call: Call, raw: Raw, parse: Parse) -> object:
+        """Return a message, of which the call notes whose session it is about."""
+        if self._metrics is not None:
+            self._metrics.moved("received", len(raw))
+        message = parse_message(raw, parse, self._max_message)
+        if call.session == "-":
+            kind = type(message)
+            get_session = _SESSION_GETTERS.get(kind)
+            if get_session is None:
+                get_session = _SESSION_GETTERS[kind] = _session_getter(message)
+            if (name := get_session(message)).startswith("sessions/"):
+                call.session = session_tag(name)
+        return message
 
     def _cut_off(self, call: Call) -> CallCancelled | CallRefused:
         """Return why a stream has no more messages that count."""
@@ -129,29 +157,33 @@ class MessageReader:
         return CallCancelled(grpc.StatusCode.CANCELLED)
 
 
-def _account(call: Call) -> Account | None:
-    """Return the account of a call; None if its messages are counted before they come here."""
-    return None if getattr(call.context, "counts_messages", False) else call.account
+def parse_message(raw: Raw, parse: Parse, max_message: int) -> object:
+    """Return a message; refuse what is too long, or no message."""
+    if len(raw) > max_message:
+        raise MessageTooLong(len(raw), max_message)
+    try:
+        return parse(raw)
+    except DecodeError:
+        raise no_message() from None
 
 
 def _expect_conversation(call: Call) -> None:
     """Have room for the largest message, for as long as the conversation lasts."""
-    account = _account(call)
-    if account is None:
+    if call.account is None or getattr(call.context, "counts_messages", False):
         return
     try:
-        account.expect_message(lasts=True)
+        call.account.expect_message(lasts=True)
     except CallRefused as refused:
         text = f"a conversation: {refused.message}, or make unary calls"
         facts = {**refused.metadata, "field": "max_conversations"}  # clients look for this one
         raise CallRefused(refused.reason, text, **facts) from None
 
 
-def _named(call: Call, request: object) -> object:
-    """Note whose session a request is about, and return it; refuse one that is none."""
-    get_session = _SESSION_GETTERS.get(type(request))
-    if get_session is None:
-        get_session = _SESSION_GETTERS[type(request)] = session_getter(request)
-    if call.session == "-" and (name := get_session(request)).startswith("sessions/"):
-        call.session = session_tag(name)
-    return request
+def _session_getter(request: object) -> SessionGetter:
+    """Return a function that gets a session's name from requests of this type."""
+    session = getattr(request, "session", None)
+    if session is not None:
+        return attrgetter("session" if isinstance(session, str) else "session.name")
+    if hasattr(request, "header"):
+        return attrgetter("header.session")
+    return attrgetter("name") if hasattr(request, "name") else lambda _request: ""

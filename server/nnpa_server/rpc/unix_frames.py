@@ -27,12 +27,10 @@ from urllib.parse import quote
 import grpc
 import numpy as np
 
-from nnpa_server.errors import CallRefused, MessageTooLong
+from nnpa_server.errors import CallRefused, MessageTooLong, no_message
 from nnpa_server.rpc.budget import account_of_call
-from nnpa_server.rpc.call import Garbage
 from nnpa_server.rpc.callers import Shares
-from nnpa_server.rpc.messages import Received
-from nnpa_server.rpc.methods import Conversation
+from nnpa_server.rpc.methods import Raw, StreamBehaviour
 from nnpa_server.sessions.cancellation import Metadata
 
 SUFFIX = ".plain"
@@ -71,7 +69,7 @@ class PlainListener:
 
     def __init__(
         self,
-        conversations: Mapping[str, Conversation],
+        conversations: Mapping[str, StreamBehaviour],
         most: int,
         max_message: int,
         idle_timeout: float,
@@ -185,23 +183,23 @@ class _Connection:
             connected.setsockopt(socket.SOL_SOCKET, option, _BUFFER)
         self._limit(socket.SO_SNDTIMEO, idle_timeout)
 
-    def converse(self, conversations: Mapping[str, Conversation]) -> None:
+    def converse(self, conversations: Mapping[str, StreamBehaviour]) -> None:
         """Carry the one call of this connection."""
         code, details = grpc.StatusCode.OK, ""
         try:
             self._metadata = self._read_metadata()
             path = str(dict(self._metadata).get(_PATH, next(iter(conversations))))
-            conversation = conversations.get(path)
-            if conversation is None:
+            behaviour = conversations.get(path)
+            if behaviour is None:
                 text = f"{path[:80]} is not served here, must be one of {', '.join(conversations)}"
                 raise _Ended(grpc.StatusCode.UNIMPLEMENTED, text)
-            responses = conversation.behaviour(self._requests(conversation.parse), self)
+            answers = behaviour(self._messages(), self)
             try:
-                for response in responses:
-                    self._send(0, conversation.serialize(response))
-                    del response
+                for pieces in answers:
+                    self._send(0, pieces)
+                    del pieces
             finally:
-                responses.close()
+                answers.close()
         except _Ended as ended:
             code, details = ended.code, ended.details
         except OSError as error:
@@ -305,33 +303,33 @@ class _Connection:
         ends = ((line, line.find(":", 1)) for line in lines if ":" in line[1:])
         return tuple((line[:end].strip().lower(), line[end + 1 :].strip()) for line, end in ends)
 
-    def _requests(self, parse: Callable[[bytes | memoryview], object]) -> Generator[object]:
+    def _messages(self) -> Generator[Raw]:
         """Yield the messages as they come, until the client has no more; raise as gRPC does."""
         while True:
             try:
                 head = self._head()
                 if head is None:
                     break
-                received = self._receive(*head, parse)
+                raw = self._receive(*head)
             except OSError as error:
                 raise grpc.RpcError("the connection broke") from error
-            yield received
-            del received
+            yield raw
+            del raw
         if self._cancelled:
             raise grpc.RpcError("the call was cancelled")
 
-    def _receive(
-        self, flag: int, size: int, parse: Callable[[bytes | memoryview], object]
-    ) -> object:
+    def _receive(self, flag: int, size: int) -> Raw:
         """Return the next message, for which there is room; raise CallRefused without."""
         if size > self._max_message:
-            return Received(MessageTooLong(size, self._max_message), size)
+            raise MessageTooLong(size, self._max_message)
         account = account_of_call()
         if account is not None:
             account.receive(self._held + size)
             self._held = size
         raw = self._take(size)
-        return Received(Garbage(), size) if flag else parse(raw)
+        if flag:
+            raise no_message()
+        return raw
 
     def _head(self) -> tuple[int, int] | None:
         """Return flag and size of the next frame; None when there are no more."""
@@ -359,7 +357,7 @@ class _Connection:
             self._end += count
         return size_read
 
-    def _take(self, size: int) -> bytes | memoryview:
+    def _take(self, size: int) -> Raw:
         """Return the next bytes: a large message in memory of its own, which is not cleared."""
         if size <= len(self._buffer):
             if self._read_ahead(size) < size:

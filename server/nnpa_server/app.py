@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -133,7 +134,7 @@ class Server:
             "call",
             Budget(_WAITING_BYTES),
             FIRST_WINDOW + CALL_BYTES,
-            self._caller_of,
+            None if self.tokens is None else partial(_caller_of, self.tokens),
             config.max_conversations,
         )
         self._grpc = grpc.server(
@@ -294,14 +295,6 @@ class Server:
         server.start()
         return bound
 
-    def _caller_of(self, metadata: Metadata, peer: str) -> str:
-        """Return the name of who makes a call, which may show no token."""
-        try:
-            holder = "" if self.tokens is None else self.tokens.find(metadata).name
-        except CallRefused:
-            holder = ""
-        return name_of(holder, peer)
-
     def reload_tokens(self) -> None:
         """Read the file of tokens; keep the tokens of before if it cannot be used."""
         if self.tokens is None:
@@ -355,6 +348,15 @@ class Server:
         if self.spans is not None:
             self.spans.close()
         return finished
+
+
+def _caller_of(tokens: Tokens, metadata: Metadata, peer: str) -> str:
+    """Return the name of who makes a call, which may show no token."""
+    try:
+        holder = tokens.find(metadata).name
+    except CallRefused:
+        holder = ""
+    return name_of(holder, peer)
 
 
 def _choose_kernels(shortcuts: frozenset[str]) -> BackgroundCompiler | None:

@@ -37,15 +37,12 @@ class _AtOnce(ThreadPoolExecutor):
         return done
 
 
-def _peer(_metadata: Metadata, peer: str) -> str:
-    return peer
-
-
 class AdmittingPool(ThreadPoolExecutor):
     """Threads for calls, of which each caller has its share; the rest of its calls wait in a line.
 
     Of calls of gRPC as many wait as a budget allows. One too many is cut off at once: it costs no
-    thread, and nothing that waits for its client. Conversations have threads `apart`.
+    thread, and nothing that waits for its client. Conversations have threads `apart`. A caller is a
+    connection, or what `caller_of` makes of a call's metadata and connection.
     """
 
     def __init__(
@@ -54,7 +51,7 @@ class AdmittingPool(ThreadPoolExecutor):
         name: str,
         budget: Budget,
         call_bytes: int,
-        caller_of: Callable[[Metadata, str], str] = _peer,
+        caller_of: Callable[[Metadata, str], str] | None = None,
         apart: int = 0,
     ) -> None:
         super().__init__(threads + apart, thread_name_prefix=name)
@@ -66,7 +63,9 @@ class AdmittingPool(ThreadPoolExecutor):
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Run a call in a thread when there is one; gRPC's event is among the arguments."""
         event: Any = next(each for each in args if hasattr(each, "call_details"))
-        caller = self._caller_of(event.invocation_metadata, event.call.peer().decode())
+        caller = event.call.peer().decode()
+        if self._caller_of is not None:
+            caller = self._caller_of(event.invocation_metadata, caller)
         if not self._budget.take(caller, self._call_bytes, waits=False):
             event.call.cancel()
             refused: Future[R] = Future()

@@ -162,7 +162,8 @@ class Interceptor(ServerInterceptor):
         method = handler_call_details.method
         if not method.startswith(_OURS):
             return self._public.intercept_service(continuation, handler_call_details)
-        handlers = self._handlers if self._is_known(handler_call_details) else self._refusing
+        is_known = self._tokens is None or _is_known(self._tokens, handler_call_details)
+        handlers = self._handlers if is_known else self._refusing
         wrapped = handlers.get(method)
         if wrapped is None:
             handler = continuation(handler_call_details)
@@ -172,15 +173,6 @@ class Interceptor(ServerInterceptor):
                 method, handler, AT_ONCE if handlers is self._refusing else None
             )
         return wrapped
-
-    def _is_known(self, details: grpc.HandlerCallDetails) -> bool:
-        """Tell whether a call shows a token, where one is asked for."""
-        if self._tokens is None:
-            return True
-        try:
-            return bool(self._tokens.find(details.invocation_metadata).name)
-        except CallRefused:
-            return False
 
     def _around(self, method: str, handler: Handler, pool: ThreadPoolExecutor | None) -> Handler:
         """Return the handler of a method of ours, wrapped; it takes one message as a stream.
@@ -278,7 +270,7 @@ class Interceptor(ServerInterceptor):
                             self._metrics.moved("sent", size)
                         with account.sending(size):
                             if call.converses:  # each answer has its line
-                                self.reports.add(call)
+                                self._report(call)
                                 call.operations, call.is_logged = 0, True
                             yield raw
                         del raw  # a stream that waits keeps no answer
@@ -347,16 +339,31 @@ class Interceptor(ServerInterceptor):
                         self._answering += call.context.add_callback(self._answered)
                     self._ended.notify_all()
         if not call.is_logged or call.status != grpc.StatusCode.OK.name:
-            self.reports.add(call)
+            self._report(call)
         call.refused = None  # its traceback has the frame that has the call
         if call.account is None:
             call.account = self._public.account(call.context)
         call.account.close()
 
+    def _report(self, call: Call) -> None:
+        """Count a call, or a message of a conversation, that ended, and report it where due."""
+        self.reports.counts[call.method, call.status] += 1
+        seconds = 0.0 if call.is_logged else time.perf_counter() - call.started
+        if seconds >= self.reports.slow or call.status != grpc.StatusCode.OK.name:
+            self.reports.add(call, seconds)
+
     def _answered(self) -> None:
         with self._lock:
             self._answering -= 1
             self._ended.notify_all()
+
+
+def _is_known(tokens: Tokens, details: grpc.HandlerCallDetails) -> bool:
+    """Return True if a call carries a valid token."""
+    try:
+        return bool(tokens.find(details.invocation_metadata).name)
+    except CallRefused:
+        return False
 
 
 def _end(call: Call, send: Callable[[None], object], refusal: CallRefused | None) -> None:

@@ -42,9 +42,10 @@ class _Connection(NamedTuple):
 
 
 class Newcomers:
-    """At most half of a listener's `most` connections; `let_in` says that a connection is none.
+    """At most half of a listener's `most` connections; `let_in` notes that a connection is none.
 
-    Those that were let in have the rest, or all. gRPC accepts more meanwhile.
+    `let_in` takes gRPC's name of a call's peer. Connections that were let in have the rest, or all.
+    gRPC accepts more meanwhile.
     """
 
     def __init__(self, most: int) -> None:
@@ -52,12 +53,9 @@ class Newcomers:
         self._limit = max(1, most // 2)
         self._period = min(_PERIOD, _PERIOD_OF_ONE * most)
         self._ports: frozenset[int] = frozenset()
-        self._let_in: set[str] = set()  # gRPC's names of peers
+        self._let_in: set[str] = set()
+        self.let_in = self._let_in.add
         self._stopped = threading.Event()
-
-    def let_in(self, peer: str) -> None:
-        """Note that a call was let in."""
-        self._let_in.add(peer)
 
     def watch(self, *addresses: str) -> None:
         """Bound the newcomers of listeners; those of Unix sockets are bounded by who may open."""
@@ -84,7 +82,7 @@ class Newcomers:
         """Shut down the newcomers that are too many; return how soon to look again."""
         let_in = self._let_in.copy()
         connections = {connection.peer: connection for connection in self._connections()}
-        self._let_in -= let_in - connections.keys()
+        self._let_in.difference_update(let_in - connections.keys())
         excess, are_many = list[_Connection](), False
         for port in self._ports:
             peers = {peer for peer, end in connections.items() if end.port == port}

@@ -17,9 +17,10 @@ _TOO_LONG = "MESSAGE_TOO_LONG"  # what metrics call a message above --max-messag
 
 
 class Reports:
-    """Counts calls, and logs those that failed or took `slow` seconds.
+    """Tells metrics and spans of calls, and logs those that failed or took `slow` seconds.
 
-    Lines name the holder of the call's token if `names_tokens`. Spans of calls end here.
+    Without metrics and spans others are `counts` alone: how many calls of a method ended how. Lines
+    name the holder of the call's token if `names_tokens`.
     """
 
     def __init__(
@@ -29,12 +30,13 @@ class Reports:
         self.counts: Counter[tuple[str, str]] = Counter()
         self._names_tokens, self._metrics, self._slow = names_tokens, metrics, slow
         self._queue = AccessLog()
+        is_observed = metrics is not None or spans is not None
+        self.slow = 0.0 if is_observed else slow
+        """Seconds from which on calls that succeed are reported."""
 
-    def add(self, call: Call) -> None:
-        """Report a call, or a message of a conversation, that ended."""
-        seconds = 0.0 if call.is_logged else time.perf_counter() - call.started
+    def add(self, call: Call, seconds: float) -> None:
+        """Report a call, or a message of a conversation, that ended after so many seconds."""
         refused = call.refused
-        self.counts[call.method, call.status] += 1
         if self._metrics is not None:
             self._metrics.call(call.method, seconds)
             if refused is not None:

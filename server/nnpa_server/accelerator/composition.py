@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compose the call path of a session: the plain functions, then what wraps them.
 
-hold            take the session for one call
-decode          a list of operations becomes steps
-run             all steps, one after the other
-run_step        one step: operands, call, result
-call_function   the emulator computes
-encode_result   an outcome becomes a message
+hold               take the session for one call
+decode             a list of operations becomes steps
+run                all steps, one after the other
+run_step           one step: operands, call, result
+run_with_contents  the same, where the result carries an array or sticks
+call_function      the emulator computes
+encode_result      an outcome becomes a message
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -32,8 +33,8 @@ from nnpa_server.sessions.store import Session
 Wrap = Callable[[CallPath, Session], None]
 # What wraps the plain functions, the innermost first.
 SHORTCUTS: Mapping[str, Wrap] = {
-    "request-cache": request_cache.wrap,
     "out-of-band-arrays": out_of_band_arrays.wrap,
+    "request-cache": request_cache.wrap,
     "prepared-calls": prepared_calls.wrap,
 }
 GUARDS: tuple[Wrap, ...] = (guards.count_answers,)
@@ -54,7 +55,8 @@ def compose(session: Session, shortcuts: Collection[str]) -> None:
         execute.call_function,
         execute.encode_result,
     )
-    path.run_step = path.run_chunked = partial(execute.run_step, path)
+    path.run_step = partial(execute.run_step, path)
+    path.run_with_contents = path.run_chunked = partial(execute.answer_step, path)
     path.run = partial(execute.run, path)
     for name, wrap in SHORTCUTS.items():
         if name in shortcuts:

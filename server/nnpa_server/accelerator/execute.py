@@ -73,7 +73,8 @@ def _run_steps(
     sticks: dict[int, Sticks] = {}
     room = session.limits.max_message
     for index, step in enumerate(steps):
-        go_on()
+        if index or session.has_waited:
+            go_on()
         try:
             answer = path.run_step(session, step)
             if step.inline or isinstance(answer.outcome.value, np.ndarray):
@@ -112,6 +113,13 @@ def _carried(session: Session, step: Step, answer: Answer, array: Array | None, 
 
 
 def run_step(path: CallPath, session: Session, step: Step) -> Answer:
+    """Run one operation; guards wrap those whose answers have contents."""
+    if step.inline or step.spec.name == "transform_origtensor":
+        return path.run_with_contents(session, step)
+    return answer_step(path, session, step)
+
+
+def answer_step(path: CallPath, session: Session, step: Step) -> Answer:
     """Run one operation and encode what it answered; memory is counted however it ends."""
     tensors: dict[str, Ztensor] = {}
     try:

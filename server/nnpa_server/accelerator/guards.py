@@ -12,21 +12,20 @@ from nnpa_server.sessions.store import Session
 
 def count_answers(path: CallPath, session: Session) -> None:
     """Have room for the contents that a step answers, before they are computed."""
-    run_step, most = path.run_step, session.limits.max_inline
+    plain, most = path.run_with_contents, session.limits.max_inline
 
     def run(session: Session, step: Step) -> Answer:
         count = int(step.spec.name == "transform_origtensor")
-        if step.inline:
-            count += sum(name in step.spec.filled for name in step.inline)
-        account = account_of_call() if count else None
-        if account is None:
-            return run_step(session, step)
+        count += sum(name in step.spec.filled for name in step.inline)
+        account = account_of_call()
+        if account is None or not count:
+            return plain(session, step)
         account.expect_more(count * most)
-        answer = run_step(session, step)
+        answer = plain(session, step)
         value = answer.outcome.value
         array = value if isinstance(value, np.ndarray) else None
         size = sum(content_sizes(answer.result, array, answer.sticks))
         account.expect_more(size - count * most)
         return answer
 
-    path.run_step = run
+    path.run_with_contents = run

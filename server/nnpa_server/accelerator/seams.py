@@ -40,7 +40,8 @@ EncodeResult: TypeAlias = Callable[[Session, Step, Tensors, Outcome], tuple[Resu
 class CallPath:
     """The functions that a session's calls go through, plain or wrapped.
 
-    `run_chunked` runs a step whose array comes or goes in chunks; metrics do not count these.
+    `run_with_contents` runs a step whose answer carries an array or sticks, `run_chunked` one whose
+    array comes or goes in chunks; metrics do not count the latter.
     """
 
     hold: Hold
@@ -48,12 +49,13 @@ class CallPath:
     call_function: CallFunction
     encode_result: EncodeResult
     run_step: RunStep = field(init=False)
+    run_with_contents: RunStep = field(init=False)
     run_chunked: RunStep = field(init=False)
     run: Run = field(init=False)
 
     def close(self) -> None:
         """Break the cycle of references between the path and its functions."""
-        del self.run_step, self.run_chunked, self.run
+        del self.run_step, self.run_with_contents, self.run_chunked, self.run
 
 
 def set_path(session: Session, path: CallPath) -> None:

@@ -3,6 +3,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 import grpc
@@ -63,24 +64,24 @@ class OpenContext(Context, Protocol):
         ...
 
 
+@dataclass(slots=True)
 class CancellationCheck:
     """Called between steps: raises when the client or the session is gone."""
 
-    def __init__(self, context: Cancellable, session: Session | None = None) -> None:
-        self._context = context
-        self._session = session
-        self._next = 0.0
+    context: Cancellable
+    session: Session | None = None
+    _next: float = 0.0
 
     def __call__(self) -> None:
         """Raise `CallCancelled`, or the session's error when it was deleted meanwhile."""
-        if self._session is not None and self._session.closed:
-            self._session.require_open()
+        if self.session is not None and self.session.closed:
+            self.session.require_open()
         now = time.monotonic()
         if now < self._next:
             return
         self._next = now + CHECK_PERIOD
-        if not self._context.is_active():
-            raise cancelled(self._context)
+        if not self.context.is_active():
+            raise cancelled(self.context)
 
 
 def cancelled(context: Cancellable) -> CallCancelled:

@@ -66,6 +66,7 @@ class Session:
     """A guest and its tensors. All but `name` and `options` is touched under `lock` only.
 
     `holdings` are the states of features, by name; `fill_new` fills new memory in place of zeros.
+    `has_waited` is whether the call that runs waited for its turn: its client may have gone.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class Session:
         self.last_used = time.monotonic()
         self.calls = 0
         self.closed = False
+        self.has_waited = False
         self.lease = Lease() if options.lease else None  # under the store's lock
         self.stored_bytes = 0
         self.staged_bytes = 0
@@ -174,10 +176,12 @@ class Session:
         `timeout` is how many seconds the caller still waits, None for ever; past it
         `CallCancelled`.
         """
-        if not self.lock.acquire(blocking=False):
+        has_waited = not self.lock.acquire(blocking=False)
+        if has_waited:
             wait = threading.TIMEOUT_MAX if timeout is None else timeout
             if not self.lock.acquire(timeout=max(0.0, min(wait, threading.TIMEOUT_MAX))):
                 raise CallCancelled(grpc.StatusCode.DEADLINE_EXCEEDED)
+        self.has_waited = has_waited
         try:
             if self.closed:
                 self.require_open()

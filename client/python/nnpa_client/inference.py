@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, Self, Unpack
 
 import grpc
@@ -134,16 +134,9 @@ class ModelClient:
         self._channel.close()
 
     def __enter__(self) -> Self:
-        """Return the client."""
         return self
 
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _value: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        """Close it."""
+    def __exit__(self, *_exception: object) -> None:
         self.close()
 
 

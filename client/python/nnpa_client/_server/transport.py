@@ -352,10 +352,11 @@ def error_from_rpc(
             return TransportError("CANCELLED", f"{target}: {error}")
         text = f"{target}: the session's connection is closed"
         return TransportError("CANCELLED", text, advice="Work inside `with connect():`.")
-    if not isinstance(error, grpc.Call):
+    if not hasattr(error, "trailing_metadata"):
         return TransportError("UNKNOWN", str(error))
-    code, message = error.code().name, error.details() or ""
-    status = rpc_status.from_call(error)
+    call: Any = error  # of gRPC, or of a plain socket
+    code, message = call.code().name, call.details() or ""
+    status = rpc_status.from_call(call)
     info, retry, reports = ErrorInfo(), RetryInfo(), list[SanitizerReport]()
     for detail in status.details if status is not None else ():
         report = SanitizerReport()

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Literal, Protocol, TypedDict, Unpack, runtime_checkable
+from typing import Literal, Protocol, TypedDict, TypeVar, Unpack, runtime_checkable
 
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa.network.v1.program_pb2 import PLACEMENT_ALL, PLACEMENT_COMPILER
@@ -27,6 +27,7 @@ from nnpa_client._server.methods import (
     OBSERVE_NETWORK,
     RUN_NETWORK,
 )
+from nnpa_client._server.transport import Method
 from nnpa_client.network.buffers import (
     AiError,
     Buffer,
@@ -64,12 +65,34 @@ External data are read beside a path, in its folder only, and sent with the mode
 """
 
 
+class ToNetwork(Protocol):
+    """A request to a network, which it names."""
+
+    session: str
+    network: str
+
+
+Request = TypeVar("Request", bound=ToNetwork)
+Answer = TypeVar("Answer")
+
+
 @dataclass(frozen=True, slots=True)
 class Handle:
     """A created network: its session, and its name there."""
 
     session: OpenSession
     name: str
+
+
+def addressed(network: Handle, request: Request) -> Request:
+    """Name the network in a request, and return it."""
+    request.session, request.network = network.session.name, network.name
+    return request
+
+
+def ask(network: Handle, method: Method[Request, Answer], request: Request) -> Answer:
+    """Send a request to the network, and return the answer."""
+    return network.session.transport.unary(method, addressed(network, request))
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,14 +256,9 @@ def init(
             params=to_wire(params.params), activations=to_wire(params.activations)
         )
     request = pb.InitNetworkRequest(
-        session=network.session.name,
-        network=network.name,
-        params=message,
-        model_signature=model_signature,
-        shared_activations=shared_activations,
+        params=message, model_signature=model_signature, shared_activations=shared_activations
     )
-    answer = network.session.transport.unary(INIT_NETWORK, request)
-    return answer.ok
+    return ask(network, INIT_NETWORK, request).ok
 
 
 def run(network: Handle, inputs: Sequence[Buffer] | None, outputs: Sequence[Buffer] | None) -> int:
@@ -249,12 +267,10 @@ def run(network: Handle, inputs: Sequence[Buffer] | None, outputs: Sequence[Buff
     Results are written to the outputs' memory; an output in the activations gets new `data`.
     """
     request = pb.RunNetworkRequest(
-        session=network.session.name,
-        network=network.name,
         inputs=map(to_wire, inputs or ()),
         outputs=[to_wire(buffer, output=True) for buffer in outputs or ()],
     )
-    answer = network.session.transport.unary(RUN_NETWORK, request)
+    answer = ask(network, RUN_NETWORK, request)
     for buffer, message in zip(outputs or (), answer.outputs, strict=False):
         if buffer.data is None or message.HasField("activations_offset"):
             buffer.data, buffer.activations_offset = message.data, message.activations_offset
@@ -265,14 +281,8 @@ def run(network: Handle, inputs: Sequence[Buffer] | None, outputs: Sequence[Buff
 
 def forward(network: Handle, inputs: Sequence[Buffer] | None) -> int:
     """Process the batches of the inputs and drop the results: ai_<name>_forward."""
-    request = pb.RunNetworkRequest(
-        session=network.session.name,
-        network=network.name,
-        inputs=map(to_wire, inputs or ()),
-        forward=True,
-    )
-    answer = network.session.transport.unary(RUN_NETWORK, request)
-    return answer.n_batches
+    request = pb.RunNetworkRequest(inputs=map(to_wire, inputs or ()), forward=True)
+    return ask(network, RUN_NETWORK, request).n_batches
 
 
 def get_error(network: Handle, sequence: int = 0) -> AiError:
@@ -280,11 +290,8 @@ def get_error(network: Handle, sequence: int = 0) -> AiError:
 
     A repeated call with the same `sequence`, not 0, returns the same error and clears nothing.
     """
-    request = pb.GetNetworkErrorRequest(
-        session=network.session.name, network=network.name, sequence=sequence
-    )
-    answer = network.session.transport.unary(GET_NETWORK_ERROR, request)
-    return error_from_wire(answer.error)
+    request = pb.GetNetworkErrorRequest(sequence=sequence)
+    return error_from_wire(ask(network, GET_NETWORK_ERROR, request).error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,8 +307,7 @@ class Report:
 
 def get_info(network: Handle) -> Report | None:
     """Describe a network: ai_<name>_get_info; None: see `get_error`."""
-    request = pb.GetNetworkInfoRequest(session=network.session.name, network=network.name)
-    answer = network.session.transport.unary(GET_NETWORK_INFO, request)
+    answer = ask(network, GET_NETWORK_INFO, pb.GetNetworkInfoRequest())
     if not answer.ok:
         return None
     report = answer.report
@@ -316,15 +322,13 @@ def get_info(network: Handle) -> Report | None:
 
 def destroy(network: Handle) -> Handle | None:
     """Destroy a network: ai_<name>_destroy. Return None, or the handle if that failed."""
-    request = pb.DestroyNetworkRequest(session=network.session.name, network=network.name)
-    answer = network.session.transport.unary(DESTROY_NETWORK, request)
+    answer = ask(network, DESTROY_NETWORK, pb.DestroyNetworkRequest())
     return network if answer.network else None
 
 
 def node_info(network: Handle, c_idx: int) -> pb.ObserverNode | None:
     """Describe a node: ai_platform_observer_node_info; None: see `get_error`."""
-    request = pb.GetNodeInfoRequest(session=network.session.name, network=network.name, c_idx=c_idx)
-    answer = network.session.transport.unary(GET_NODE_INFO, request)
+    answer = ask(network, GET_NODE_INFO, pb.GetNodeInfoRequest(c_idx=c_idx))
     return answer.node if answer.ok else None
 
 
@@ -342,15 +346,9 @@ def observe(
     with `block`, runs wait for the reader, otherwise events are dropped. The iterator lasts as long
     as the network; closing it unregisters.
     """
-    request = pb.ObserveNetworkRequest(
-        session=network.session.name,
-        network=network.name,
-        events=events,
-        tensors=tensors,
-        nodes=nodes,
-        block=block,
-    )
-    stream = network.session.transport.receive_stream(OBSERVE_NETWORK, request)
+    request = pb.ObserveNetworkRequest(events=events, tensors=tensors, nodes=nodes, block=block)
+    transport = network.session.transport
+    stream = transport.receive_stream(OBSERVE_NETWORK, addressed(network, request))
     if not next(stream).registered.ok:
         return None
     return (message.event for message in stream)

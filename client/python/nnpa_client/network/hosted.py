@@ -19,7 +19,6 @@ from nnpa_client._server.methods import (
     MEASURE_ACCURACY,
     PROBE_NETWORK,
 )
-from nnpa_client._server.transport import Transport
 from nnpa_client._values.fields import TEXT, Array, join_texts, split_texts
 from nnpa_client.errors import NetworkError, ZdnnWarning
 from nnpa_client.network import calls
@@ -114,12 +113,8 @@ class Network:
 
     def infer(self, *arrays: Feed, **named: npt.ArrayLike) -> Inference:
         """Run once and return outputs with diagnostics, without warnings."""
-        request = pb.InferNetworkRequest(
-            session=self.handle.session.name,
-            network=self.handle.name,
-            inputs=self.named_arrays(self._by_name(arrays, named)),
-        )
-        answer = self._transport.unary(INFER_NETWORK, request)
+        inputs = self.named_arrays(self._by_name(arrays, named))
+        answer = calls.ask(self.handle, INFER_NETWORK, pb.InferNetworkRequest(inputs=inputs))
         return Inference(
             {output.name: array_of(output) for output in answer.outputs},
             tuple(answer.violations),
@@ -149,10 +144,6 @@ class Network:
         types = {port.name: port.dtype for port in self.inputs}
         return [_named(name, array, types.get(name)) for name, array in feeds.items()]
 
-    @property
-    def _transport(self) -> Transport:
-        return self.handle.session.transport
-
     def report(self) -> pb.NetworkReport:
         """Return the network's report, with the placement of every node."""
         report = calls.get_info(self.handle)
@@ -169,12 +160,10 @@ class Network:
         Without `contents` constants have no elements: small, and only good to be looked at.
         """
         request = pb.ExportProgramRequest(
-            session=self.handle.session.name,
-            network=self.handle.name,
-            shapes=calls.input_shapes(shapes),
-            without_contents=not contents,
+            shapes=calls.input_shapes(shapes), without_contents=not contents
         )
-        parts = self._transport.receive_stream(EXPORT_PROGRAM, request)
+        transport = self.handle.session.transport
+        parts = transport.receive_stream(EXPORT_PROGRAM, calls.addressed(self.handle, request))
         return b"".join(part.chunk for part in parts)
 
     def measure_accuracy(
@@ -191,26 +180,14 @@ class Network:
         Without samples the server generates `made_up` random ones from `seed`.
         """
         request = pb.MeasureAccuracyRequest(
-            session=self.handle.session.name,
-            network=self.handle.name,
-            samples=samples,
-            machines=machines,
-            made_up=made_up,
-            seed=seed,
-            html=html,
+            samples=samples, machines=machines, made_up=made_up, seed=seed, html=html
         )
-        return self._transport.unary(MEASURE_ACCURACY, request)
+        return calls.ask(self.handle, MEASURE_ACCURACY, request)
 
     def probe(self, sizes: Sequence[int] = (), machines: Sequence[str] = ()) -> list[ProbeRun]:
         """Run the model at edge sizes, over degenerate inputs; return one entry per run."""
-        request = pb.ProbeNetworkRequest(
-            session=self.handle.session.name,
-            network=self.handle.name,
-            sizes=sizes,
-            machines=machines,
-        )
-        answer = self._transport.unary(PROBE_NETWORK, request)
-        rows: list[ProbeRun] = json.loads(answer.json)
+        request = pb.ProbeNetworkRequest(sizes=sizes, machines=machines)
+        rows: list[ProbeRun] = json.loads(calls.ask(self.handle, PROBE_NETWORK, request).json)
         return rows
 
     def close(self) -> None:

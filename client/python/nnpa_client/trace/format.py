@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from google.protobuf.message import DecodeError
 from nnpa.zdnn.v1.trace_pb2 import TraceRecord
+from nnpa_wire.fields import read_varint
 
 TracePath: TypeAlias = str | PathLike[str]
 
@@ -117,8 +118,11 @@ def _take_records(pending: bytearray, path: TracePath) -> Iterator[TraceRecord]:
     """Yield the complete records at the front of a buffer, and remove them."""
     done = 0
     with memoryview(pending) as view:
-        while (head := _record_head(view, done)) is not None:
-            size, start = head
+        while True:
+            try:
+                size, start = read_varint(view, done)
+            except DecodeError:
+                break  # it goes on in the next part of the file
             if size > _MAX_RECORD_BYTES:
                 raise ValueError(f"{path}: a record of {size} bytes, at most {_MAX_RECORD_BYTES}")
             if start + size > len(view):
@@ -130,17 +134,3 @@ def _take_records(pending: bytearray, path: TracePath) -> Iterator[TraceRecord]:
             done = start + size
             yield record
     del pending[:done]
-
-
-def _record_head(view: memoryview, position: int) -> tuple[int, int] | None:
-    """Decode a record's size, a varint; return it and its end, None if it is incomplete."""
-    size = 0
-    for shift in range(0, 70, 7):
-        if position >= len(view):
-            return None
-        byte = view[position]
-        size |= (byte & 0x7F) << shift
-        position += 1
-        if byte < 0x80:
-            return size, position
-    return None

@@ -169,62 +169,39 @@ class _Reader:
         contents: dict[int, list[TracedContents]] = {}
         for content in record.contents:
             contents.setdefault(content.operation_index, []).append(content)
+        error = record.error.reason or record.error.code if record.HasField("error") else ""
         operations: list[TracedOperation] = []
         start = record.start_ns
         for position, message in enumerate(messages):
             result = answers[position] if position < len(answers) else None
             duration = record.durations_ns[position] if position < len(record.durations_ns) else 0
-            operations.append(
-                self._operation(
-                    number,
-                    record,
-                    position,
-                    message,
-                    result,
-                    start,
-                    duration,
-                    tuple(contents.get(position, ())),
-                )
+            name = message.WhichOneof("operation") or _stream_name(record)
+            operation = TracedOperation(
+                index=self.operations,
+                call=number,
+                session=record.session,
+                name=name,
+                message=message,
+                result=result,
+                start_ns=start,
+                duration_ns=duration,
+                operands=tuple(self._operands(record.session, name, message, result)),
+                contents=tuple(contents.get(position, ())),
+                failure=error if position == len(record.results) else "",
             )
+            operations.append(operation)
+            self.operations += 1
             start += duration
         return Call(number, record, tuple(operations))
 
-    def _operation(
-        self,
-        call: int,
-        record: TracedCall,
-        position: int,
-        message: operation_pb2.Operation,
-        result: OperationResult | None,
-        start: int,
-        duration: int,
-        contents: tuple[TracedContents, ...],
-    ) -> TracedOperation:
-        index, self.operations = self.operations, self.operations + 1
-        name = message.WhichOneof("operation") or _stream_name(record)
-        failed = record.HasField("error") and position == len(record.results)
-        return TracedOperation(
-            index,
-            call,
-            record.session,
-            name,
-            message,
-            result,
-            start,
-            duration,
-            tuple(self._operands(record, name, message, result)),
-            contents,
-            (record.error.reason or record.error.code) if failed else "",
-        )
-
     def _operands(
         self,
-        record: TracedCall,
+        session: int,
         name: str,
         message: operation_pb2.Operation,
         result: OperationResult | None,
     ) -> Iterator[Operand]:
-        session, outputs = record.session, dict[str, tensor_pb2.ZtensorInfo]()
+        outputs = dict[str, tensor_pb2.ZtensorInfo]()
         if result is not None:
             outputs = {output.operand: output for output in result.outputs}
         for operand, reference in _references(message, name):

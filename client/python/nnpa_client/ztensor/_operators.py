@@ -3,7 +3,7 @@
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import NoReturn, Protocol, TypeVar
+from typing import NoReturn
 
 from nnpa.zdnn.v1 import tensor_pb2
 from nnpa.zdnn.v1.operation_pb2 import (
@@ -25,7 +25,7 @@ from nnpa.zdnn.v1.tensor_pb2 import (
     TensorRef,
 )
 
-from nnpa_client._guest.verb import Operand, Verb
+from nnpa_client._guest.verb import AnyOperand, Verb
 from nnpa_client._values.fields import dims, layout_shape
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
@@ -46,14 +46,7 @@ _ELEMENTWISE: Mapping[str, tuple[str, Callable[[Refs], Operation]]] = MappingPro
 )
 
 
-class Arithmetic(Operand, Protocol):
-    """A ztensor as operators see it."""
-
-
-AnyArithmetic = TypeVar("AnyArithmetic", bound=Arithmetic)
-
-
-def elementwise(function: str, a: AnyArithmetic, b: AnyArithmetic) -> AnyArithmetic:
+def elementwise(function: str, a: AnyOperand, b: AnyOperand) -> AnyOperand:
     """Return `a` op `b` by a function of zDNN.
 
     Raises TypeError for an operand that is no ztensor, ValueError for shapes that differ. Shapes
@@ -72,7 +65,7 @@ def elementwise(function: str, a: AnyArithmetic, b: AnyArithmetic) -> AnyArithme
     return verb.result(make(verb.refs))
 
 
-def matmul(a: AnyArithmetic, b: AnyArithmetic) -> AnyArithmetic:
+def matmul(a: AnyOperand, b: AnyOperand) -> AnyOperand:
     """Return the product of two matrices, or of two stacks in layout ZDNN_3DS.
 
     It is matmul_op with a bias of zeros. Raises TypeError for an operand that is no ztensor,

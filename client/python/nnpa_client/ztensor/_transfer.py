@@ -4,7 +4,6 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -68,22 +67,8 @@ UserArray = Array | bytes | bytearray | memoryview
 MakeOperation = Callable[[Sequence[bytes]], Operation]
 
 
-class Ztensor(Operand, Protocol):
-    """A ztensor as transfers see it."""
-
-    @property
-    def pre_transformed_desc(self) -> TensorDesc:
-        """The user's view of the tensor."""
-        ...
-
-    @property
-    def transformed_desc(self) -> TensorDesc:
-        """The accelerator's view of the tensor."""
-        ...
-
-
 def transform(
-    ztensor: Ztensor,
+    ztensor: Operand,
     name: str,
     arrays: Sequence[UserArray],
     make: MakeOperation,
@@ -104,7 +89,7 @@ def transform(
 
 
 def _send(
-    ztensor: Ztensor,
+    ztensor: Operand,
     name: str,
     views: Sequence[Bytes],
     make: MakeOperation,
@@ -128,7 +113,7 @@ def _send(
 
 
 def transform_ztensor(
-    ztensor: Ztensor, arrays: Sequence[UserArray], before: Sequence[Call] = ()
+    ztensor: Operand, arrays: Sequence[UserArray], before: Sequence[Call] = ()
 ) -> None:
     """Convert user arrays, one or one per gate, into sticks: zdnn_transform_ztensor."""
 
@@ -138,20 +123,20 @@ def transform_ztensor(
     transform(ztensor, "transform_ztensor", arrays, make, before)
 
 
-def _keep_flags(ztensor: Ztensor) -> Callable[[OperationResult], None]:
+def _keep_flags(ztensor: Operand) -> Callable[[OperationResult], None]:
     def keep(result: OperationResult) -> None:
         ztensor.flags = result.fp_flags
 
     return keep
 
 
-def _bytes_of(ztensor: Ztensor, array: object) -> Bytes:
+def _bytes_of(ztensor: Operand, array: object) -> Bytes:
     """Return the little-endian bytes of a user array of the pre-transformed type."""
     if isinstance(array, bytes | bytearray | memoryview):
         return np.frombuffer(array, np.uint8)
     if not isinstance(array, np.ndarray):
         raise TypeError(f"data: {type(array).__name__}, expected a numpy array or bytes")
-    kind = ztensor.pre_transformed_desc.type
+    kind = ztensor.structure.pre_transformed_desc.type
     dtype = DTYPES.get(kind)
     if dtype is not None and array.dtype != dtype and array.dtype.newbyteorder("<") != dtype:
         name = DataTypes.Name(kind)
@@ -160,9 +145,9 @@ def _bytes_of(ztensor: Ztensor, array: object) -> Bytes:
     return dense.reshape(-1).view(np.uint8)
 
 
-def _size_complaint(ztensor: Ztensor, arrays: Sequence[UserArray], views: Sequence[Bytes]) -> str:
+def _size_complaint(ztensor: Operand, arrays: Sequence[UserArray], views: Sequence[Bytes]) -> str:
     """Say which array is not of the descriptor's number of bytes, or how many arrays there are."""
-    pre = ztensor.pre_transformed_desc
+    pre = ztensor.structure.pre_transformed_desc
     shape, dtype = layout_shape(pre), DTYPES.get(pre.type, np.dtype(np.uint8))
     expected = math.prod(shape) * dtype.itemsize
     layout = enum_name(DataLayouts.DESCRIPTOR, pre.layout)
@@ -196,7 +181,7 @@ def _write(guest: Guest, call: Call, header: WriteTensorHeader, views: Sequence[
         guest.raise_for_status(call, result)
 
 
-def transform_origtensor(ztensor: Ztensor, out_buf: Array | None = None) -> Array:
+def transform_origtensor(ztensor: Operand, out_buf: Array | None = None) -> Array:
     """Fetch the user's array; into `out_buf` if given, and then a pipeline may defer it."""
     require_ztensors(ztensor=ztensor)
     guest = ztensor.guest
@@ -216,10 +201,10 @@ def transform_origtensor(ztensor: Ztensor, out_buf: Array | None = None) -> Arra
     return _shaped(ztensor, sink.filled)
 
 
-def _dense_bytes(ztensor: Ztensor) -> int:
+def _dense_bytes(ztensor: Operand) -> int:
     """Return an upper bound for the bytes of the dense array."""
-    size = DTYPES.get(ztensor.pre_transformed_desc.type, np.dtype("f4")).itemsize
-    for dim in dims(ztensor.transformed_desc):
+    size = DTYPES.get(ztensor.structure.pre_transformed_desc.type, np.dtype("f4")).itemsize
+    for dim in dims(ztensor.structure.transformed_desc):
         size *= dim
     return size
 
@@ -247,9 +232,9 @@ def _read(guest: Guest, call: Call, request: ReadTensorRequest, sink: Sink) -> N
         guest.raise_for_status(call, result)
 
 
-def _shaped(ztensor: Ztensor, dense: npt.NDArray[np.uint8]) -> Array:
+def _shaped(ztensor: Operand, dense: npt.NDArray[np.uint8]) -> Array:
     """Return bytes as an array of the pre-transformed type and shape."""
-    pre = ztensor.pre_transformed_desc
+    pre = ztensor.structure.pre_transformed_desc
     array = dense.view(DTYPES.get(pre.type, np.dtype(np.uint8)))
     shape = layout_shape(pre)
     return array.reshape(shape) if array.size == np.prod(shape) else array
@@ -262,7 +247,7 @@ def _order(byte_order: str) -> "ByteOrder.ValueType":
     return orders[byte_order]
 
 
-def read_sticks(ztensor: Ztensor, byte_order: str) -> npt.NDArray[np.uint8]:
+def read_sticks(ztensor: Operand, byte_order: str) -> npt.NDArray[np.uint8]:
     """Fetch the contents of a buffer as bytes."""
     guest = ztensor.guest
     guest.flush()
@@ -274,7 +259,7 @@ def read_sticks(ztensor: Ztensor, byte_order: str) -> npt.NDArray[np.uint8]:
 
 
 def write_sticks(
-    ztensor: Ztensor, sticks: UserArray, byte_order: str, is_transformed: bool
+    ztensor: Operand, sticks: UserArray, byte_order: str, is_transformed: bool
 ) -> None:
     """Replace the contents of a buffer."""
     guest = ztensor.guest
@@ -293,7 +278,7 @@ def write_sticks(
     _write(guest, Call("write_sticks", Operation(), {"ztensor": ztensor}), header, [view])
 
 
-def put_ztensor(ztensor: Ztensor, structure: tensor_pb2.Ztensor, sticks: UserArray | None) -> None:
+def put_ztensor(ztensor: Operand, structure: tensor_pb2.Ztensor, sticks: UserArray | None) -> None:
     """Create the tensor in the session from a structure as it stands, and its sticks."""
     guest, sent = ztensor.guest, tensor_pb2.Ztensor()
     sent.CopyFrom(structure)

@@ -8,7 +8,7 @@ Sources: protos/README.md, "Plain sockets"; gRPC, PROTOCOL-HTTP2.md, "Length-Pre
 import base64
 import socket
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Generic, TypeAlias, cast
 from urllib.parse import unquote_to_bytes
@@ -31,8 +31,8 @@ _MAX_PIECES = 64  # of one system call, below IOV_MAX
 _CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
 
-class PlainSocketError(grpc.RpcError, grpc.Call):
-    """How a call on a plain socket failed, as a grpc.RpcError tells it."""
+class PlainSocketError(grpc.RpcError):
+    """A failed call on a plain socket, with the status that gRPC's errors have."""
 
     def __init__(
         self, code: grpc.StatusCode, details: str, trailing: Sequence[tuple[str, str | bytes]] = ()
@@ -48,29 +48,9 @@ class PlainSocketError(grpc.RpcError, grpc.Call):
         """Return what the server said."""
         return self._details
 
-    def initial_metadata(self) -> tuple[()]:
-        """Return nothing: a plain socket has none."""
-        return ()
-
     def trailing_metadata(self) -> Any:
         """Return what followed the status."""
         return self._trailing
-
-    def is_active(self) -> bool:
-        """Tell that the call has ended."""
-        return False
-
-    def time_remaining(self) -> float:
-        """Return 0: the call has ended."""
-        return 0.0
-
-    def cancel(self) -> bool:
-        """Do nothing: the call has ended."""
-        return False
-
-    def add_callback(self, callback: Callable[[], None]) -> bool:  # noqa: ARG002 - gRPC's signature
-        """Call nothing: the call has ended."""
-        return False
 
 
 class PlainStream(Generic[Sent, Received]):

@@ -256,6 +256,7 @@ PYTHON = Sdk(
     home=HOME,
     files=(
         *(_family(name) for name in _TITLES),
+        File("zdnn/_statuses.py", "python_statuses.py.j2"),
         File("_values/wire_enums.py", "python_constants.py.j2"),
         File("_values/machine_table.py", "python_availability.py.j2"),
         File("_values/advice.py", "python_advice.py.j2"),

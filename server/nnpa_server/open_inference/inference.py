@@ -13,14 +13,14 @@ from nnpa.oip import open_inference_grpc_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator import Status
 from nnpa_emulator.interruption import set_check
-from nnpa_network.program import Array, ModelRefused
+from nnpa_network.program import Array
 from nnpa_network.running.executor import Executor
-from nnpa_network.running.results import Result, StepFailed
+from nnpa_network.running.results import Result
 
 from nnpa_server.config import MAX_RESPONSE
 from nnpa_server.errors import CallCancelled, CallRefused
 from nnpa_server.open_inference.messages import InferRequest, InferResponse
-from nnpa_server.open_inference.reading import CheckedRequest, ReadRequest
+from nnpa_server.open_inference.reading import CheckedRequest, ReadRequest, counting_failures
 from nnpa_server.open_inference.repository import Model, State
 from nnpa_server.open_inference.requests import (
     LIMIT_PARAMETER,
@@ -33,7 +33,6 @@ from nnpa_server.open_inference.requests import (
 from nnpa_server.open_inference.shared_memory import Region, Regions
 from nnpa_server.open_inference.tensors import (
     Buffer,
-    mismatched,
     raw_of,
     raw_size,
     read_raw,
@@ -127,23 +126,12 @@ class Inference:
 
     def _infer(self, request: InferRequest, context: Caller, began: int) -> InferResponse:
         checked = self._read(request)
-        model = checked.model
         require_machine(checked.executor.program.machine)
         if not isinstance(checked.executor, Executor):
             set_check(_LeftAlone(context))
-        try:
-            with ExitStack() as held:
-                shared = SharedMemory(self._regions, context, held)
-                return self._run(checked, request, shared, began)
-        except ModelRefused as error:
-            model.statistics.failed(time.perf_counter_ns() - began)
-            raise mismatched(f"model {model.name}", str(error), "what the model takes") from error
-        except StepFailed as error:
-            model.statistics.failed(time.perf_counter_ns() - began)
-            raise step_failed(model, error) from error
-        except Exception:
-            model.statistics.failed(time.perf_counter_ns() - began)
-            raise
+        with counting_failures(checked.model, began), ExitStack() as held:
+            shared = SharedMemory(self._regions, context, held)
+            return self._run(checked, request, shared, began)
 
     def _run(
         self, checked: CheckedRequest, request: InferRequest, shared: SharedMemory, began: int
@@ -200,17 +188,6 @@ class Inference:
                 option=_OPTION,
             )
         expect_answer(size or None)
-
-
-def step_failed(model: Model, error: StepFailed) -> CallRefused:
-    """Return the error for a node that failed."""
-    return CallRefused(
-        wire.ERROR_REASON_NETWORK_FAILED,
-        f"model {model.name}: {error}",
-        node=error.node,
-        operation=error.verb,
-        status=error.status,
-    )
 
 
 def _inputs(

@@ -95,18 +95,14 @@ class Loader:
         names = self.note_folder()
         with self._share(len(names)):
             for name in names:
-                source_of = partial(self._source, name, "", {})
-                self._load_at_start(name, OPERATOR, source_of)
+                self._load_at_start(name, OPERATOR, partial(self._source, name, "", {}))
 
     def load_saved(self) -> None:
         """Load every saved model; failures are logged and entered into the index.
 
         What takes too long goes on by itself.
         """
-        thread = threading.Thread(target=self._load_all_saved, daemon=True)
-        thread.start()
-        thread.join(SAVED_LOADS_TIMEOUT)
-        if thread.is_alive():
+        if not _ends_within(SAVED_LOADS_TIMEOUT, self._load_all_saved):
             text = "saved models still load after %g s: the start does not wait for them"
             _log.warning(text, SAVED_LOADS_TIMEOUT)
 
@@ -116,36 +112,27 @@ class Loader:
             if name in operators:
                 _log.warning("saved model %s is left out: the folder has its name", name)
                 continue
-            thread = threading.Thread(target=self._load_saved, args=(name,), daemon=True)
-            thread.start()
-            thread.join(SAVED_LOAD_TIMEOUT)
-            if thread.is_alive():
+            if not _ends_within(SAVED_LOAD_TIMEOUT, partial(self._load_saved, name)):
                 text = "saved model %s still loads after %g s: the start does not wait for it"
                 _log.warning(text, name, SAVED_LOAD_TIMEOUT)
 
     def _load_saved(self, name: str) -> None:
         """Load a saved model, in a thread of its own."""
         set_check(partial(_require_time, name, time.monotonic() + SAVED_LOAD_DEADLINE))
-        source_of = partial(self._saved_source, name, "")
-        self._load_at_start(name, None, source_of)
+        self._load_at_start(name, None, partial(self._saved_source, name, ""))
 
     def _load_at_start(self, name: str, owner: str | None, source_of: Callable[[], Source]) -> None:
         """Load a model; whatever its failure is, the others do not meet it."""
         try:
             owner = owner or self._owner(name) or ""
             self._load(Change(name, owner), source_of, at_start=True)
-        except CallRefused as error:
-            self._leave_out(name, error.message)
         except Exception as error:
             refused = from_exception(error)
-            self._leave_out(name, refused.message)
+            self._repository.note(name, State.UNAVAILABLE, refused.message)
+            _log.warning("model %s is not loaded: %s", name, refused.message)
             if "correlation_id" in refused.metadata:
                 number = refused.metadata["correlation_id"]
                 _log.error("model %s: correlation id %s", name, number, exc_info=error)
-
-    def _leave_out(self, name: str, why: str) -> None:
-        self._repository.note(name, State.UNAVAILABLE, why)
-        _log.warning("model %s is not loaded: %s", name, why)
 
     def load(
         self,
@@ -324,6 +311,14 @@ class Loader:
                 if is_removed:
                     self._repository.note(name, State.UNAVAILABLE, "unloaded")
         audit.model_changed("model_unloaded", name, caller().name)
+
+
+def _ends_within(seconds: float, work: Callable[[], None]) -> bool:
+    """Run in a thread of its own; return False if that takes longer, and goes on by itself."""
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return not thread.is_alive()
 
 
 def _require_time(name: str, deadline: float) -> None:

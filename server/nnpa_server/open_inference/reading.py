@@ -3,14 +3,17 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from google.protobuf.message import DecodeError
 from nnpa.oip import open_inference_grpc_pb2 as pb
+from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator.ztensor import getsize_ztensor
 from nnpa_network.program import ModelRefused
+from nnpa_network.running.results import StepFailed
 
 from nnpa_server.errors import CallRefused, invalid
 from nnpa_server.open_inference.messages import InferRequest
@@ -54,6 +57,24 @@ ReadRequest: TypeAlias = Callable[[InferRequest], CheckedRequest]
 """The seam of inference: reads a request; raises CallRefused."""
 
 
+@contextmanager
+def counting_failures(model: Model, began: int) -> Generator[None]:
+    """Count a request that fails, and raise its error; `began` is of time.perf_counter_ns."""
+    try:
+        yield
+    except Exception as error:
+        model.statistics.failed(time.perf_counter_ns() - began)
+        match error:
+            case ModelRefused():
+                path = f"model {model.name}"
+                raise mismatched(path, str(error), "what the model takes") from error
+            case StepFailed():
+                facts = {"node": error.node, "operation": error.verb, "status": error.status}
+                text = f"model {model.name}: {error}"
+                raise CallRefused(wire.ERROR_REASON_NETWORK_FAILED, text, **facts) from error
+        raise
+
+
 class RequestReader:
     """Reads requests for the models of a repository.
 
@@ -71,15 +92,8 @@ class RequestReader:
             limit = "protocol buffer wire format"
             raise invalid("request", "no message of its type", limit) from error
         model = self._repository.find(message.model_name, message.model_version)
-        began = time.perf_counter_ns()
-        try:
+        with counting_failures(model, time.perf_counter_ns()):
             return self._check(model, message, raw=bool(request.raw))
-        except CallRefused:
-            model.statistics.failed(time.perf_counter_ns() - began)
-            raise
-        except ModelRefused as error:
-            model.statistics.failed(time.perf_counter_ns() - began)
-            raise mismatched(f"model {model.name}", str(error), "what the model takes") from error
 
     def _check(self, model: Model, message: pb.ModelInferRequest, *, raw: bool) -> CheckedRequest:
         inputs = read_inputs(model, message.inputs, raw=raw)

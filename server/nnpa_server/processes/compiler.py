@@ -5,8 +5,10 @@ It has the lowest priority, and there is one at a time for each cache.
 """
 
 import os
+import pickle
 import sys
-from functools import partial
+from pathlib import Path
+from typing import Any
 
 from nnpa_server.config import kernel_folder, prepare_compiler
 from nnpa_server.tuning.kernel_cache import one_compiler
@@ -20,10 +22,25 @@ def main() -> None:
     if place is None:
         sys.exit("no writable directory for compiled kernels")
     with one_compiler(place):
-        from nnpa_server.tuning import background, warmup  # imports the emulator
+        _compile_orders(place)
 
-        warm = partial(warmup.compile_step, place)
-        background.compile_orders(sys.stdin.buffer, warm, lambda: print(flush=True))
+
+def _compile_orders(place: Path) -> None:
+    from nnpa_emulator.kernels.jit import KERNELS, load  # when it is this process's turn
+
+    from nnpa_server.tuning.background import Order
+    from nnpa_server.tuning.warmup import compile_step
+
+    orders: list[Order] = pickle.load(sys.stdin.buffer)
+    if not load():
+        return
+    for name, signature in orders:
+        if signature is None:
+            compile_step(place, name)
+        else:
+            kernel: Any = KERNELS[name].compiled()
+            kernel.compile(signature)
+        print(flush=True)
 
 
 if __name__ == "__main__":

@@ -13,10 +13,9 @@ import queue
 import subprocess
 import sys
 import threading
-from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from nnpa_emulator.kernels.jit import KERNELS, Signature, load
 
@@ -96,25 +95,9 @@ def compile_elsewhere(orders: Sequence[Order]) -> Iterator[Order]:
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.writelines(b64encode(pickle.dumps(order)) + b"\n" for order in orders)
+        pickle.dump(orders, process.stdin)
         process.stdin.close()
         for order, _line in zip(orders, process.stdout, strict=False):
             yield order
     if process.returncode:
         _log.warning("the process that compiles kernels ended with code %d", process.returncode)
-
-
-def compile_orders(
-    lines: IO[bytes], warm: Callable[[str], object], done: Callable[[], object]
-) -> None:
-    """Compile what each line orders, into the cache, a step by `warm`; call `done` after each."""
-    orders: list[Order] = [pickle.loads(b64decode(line)) for line in lines]
-    if not load():
-        return
-    for name, signature in orders:
-        if signature is None:
-            warm(name)
-        else:
-            kernel: Any = KERNELS[name].compiled()
-            kernel.compile(signature)
-        done()

@@ -30,7 +30,7 @@ from nnpa_server.accelerator import (
     add_to,
     conversation_of,
 )
-from nnpa_server.accelerator.describe import SERVER_VERSION
+from nnpa_server.accelerator.messages import SERVER_VERSION
 from nnpa_server.config import Config, kernel_folder, kernels_are_cached
 from nnpa_server.errors import CallRefused
 from nnpa_server.instruction import InstructionService

@@ -21,8 +21,8 @@ from nnpa_emulator import MACHINES, find_machine, machine_names
 
 from nnpa_server.accelerator.composition import compose
 from nnpa_server.accelerator.decode import Request
-from nnpa_server.accelerator.describe import describe_machine, describe_session
 from nnpa_server.accelerator.execute import describe_ztensor, encode, path_of
+from nnpa_server.accelerator.messages import describe_machine, describe_session
 from nnpa_server.accelerator.observers import sanitizing
 from nnpa_server.accelerator.observers.trace_records import join, traced
 from nnpa_server.accelerator.options import (

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from nnpa.zdnn.v1 import trace_pb2 as pb
 from nnpa.zdnn.v1 import trace_pb2_grpc
 
-from nnpa_server.accelerator.describe import SERVER_VERSION
+from nnpa_server.accelerator.messages import SERVER_VERSION
 from nnpa_server.sessions.cancellation import Context
 from nnpa_server.sessions.traces import Traces
 

@@ -1,35 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nnpa.mli.v1.MliService: embARC MLI kernels with their tensors, several in one call.
+"""nnpa.mli.v1.MliService: embARC MLI kernels with their tensors, several in one call."""
 
-The kernels are imported by the first call, or while the server is idle.
-"""
-
-from typing import TYPE_CHECKING
-
-import grpc
-from nnpa.mli.v1 import mli_pb2 as pb
-
-from nnpa_server.config import Limits
-from nnpa_server.rpc import lazy
-from nnpa_server.rpc.lazy import Lazy
-
-if TYPE_CHECKING:
-    from nnpa_server.mli.service import MliService
-
-_DESCRIPTOR = pb.DESCRIPTOR.services_by_name["MliService"]
-SERVICE = _DESCRIPTOR.full_name
+from nnpa_server.mli.handlers import SERVICE, add_to
 
 __all__ = ["SERVICE", "add_to"]
-
-
-def add_to(server: grpc.Server, limits: Limits, calls: int) -> "Lazy[MliService]":
-    """Serve MLI kernels, at most `calls` calls at a time; return the service, not made yet."""
-
-    def construct() -> "MliService":
-        from nnpa_server.mli.service import MliService
-
-        return MliService(limits, calls)
-
-    service = Lazy(construct)
-    lazy.add_to(server, _DESCRIPTOR, service.get)
-    return service

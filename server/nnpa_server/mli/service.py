@@ -33,7 +33,7 @@ from nnpa.zdnn.v1 import status_pb2 as wire
 
 from nnpa_server.config import Limits
 from nnpa_server.errors import CallRefused, from_exception, invalid, too_many_calls, unspecified
-from nnpa_server.mli.operands import (
+from nnpa_server.mli.messages import (
     Operands,
     Room,
     describe,
@@ -44,7 +44,6 @@ from nnpa_server.rpc.budget import expect_answer
 from nnpa_server.sessions.cancellation import Cancellable, CancellationCheck
 from nnpa_server.sessions.pagination import make_token, page_size, read_token
 
-SERVICE = pb.DESCRIPTOR.services_by_name["MliService"].full_name
 MAX_KERNELS = 4096
 # What a recurrent cell may compute before the next look at the deadline: some seconds of work, and
 # some hundred MiB of sums. Frames, frames times bytes of weights, frames times bytes of bias.

@@ -21,7 +21,7 @@ from nnpa_network.importing.plan import Plan
 from nnpa_network.program import AcceleratorStep, Program
 from nnpa_network.running.results import Violation
 
-from nnpa_server.accelerator.describe import SERVER_VERSION
+from nnpa_server.accelerator.messages import SERVER_VERSION
 from nnpa_server.errors import CallRefused, invalid
 from nnpa_server.network.memory import NetworkMemory
 from nnpa_server.network.messages import read_caller, read_options

@@ -25,7 +25,7 @@ from nnpa_network.program import ModelRefused, Program
 from nnpa_network.running.results import Result
 from nnpa_network.shortcuts import SHORTCUTS
 
-from nnpa_server.accelerator.describe import timestamp
+from nnpa_server.accelerator.messages import timestamp
 from nnpa_server.config import MIB
 from nnpa_server.errors import invalid
 from nnpa_server.network.hosting import Hosted, calls_of, hosted_by

@@ -20,8 +20,8 @@ from nnpa_emulator.machine import Memory
 from nnpa_wire.fields import delimited
 
 from nnpa_server.accelerator.decode import Request, Step
-from nnpa_server.accelerator.describe import describe_session
 from nnpa_server.accelerator.execute import describe_ztensor
+from nnpa_server.accelerator.messages import describe_session
 from nnpa_server.accelerator.observers.trace_contents import (
     CARRIERS,
     Buffer,

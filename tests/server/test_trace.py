@@ -138,7 +138,6 @@ def test_calls_are_recorded_as_they_were_answered(
     assert key not in b"".join(one.SerializeToString() for one in records)
 
 
-@pytest.mark.shortcut
 def test_a_result_that_is_told_again_is_recorded_once(
     client: Client, opened: Callable[..., Open]
 ) -> None:

@@ -2,7 +2,7 @@
 """Methods as gRPC serves them: what answers a call, and the codecs of its messages."""
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import grpc
 from google.protobuf.descriptor import MethodDescriptor
@@ -16,7 +16,7 @@ else:
 
 Behaviour: TypeAlias = Callable[..., object]
 """Answers a call: takes its message, or an iterator over its messages, and its context."""
-StreamBehaviour: TypeAlias = Callable[..., Generator[object]]
+StreamBehaviour: TypeAlias = Callable[..., Generator[Any]]
 Raw: TypeAlias = bytes | memoryview
 Parse: TypeAlias = Callable[..., object]
 """Returns the message of raw bytes; raises DecodeError if there is none."""

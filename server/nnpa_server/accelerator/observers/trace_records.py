@@ -51,7 +51,7 @@ _ROLES: Mapping[str | None, pb.ContentsRole.ValueType] = {
     "write": pb.CONTENTS_ROLE_STICKS_IN,
     "read": pb.CONTENTS_ROLE_STICKS_OUT,
 }
-_MAX_RESULTS = 4096  # that a session has recorded, by identity
+_MAX_RESULTS = 4096  # that a session has recorded, by their wire form
 _NOTHING: AbstractContextManager[None] = nullcontext()
 # What a session's record leaves out: its key, and how it is for the moment.
 _LEFT_OUT = ("name", "trace", "tensor_count", "stored_bytes", "create_time",
@@ -70,7 +70,7 @@ class Tracing:
         self.number = trace.new_session()
         self.call: Recorded | None = None
         self.unknown = set(session.tensors)
-        self.results: dict[int, tuple[int, Result]] = {}
+        self._results: dict[bytes, int] = {}
         self._next_result = 0
 
     def close(self) -> None:
@@ -90,15 +90,16 @@ class Tracing:
         """Return the nanoseconds since the trace began."""
         return time.monotonic_ns() - self.trace.started
 
-    def number_of(self, result: Result, plain: bool) -> int:
-        """Return the number of a result that is new; a plain one, which never changes, is kept."""
-        number = self._next_result
-        self._next_result += 1
-        if plain:
-            if len(self.results) >= _MAX_RESULTS:
-                self.results.clear()
-            self.results[id(result)] = number, result
-        return number
+    def record_result(self, record: pb.TracedCall, result: Result) -> None:
+        """Record the number of a result, and the result itself if no call before had it."""
+        raw = result.SerializeToString()
+        if raw not in self._results:
+            if len(self._results) >= _MAX_RESULTS:
+                self._results.clear()
+            self._results[raw] = self._next_result
+            self._next_result += 1
+            record.new_results.append(result)
+        record.results.append(self._results[raw])
 
 
 class Recorded:
@@ -110,9 +111,8 @@ class Recorded:
         self._tracing = tracing
         self._record = record
         self._request = request
-        self.numbers: list[int] = []
+        self.results: list[Result] = []
         self.durations: list[int] = []
-        self._new: list[tuple[Result, bool]] = []
         self._carrying: set[int] = set()
         self.watching = False
 
@@ -138,19 +138,10 @@ class Recorded:
         trace = self._tracing.trace
         return trace.is_open and (trace.contents or bool(self._tracing.unknown))
 
-    def note(self, result: Result, plain: bool = True) -> None:
-        """Note an answer; a plain one is recorded as it is, others without contents."""
-        recorded = self._tracing.results.get(id(result)) if plain else None
-        if recorded is not None:
-            self.numbers.append(recorded[0])
-            return
-        self._new.append((result, plain))
-        self.numbers.append(self._tracing.number_of(result, plain))
-
     def step(self, take: RunStep, session: Session, step: Step) -> Answer:
         """Run one operation of the call as `take` does, and record its contents."""
         plain = not (step.inline or step.new_ids) and step.spec.name not in CARRIERS
-        index, trace = len(self.numbers), self._tracing.trace
+        index, trace = len(self.results), self._tracing.trace
         if not plain:
             self._carrying.add(index)
         if trace.is_open:
@@ -158,7 +149,7 @@ class Recorded:
         started = time.perf_counter_ns()
         answer = take(session, step)
         self.durations.append(time.perf_counter_ns() - started)
-        self.note(answer[1], plain)
+        self.results.append(answer.result)
         if trace.is_open and (trace.contents or not plain):
             self._after(step, index, answer)
         return answer
@@ -191,7 +182,7 @@ class Recorded:
     def answered(self, result: Result, contents: Buffer | Memory | None) -> None:
         """Take the answer of a call that has no steps, and what came or went in chunks, if any."""
         self._carrying.add(0)
-        self.note(result, False)
+        self.results.append(result)
         self.durations.append(self._tracing.elapsed() - self._record.start_ns)
         if contents is None:
             return
@@ -207,10 +198,9 @@ class Recorded:
         if not self._tracing.trace.is_open:
             return
         record = self._record
-        record.results.extend(self.numbers)
-        record.new_results.extend(
-            [result if plain else bare_result(result) for result, plain in self._new]
-        )
+        for index, result in enumerate(self.results):
+            bare = bare_result(result) if index in self._carrying else result
+            self._tracing.record_result(record, bare)
         record.durations_ns.extend(self.durations)
         if isinstance(error, Exception):
             record.error.CopyFrom(_error_of(error))
@@ -223,7 +213,7 @@ class Recorded:
         request = self._request
         if request is None:
             return b""
-        ran = len(self.numbers)
+        ran = len(self.results)
         if ran == len(request.operations) and not self._carrying:
             name, request.session = request.session, ""  # a session's name is its key
             raw = request.SerializeToString()
@@ -347,7 +337,7 @@ def _recording(plain: RunStep, tracing: Tracing) -> RunStep:
         started = clock()
         answer = plain(session, step)
         call.durations.append(clock() - started)
-        call.note(answer.result)
+        call.results.append(answer.result)
         return answer
 
     return run_step

@@ -349,7 +349,7 @@ class Waiting:
         self.waits = threading.Event()
 
     def is_active(self) -> bool:
-        """Do it: this is asked before each operation."""
+        """Do it: this is asked between two operations."""
         self._meanwhile()
         return True
 
@@ -405,7 +405,8 @@ def test_calls_that_meet_on_one_tensor(
 
     service.Execute(request(*load(1, ONES), *load(2, ONES), *load(3, ONES)), Waiting())
     one = at("one.c:1", op(first[0], **first[1]))
-    assert not reports(*service.Execute(request(one), Waiting(meanwhile)).results)
+    answer = service.Execute(request(one, op("is_nnpa_installed")), Waiting(meanwhile))
+    assert not reports(*answer.results)
     thread.join()
     assert [(report.operand, report.tensor) for report in found] == (
         [(operand, 2)] if operand else []
@@ -442,8 +443,8 @@ def test_a_stream_that_meets_a_call() -> None:
         thread.start()
         assert context.waits.wait(30)
 
-    read = at("one.c:1", op("exp", input=1, output=2))
-    service.Execute(pb.ExecuteRequest(session=name, operations=[read]), Waiting(meanwhile))
+    read = [at("one.c:1", op("exp", input=1, output=2)), op("is_nnpa_installed")]
+    service.Execute(pb.ExecuteRequest(session=name, operations=read), Waiting(meanwhile))
     thread.join()
     (report,) = found
     assert (report.misuse, report.operand) == (sanitizer_pb2.MISUSE_CONCURRENT_USE, "ztensor")

@@ -12,7 +12,7 @@ Source: memfd_create(2), "File sealing".
 import fcntl
 import mmap
 import os
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 from nnpa_emulator.machine import Memory
@@ -25,42 +25,11 @@ HOLDING = "shared memory"
 _PIECE = 1 << 30  # bytes of one read or write, below what Linux does at once
 
 
-class Sharing(Protocol):
-    """Memory that a session shares, of `size` bytes; used and closed under its session's lock.
-
-    `name` is that of a POSIX object, empty for what has none.
-    """
-
-    name: str
-    size: int
-
-    def close(self) -> None:
-        """Release it."""
-        ...
-
-    def require(self, offset: int, size: int, path: str) -> None:
-        """Refuse a place that is not in the memory."""
-        ...
-
-    def read(self, offset: int, target: Memory, path: str) -> None:
-        """Fill `target`."""
-        ...
-
-    def view(self, offset: int, size: int, path: str) -> Memory | None:
-        """Return numbers to be read where they are; None where they must be copied first."""
-        ...
-
-    def place(self, offset: int, size: int, path: str) -> Memory | None:
-        """Return a place that results can be written to; None where they must be copied there."""
-        ...
-
-    def write(self, offset: int, source: Memory, path: str) -> bool:
-        """Write `source`, and tell whether there was storage for all of it."""
-        ...
-
-
 class SharedMemory:
-    """An open object of POSIX shared memory; `file`, if it is open already, is taken over."""
+    """An open object of POSIX shared memory; `file`, if it is open already, is taken over.
+
+    Used and closed under its session's lock, as all memory that a session shares.
+    """
 
     def __init__(self, name: str, size: int, file: int | None = None) -> None:
         self.name, self.size = name, size
@@ -81,9 +50,10 @@ class SharedMemory:
         _require(self, offset, size, path)
 
     def view(self, offset: int, size: int, path: str) -> None:
-        """Return None: the object may be shortened at any time."""
+        """Return None, for no numbers to be read where they are: the object may be shortened."""
 
     place = view
+    """Return None, for no place that results can be written to."""
 
     def read(self, offset: int, target: Memory, path: str) -> None:
         """Fill `target`; the object may have been shortened since it was opened."""
@@ -110,10 +80,12 @@ class SharedMemory:
 
 
 class MappedMemory:
-    """Memory that came as a descriptor, which is taken over; at most `most` bytes."""
+    """Memory that came as a descriptor, which is taken over; at most `most` bytes, no name."""
+
+    name = ""
 
     def __init__(self, file: int, most: int) -> None:
-        self.name, path = "", "memory"
+        path = "memory"
         try:
             status = os.fstat(file)
             seals = fcntl.fcntl(file, fcntl.F_GET_SEALS)
@@ -145,7 +117,7 @@ class MappedMemory:
         np.copyto(target, self.contents[offset : offset + target.nbytes])
 
     def view(self, offset: int, size: int, path: str) -> Memory | None:
-        """Return None: arrays are copied."""
+        """Return numbers to be read where they are; None where they must be copied first."""
 
     place = view
 
@@ -154,6 +126,9 @@ class MappedMemory:
         self.require(offset, source.nbytes, path)
         np.copyto(self.contents[offset : offset + source.nbytes], source)
         return True
+
+
+Sharing: TypeAlias = SharedMemory | MappedMemory
 
 
 def shared_of(session: Session) -> Sharing | None:

@@ -100,7 +100,7 @@ class InProcessTransport:
     def execute(self, request: Request) -> Response:
         """Run operations in order."""
         parsed = server.parse(out_of_band_arrays.serialize(request))
-        answered = self._call(self._service.execute, parsed)
+        answered = self._call(self._service.Execute, parsed)
         return out_of_band_arrays.parse(server.serialize(answered))
 
     def send_stream(self, method: Method[Sent, Received], requests: Iterable[Sent]) -> Received:
@@ -115,7 +115,7 @@ class InProcessTransport:
         """Send one message, and return its answers."""
         handler = self._handler(method.path)
         if method is READ_TENSOR:
-            return self._received(self._service.read_parts(cast("Any", request), Waiting()))
+            return self._received(self._service.ReadTensor(cast("Any", request), Waiting()))
         return self._received(self._call(handler, request))
 
     def _received(self, stream: Any) -> Iterator[Any]:

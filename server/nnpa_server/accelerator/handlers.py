@@ -13,7 +13,7 @@ from nnpa_server.accelerator.service import SERVICE, AcceleratorService
 from nnpa_server.accelerator.streaming import parse_write, serialize_read
 from nnpa_server.rpc import codec
 from nnpa_server.rpc.codec import Response
-from nnpa_server.rpc.methods import Behaviour, Conversation, Handler, codec_of, handler_of
+from nnpa_server.rpc.methods import Conversation, Handler, codec_of, handler_of
 
 _SERVICE = pb.DESCRIPTOR.services_by_name["AcceleratorService"]
 
@@ -32,7 +32,7 @@ def list_codec(shortcuts: Collection[str]) -> Codec:
         return Codec(codec.parse, codec.serialize, codec.pieces)
     if "request-cache" in shortcuts:
         return Codec(_parse_lazily, _serialize, _pieces)
-    return PLAIN_CODEC
+    return Codec(_parse, _serialize, _pieces)
 
 
 def _parse(raw: bytes | memoryview) -> Request:
@@ -51,9 +51,6 @@ def _pieces(answered: Response) -> Sequence[bytes | memoryview]:
     return (_serialize(answered),)
 
 
-PLAIN_CODEC = Codec(_parse, _serialize, _pieces)
-
-
 def conversation_of(service: AcceleratorService) -> Conversation:
     """Return ExecuteStream with answers in pieces."""
     lists = list_codec(service.shortcuts)
@@ -64,21 +61,17 @@ def add_to(server: grpc.Server, service: AcceleratorService) -> None:
     """Serve a service; arrays and chunks pass without becoming parts of messages."""
     methods: dict[str, Handler] = {}
     lists = list_codec(service.shortcuts)
-    is_wrapped = lists is not PLAIN_CODEC
     for name, method in _SERVICE.methods_by_name.items():
         parse, serialize = codec_of(method)
-        behaviour: Behaviour = getattr(service, name)
         match name:
-            case "Execute" if is_wrapped:
-                parse, behaviour, serialize = lists.parse, service.execute, lists.serialize
-            case "ExecuteStream" if is_wrapped:
-                parse, behaviour, serialize = lists.parse, service.execute_each, lists.serialize
+            case "Execute" | "ExecuteStream":
+                parse, serialize = lists.parse, lists.serialize
             case "WriteTensor":
                 parse = parse_write
             case "ReadTensor":
-                behaviour, serialize = service.read_parts, serialize_read
+                serialize = serialize_read
             case _:
                 pass
-        methods[name] = handler_of(method, behaviour, parse, serialize)
+        methods[name] = handler_of(method, getattr(service, name), parse, serialize)
     handler = grpc.method_handlers_generic_handler(SERVICE, methods)
     server.add_generic_rpc_handlers((handler,))

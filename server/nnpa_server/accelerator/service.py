@@ -21,7 +21,7 @@ from nnpa_emulator import MACHINES, find_machine, machine_names
 
 from nnpa_server.accelerator.composition import compose
 from nnpa_server.accelerator.decode import Request
-from nnpa_server.accelerator.execute import describe_ztensor, encode, path_of
+from nnpa_server.accelerator.execute import describe_ztensor, path_of
 from nnpa_server.accelerator.messages import describe_machine, describe_session
 from nnpa_server.accelerator.observers import sanitizing
 from nnpa_server.accelerator.observers.trace_records import join, traced
@@ -164,16 +164,8 @@ class AcceleratorService:
 
     vars(HoldSession)["experimental_non_blocking"] = True  # where gRPC looks for it
 
-    def Execute(self, request: Request, context: Context) -> pb.ExecuteResponse:  # noqa: N802
-        """Run operations in order."""
-        with self.store.using(request.session) as session:
-            path = path_of(session)
-            with path.hold(session, request, context):
-                steps = path.decode(session, request)
-                return encode(path.run(session, steps, context))
-
-    def execute(self, request: Request, context: Context) -> Response:
-        """Do as `Execute`; the arrays of the results stay beside them."""
+    def Execute(self, request: Request, context: Context) -> Response:  # noqa: N802
+        """Run operations in order; the arrays of the results stay beside them."""
         try:
             with self.store.using(request.session) as session:
                 path = path_of(session)
@@ -184,21 +176,17 @@ class AcceleratorService:
             raise
 
     def ExecuteStream(  # noqa: N802
-        self, request_iterator: Iterator[Request], context: Context
-    ) -> Generator[pb.ExecuteResponse]:
+        self, lists: Iterator[Request], context: Context
+    ) -> Generator[Response]:
         """Run lists of operations as they arrive."""
-        yield from map(partial(self.Execute, context=context), request_iterator)
-
-    def execute_each(self, lists: Iterator[Request], context: Context) -> Generator[Response]:
-        """Run lists of operations as they arrive; arrays come and go apart from the messages."""
-        yield from map(partial(self.execute, context=context), lists)
+        yield from map(partial(self.Execute, context=context), lists)
 
     def converse(self, lists: Iterator[Request], context: PlainContext) -> Generator[Response]:
-        """Do as `execute_each`; the first list beside memory only names the session it is for."""
+        """Do as ExecuteStream; the first list beside memory only names the session it is for."""
         for listed in lists:
             memory = context.take_memory()
             if memory is None:
-                yield self.execute(listed, context)
+                yield self.Execute(listed, context)
             else:
                 self._share(listed, memory)
                 yield Response((), {})
@@ -231,15 +219,7 @@ class AcceleratorService:
 
     def ReadTensor(  # noqa: N802
         self, request: pb.ReadTensorRequest, context: Context
-    ) -> Generator[pb.ReadTensorResponse]:
-        """Read one tensor in chunks."""
-        for part in self.read_parts(request, context):
-            if isinstance(part, memoryview):
-                yield pb.ReadTensorResponse(chunk=bytes(part))
-            else:
-                yield part
-
-    def read_parts(self, request: pb.ReadTensorRequest, context: Context) -> Generator[Download]:
+    ) -> Generator[Download]:
         """Read one tensor: a header message, then the bytes of each chunk."""
         return read_tensor(self.store, request, context)
 

@@ -111,14 +111,7 @@ class Guest:
 
         Raises ZdnnError for the first that fails; what follows it has not run.
         """
-        if self.watch is None:
-            self._submit(calls)
-            return
-        with self.watch.in_flight(calls):
-            self._submit(calls)
-
-    def _submit(self, calls: Sequence[Call]) -> None:
-        with self._lock:
+        with self.in_flight(*calls), self._lock:
             if not self._pipelines:
                 self._run(calls)
                 return
@@ -137,11 +130,7 @@ class Guest:
 
     def flush(self) -> None:
         """Run what an open pipeline has queued."""
-        with self.in_flight(*self._queue):
-            self._flush()
-
-    def _flush(self) -> None:
-        with self._lock:
+        with self.in_flight(*self._queue), self._lock:
             calls, self._queue, self._queued_bytes = self._queue, [], 0
             if calls:
                 self._run(calls)

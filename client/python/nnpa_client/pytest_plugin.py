@@ -258,23 +258,24 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         item.stash[_LOG_START] = place.log.stat().st_size, now
 
 
-def _logged(log: Path, offset: int, since: str) -> Iterator[str]:
-    """Yield log lines after an offset that are not older than `since`, with continuation lines."""
+def _records(log: Path, offset: int, since: str) -> list[list[str]]:
+    """Return the records of a log after an offset, not older than `since`: the lines of each."""
     with log.open("rb") as file:
         file.seek(offset)
         lines = file.read().decode(errors="replace").splitlines()
-    is_recent = True
+    records: list[list[str]] = []
     for line in lines:
-        if (timestamp := _LOG_TIME.search(line)) is not None:
-            is_recent = timestamp[0] >= since
-        if is_recent:
-            yield line
+        if _LOG_TIME.search(line) is None and records:
+            records[-1].append(line)  # continues the record
+        else:
+            records.append([line])
+    return [record for record in records if (_time_of(record) or since) >= since]
 
 
-def _logged_so_far(target: str, log: Path, offset: int, since: str) -> list[str]:
-    """Return `_logged` once it has the lines of all calls so far.
+def _records_so_far(target: str, log: Path, offset: int, since: str) -> list[list[str]]:
+    """Return `_records` once the log has those of all calls so far.
 
-    Lines are in the order of calls: once the log has the line of a marker call, it has all before.
+    They are in the order of calls: once the log has a marker call, it has all before.
     """
     import grpc
     from nnpa.zdnn.v1.accelerator_pb2 import GetSessionRequest
@@ -287,9 +288,9 @@ def _logged_so_far(target: str, log: Path, offset: int, since: str) -> list[str]
         ask = AcceleratorServiceStub(channel).GetSession
         answer = ask.future(request, timeout=_LOG_TIMEOUT, metadata=metadata).code()
     while True:
-        lines = list(_logged(log, offset, since))
-        earlier = [line for line in lines if marker not in line]
-        is_complete = len(earlier) < len(lines) or answer is grpc.StatusCode.UNAVAILABLE
+        records = _records(log, offset, since)
+        earlier = [record for record in records if marker not in record[0]]
+        is_complete = len(earlier) < len(records) or answer is grpc.StatusCode.UNAVAILABLE
         if is_complete or time.monotonic() > deadline:
             return earlier
         time.sleep(0.02)
@@ -300,25 +301,18 @@ def _tag(name: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()[:8]
 
 
-def _of_session(lines: Sequence[str], tag: str | None) -> list[str]:
+def _of_session(records: Sequence[list[str]], tag: str | None) -> list[str]:
     """Return lines by time: those of no session, and of the test's; of all where it has no own.
 
     What other tests of a failed run have asked, to know how far the log is, is left out.
     """
-    records: list[list[str]] = []
-    for line in lines:
-        if _LOG_TIME.search(line) is None and records:
-            records[-1].append(line)  # continues the record
-        else:
-            records.append([line])
     kept: list[list[str]] = []
     for record in records:
         named = _LOG_SESSION.search(record[0])
         session = "-" if named is None else named[1]
         if session != _tag(_PROBED) and (tag is None or session in ("-", tag)):
             kept.append(record)
-    kept.sort(key=_time_of)
-    return [line for record in kept for line in record]
+    return [line for record in sorted(kept, key=_time_of) for line in record]
 
 
 def _time_of(record: Sequence[str]) -> str:
@@ -336,8 +330,8 @@ def pytest_runtest_makereport(
     uses = "nnpa_server" in getattr(item, "fixturenames", ())
     log = None if place is None else place.log
     if report.failed and uses and place is not None and log is not None and log.exists():
-        logged = _logged_so_far(place.target, log, *item.stash.get(_LOG_START, (0, "")))
-        lines = _of_session(logged, item.stash.get(_SESSION, None))
+        records = _records_so_far(place.target, log, *item.stash.get(_LOG_START, (0, "")))
+        lines = _of_session(records, item.stash.get(_SESSION, None))
         if lines:
             report.sections.append(("nnpa-server log", "\n".join(lines[-_LOG_LINES:])))
     return report

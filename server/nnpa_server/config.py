@@ -50,7 +50,6 @@ SHORTCUTS: Mapping[str, str] = {
     "widened-operands": "operands of products that come again are widened to FP32 once",
     "lazy-services": "services are constructed when they are called",
     "warm-up": "NumPy computes until a kernel that is called often is compiled",
-    "process-tuning": "memory is kept, collections are few, threads switch often",
 }
 
 

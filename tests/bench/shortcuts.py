@@ -95,10 +95,6 @@ SHORTCUTS: tuple[Shortcut, ...] = (
         "warm-up", "server", "kernel", (f"{_SERVER}/tuning/background.py",), "start to first add"
     ),
     Shortcut(
-        "process-tuning", "server", "channel", (f"{_SERVER}/tuning/process.py",),
-        "4 MiB inline", for_memory=True,
-    ),
-    Shortcut(
         "prepared-steps", "server", "network",
         (f"{_RUNNING}/prepared_steps.py",), "hosted CNN",
     ),

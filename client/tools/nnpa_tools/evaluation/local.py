@@ -14,7 +14,7 @@ from typing import Self
 
 from nnpa_server.config import kernel_cache
 from nnpa_server.tuning.kernel_cache import leave_out_scipy
-from nnpa_server.tuning.process import pin_blas, tune_malloc
+from nnpa_server.tuning.process import pin_blas
 from pebble import ProcessExpired, ProcessPool
 
 from nnpa_tools.evaluation.measuring import Evaluation, Evaluator, Measured
@@ -94,11 +94,10 @@ def _ending(code: int | None) -> str:
 
 
 def tune() -> None:
-    """Tune a worker: one thread, memory that is kept, kernels that were compiled before."""
+    """Tune a worker: one thread, kernels that were compiled before."""
     kernel_cache()
     leave_out_scipy()
     pin_blas()
-    tune_malloc()
 
 
 def measure(file: Path, rows: Rows) -> Measured:

@@ -42,7 +42,6 @@ from nnpa_server.processes import envoy
 from nnpa_server.processes.member import prepare, run
 from nnpa_server.tuning.kernel_cache import mark_complete
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _DEFAULTS = Limits()
 _OURS = ("nnpa", "nnpa_wire", "nnpa_page", "nnpa_emulator", "mli_emulator", "nnpa_network",
          "nnpa_server", "nnpa_files")  # fmt: skip
@@ -70,9 +69,25 @@ def _flag(name: str, default: object, text: str, **details: Any) -> Callable[[Ma
     return click.option(name, default=default, show_default=True, help=text, **details)
 
 
+def _switch(name: str, text: str) -> Callable[[Main], Main]:
+    return click.option(name, is_flag=True, help=text)
+
+
+def _choice(name: str, default: str, others: tuple[str, ...], text: str) -> Callable[[Main], Main]:
+    return _flag(name, default, text, type=click.Choice((default, *others)))
+
+
+def _names(name: str, parse: Callable[[str], object], text: str) -> Callable[[Main], Main]:
+    """Return a flag that takes names, and without them means all."""
+    details: dict[str, Any] = {"is_flag": False, "flag_value": "all", "metavar": "[=NAME,...]"}
+    return click.option(name, default="", help=text, callback=_parsed(parse), **details)
+
+
 _SIZE = {"metavar": "SIZE", "callback": _parsed(parse_size)}
 _TIME = {"metavar": "TIME", "callback": _parsed(parse_time)}
+_HTTP = {"metavar": "ADDRESS", "callback": _parsed(parse_http)}
 _COUNT = {"type": click.IntRange(1)}
+_FILE: dict[str, Any] = {"type": click.Path(exists=True, dir_okay=False, path_type=Path)}
 
 
 @click.command(
@@ -102,12 +117,7 @@ _COUNT = {"type": click.IntRange(1)}
     metavar="ADDRESS",
     callback=_parsed(parse_health_listen),
 )
-@_flag(
-    "--reflection",
-    "auto",
-    "auto: unless tokens are asked for.",
-    type=click.Choice(("auto", "on", "off")),
-)
+@_choice("--reflection", "auto", ("on", "off"), "auto: unless tokens are asked for.")
 @_flag("--max-connections", 1000, "Connections at a time.", **_COUNT)
 @_flag(
     "--message-timeout",
@@ -116,10 +126,10 @@ _COUNT = {"type": click.IntRange(1)}
     metavar="TIME",
     callback=_parsed(parse_message_timeout),
 )
-@click.option("--insecure", is_flag=True, help="Serve beyond loopback without TLS.")
-@click.option("--tls-cert", type=_FILE, help="PEM certificate chain: TLS on every TCP listener.")
-@click.option("--tls-key", type=_FILE, help="PEM key of --tls-cert.")
-@click.option("--tls-client-ca", type=_FILE, help="PEM: clients need a certificate of this CA.")
+@_switch("--insecure", "Serve beyond loopback without TLS.")
+@click.option("--tls-cert", help="PEM certificate chain: TLS on every TCP listener.", **_FILE)
+@click.option("--tls-key", help="PEM key of --tls-cert.", **_FILE)
+@click.option("--tls-client-ca", help="PEM: clients need a certificate of this CA.", **_FILE)
 @_flag("--max-sessions", _DEFAULTS.max_sessions, "Sessions at a time.", **_COUNT)
 @_flag("--max-session-bytes", "8GiB", "Bytes of one session's tensors and transfers.", **_SIZE)
 @_flag("--max-session-tensors", _DEFAULTS.max_session_tensors, "Tensors of a session.", **_COUNT)
@@ -133,12 +143,7 @@ _COUNT = {"type": click.IntRange(1)}
     "Bytes of messages that come and answers that go; one caller has half at most.",
     **_SIZE,
 )
-@_flag(
-    "--workers",
-    64,
-    "Threads that run calls; half of them for streams.",
-    type=click.IntRange(4),
-)
+@_flag("--workers", 64, "Threads that run calls; half of them for streams.", type=click.IntRange(4))
 @_flag(
     "--drain-delay",
     "0s",
@@ -146,11 +151,10 @@ _COUNT = {"type": click.IntRange(1)}
     **_TIME,
 )
 @_flag("--drain-timeout", "30s", "How long running calls may take then.", **_TIME)
-@click.option(
+@_switch(
     "--exit-with-parent",
-    is_flag=True,
-    help="End when the process that started this one ends, even by SIGKILL; or when standard "
-    "input, if it is a pipe, is closed.",
+    "End when the process that started this one ends, even by SIGKILL; or when standard input, "
+    "if it is a pipe, is closed.",
 )
 @click.option(
     "--models",
@@ -171,86 +175,57 @@ _COUNT = {"type": click.IntRange(1)}
     "Largest answer of an inference, unless its request says another.",
     **_SIZE,
 )
-@click.option("--no-model-control", is_flag=True, help="Clients may not load or unload models.")
-@click.option(
-    "--shared-memory", is_flag=True, help="Take tensors in POSIX shared memory of this user."
-)
-@click.option(
+@_switch("--no-model-control", "Clients may not load or unload models.")
+@_switch("--shared-memory", "Take tensors in POSIX shared memory of this user.")
+@_switch(
     "--shared-memory-over-tcp",
-    is_flag=True,
-    help="With --shared-memory: models take it from whoever reaches a TCP port of theirs.",
+    "With --shared-memory: models take it from whoever reaches a TCP port of theirs.",
 )
-@click.option("--allow-faults", is_flag=True, help="Sessions may have faults injected: for tests.")
+@_switch("--allow-faults", "Sessions may have faults injected: for tests.")
 @click.option(
-    "--tokens", type=_FILE, help="Calls need a token of this TOML file; SIGHUP reads it again."
+    "--tokens", help="Calls need a token of this TOML file; SIGHUP reads it again.", **_FILE
 )
 @_flag(
     "--metrics",
     "",
     "host:port of Prometheus metrics, at /metrics; port 0 picks one, which the log names.",
-    metavar="ADDRESS",
-    callback=_parsed(parse_http),
+    **_HTTP,
 )
 @_flag(
     "--page",
     "",
     "host:port of a page that shows machines, sticks and sessions in a browser; a line on stdout "
     "has its URL, with a token.",
-    metavar="ADDRESS",
-    callback=_parsed(parse_http),
+    **_HTTP,
 )
-@click.option(
-    "--page-all",
-    is_flag=True,
-    help="With --page: its own token shows the sessions of all holders of --tokens.",
-)
-@click.option(
+@_switch("--page-all", "With --page: its own token shows the sessions of all holders of --tokens.")
+@_switch(
     "--telemetry",
-    is_flag=True,
-    help="Send a trace of every call by OpenTelemetry, whose environment says where to "
+    "Send a trace of every call by OpenTelemetry, whose environment says where to "
     "(OTEL_EXPORTER_OTLP_ENDPOINT); takes the extra otel.",
 )
-@click.option(
-    "--plain",
-    default="",
-    help="Take shortcuts away, all or these: the same answers, slower.",
-    is_flag=False,
-    flag_value="all",
-    metavar="[=NAME,...]",
-    callback=_parsed(parse_plain),
-)
+@_names("--plain", parse_plain, "Take shortcuts away, all or these: the same answers, slower.")
 @_flag(
     "--log-level",
     "info",
     "info has lines of calls, see --access-log.",
     type=click.Choice(("debug", "info", "warning", "error")),
 )
-@_flag(
-    "--log-format",
-    "text",
-    "json: one object per line.",
-    type=click.Choice(("text", "json")),
-)
-@click.option("--access-log", is_flag=True, help="Have a line for every call in the log.")
+@_choice("--log-format", "text", ("json",), "json: one object per line.")
+@_switch("--access-log", "Have a line for every call in the log.")
 @_flag("--slow", "1s", "Calls that take so long have a line, as those that fail.", **_TIME)
-@_flag(
+@_choice(
     "--sandbox",
     "auto",
+    ("require", "off"),
     "Host models in confined processes: as far as the kernel can, or not at all without it.",
-    type=click.Choice(("auto", "require", "off")),
 )
-@click.option(
+@_names(
     "--compile-first",
-    default="",
-    help="Compile the kernels that the cache lacks, of all functions or these, before listening.",
-    is_flag=False,
-    flag_value="all",
-    metavar="[=NAME,...]",
-    callback=_parsed(parse_functions),
+    parse_functions,
+    "Compile the kernels that the cache lacks, of all functions or these, before listening.",
 )
-@click.option(
-    "--compile-kernels", is_flag=True, help="Compile every kernel into the cache, and end."
-)
+@_switch("--compile-kernels", "Compile every kernel into the cache, and end.")
 @click.version_option(package_name="nnpa", prog_name="nnpa-server")
 def main(
     tls_cert: Path | None,

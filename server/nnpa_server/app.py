@@ -128,7 +128,6 @@ class Server:
         )
         self.readiness = Readiness(_SERVICES, open_inference.SERVICE)
         self._health_server: grpc.Server | None = None
-        self.health_address = ""
         self._pool = AdmittingPool(
             config.max_threads,
             "call",
@@ -150,8 +149,8 @@ class Server:
         self.traces = self.accelerator.traces
         add_TraceServiceServicer_to_server(TraceService(self.traces), self._grpc)
         self.mli = mli.add_to(self._grpc, config.limits, config.max_session_calls)
-        self.exposition: Endpoint | None = None
-        self.page: SessionPage | None = None
+        self.listening: list[tuple[str, str]] = []  # kinds and addresses, for standard output
+        self._endpoints: list[Endpoint | SessionPage] = []
         self.is_draining = False
         self.repository = Repository(config.max_models, self.store.return_memory)
         self.saved = (
@@ -230,12 +229,13 @@ class Server:
         self._listen_plainly(
             [Path(address[5:]) for address in addresses if address.startswith("unix:")]
         )
-        self._serve_over_http()
+        self.listening += [("listening", address) for address in addresses]
         if self.config.health_listen:
-            self.health_address = self._listen_for_health()
-        listening = (*addresses, self.health_address)
-        self.newcomers.watch(*listening)
-        find_lost_hosts(listening)
+            self.listening.append(("health", self._listen_for_health()))
+        served = [address for _kind, address in self.listening]
+        self.newcomers.watch(*served)
+        find_lost_hosts(served)
+        self._serve_over_http()
         if "lazy-services" not in self.config.shortcuts:
             self._construct_services()
         self._grpc.start()
@@ -274,11 +274,16 @@ class Server:
         if self.metrics is not None and self.config.metrics:
             from nnpa_server.rpc.prometheus import Collector, expose
 
-            self.exposition = expose(self.config, Collector(self.metrics, self.store))
+            exposition = expose(self.config, Collector(self.metrics, self.store))
+            self._endpoints.append(exposition)
+            if self.config.quota:  # one of several processes, whose parent asks for it
+                self.listening.append(("metrics", exposition.address))
         if self.config.page:
             from nnpa_server.page import SessionPage
 
-            self.page = SessionPage(self.config, self.store, self.tokens)
+            page = SessionPage(self.config, self.store, self.tokens)
+            self._endpoints.append(page)
+            self.listening.append(("page", page.url))
 
     def _listen_for_health(self) -> str:
         """Open the listener for health, with connections, threads and bounds of its own."""
@@ -341,9 +346,8 @@ class Server:
             models.regions.close()
         if self.saved is not None:
             self.saved.close()
-        for endpoint in (self.exposition, self.page):
-            if endpoint is not None:
-                endpoint.close()
+        for endpoint in self._endpoints:
+            endpoint.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         if self.spans is not None:
             self.spans.close()
@@ -385,21 +389,15 @@ def serve(config: Config) -> int:
     signals = Signals(signal.SIGTERM, signal.SIGINT, *reload)
     try:
         server = Server(config, compiler)
-        addresses = server.start()
+        server.start()
     except (CannotListen, NotConfined, StateInvalid, TelemetryMissing, TokensInvalid) as error:
         print(f"nnpa-server: {error}", file=sys.stderr)
         return 1
     if server.metrics is not None or config.json_log or core_log.may_block():
         core_log.follow(server.metrics.refused if server.metrics else lambda _reason: None)
     flush()  # who waits for the lines below may read the log then
-    listening = [("listening", address) for address in addresses]
-    listening += [("health", server.health_address)]
-    listening += [("page", server.page.url)] if server.page else []
-    if config.quota and server.exposition is not None:  # one of several processes
-        listening.append(("metrics", server.exposition.address))
-    for kind, address in listening:
-        if address:
-            print(f"nnpa-server {kind} on {address}", flush=True)
+    for kind, address in server.listening:
+        print(f"nnpa-server {kind} on {address}", flush=True)
     if config.exit_with_parent:
         signals.watch_parent()
     gc.enable()  # it was off: imports make many objects, and no cycle to be collected

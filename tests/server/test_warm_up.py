@@ -172,7 +172,7 @@ class _Plan:
 def test_a_run_makes_no_withdrawn_model_ready() -> None:
     """A run that ends after its model was replaced changes no state."""
     plan: Any = _Plan()
-    old, new = (Model("m", "1", plan, state=State.UNAVAILABLE) for _ in range(2))
+    old, new = (Model("m", "1", plan, (), {}, "", State.UNAVAILABLE, "") for _ in range(2))
     repository = Repository(1)
     repository.publish([old])
     repository.publish([new])

@@ -27,10 +27,9 @@ from nnpa_server.open_inference.requests import (
     Input,
     Output,
     Place,
-    not_offered,
     require_place,
 )
-from nnpa_server.open_inference.shared_memory import Region, Regions
+from nnpa_server.open_inference.shared_memory import Region, Regions, require_regions
 from nnpa_server.open_inference.tensors import (
     Buffer,
     raw_of,
@@ -67,9 +66,7 @@ class SharedMemory:
 
     def hold(self, name: str) -> Region:
         """Return a region, which stays open until the run has ended; raise CallRefused."""
-        if self.regions is None:
-            raise not_offered("system_shared_memory", "start the server with --shared-memory")
-        region = self.regions.find(self.caller.peer(), name)
+        region = require_regions(self.regions).find(self.caller.peer(), name)
         self.held.enter_context(region.held())
         return region
 

@@ -284,17 +284,13 @@ class Loader:
             text = f"model {source.name}: {error}"
             facts = {"node": error.node, "why": error.reason}
             raise CallRefused(wire.ERROR_REASON_MODEL_INVALID, text, **facts) from error
-        properties = {
-            "machine": options.machine,
-            "placement": options.placement,
-            **warmed.facts,
-        }
+        properties = {"machine": options.machine, "placement": options.placement, **warmed.facts}
         if plan.optional:
             properties["optional_inputs"] = first_names(plan.optional)
         state = State.UNAVAILABLE if warmed.failure else State.READY
-        model = Model(source.name, version, plan, properties, source.owner, state, warmed.failure)
-        model.fixed_inputs = inputs
-        return model
+        return Model(
+            source.name, version, plan, inputs, properties, source.owner, state, warmed.failure
+        )
 
     def unload(self, name: str) -> None:
         """Withdraw a model, also from disk, and what loads under its name.

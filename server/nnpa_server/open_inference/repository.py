@@ -74,7 +74,10 @@ class Statistics:
             stats = self._all.inference_stats
             _add(stats.success, ended - began)
             _add(stats.queue, 0)
-            for durations in filter(None, (stats, self._batches.get(batch))):
+            counted: list[pb.InferStatistics | pb.InferBatchStatistics] = [stats]
+            if batch in self._batches:
+                counted.append(self._batches[batch])
+            for durations in counted:
                 _add(durations.compute_input, infer - began)
                 _add(durations.compute_infer, output - infer)
                 _add(durations.compute_output, ended - output)
@@ -110,23 +113,18 @@ class Model:
     """One version of a network; `properties` are part of its configuration.
 
     One that is published and UNAVAILABLE takes requests, and is READY when one has succeeded.
-    `fixed_inputs` are the plan's with the dims that the configuration gives.
+    `inputs` are the plan's, -1 for dims that are free and to which the configuration gives no size.
     """
 
     name: str
     version: str
     plan: "Plan"
-    properties: Mapping[str, str] = field(default_factory=dict[str, str])
-    owner: str = ""
-    state: State = State.READY
-    reason: str = ""
+    inputs: "tuple[Port, ...]"
+    properties: Mapping[str, str]
+    owner: str
+    state: State
+    reason: str
     statistics: Statistics = field(default_factory=Statistics)
-    fixed_inputs: "tuple[Port, ...] | None" = None
-
-    @property
-    def inputs(self) -> "tuple[Port, ...]":
-        """The inputs that requests bring, with -1 for free dims."""
-        return self.plan.inputs if self.fixed_inputs is None else self.fixed_inputs
 
 
 Entry: TypeAlias = pb.RepositoryIndexResponse.ModelIndex

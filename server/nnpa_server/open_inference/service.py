@@ -15,7 +15,7 @@ from nnpa_server.open_inference.loading import Loader
 from nnpa_server.open_inference.messages import InferRequest, InferResponse, StreamResponse
 from nnpa_server.open_inference.repository import Repository, State
 from nnpa_server.open_inference.requests import not_offered
-from nnpa_server.open_inference.shared_memory import Regions
+from nnpa_server.open_inference.shared_memory import Regions, require_regions
 from nnpa_server.sessions.cancellation import CancellationCheck
 
 _failures = logging.getLogger("nnpa.failure")
@@ -172,7 +172,7 @@ class OpenInferenceService:
         self, request: pb.SystemSharedMemoryStatusRequest, context: Caller
     ) -> pb.SystemSharedMemoryStatusResponse:
         """List the connection's regions, or one of them."""
-        regions, response = self._require_regions(), pb.SystemSharedMemoryStatusResponse()
+        regions, response = require_regions(self._regions), pb.SystemSharedMemoryStatusResponse()
         chosen = regions.of(context.peer())
         if request.name:
             chosen = [regions.find(context.peer(), request.name)]
@@ -186,7 +186,7 @@ class OpenInferenceService:
         self, request: pb.SystemSharedMemoryRegisterRequest, context: Caller
     ) -> pb.SystemSharedMemoryRegisterResponse:
         """Open a region for the connection."""
-        self._require_regions().register(
+        require_regions(self._regions).register(
             context.peer(), request.name, request.key, request.offset, request.byte_size
         )
         return pb.SystemSharedMemoryRegisterResponse()
@@ -195,13 +195,8 @@ class OpenInferenceService:
         self, request: pb.SystemSharedMemoryUnregisterRequest, context: Caller
     ) -> pb.SystemSharedMemoryUnregisterResponse:
         """End a region of the connection, or all."""
-        self._require_regions().unregister(context.peer(), request.name)
+        require_regions(self._regions).unregister(context.peer(), request.name)
         return pb.SystemSharedMemoryUnregisterResponse()
-
-    def _require_regions(self) -> Regions:
-        if self._regions is None:
-            raise not_offered("system_shared_memory", "start the server with --shared-memory")
-        return self._regions
 
 
 def _final(request: InferRequest, response: InferResponse) -> InferResponse:

@@ -35,10 +35,14 @@ Owner: TypeAlias = tuple[str, str]
 
 
 class Region:
-    """An object open as `file`, from `offset` on; closed when retired and no longer held."""
+    """An object open as `file`, from `offset` on; closed when retired and no longer held.
+
+    `connections` are those of the client that registered it.
+    """
 
     def __init__(self, name: str, key: str, offset: int, byte_size: int, file: int) -> None:
         self.name, self.key, self.offset, self.byte_size = name, key, offset, byte_size
+        self.connections = Connections()
         self._file = file
         self._lock = threading.Lock()
         self._holders, self._retired = 0, False
@@ -132,6 +136,13 @@ def _open(key: str, peer: str, access: ObjectAccess) -> int:
         raise CallRefused(wire.ERROR_REASON_REGION_NOT_FOUND, text, region=name) from error
 
 
+def require_regions(regions: "Regions | None") -> "Regions":
+    """Return the regions of a server that offers shared memory; raise CallRefused without."""
+    if regions is None:
+        raise not_offered("system_shared_memory", "start the server with --shared-memory")
+    return regions
+
+
 def not_found(name: str) -> CallRefused:
     """Return the error for a region that the connection does not have."""
     text = f"region {name[:64]}: this connection has not registered it, or has unregistered it"
@@ -180,7 +191,7 @@ class Regions:
             wire.ERROR_REASON_MODEL_QUOTA_EXCEEDED,
         )
         self._lock = threading.Lock()
-        self._regions: dict[Owner, dict[str, tuple[Region, Connections]]] = {}
+        self._regions: dict[Owner, dict[str, Region]] = {}
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -196,7 +207,7 @@ class Regions:
             raise
 
     def _add(self, peer: str, region: Region) -> None:
-        connections = frozenset(_connections().get(peer, ()))
+        region.connections = frozenset(_connections().get(peer, ()))
         with self._lock:
             owned = self._regions.setdefault((peer, caller().name), {})
             if region.name in owned:
@@ -204,7 +215,7 @@ class Regions:
                 facts = {"region": region.name[:64]}
                 raise CallRefused(wire.ERROR_REASON_REGION_IN_USE, text, **facts)
             self._shares.take(name_of(caller().name, peer))
-            owned[region.name] = (region, connections)
+            owned[region.name] = region
             if self._thread is None:
                 self._thread = threading.Thread(target=self._reap, name="regions", daemon=True)
                 self._thread.start()
@@ -215,19 +226,19 @@ class Regions:
             region = self._regions.get((peer, caller().name), {}).get(name)
         if region is None:
             raise not_found(name)
-        return region[0]
+        return region
 
     def of(self, peer: str) -> list[Region]:
         """Return the regions of the connection with `peer`."""
         with self._lock:
-            return [region for region, _ in self._regions.get((peer, caller().name), {}).values()]
+            return list(self._regions.get((peer, caller().name), {}).values())
 
     def unregister(self, peer: str, name: str) -> None:
         """End a region, or all of the connection's for an empty name; unknown ones are no error."""
         with self._lock:
             owned = self._regions.get((peer, caller().name), {})
             names = [name] if name else list(owned)
-            ended = [owned.pop(owned_name)[0] for owned_name in names if owned_name in owned]
+            ended = [owned.pop(owned_name) for owned_name in names if owned_name in owned]
         self._end(name_of(caller().name, peer), ended)
 
     def _end(self, caller_name: str, regions: Sequence[Region]) -> None:
@@ -256,8 +267,11 @@ class Regions:
         with self._lock:
             for owner, owned in list(self._regions.items()):
                 open_now = alive.get(owner[0], set())
-                gone = [name for name, (_, opened) in owned.items() if not opened & open_now]
-                ended[owner] = [owned.pop(name)[0] for name in gone]
+                ended[owner] = [
+                    owned.pop(name)
+                    for name, region in list(owned.items())
+                    if not region.connections & open_now
+                ]
                 if not owned:
                     del self._regions[owner]
         for (peer, holder), regions in ended.items():

@@ -8,11 +8,11 @@ from nnpa_emulator import Outcome
 
 from nnpa_server.accelerator.decode import Request, Step
 from nnpa_server.accelerator.operation_specs import OPERATION_SPECS
+from nnpa_server.accelerator.sanitizer.padding import fill
+from nnpa_server.accelerator.sanitizer.reports import Finding, rescue
+from nnpa_server.accelerator.sanitizer.sanitizer import Sanitizer
 from nnpa_server.accelerator.seams import Answer, CallPath, Hold, Result, Sticks, Tensors
 from nnpa_server.errors import CallRefused
-from nnpa_server.sanitizer.padding import fill
-from nnpa_server.sanitizer.reports import Finding, rescue
-from nnpa_server.sanitizer.sanitizer import Sanitizer
 from nnpa_server.sessions.cancellation import Context
 from nnpa_server.sessions.store import Session
 

@@ -20,9 +20,8 @@ from nnpa_emulator import Guest, Outcome, Status, Ztensor
 from nnpa_emulator.diagnostics import Kind, Stream
 from nnpa_emulator.status import ProgramCheck
 
-from nnpa_server.errors import CallRefused, from_exception
-from nnpa_server.sanitizer import padding
-from nnpa_server.sanitizer.reports import (
+from nnpa_server.accelerator.sanitizer import padding
+from nnpa_server.accelerator.sanitizer.reports import (
     Finding,
     History,
     Report,
@@ -33,6 +32,7 @@ from nnpa_server.sanitizer.reports import (
     shorten,
     site_of,
 )
+from nnpa_server.errors import CallRefused, from_exception
 
 Tensors: TypeAlias = Mapping[str, Ztensor]
 

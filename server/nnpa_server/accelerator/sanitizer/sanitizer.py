@@ -11,15 +11,16 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeAlias
 
 from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2, tensor_pb2
 from nnpa.zdnn.v1 import sanitizer_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
-from nnpa_emulator import Guest, Outcome, Status, Ztensor
+from nnpa_emulator import Guest, Outcome, Status
 from nnpa_emulator.diagnostics import Kind, Stream
 from nnpa_emulator.status import ProgramCheck
 
+from nnpa_server.accelerator.decode import Step
+from nnpa_server.accelerator.operation_specs import OperationSpec
 from nnpa_server.accelerator.sanitizer import padding
 from nnpa_server.accelerator.sanitizer.reports import (
     Finding,
@@ -32,100 +33,14 @@ from nnpa_server.accelerator.sanitizer.reports import (
     shorten,
     site_of,
 )
+from nnpa_server.accelerator.seams import Tensors
 from nnpa_server.errors import CallRefused, from_exception
-
-Tensors: TypeAlias = Mapping[str, Ztensor]
+from nnpa_server.sessions.store import Session
 
 _MAX_REPORTS = 1000  # of a call; source: nnpa/zdnn/v1/sanitizer.proto
 _MAX_REMEMBERED = 1 << 14  # tensors whose history is known, and as many freed ones
 _ALLOCATES = "allochelper_ztensor"
 _REFUSE_TRANSFORMED = ("transform_ztensor", "transform_quantized", "reshape_ztensor")  # and so on
-
-
-class OperationSpec(Protocol):
-    """What kind of operation a step is: see nnpa_server.accelerator.operation_specs."""
-
-    @property
-    def name(self) -> str:
-        """The function without zdnn_."""
-        ...
-
-    @property
-    def tensors(self) -> tuple[str, ...]:
-        """The parameters that are tensors."""
-        ...
-
-    @property
-    def read(self) -> frozenset[str]:
-        """The tensors whose contents it reads."""
-        ...
-
-    @property
-    def filled(self) -> frozenset[str]:
-        """The tensors whose buffers it writes."""
-        ...
-
-    @property
-    def written(self) -> tuple[str, ...]:
-        """The tensors that results report."""
-        ...
-
-    @property
-    def frees(self) -> bool:
-        """Whether it frees its tensors."""
-        ...
-
-    @property
-    def compute(self) -> bool:
-        """Whether it computes."""
-        ...
-
-
-class Step(Protocol):
-    """An operation that was read: see nnpa_server.accelerator.execute."""
-
-    @property
-    def spec(self) -> OperationSpec:
-        """What kind of operation it is."""
-        ...
-
-    @property
-    def ids(self) -> Mapping[str, int]:
-        """Its tensors of the session."""
-        ...
-
-    @property
-    def new_ids(self) -> Mapping[str, int]:
-        """Its outputs that are new tensors of the session."""
-        ...
-
-    @property
-    def values(self) -> Mapping[str, object]:
-        """Its other parameters."""
-        ...
-
-    @property
-    def creates(self) -> int:
-        """The tensor that it creates without a buffer, or 0."""
-        ...
-
-    @property
-    def origin(self) -> operation_pb2.Operation | None:
-        """The message that it was read from."""
-        ...
-
-
-class Room(Protocol):
-    """What an operation runs in: a session."""
-
-    @property
-    def guest(self) -> Guest:
-        """The machine and the library."""
-        ...
-
-    def reserve(self, size: int) -> None:
-        """Refuse more bytes than there may be."""
-        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -157,7 +72,7 @@ class Sanitizer:
         """Do nothing: the histories end with their session."""
 
     def watch(
-        self, session: Room, step: Step, tensors: Tensors, run: Callable[[], Outcome]
+        self, session: Session, step: Step, tensors: Tensors, run: Callable[[], Outcome]
     ) -> Outcome:
         """Run an operation, and add to its answer, or to its error, what is found."""
         use = site_of(step.spec.name, step.origin)
@@ -333,7 +248,7 @@ class Sanitizer:
                 ref.provenance.concurrent.CopyFrom(user.message)
 
 
-def _saved(session: Room, step: Step, tensors: Tensors) -> padding.Inputs | None:
+def _saved(session: Session, step: Step, tensors: Tensors) -> padding.Inputs | None:
     """Return what an operation reads, None where no padding could matter, or without room."""
     if not step.spec.compute:
         return None

@@ -154,9 +154,10 @@ def test_names_of_callers() -> None:
         def peer(self) -> str:
             return "ipv4:127.0.0.1:4711"
 
+    connected: Any = Connected()
     token = Token("alice", b"", frozenset(), 0.0, {})
-    assert caller_name(token, Connected()) == "token alice"
-    assert caller_name(None, Connected()) == "ipv4:127.0.0.1:4711"
+    assert caller_name(token, connected) == "token alice"
+    assert caller_name(None, connected) == "ipv4:127.0.0.1:4711"
     local: Any = Connected()
     local.process = "process 42"
     assert caller_name(None, local) == "process 42"

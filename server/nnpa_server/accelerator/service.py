@@ -44,7 +44,7 @@ from nnpa_server.errors import CallRefused, invalid
 from nnpa_server.faults import change_faults, faults_of, read_rules
 from nnpa_server.rpc.codec import Response
 from nnpa_server.sessions.audit import Trail
-from nnpa_server.sessions.cancellation import Context, OpenContext, PlainContext
+from nnpa_server.sessions.cancellation import CallContext, Context, PlainContext
 from nnpa_server.sessions.leases import End
 from nnpa_server.sessions.pagination import make_token, page_size, read_token
 from nnpa_server.sessions.shared_memory import HOLDING, MappedMemory, open_for, shared_of
@@ -145,7 +145,7 @@ class AcceleratorService:
         return empty_pb2.Empty()
 
     def HoldSession(  # noqa: N802
-        self, request: pb.HoldSessionRequest, context: OpenContext, end: End
+        self, request: pb.HoldSessionRequest, context: CallContext, end: End
     ) -> None:
         """Hold a session's lease until the call ends; no thread waits for that."""
         opening = threading.Lock()

@@ -7,7 +7,6 @@ Methods raise `CallRefused`; the interceptor turns it into a gRPC error.
 import os
 from collections.abc import Generator, Iterator
 from functools import partial
-from typing import Protocol
 
 from nnpa.instruction.v1 import instruction_pb2 as pb
 from nnpa.instruction.v1 import instruction_pb2_grpc
@@ -17,14 +16,10 @@ from nnpa_server.instruction.answers import Answer
 from nnpa_server.instruction.frames import CONTENT_TYPE, Frame, decode_frame, place_storage
 from nnpa_server.instruction.issue import issue
 from nnpa_server.instruction.messages import encode_answer, read_instruction, read_storage
-from nnpa_server.rpc.call import SESSION, CallContext
+from nnpa_server.rpc.call import SESSION
 from nnpa_server.sessions.cancellation import Context, PlainContext
 from nnpa_server.sessions.shared_memory import MappedMemory
 from nnpa_server.sessions.store import Store
-
-
-class FrameContext(CallContext, PlainContext, Protocol):
-    """What the service uses of a call in frames."""
 
 
 class InstructionService(instruction_pb2_grpc.InstructionServiceServicer):
@@ -55,7 +50,7 @@ class InstructionService(instruction_pb2_grpc.InstructionServiceServicer):
             answer = issue(session, instruction, memories, context)
             return encode_answer(session, answer, storage)
 
-    def converse(self, frames: Iterator[Frame], context: FrameContext) -> Generator[Answer]:
+    def converse(self, frames: Iterator[Frame], context: PlainContext) -> Generator[Answer]:
         """Issue instructions as they arrive in frames; operands lie in the connection's memory."""
         metadata = dict(context.invocation_metadata())
         name = str(metadata.get(SESSION, ""))

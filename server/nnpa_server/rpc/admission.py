@@ -16,9 +16,9 @@ from functools import partial
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from nnpa_server.rpc.budget import Budget
-from nnpa_server.rpc.call import CONVERSATIONS, CallContext
+from nnpa_server.rpc.call import CONVERSATIONS
 from nnpa_server.rpc.callers import Shares
-from nnpa_server.sessions.cancellation import Metadata
+from nnpa_server.sessions.cancellation import CallContext, Metadata
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -21,12 +21,12 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Protocol
 
 from nnpa.zdnn.v1 import status_pb2 as wire
 
 from nnpa_server.config import MAX_INLINE_BYTES
 from nnpa_server.errors import CallRefused
+from nnpa_server.sessions.cancellation import CallContext
 
 FIELD = "max_bytes_under_way"
 CALL_BYTES = 32 << 10
@@ -39,18 +39,6 @@ _WAIT, _SHORT_WAIT = 2.0, 0.2  # seconds that a call waits for room; while many 
 _UNKNOWN_SHARE = 16  # answers of unknown size that find room at a time, in a small budget
 _MANY = 16  # calls of one caller that wait
 _PERIOD = 0.5  # seconds between looks at answers that nobody takes, at most
-
-
-class CallEnd(Protocol):
-    """The part of a call's context that tells of its end."""
-
-    def add_callback(self, callback: Callable[[], None]) -> bool:
-        """Have something called when the call ends; tell whether it has not ended yet."""
-        ...
-
-    def cancel(self) -> object:
-        """Cut the call off."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -185,7 +173,7 @@ account_of_call = _account.get
 class Account:
     """The bytes of one call: of its message, and of its answer."""
 
-    def __init__(self, under_way: "UnderWay", caller: str, context: CallEnd) -> None:
+    def __init__(self, under_way: "UnderWay", caller: str, context: CallContext) -> None:
         self._under_way, self._context = under_way, context
         self._bytes = Reservation(under_way.budget, caller)
         self._message = self._answer = 0  # of these bytes
@@ -285,21 +273,21 @@ class UnderWay:
         self.budget, self.max_message = Budget(limit), max_message
         self.unknown = min(MAX_INLINE_BYTES, limit // _UNKNOWN_SHARE)
         self._timeout, self._give_back = timeout, give_back
-        self._until: dict[CallEnd, float] = {}
+        self._until: dict[CallContext, float] = {}
         self._stopped = threading.Event()
         threading.Thread(target=self._run, name="answers", daemon=True).start()
 
-    def account(self, caller: str, context: CallEnd) -> Account:
+    def account(self, caller: str, context: CallContext) -> Account:
         """Return the account of a call, which `account_of_call` returns to what the call runs."""
         account = Account(self, caller, context)
         _account.set(account)
         return account
 
-    def begin(self, context: CallEnd, size: int) -> None:
+    def begin(self, context: CallContext, size: int) -> None:
         """Expect an answer of a call to be taken in time."""
         self._until[context] = time.monotonic() + self._timeout + size / MIN_RATE
 
-    def end(self, context: CallEnd) -> None:
+    def end(self, context: CallContext) -> None:
         """Expect nothing of a call: its answer was taken, or it has ended."""
         self._until.pop(context, None)
 
@@ -324,7 +312,7 @@ class UnderWay:
             is_freed = self.cut_off_late() > 0
 
 
-def cut_off(context: CallEnd) -> None:
+def cut_off(context: CallContext) -> None:
     """End a call whose answer is not taken, and not its connection."""
     getattr(context, "cut_off", context.cancel)()
 

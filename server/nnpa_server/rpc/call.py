@@ -2,15 +2,11 @@
 """One call: its id, its session, and what the log says of it."""
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
-
-import grpc
 
 from nnpa_server.errors import CallRefused
 from nnpa_server.rpc.budget import Account
-from nnpa_server.sessions.cancellation import Context, Metadata
+from nnpa_server.sessions.cancellation import CallContext, Metadata
 from nnpa_server.sessions.spans import SpanOfCall
 from nnpa_server.sessions.tokens import Token
 
@@ -19,38 +15,6 @@ SESSION = "nnpa-session"
 """Names the session of a call in metadata, where messages do not."""
 # Streams whose messages are calls of their own: one that waits for its next has none under way.
 CONVERSATIONS = frozenset(("ExecuteStream", "IssueStream", "ModelStreamInfer"))
-
-
-class CallContext(Context, Protocol):
-    """What is used around calls of a grpc.ServicerContext."""
-
-    def invocation_metadata(self) -> Metadata:
-        """Return what the client sent first."""
-        ...
-
-    def add_callback(self, callback: Callable[[], None]) -> bool:
-        """Have something called when the call ends; tell whether it has not ended yet."""
-        ...
-
-    def cancel(self) -> object:
-        """Cut the call off."""
-        ...
-
-    def set_code(self, code: grpc.StatusCode) -> None:
-        """Say how the call will end."""
-        ...
-
-    def set_details(self, details: str) -> None:
-        """Say why."""
-        ...
-
-    def abort(self, code: grpc.StatusCode, details: str) -> object:
-        """End the call with an error."""
-        ...
-
-    def abort_with_status(self, status: grpc.Status) -> object:
-        """End the call with an error and its details."""
-        ...
 
 
 @dataclass(slots=True, eq=False)

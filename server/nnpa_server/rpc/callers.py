@@ -2,23 +2,15 @@
 """Who calls: the name of a caller, and the share that it has of what all callers share."""
 
 import threading
-from typing import Protocol
 
 from nnpa.zdnn.v1 import status_pb2 as wire
 
 from nnpa_server.errors import CallRefused
+from nnpa_server.sessions.cancellation import CallContext
 from nnpa_server.sessions.tokens import Token
 
 
-class Connected(Protocol):
-    """A call that came over a connection."""
-
-    def peer(self) -> str:
-        """Return where the client is."""
-        ...
-
-
-def caller_name(token: Token | None, context: Connected) -> str:
+def caller_name(token: Token | None, context: CallContext) -> str:
     """Return the name of a caller: its token's holder, without tokens its connection.
 
     A plain socket is a connection of its process. gRPC does not tell connections of a Unix socket

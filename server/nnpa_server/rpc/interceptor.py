@@ -31,7 +31,6 @@ from nnpa_server.rpc.call import (
     REQUEST_ID,
     SESSION,
     Call,
-    CallContext,
     trailing_metadata,
 )
 from nnpa_server.rpc.callers import caller_name
@@ -51,6 +50,7 @@ from nnpa_server.rpc.public_calls import PublicCalls
 from nnpa_server.rpc.reading import Drain, MessageReader
 from nnpa_server.rpc.reports import Reports
 from nnpa_server.rpc.streams import Streams
+from nnpa_server.sessions.cancellation import CallContext
 from nnpa_server.sessions.metrics import Metrics
 from nnpa_server.sessions.spans import Spans
 from nnpa_server.sessions.store import session_tag

@@ -12,7 +12,6 @@ import grpc
 from nnpa_server.errors import CallCancelled, CallRefused, no_message
 from nnpa_server.rpc.admission import AdmittingPool, MessageWaits
 from nnpa_server.rpc.budget import CALL_BYTES, Account, UnderWay
-from nnpa_server.rpc.call import CallContext
 from nnpa_server.rpc.callers import Shares, caller_name
 from nnpa_server.rpc.methods import (
     Handler,
@@ -24,6 +23,7 @@ from nnpa_server.rpc.methods import (
     raw_handler,
 )
 from nnpa_server.rpc.reading import parse_message
+from nnpa_server.sessions.cancellation import CallContext
 
 MAX_THREADS = 16  # for calls that are answered at once
 MAX_WATCHES = 64  # streams of Health.Watch, each of which keeps a thread

@@ -10,8 +10,9 @@ import threading
 import time
 from collections.abc import Callable
 
-from nnpa_server.rpc.call import Call, CallContext, interrupt
+from nnpa_server.rpc.call import Call, interrupt
 from nnpa_server.rpc.callers import Shares, caller_name
+from nnpa_server.sessions.cancellation import CallContext
 
 # Streams that watch what others run, and last until they are cut off.
 _OBSERVING = frozenset(("ObserveNetwork", "RecordTrace"))

@@ -44,23 +44,47 @@ class Context(Cancellable, Protocol):
         ...
 
 
-class PlainContext(Context, Protocol):
-    """What the service uses of a call on a plain socket."""
+class CallContext(Context, Protocol):
+    """What is used around calls, and of calls that stay open, of a grpc.ServicerContext."""
 
-    def take_memory(self) -> int | None:
-        """Return the descriptor that came with the call, once."""
+    def invocation_metadata(self) -> Metadata:
+        """Return what the client sent first."""
         ...
 
-
-class OpenContext(Context, Protocol):
-    """What the service uses of a call that stays open without a thread."""
+    def send_initial_metadata(self, initial_metadata: Metadata) -> None:
+        """Send the headers of the answer."""
+        ...
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
         """Have something called when the call ends; tell whether it has not ended yet."""
         ...
 
-    def send_initial_metadata(self, initial_metadata: Metadata) -> None:
-        """Send the headers of the answer."""
+    def cancel(self) -> object:
+        """Cut the call off."""
+        ...
+
+    def set_code(self, code: grpc.StatusCode) -> None:
+        """Say how the call will end."""
+        ...
+
+    def set_details(self, details: str) -> None:
+        """Say why."""
+        ...
+
+    def abort(self, code: grpc.StatusCode, details: str) -> object:
+        """End the call with an error."""
+        ...
+
+    def abort_with_status(self, status: grpc.Status) -> object:
+        """End the call with an error and its details."""
+        ...
+
+
+class PlainContext(CallContext, Protocol):
+    """What services use of a call on a plain socket."""
+
+    def take_memory(self) -> int | None:
+        """Return the descriptor that came with the call, once."""
         ...
 
 

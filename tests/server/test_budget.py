@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import numpy as np
@@ -22,8 +22,9 @@ from nnpa_server.__main__ import main
 from nnpa_server.config import MAX_RESPONSE, Limits
 from nnpa_server.errors import CallRefused
 from nnpa_server.rpc.admission import AdmittingPool
-from nnpa_server.rpc.budget import CALL_BYTES, Budget, Reservation
+from nnpa_server.rpc.budget import CALL_BYTES, Account, Budget, UnderWay
 from nnpa_server.rpc.callers import caller_name
+from nnpa_server.sessions.cancellation import CallContext
 from nnpa_server.sessions.tokens import Token
 
 from tests.hostile.http2 import Connection
@@ -130,21 +131,22 @@ def test_what_lasts_leaves_room() -> None:
 
 def test_a_call_waits_for_room() -> None:
     """A call that finds no room has it when others have given theirs back, else it is refused."""
-    budget = Budget(96)
-    first, second = Reservation(budget, "a"), Reservation(budget, "a")
-    first.resize(48)
+    under_way, context = UnderWay(96, 1, PATIENCE), cast("CallContext", object())
+    first, second = (Account(under_way, "a", context) for _ in range(2))
+    first.receive(48)
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(second.resize, 24)
+        waiting = pool.submit(second.receive, 24)
         time.sleep(0.05)
         assert not waiting.done()
-        first.close()
+        first.receive(0)
         waiting.result(PATIENCE)
     with pytest.raises(CallRefused, match="max_bytes_under_way is 96") as caught:
-        first.resize(48)
+        first.receive(48)
     assert caught.value.name == "CALL_QUOTA_EXCEEDED"
     with pytest.raises(CallRefused, match="one caller has half at most") as caught:
-        first.resize(49)
+        first.receive(49)
     assert caught.value.name == "RESPONSE_TOO_LARGE"
+    under_way.close()
 
 
 def test_names_of_callers() -> None:

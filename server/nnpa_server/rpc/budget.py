@@ -129,42 +129,6 @@ class Budget:
         return next(fitting, None)
 
 
-class Reservation:
-    """Bytes of a caller, which grow and shrink; no more once it is closed."""
-
-    __slots__ = ("_budget", "_caller", "_size")
-
-    def __init__(self, budget: Budget, caller: str) -> None:
-        self._budget, self._caller = budget, caller
-        self._size = 0
-
-    def resize(self, size: int, *, lasts: bool = False, waits: bool = True) -> None:
-        """Have so many bytes; raise CallRefused where there is no room for them."""
-        more = size - self._size
-        if more > 0 and not self._budget.take(self._caller, more, lasts=lasts, waits=waits):
-            raise self._refusal(size)
-        if more < 0:
-            self._budget.give(self._caller, -more)
-        self._size = size
-
-    def _refusal(self, size: int) -> CallRefused:
-        """Return the error for so many bytes that find no room."""
-        limit = self._budget.limit
-        text = f"{size} bytes of the call find no room under way, {FIELD} is {limit}"
-        facts = {"field": FIELD, "value": size, "limit": limit}
-        if 2 * size > limit:
-            reason = wire.ERROR_REASON_RESPONSE_TOO_LARGE
-            text += ", of which one caller has half at most: ask for less at a time"
-        else:
-            reason = wire.ERROR_REASON_CALL_QUOTA_EXCEEDED
-            text += ": take the answers of other calls, and retry with a pause"
-        return CallRefused(reason, text, **facts)
-
-    def close(self) -> None:
-        """Give all bytes back."""
-        self.resize(0)
-
-
 _account: ContextVar["Account | None"] = ContextVar("account", default=None)
 account_of_call = _account.get
 """Return the account of the call that this thread runs; None outside of a server's calls."""
@@ -175,7 +139,8 @@ class Account:
 
     def __init__(self, under_way: "UnderWay", caller: str, context: CallContext) -> None:
         self._under_way, self._context = under_way, context
-        self._bytes = Reservation(under_way.budget, caller)
+        self._budget, self._caller = under_way.budget, caller
+        self._size = 0
         self._message = self._answer = 0  # of these bytes
         self._expected = 0
         self._is_sent = False
@@ -183,12 +148,12 @@ class Account:
     def expect_message(self, *, lasts: bool = False) -> None:
         """Have room for the largest message, before gRPC takes it; raise CallRefused without."""
         most = self._under_way.max_message
-        self._bytes.resize(most + self._answer, lasts=lasts)
+        self._resize(most + self._answer, lasts=lasts)
         self._message = most
 
     def receive(self, size: int) -> None:
         """Have room for a message of a size; raise CallRefused without."""
-        self._bytes.resize(size + self._answer)
+        self._resize(size + self._answer)
         self._message = size
 
     def expect_answer(self, size: int | None) -> None:
@@ -226,8 +191,8 @@ class Account:
         self._message = 0
         self._count_answer(CALL_BYTES)
         self._is_sent = True
-        if not self._context.add_callback(self._bytes.close):
-            self._bytes.close()
+        if not self._context.add_callback(self._ended):
+            self._ended()
 
     def close(self) -> None:
         """Count nothing but what gRPC keeps until the call's end; the handler has ended."""
@@ -235,14 +200,14 @@ class Account:
         if self._is_sent:
             return
         try:
-            self._bytes.resize(CALL_BYTES, waits=False)
+            self._resize(CALL_BYTES, waits=False)
         except CallRefused:
             cut_off(self._context)
         else:
             self._follow(0)
 
     def _count_answer(self, size: int) -> None:
-        self._bytes.resize(self._message + size)
+        self._resize(self._message + size)
         self._answer = size
 
     def _follow(self, size: int) -> None:
@@ -253,7 +218,29 @@ class Account:
 
     def _ended(self) -> None:
         self._under_way.end(self._context)
-        self._bytes.close()
+        self._resize(0)
+
+    def _resize(self, size: int, *, lasts: bool = False, waits: bool = True) -> None:
+        """Have so many bytes; raise CallRefused where there is no room for them."""
+        more = size - self._size
+        if more > 0 and not self._budget.take(self._caller, more, lasts=lasts, waits=waits):
+            raise self._refusal(size)
+        if more < 0:
+            self._budget.give(self._caller, -more)
+        self._size = size
+
+    def _refusal(self, size: int) -> CallRefused:
+        """Return the error for so many bytes that find no room."""
+        limit = self._budget.limit
+        text = f"{size} bytes of the call find no room under way, {FIELD} is {limit}"
+        facts = {"field": FIELD, "value": size, "limit": limit}
+        if 2 * size > limit:
+            reason = wire.ERROR_REASON_RESPONSE_TOO_LARGE
+            text += ", of which one caller has half at most: ask for less at a time"
+        else:
+            reason = wire.ERROR_REASON_CALL_QUOTA_EXCEEDED
+            text += ": take the answers of other calls, and retry with a pause"
+        return CallRefused(reason, text, **facts)
 
 
 class UnderWay:

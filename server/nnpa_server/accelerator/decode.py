@@ -187,12 +187,12 @@ def decode_operation(
     values = {name: read(message, path) for name, read in spec.values} if spec.values else _NONE
     hints = {name: read(message, path) for name, read in spec.hints} if spec.hints else _NONE
     of_program = spec.compute or not operation.housekeeping
-    is_misaligned = (
-        operation.buffer_misaligned
-        or operation.save_area_misaligned
-        or operation.work_area_misaligned
+    misaligned = (
+        operation.buffer_misaligned,
+        operation.save_area_misaligned,
+        operation.work_area_misaligned,
     )
-    alignment = _alignment(operation) if is_misaligned else ALIGNED
+    alignment = Alignment(*misaligned) if any(misaligned) else ALIGNED
     return Step(
         spec,
         path,
@@ -233,11 +233,3 @@ def _check_new(reference: tensor_pb2.TensorRef, spec: OperationSpec, name: str, 
             raise unspecified(path)
         case _:
             raise invalid(f"{path}.id", 0, "an id that is not 0")
-
-
-def _alignment(operation: operation_pb2.Operation) -> Alignment:
-    return Alignment(
-        operation.buffer_misaligned,
-        operation.save_area_misaligned,
-        operation.work_area_misaligned,
-    )

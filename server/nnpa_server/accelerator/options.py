@@ -2,7 +2,6 @@
 """What a session is created with and may change: machine, library, precheck, program checks."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from google.protobuf import message as protobuf
@@ -56,14 +55,6 @@ _ENUM_NUMBERS: Mapping[str, Collection[int]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """The machine that a session wants: its model's name and itself, customised or not."""
-
-    model: str
-    machine: Machine
-
-
 def model_name(spec: accelerator_pb2.MachineSpec) -> str:
     """Return the name of the model that a spec wants."""
     try:
@@ -76,16 +67,15 @@ def model_name(spec: accelerator_pb2.MachineSpec) -> str:
     return name.removeprefix(_MODEL_PREFIX).lower().replace("_", "-")
 
 
-def choose_machine(spec: accelerator_pb2.MachineSpec) -> Chosen:
-    """Return the machine of a spec; MACHINE_INVALID when it could not exist.
+def choose_machine(spec: accelerator_pb2.MachineSpec) -> Machine:
+    """Return the machine of a spec, customised or not; MACHINE_INVALID when it could not exist.
 
     MACHINE_NOT_ALLOWED when the caller's token is not for it.
     """
     model = model_name(spec)
     require_machine(model)
-    machine = MACHINES[model]
     try:
-        return Chosen(model, customise(machine, _overrides(spec)))
+        return customise(MACHINES[model], _overrides(spec))
     except ValueError as error:
         name, _, story = str(error).partition(": ")
         raise _machine_invalid(f"session.machine_spec.{name}", story, "of the model") from None
@@ -139,7 +129,7 @@ def check_options(options: accelerator_pb2.Session) -> None:
 
 def apply_options(guest: Guest, options: accelerator_pb2.Session) -> None:
     """Give a guest the options of its session; nothing is queried anew."""
-    guest.machine = choose_machine(options.machine_spec).machine
+    guest.machine = choose_machine(options.machine_spec)
     guest.precheck = options.precheck
     guest.status_diag = options.status_diag if options.HasField("status_diag") else None
     guest.log_level = LogLevel(options.log_level) if options.log_level else None
@@ -162,7 +152,7 @@ def make_guest(options: accelerator_pb2.Session) -> Guest:
             value=library[:32],
             limit=versions,
         )
-    guest = Guest(choose_machine(options.machine_spec).machine, library)
+    guest = Guest(choose_machine(options.machine_spec), library)
     apply_options(guest, options)
     return guest
 

@@ -23,6 +23,7 @@ from nnpa_server.accelerator.decode import LiveIds, Step, decode_operation
 from nnpa_server.accelerator.encode import dense, in_order
 from nnpa_server.accelerator.execute import answer, describe_ztensor, path_of
 from nnpa_server.accelerator.observers.sanitizing import sanitizer_of
+from nnpa_server.accelerator.observers.trace_contents import CARRIERS
 from nnpa_server.accelerator.observers.trace_records import record_step, recorded, streamed
 from nnpa_server.accelerator.operands import (
     BIG_ENDIAN,
@@ -52,9 +53,7 @@ Header = accelerator_pb2.WriteTensorHeader
 Result = operation_pb2.OperationResult
 
 READ_CHUNK = MIB
-_TRANSFORMS = frozenset(
-    ("transform_ztensor", "transform_ztensor_with_saturation", "transform_quantized_ztensor")
-)
+_TRANSFORMS = CARRIERS - {"transform_origtensor"}
 
 
 def parse_write(raw: bytes) -> Upload:

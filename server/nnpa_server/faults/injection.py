@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
+from typing import NamedTuple
 
 from nnpa.zdnn.v1 import fault_pb2
 from nnpa_emulator import Outcome, ProgramCheck, Ztensor
@@ -76,6 +77,16 @@ def _has_shape(shape: tuple[int, ...], tensors: Mapping[str, Ztensor]) -> bool:
         dims in (tensor.pre_transformed_desc.dims, tensor.transformed_desc.dims)
         for tensor in tensors.values()
     )
+
+
+class _Turn(NamedTuple):
+    """A call that meets the rule at a place: its function, tensors, and how it runs."""
+
+    place: int
+    active: _ActiveRule
+    operation: str
+    tensors: Mapping[str, Ztensor]
+    run: Callable[[], Outcome]
 
 
 @dataclass(slots=True)
@@ -148,7 +159,7 @@ class Faults:
             for place, active in enumerate(self._rules)
             if active.is_due(self._calls, operation, machine, tensors)
         ]
-        deciding: tuple[int, _ActiveRule] | None = None
+        deciding: _Turn | None = None
         for place, active in turns:
             match active.rule.effect:
                 case "move":
@@ -158,8 +169,8 @@ class Faults:
                 case "note":
                     self._record(place, operation, "note", "")
                 case _:
-                    deciding = deciding or (place, active)
-        return run() if deciding is None else self._inject(*deciding, operation, tensors, run)
+                    deciding = deciding or _Turn(place, active, operation, tensors, run)
+        return run() if deciding is None else self._inject(deciding)
 
     def require_connection(self) -> None:
         """End the gRPC call if the last operation lost its connection after it ran."""
@@ -167,80 +178,54 @@ class Faults:
             self._lost = False
             raise ConnectionLost
 
-    def _inject(
-        self,
-        place: int,
-        active: _ActiveRule,
-        operation: str,
-        tensors: Mapping[str, Ztensor],
-        run: Callable[[], Outcome],
-    ) -> Outcome:
-        message = active.rule.message
-        match active.rule.effect:
+    def _inject(self, turn: _Turn) -> Outcome:
+        message = turn.active.rule.message
+        match turn.active.rule.effect:
             case "status":
-                return self._return_status(place, active.rule, operation, tensors, run)
+                return self._return_status(turn)
             case "program_check":
-                self._record(place, operation, "program_check", message.program_check)
-                raise ProgramCheck(
-                    _KINDS[message.program_check], effects.refused(0, place, self._calls)
-                )
+                self._record(turn.place, turn.operation, "program_check", message.program_check)
+                refusal = effects.refused(0, turn.place, self._calls)
+                raise ProgramCheck(_KINDS[message.program_check], refusal)
             case "lose_connection":
-                return self._lose_connection(place, message.lose_connection, operation, run)
+                return self._lose_connection(turn, message.lose_connection)
             case _:
-                return self._corrupt(place, active, operation, tensors, run)
+                return self._corrupt(turn)
 
-    def _return_status(
-        self,
-        place: int,
-        rule: Rule,
-        operation: str,
-        tensors: Mapping[str, Ztensor],
-        run: Callable[[], Outcome],
-    ) -> Outcome:
+    def _return_status(self, turn: _Turn) -> Outcome:
         """Return a status; for a warning the function runs, and its own error wins."""
+        rule = turn.active.rule
         status, warning = rule.status, is_warning(rule.status)
-        outcome = run() if warning or rule.message.output_written else Outcome()
+        outcome = turn.run() if warning or rule.message.output_written else Outcome()
         if warning and not outcome.valid:
             return outcome
-        self._record(place, operation, "status", status_name(status))
-        refusal = None if warning else effects.refused(status, place, self._calls)
+        self._record(turn.place, turn.operation, "status", status_name(status))
+        refusal = None if warning else effects.refused(status, turn.place, self._calls)
         kind = WrittenAnyway if rule.message.output_written else Outcome
         value = outcome.value if rule.message.output_written or warning else None
         injected = kind(status, refusal, fp_flags=outcome.fp_flags, value=value)
-        return effects.with_diagnostics(self._guest, operation, tensors, injected)
+        return effects.with_diagnostics(self._guest, turn.operation, turn.tensors, injected)
 
-    def _lose_connection(
-        self, place: int, moment: str, operation: str, run: Callable[[], Outcome]
-    ) -> Outcome:
+    def _lose_connection(self, turn: _Turn, moment: str) -> Outcome:
+        outcome = Outcome() if moment == "before" else turn.run()
+        self._record(turn.place, turn.operation, "lose_connection", moment)
         if moment == "before":
-            self._record(place, operation, "lose_connection", moment)
             raise ConnectionLost
-        outcome = run()
-        self._record(place, operation, "lose_connection", moment)
         self._lost = True
         return outcome
 
-    def _corrupt(
-        self,
-        place: int,
-        active: _ActiveRule,
-        operation: str,
-        tensors: Mapping[str, Ztensor],
-        run: Callable[[], Outcome],
-    ) -> Outcome:
+    def _corrupt(self, turn: _Turn) -> Outcome:
         """Run a function and change its outputs, if it was valid."""
-        outcome, effect, message = run(), active.rule.effect, active.rule.message
+        outcome, effect, message = turn.run(), turn.active.rule.effect, turn.active.rule.message
         if not outcome.valid:
             return outcome
+        called, random = (turn.operation, turn.tensors), turn.active.random
         if effect == "flip_bits":
-            outcome, where = effects.flip(
-                operation, tensors, outcome, message.flip_bits, active.random
-            )
+            outcome, where = effects.flip(*called, outcome, message.flip_bits, random)
         else:
-            count = message.range_violation
-            outcome, where = effects.violate(operation, tensors, count, active.random)
-            outcome = effects.with_diagnostics(self._guest, operation, tensors, outcome)
-        self._record(place, operation, effect, where)
+            outcome, where = effects.violate(*called, message.range_violation, random)
+            outcome = effects.with_diagnostics(self._guest, *called, outcome)
+        self._record(turn.place, turn.operation, effect, where)
         return outcome
 
     def _delay(self, place: int, active: _ActiveRule, operation: str) -> None:
@@ -287,21 +272,15 @@ class Faults:
             detail=detail,
         )
         self.injected.append(fault)
-        facts: dict[str, object] = {
-            "call": self._calls,
-            "operation": operation,
-            "rule": place,
-            "effect": effect,
-            "detail": detail,
-        }
-        text = as_text(facts)
+        names = ("call", "operation", "rule", "effect", "detail")
+        facts: dict[str, object] = {name: getattr(fault, name) for name in names}
         whole = {"session": self._tag, **facts}
         _log.warning("%s", as_text(whole), extra={"facts": whole})
         flush()  # a test reads the log when the call has ended
         if self._context is not None and self._recorded_in_call < _MAX_RECORDED_IN_CALL:
             self._recorded_in_call += 1
             before = tuple(self._context.trailing_metadata() or ())
-            self._context.set_trailing_metadata((*before, (METADATA, text)))
+            self._context.set_trailing_metadata((*before, (METADATA, as_text(facts))))
 
 
 def faults_of(session: Session) -> Faults | None:

@@ -361,5 +361,6 @@ def prepare_compiler() -> None:
 
 
 def leave_out_telemetry() -> None:
-    """Have ONNX Runtime, when it is imported, start no thread that reports its use."""
+    """Have ONNX Runtime and Ray, when they are imported, report no use."""
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"

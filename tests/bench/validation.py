@@ -5,9 +5,9 @@ One process, one machine, no INT8, one thread: batches are measured in turns wit
 running the same rows. What is done once (import, compilation, the nodes of the first rows) is told
 apart, with the time of both machines.
 
-Row 28b: two processes over one, as `nnpa network validate --jobs` starts them, both machines. Rows
-per second count from the first batch that is settled: what each process does once comes before, and
-is told apart.
+Row 28b: two worker processes over this one, as `nnpa network validate --jobs` has them, both
+machines. Rows per second count from the first batch that is settled: what each process does once
+comes before, and is told apart.
 """
 
 import tempfile
@@ -21,12 +21,12 @@ import numpy as np
 import onnx
 from nnpa_network.program import Array
 from nnpa_network.reporting.measuring import Measurer, Settings
-from nnpa_tools.jobs import evaluate_rows
+from threadpoolctl import threadpool_limits
 
 from tests.bench.full_size import resnet18
 from tests.bench.models import perceptron
 from tests.bench.report import Figure, row, seconds_of
-from tests.jobs.requests import evaluation
+from tests.jobs.requests import evaluate_rows, evaluation
 from tests.network.acceptance.trial import on_one_thread
 
 _ROUNDS, _PAIRS = 7, 5
@@ -87,7 +87,9 @@ def _rows_per_second(model: Path, data: Path, batch: int, jobs: int) -> tuple[fl
         settled.append((time.perf_counter(), done))
 
     began = time.perf_counter()
-    evaluate_rows(evaluation(model, data, batch=batch, jobs=jobs, int8=False, node_rows=0), note)
+    with threadpool_limits(limits=1, user_api="blas"):  # as workers have it
+        job = evaluation(model, data, batch=batch, jobs=jobs, int8=False, node_rows=0)
+        evaluate_rows(job, note)
     (first, some), (last, rows) = settled[0], settled[-1]
     return (rows - some) / (last - first), first - began
 

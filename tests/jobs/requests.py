@@ -1,17 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `nnpa network validate` asks of its child, for tests and the bench."""
+"""Evaluations as `nnpa network validate` asks for them, for tests and the bench."""
 
 from pathlib import Path
 from typing import Any
 
+from nnpa_client.network.calls import Options
+from nnpa_tools.evaluation.datasets import Preprocessing
+from nnpa_tools.evaluation.datasets.opening import Source
+from nnpa_tools.evaluation.engine import Measuring, Progress, evaluate
+from nnpa_tools.evaluation.hosted import LocalEngine, RayEngine
+from nnpa_tools.evaluation.results import Accuracy
+
 
 def evaluation(model: Path, data: Path, **changes: object) -> dict[str, Any]:
-    """Return an evaluation of a model over a file of rows by one worker, less what changes."""
+    """Return an evaluation of a model over a file of rows by this process, less what changes."""
     return {
-        "model": str(model), "machine": "telum2", "strict": False, "saturate": True,
-        "offload_integer": False, "placement": "compiler", "shapes": {}, "data": str(data),
-        "labels": None, "samples": None, "seed": 0, "images": "{}", "batch": None,
-        "node_rows": 16, "int8": True, "max_drop": None, "html": False, "worst": None,
-        "about": {"model": model.name}, "jobs": 1, "ray": None,
-        "parts": None, **changes,
+        "model": model, "data": data, "labels": None, "preprocessing": Preprocessing(),
+        "batch": None, "node_rows": 16, "int8": True, "max_drop": None, "html": False,
+        "about": {"model": model.name}, "jobs": 1, "ray": None, **changes,
     }  # fmt: skip
+
+
+def evaluate_rows(job: dict[str, Any], progress: Progress | None = None) -> Accuracy:
+    """Do an evaluation here, or on the cluster at `ray`."""
+    source = Source(job["data"], job["labels"], preprocessing=job["preprocessing"])
+    hosted = job["model"], source, "telum2", Options(), job["jobs"]
+    engine = LocalEngine(*hosted) if job["ray"] is None else RayEngine(*hosted, job["ray"])
+    names = ("batch", "node_rows", "int8", "max_drop", "html")
+    choice = Measuring(**{name: job[name] for name in names})
+    dataset = source.open(engine.inputs, engine.outputs)
+    return evaluate(engine, dataset, choice, job["about"], progress)

@@ -4,8 +4,10 @@
 Needs Ray (the extra `ray`), which .ci/full installs.
 """
 
-import json
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,14 +16,15 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from nnpa_tools.cli import main
-from nnpa_tools.jobs import Evaluated, evaluate_rows
+from nnpa_tools.evaluation.datasets import Preprocessing
+from nnpa_tools.evaluation.results import Accuracy
 from nnpa_wire.installation import pip_install
 from onnx import helper
 
 from tests.deploy.fleet import free_port
 from tests.jobs.nodes import HAS_RAY, Cluster, Node, needs_ray, python_without_nnpa
 from tests.jobs.pipes import Action, Gate, readers
-from tests.jobs.requests import evaluation
+from tests.jobs.requests import evaluate_rows, evaluation
 from tests.network.small_models import model
 from tests.server.process import PATIENCE, wait_until
 
@@ -42,15 +45,15 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     for number in range(IMAGES):
         picture = pillow.new("RGB", SIZE, (number, 2 * number, 3 * number))
         picture.save(folder / "images" / f"{number:02}.png")
-    images = json.dumps({"layout": "NCHW", "scale": 1 / 255})
-    more = {"images": images, "batch": BATCH, "html": True}
+    pixels = Preprocessing(layout="NCHW", scale=1 / 255)
+    more = {"preprocessing": pixels, "batch": BATCH, "html": True}
     return evaluation(folder / "sigmoid.onnx", folder / "images", **more)
 
 
 @pytest.fixture(scope="module")
-def expected(job: dict[str, Any]) -> Evaluated:
+def expected(job: dict[str, Any]) -> Accuracy:
     """Return what one process of this machine measures."""
-    return evaluate_rows(job, ignore)
+    return evaluate_rows(job)
 
 
 def ignore(_done: int, _rows: int) -> None:
@@ -69,12 +72,13 @@ def gated(job: dict[str, Any], act: Action, progress: Callable[[int, int], None]
 
 def image_of(job: dict[str, Any]) -> Path:
     """Return an image of the first batch, not the first, whose size all who open data look at."""
-    return Path(job["data"]) / "01.png"
+    folder: Path = job["data"]
+    return folder / "01.png"
 
 
 @needs_ray
 def test_a_report_is_that_of_one_process_after_a_worker_was_killed(
-    job: dict[str, Any], expected: Evaluated, ray_cluster: Cluster
+    job: dict[str, Any], expected: Accuracy, ray_cluster: Cluster
 ) -> None:
     """A worker with a batch in its hands is killed by SIGKILL, and no byte is another."""
     head = ray_cluster.start(2)
@@ -91,23 +95,19 @@ def test_a_report_is_that_of_one_process_after_a_worker_was_killed(
 
 
 @needs_ray
-def test_reports_are_equal_for_any_workers_and_partition(
-    job: dict[str, Any], expected: Evaluated, ray_cluster: Cluster
+def test_reports_are_equal_for_any_workers(
+    job: dict[str, Any], expected: Accuracy, ray_cluster: Cluster
 ) -> None:
-    """One, two and three workers, 7 parts, and a driver that is no node give the same bytes."""
+    """One, two and three workers, and a driver that is no node give the same bytes."""
     ray_cluster.start(3)
-    for address, jobs, parts in (
-        (ray_cluster.address, 1, None),
-        (ray_cluster.address, 2, 7),
-        (ray_cluster.client, 3, None),
-    ):
-        changes = {"ray": address, "jobs": jobs, "parts": parts}
-        assert evaluate_rows(job | changes, ignore) == expected
+    here, elsewhere = ray_cluster.address, ray_cluster.client
+    for address, jobs in ((here, 1), (here, 2), (elsewhere, 3)):
+        assert evaluate_rows(job | {"ray": address, "jobs": jobs}) == expected
 
 
 @needs_ray
 def test_a_node_may_be_lost(
-    job: dict[str, Any], expected: Evaluated, ray_cluster: Cluster, tmp_path: Path
+    job: dict[str, Any], expected: Accuracy, ray_cluster: Cluster, tmp_path: Path
 ) -> None:
     """A node is killed with a batch in its hands: the other does it, and the bytes agree.
 
@@ -129,7 +129,7 @@ def test_a_node_may_be_lost(
 
 @needs_ray
 def test_workers_that_differ_are_named(
-    job: dict[str, Any], expected: Evaluated, ray_cluster: Cluster, tmp_path: Path
+    job: dict[str, Any], expected: Accuracy, ray_cluster: Cluster, tmp_path: Path
 ) -> None:
     """A node with another version of a library is told in the report; figures are the same."""
     package = tmp_path / "onnxruntime-0.0.1.dist-info"
@@ -145,8 +145,8 @@ def test_workers_that_differ_are_named(
     def wait() -> None:
         wait_until(lambda: all_but_one_batch[0], 4 * PATIENCE)
 
-    evaluated: Evaluated = gated(job | {"ray": ray_cluster.address, "jobs": None}, wait, progress)
-    report, single = json.loads(evaluated.json), json.loads(expected.json)
+    evaluated: Accuracy = gated(job | {"ray": ray_cluster.address, "jobs": None}, wait, progress)
+    report, single = dict(evaluated.report), dict(expected.report)
     first, second = sorted(kind["versions"] for kind in report.pop("workers"))
     (alone,) = single.pop("workers")
     assert {first, second} > {alone["versions"]}
@@ -194,6 +194,19 @@ def test_without_ray_its_extra_is_named(job: dict[str, Any]) -> None:
     assert f"--ray needs Ray: {pip_install('ray')}" in answer.output
 
 
+def test_ray_reports_no_usage() -> None:
+    """The process that connects to a cluster has Ray send no statistics."""
+    code = (
+        "import contextlib, os\n"
+        "from nnpa_tools.evaluation.cluster import ClusterError, RayCluster\n"
+        "with contextlib.suppress(ClusterError):\n"
+        "    RayCluster('127.0.0.1:1', None, list, len)\n"
+        "print(os.environ['RAY_USAGE_STATS_ENABLED'])\n"
+    )
+    variables = {**os.environ, "RAY_USAGE_STATS_ENABLED": "1"}
+    assert subprocess.check_output([sys.executable, "-c", code], env=variables) == b"0\n"
+
+
 def test_one_who_measures_is_given(job: dict[str, Any]) -> None:
     """`--ray` beside `--target` is refused: the server there measures by itself."""
     answer = run(job, "127.0.0.1:6379", "--target", "unix:/x")
@@ -203,5 +216,5 @@ def test_one_who_measures_is_given(job: dict[str, Any]) -> None:
 
 def run(job: dict[str, Any], address: str, *options: str) -> Result:
     """Run the command on a cluster."""
-    words = [job["model"], "--data", job["data"], "--layout", "NCHW", "--scale", "1"]
+    words = [str(job["model"]), "--data", str(job["data"]), "--layout", "NCHW", "--scale", "1"]
     return CliRunner().invoke(main, ["network", "validate", *words, "--ray", address, *options])

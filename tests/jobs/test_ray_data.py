@@ -17,12 +17,11 @@ from nnpa_network.program import Array, ModelRefused
 from nnpa_network.reporting.accuracy import as_json
 from nnpa_network.reporting.measuring import Settings
 from nnpa_tools.evaluation.ray_data import MeasureBatch, report
-from nnpa_tools.jobs import evaluate_rows
 from onnx import helper
 
 from tests.deploy.fleet import free_port
 from tests.jobs.nodes import cluster
-from tests.jobs.requests import evaluation
+from tests.jobs.requests import evaluate_rows, evaluation
 from tests.network.small_models import dense, dense_reference, model
 
 README = Path(__file__).parents[2] / "server/README.md"
@@ -58,7 +57,7 @@ def test_whole_batches_in_any_order_give_the_report_of_one_process(tmp_path: Pat
     np.savez(tmp_path / "data.npz", x=X, y=Y)
     changes = {"labels": "y", "batch": BATCH, "about": {}}
     job = evaluation(tmp_path / "dense.onnx", tmp_path / "data.npz", **changes)
-    expected = json.loads(evaluate_rows(job, lambda _done, _rows: None).json)
+    expected = evaluate_rows(job).report
     numbers = np.arange(ROWS)
     batches = [numbers[first : first + BATCH][::-1] for first in range(0, ROWS, BATCH)]
     document = report_of(batches[::-1])

@@ -6,23 +6,23 @@ from dataclasses import dataclass, field
 
 from hypothesis import given
 from hypothesis import strategies as st
-from nnpa_tools.evaluation.rows import Rows, partition
+from nnpa_tools.evaluation.rows import Rows
 from nnpa_tools.evaluation.survival import MAX_DEATHS, Death, Done, Lost, Survival
 
 
-@given(st.integers(1, 500), st.integers(1, 64), st.none() | st.integers(1, 40))
-def test_partitions_are_unions_of_batches(rows: int, size: int, parts: int | None) -> None:
-    """Parts cover every row once, in order, and begin where a batch begins."""
-    unions = partition(rows, size, parts)
-    assert [row for union in unions for row in range(union.first, union.end)] == [*range(rows)]
-    assert all(union.first % size == 0 for union in unions)
-    assert len(unions) == min(parts or rows, -(-rows // size))
-    assert [batch for union in unions for batch in union.batches(size)] == partition(rows, size)
+@given(st.integers(0, 99), st.integers(1, 500), st.integers(1, 64))
+def test_batches_begin_at_multiples_of_their_size(first: int, count: int, size: int) -> None:
+    """Batches cover every row once, in order; only the first may begin inside of one."""
+    batches = list(Rows(first, first + count).batches(size))
+    rows = [row for batch in batches for row in range(batch.first, batch.end)]
+    assert rows == [*range(first, first + count)]
+    assert all(batch.first % size == 0 for batch in batches[1:])
+    assert all(batch.first // size == (batch.end - 1) // size for batch in batches)
 
 
 @dataclass
 class Mortal:
-    """An engine whose workers die of `killers`, and of attempts whose numbers are `accidents`."""
+    """Workers that die of `killers`, and in attempts whose numbers are `accidents`."""
 
     killers: set[int]
     accidents: set[int] = field(default_factory=set[int])
@@ -47,12 +47,10 @@ class Mortal:
         return rows, numbers
 
 
-def outcome(
-    engine: Mortal, rows: int, size: int, parts: int | None
-) -> tuple[list[Rows], list[Lost]]:
+def outcome(workers: Mortal, rows: int, size: int) -> tuple[list[Rows], list[Lost]]:
     """Return what was done, by batch, and what was lost, sorted."""
-    outcomes = list(Survival(engine, size, partition(rows, size, parts)).outcomes())
-    done = [batch for o in outcomes if isinstance(o, Done) for batch in o.rows.batches(size)]
+    outcomes = list(Survival(workers, list(Rows(0, rows).batches(size))).outcomes())
+    done = [o.rows for o in outcomes if isinstance(o, Done)]
     lost = [o for o in outcomes if isinstance(o, Lost)]
     return sorted(done), sorted(lost, key=lambda one: one.rows)
 
@@ -60,28 +58,29 @@ def outcome(
 @given(
     st.integers(1, 200),
     st.integers(1, 32),
-    st.none() | st.integers(1, 7),
     st.sets(st.integers(1, 199), max_size=4),
     st.sets(st.integers(1, 60), max_size=6),
 )
 def test_rows_that_kill_are_named_and_nothing_else_matters(
-    rows: int, size: int, parts: int | None, killers: set[int], accidents: set[int]
+    rows: int, size: int, killers: set[int], accidents: set[int]
 ) -> None:
     """Exactly the killers are lost, and what is measured together depends on them alone."""
-    engine = Mortal(killers, accidents if len(accidents) < MAX_DEATHS else set())
-    done, lost = outcome(engine, rows, size, parts)
-    assert [(one.rows.first, one.why) for one in lost] == [
+    workers = Mortal(killers, accidents if len(accidents) < MAX_DEATHS else set())
+    done, lost = outcome(workers, rows, size)
+    expected_done, expected_lost = outcome(Mortal(killers), rows, size)
+    assert [(each.rows.first, each.why) for each in expected_lost] == [
         (row, f"row {row}") for row in sorted(killers) if row < rows
     ]
-    assert (done, lost) == outcome(Mortal(killers), rows, size, None)
+    assert done == expected_done
+    assert [each.rows for each in lost] == [each.rows for each in expected_lost]
     covered = [row for part in done for row in range(part.first, part.end)]
-    assert sorted([*covered, *(one.rows.first for one in lost)]) == [*range(rows)]
+    assert sorted([*covered, *(each.rows.first for each in lost)]) == [*range(rows)]
 
 
 def test_accidents_lose_nothing() -> None:
     """A batch whose workers are killed from outside is measured whole, after a search as well."""
     accidents = {1, 2}
-    done, lost = outcome(Mortal(set(), accidents, places=1), 8, 8, None)
+    done, lost = outcome(Mortal(set(), accidents, places=1), 8, 8)
     assert (done, lost) == ([Rows(0, 8)], [])
 
 
@@ -94,6 +93,6 @@ def test_rows_that_only_kill_together_are_lost_together() -> None:
             rows, answer = super().next()
             return rows, Death("no memory") if len(rows) > 4 else answer
 
-    done, lost = outcome(Heavy(set()), 16, 8, None)
+    done, lost = outcome(Heavy(set()), 16, 8)
     assert done == []
     assert [one.rows for one in lost] == [Rows(0, 8), Rows(8, 16)]

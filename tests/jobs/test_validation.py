@@ -4,6 +4,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,14 +14,13 @@ import numpy as np
 import psutil
 import pytest
 from click.testing import CliRunner
-from nnpa_client import TransportError
 from nnpa_tools.cli import main
-from nnpa_tools.jobs import Evaluated, evaluate_rows
 from onnx import helper
 
 from tests.jobs.pipes import readers
-from tests.jobs.requests import evaluation
+from tests.jobs.requests import evaluate_rows, evaluation
 from tests.network.small_models import dense, dense_reference, model
+from tests.server.process import PATIENCE, wait_until
 
 RNG = np.random.default_rng(20)
 X = RNG.standard_normal((500, 4)).astype(np.float32)
@@ -35,32 +36,22 @@ def job(tmp_path: Path) -> dict[str, Any]:
     return evaluation(tmp_path / "dense.onnx", tmp_path / "data.npz", **labels)
 
 
-def evaluations() -> list[psutil.Process]:
-    """Return the evaluations that this process has begun; other tests' servers are none."""
-    return [child for child in psutil.Process().children() if _is_evaluation(child)]
+def workers(process: psutil.Process | None = None) -> list[psutil.Process]:
+    """Return the worker processes of the pools that a process, else this one, has begun."""
+    servers = filter(_is_fork_server, (process or psutil.Process()).children())
+    return [worker for server in servers for worker in server.children()]
 
 
-def _is_evaluation(process: psutil.Process) -> bool:
+def _is_fork_server(process: psutil.Process) -> bool:
     try:
-        return "nnpa_tools.evaluation" in process.cmdline()
+        return any("forkserver" in word for word in process.cmdline())
     except psutil.NoSuchProcess:  # a zombie's words are gone
         return False
 
 
-def workers() -> list[psutil.Process]:
-    """Return the workers of the evaluations that this process has begun."""
-    return [
-        child for job in evaluations() for server in job.children() for child in server.children()
-    ]
-
-
-def ignore(_done: int, _rows: int) -> None:
-    """Take no notice of progress."""
-
-
 @pytest.mark.heavy
 def test_reports_are_equal_byte_for_byte(job: dict[str, Any]) -> None:
-    """JSON, text and page are the same for 1, 2 and 3 workers, 7 parts, and after a SIGKILL."""
+    """JSON, text and page are the same for this process, for workers, and after a SIGKILL."""
     killed: list[int] = []
 
     def kill(_done: int, _rows: int) -> None:
@@ -69,13 +60,13 @@ def test_reports_are_equal_byte_for_byte(job: dict[str, Any]) -> None:
             victim.send_signal(signal.SIGKILL)
             killed.append(victim.pid)
 
-    expected = evaluate_rows(job, ignore)
-    assert json.loads(expected.json)["samples"] == len(X)
-    for changes in ({"jobs": 2}, {"jobs": 3, "parts": 7}):
-        assert evaluate_rows(job | changes, ignore) == expected
-    assert evaluate_rows(job | {"jobs": 2, "parts": 7}, kill) == expected
+    expected = evaluate_rows(job)
+    assert expected.report["samples"] == len(X)
+    for jobs in (2, 3):
+        assert evaluate_rows(job | {"jobs": jobs}) == expected
+    assert evaluate_rows(job | {"jobs": 2}, kill) == expected
     assert killed
-    assert not expected.incomplete
+    assert not expected.report["unmeasured"]
 
 
 class Trap:
@@ -155,27 +146,64 @@ def test_bad_input_is_refused_as_by_a_server(job: dict[str, Any], tmp_path: Path
         assert message in result.output
 
 
-def test_a_child_that_is_killed_is_told(job: dict[str, Any]) -> None:
-    """An evaluation whose process ends early is an error, and leaves no worker behind."""
+def test_a_command_that_is_killed_leaves_no_worker(tmp_path: Path, job: dict[str, Any]) -> None:
+    """Workers end with the command, however it ends."""
+    np.save(tmp_path / "many.npy", np.resize(X, (200_000, 4)))
+    words = ["network", "validate", str(job["model"]), "--data", str(tmp_path / "many.npy")]
+    command = [sys.executable, "-m", "nnpa_tools", *words, "--batch", "1", "--jobs", "2"]
+    ran = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     left: list[psutil.Process] = []
 
-    def kill(_done: int, _rows: int) -> None:
-        left.extend(workers())
-        for child in evaluations():
-            child.kill()
+    def has_workers() -> bool:
+        assert ran.poll() is None
+        left[:] = workers(psutil.Process(ran.pid))
+        return len(left) == 2
 
-    with pytest.raises(TransportError, match="ended early"):
-        evaluate_rows(job | {"jobs": 2}, kill)
-    assert left
-    _gone, alive = psutil.wait_procs(left, 10)
+    try:
+        wait_until(has_workers, 4 * PATIENCE)
+    finally:
+        ran.kill()
+        ran.wait()
+    _gone, alive = psutil.wait_procs(left, PATIENCE)
     assert not alive
 
 
+COUNTED = """
+import sys
+counted = []
+
+def count(event, arguments):
+    if event in ("os.fork", "os.forkpty", "os.posix_spawn", "subprocess.Popen"):
+        counted.append(event)
+    elif event == "open" and str(arguments[0]) == sys.argv[-1]:
+        counted.append("open")
+
+sys.addaudithook(count)
+from nnpa_tools.cli import main
+main(sys.argv[1:], standalone_mode=False)
+print(counted, file=sys.stderr)
+"""
+
+
+def test_one_job_opens_rows_once_and_has_no_child(tmp_path: Path, job: dict[str, Any]) -> None:
+    """`--jobs 1` measures in the command's own process, which reads the data once."""
+    lines = "\n".join(",".join(map(str, row)) for row in X[:20].tolist())
+    (tmp_path / "rows.csv").write_text(lines)
+    words = ["network", "validate", str(job["model"]), "--jobs", "1"]
+    command = [sys.executable, "-c", COUNTED, *words, "--data", str(tmp_path / "rows.csv")]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "small, placement compiler: 20 runs beside FP32" in ended.stdout
+    assert ended.stderr.splitlines()[-1] == "['open']"
+
+
 def test_the_worst_rows_are_saved(job: dict[str, Any], tmp_path: Path) -> None:
-    """`worst` writes inputs, row numbers and labels of the rows that the report lists."""
+    """`--worst` writes inputs, row numbers and labels of the rows that the report lists."""
     worst = tmp_path / "worst.npz"
-    made: Evaluated = evaluate_rows(job | {"worst": str(worst)}, ignore)
-    runs = json.loads(made.json)["runs"]
+    words = ["network", "validate", job["model"], "--data", job["data"], "--labels", "y"]
+    options = ["--jobs", 1, "--batch", BATCH, "--worst", worst, "--json"]
+    result = CliRunner().invoke(main, list(map(str, [*words, *options])))
+    assert result.exit_code == 0, result.output
+    runs = json.loads(result.stdout)["runs"]
     with np.load(worst) as saved:
         np.testing.assert_array_equal(saved["x"], X[saved["row"]])
         assert {row["row"] for row in runs[0]["worst"]} <= set(saved["row"].tolist())

@@ -55,6 +55,7 @@ class Measurer:
         options, self._settings = options or ImportOptions(), settings or Settings()
         guests = [Guest(find_machine(machine), allocate=allocate) for machine in machines]
         self._model = import_onnx(model, guests[0], options)
+        self.inputs, self.outputs = self._model.inputs, self._model.outputs
         self._hosted = [
             MachineRuns(
                 self._model.placed(guest, replace(options, saturate=policy)),

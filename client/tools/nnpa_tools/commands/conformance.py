@@ -23,7 +23,13 @@ from nnpa_tools.commands.reaching import Reaching, credentials, reaching_options
 from nnpa_tools.commands.score import score
 from nnpa_tools.commands.terminal import Terminal, echo
 from nnpa_tools.conformance import BEYOND, BUCKETS, Report, compare, read_answers
-from nnpa_tools.conformance.testee import TesteeError, installed_testee, run_vectors, vectors_of
+from nnpa_tools.conformance.testee import (
+    TesteeError,
+    VectorWork,
+    installed_testee,
+    run_vectors,
+    vectors_of,
+)
 from nnpa_tools.faults.workers import spread
 from nnpa_tools.jobs import Cluster
 
@@ -138,12 +144,11 @@ def _answers_here(
 
 def _cluster_answers(cluster: Cluster, files: Sequence[Path], lost: list[str]) -> Iterator[bytes]:
     """Yield the answers to each file, by servers of a cluster's nodes; add what is lost."""
-    work = {"files": [str(file) for file in files]}
-    for file, answer in zip(files, cluster.answers("vectors", work), strict=True):
+    for file, answer in zip(files, cluster.answers(VectorWork(files)), strict=True):
         if isinstance(answer, str):
             lost.append(f"{file}: {answer}")
         else:
-            yield answer.read_bytes()
+            yield answer
 
 
 @contextmanager

@@ -3,12 +3,12 @@
 
 import dataclasses
 import json
-import shutil
 import sys
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Unpack
 
 import click
@@ -31,6 +31,7 @@ from nnpa_tools.traces.diff import Comparison
 from nnpa_tools.traces.diff import diff as compare
 from nnpa_tools.traces.lint import RULES, Budget, lint
 from nnpa_tools.traces.replay import replay as play
+from nnpa_tools.traces.replays import ReplayWork
 from nnpa_tools.traces.show import as_data, headings, render_comparison, render_report, timeline
 
 _TRACE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -199,16 +200,24 @@ class Replays:
         """Run traces at servers of a cluster's nodes, and compare here; add what is lost."""
         for file in files:
             read(file)  # so that what is no trace is told by its own name
-        work = {"files": list(map(str, files)), "machine": self.machine, "library": self.library}
-        for file, answer in zip(files, cluster.answers("replays", work), strict=True):
+        work = ReplayWork(files, self.machine, self.library)
+        for file, answer in zip(files, cluster.answers(work), strict=True):
             if isinstance(answer, str):
                 lost.append(f"{file}: {answer}")
                 continue
             if self.output is not None:
-                shutil.copyfile(answer, self.output)
-            recorded, replayed = read(file), read(answer)
+                self.output.write_bytes(answer)
+            recorded, replayed = read(file), _trace_of(answer)
             comparison = compare(recorded, replayed, self.ulp, recorded.start.contents)
             yield Compared(file, _headings(recorded, replayed), comparison)
+
+
+def _trace_of(contents: bytes) -> Trace:
+    """Return the trace that a file with these contents is."""
+    with TemporaryDirectory(prefix="nnpa-") as folder:
+        file = Path(folder) / "replayed"
+        file.write_bytes(contents)
+        return read(file)
 
 
 @contextmanager

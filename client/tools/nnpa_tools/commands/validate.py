@@ -3,12 +3,13 @@
 
 import json
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypedDict, Unpack
 
 import click
+from nnpa_wire.installation import pip_install
 
 from nnpa_tools.commands.cores import jobs_option, ray_option
 from nnpa_tools.commands.exit_codes import NOT_AS_PROMISED, reported
@@ -23,11 +24,15 @@ from nnpa_tools.commands.hosting import (
 from nnpa_tools.commands.outputs import new_file_option
 from nnpa_tools.commands.progress import shown_progress
 from nnpa_tools.commands.terminal import echo
-from nnpa_tools.evaluation.accuracy import Accuracy, Measuring, evaluate, facts, save_rows
 from nnpa_tools.evaluation.datasets import Preprocessing, read_preprocessing
 from nnpa_tools.evaluation.datasets.images import parse_preprocessing
 from nnpa_tools.evaluation.datasets.opening import Source
-from nnpa_tools.jobs import evaluate_rows
+from nnpa_tools.evaluation.engine import Engine, Measuring, evaluate, facts, save_rows
+from nnpa_tools.evaluation.results import Accuracy
+from nnpa_tools.evaluation.served import ServerEngine
+from nnpa_tools.evaluation.tuning import tune
+
+_OF_EXTRAS = ("onnx", "onnxruntime", "pebble", "threadpoolctl")
 
 
 class Measured(TypedDict):
@@ -106,7 +111,7 @@ def _measured(command: Command) -> Command:
             help="Measure products by constant matrices in INT8 as well, as a what-if.",
         ),
         jobs_option(
-            "Processes that measure, or tasks with --ray, where no --target does. "
+            "Processes that measure, or tasks with --ray, where no --target does; 1 is this one. "
             "Default: one for each core."
         ),
         ray_option("Measure on a Ray cluster"),
@@ -177,6 +182,7 @@ def validate(model: Path, **options: Unpack[_Options]) -> None:
 
 
 def _measure(model: Path, options: _Options) -> Accuracy:
+    target, worst = options["target"], options["worst"]
     choice = Measuring(
         batch=options["batch"],
         node_rows=options["node_rows"],
@@ -184,63 +190,61 @@ def _measure(model: Path, options: _Options) -> Accuracy:
         max_drop=options["max_drop"],
         html=options["html"] is not None,
     )
-    source = Source(
-        options["data"],
+    about = {"model": model.name, **facts(here=target is None or target.startswith("unix:"))}
+    source = _source(model, options)
+    with _engine(model, source, options) as engine, shown_progress("rows") as progress:
+        dataset = source.open(engine.inputs, engine.outputs)
+        result = evaluate(engine, dataset, choice, about, progress)
+    _tell_unmeasured(result)
+    if worst is not None:
+        save_rows(worst, dataset, result.worst)
+    return result
+
+
+@contextmanager
+def _engine(model: Path, source: Source, options: _Options) -> Generator[Engine]:
+    """Have the engine that options choose: a server, a cluster, or this machine."""
+    jobs, ray = options["jobs"], options["ray"]
+    if options["target"] is not None:
+        if jobs is not None or ray is not None:
+            name = "--jobs" if ray is None else "--ray"
+            text = "the server at --target measures by itself: give one of both"
+            raise ValueError(f"{name}: {text}")
+        with loaded(model, options) as net:
+            yield ServerEngine(net)
+        return
+    try:
+        tune()
+        from nnpa_tools.evaluation.hosted import LocalEngine, RayEngine
+    except ModuleNotFoundError as error:
+        if error.name not in _OF_EXTRAS:
+            raise
+        text = f"{error.name} is not installed: {pip_install('server', 'onnx')}"
+        raise ValueError(text) from error
+    hosted = model, source, options["machine"], options_of(options)
+    yield LocalEngine(*hosted, jobs) if ray is None else RayEngine(*hosted, jobs, ray)
+
+
+def _tell_unmeasured(result: Accuracy) -> None:
+    """Say on standard error which rows a report lacks."""
+    if not result.report["unmeasured"]:
+        return
+    from nnpa_network.reporting.accuracy import Unmeasured  # an engine of this process lost them
+
+    clauses = "; ".join(str(Unmeasured(**rows)) for rows in result.report["unmeasured"])
+    echo(f"{clauses[0].upper()}{clauses[1:]}.", err=True)
+
+
+def _source(model: Path, options: _Options) -> Source:
+    data = options["data"]
+    return Source(
+        None if data is None else data.absolute(),
         options["labels"],
         options["samples"],
         options["seed"],
         _preprocessing(model, options),
         dict(options_of(options).shapes or {}),
     )
-    target = options["target"]
-    about = {"model": model.name, **facts(here=target is None or target.startswith("unix:"))}
-    if target is None:
-        return _measure_here(model, source, choice, about, options)
-    if options["jobs"] is not None or options["ray"] is not None:
-        name = "--jobs" if options["ray"] is None else "--ray"
-        raise ValueError(f"{name}: the server at --target measures by itself: give one of both")
-    with loaded(model, options) as net, shown_progress("rows") as told:
-        dataset = source.open(net.inputs, net.outputs)
-        result = evaluate(net, dataset, choice, about, told)
-    if options["worst"] is not None:
-        save_rows(options["worst"], dataset, result.worst)
-    return result
-
-
-def _measure_here(
-    model: Path, source: Source, choice: Measuring, about: Mapping[str, str], options: _Options
-) -> Accuracy:
-    """Measure on the cores of this machine, or of a cluster."""
-    compiled, worst = options_of(options), options["worst"]
-    job = {
-        "model": str(model),
-        "machine": options["machine"],
-        "strict": compiled.strict_placement,
-        "saturate": compiled.overflow == "saturate",
-        "offload_integer": compiled.offload_integer,
-        "placement": compiled.placement,
-        "shapes": source.shapes,
-        "data": None if source.data is None else str(source.data),
-        "labels": source.labels,
-        "samples": source.samples,
-        "seed": source.seed,
-        "images": json.dumps(asdict(source.preprocessing)),
-        "batch": choice.batch,
-        "node_rows": choice.node_rows,
-        "int8": choice.int8,
-        "max_drop": choice.max_drop,
-        "html": choice.html,
-        "worst": None if worst is None else str(worst),
-        "about": about,
-        "jobs": options["jobs"],
-        "ray": options["ray"],
-        "parts": None,
-    }
-    with shown_progress("rows") as told:
-        evaluated = evaluate_rows(job, told)
-    if evaluated.incomplete:
-        echo(f"{evaluated.incomplete[0].upper()}{evaluated.incomplete[1:]}.", err=True)
-    return Accuracy(json.loads(evaluated.json), evaluated.text, evaluated.html)
 
 
 def _preprocessing(model: Path, options: _Options) -> Preprocessing:

@@ -2,10 +2,15 @@
 """`zdnn-testee`, which runs vectors through libzdnn: `client/README.md`, "Testee"."""
 
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from nnpa_client._server import PrivateServer
+from nnpa_client.config import environment_with
 from nnpa_client.libzdnn import NOT_INSTALLED, prefix
+
+from nnpa_tools.evaluation.cluster import node_error
 
 _SAID = 2000  # last characters of what it wrote on standard error
 
@@ -38,3 +43,38 @@ def run_vectors(
     if answered.returncode:
         raise TesteeError(answered.stderr.decode(errors="replace")[-_SAID:])
     return answered.stdout
+
+
+@dataclass(frozen=True, slots=True)
+class VectorWork:
+    """Files of vectors that the testees of a cluster's nodes run."""
+
+    files: Sequence[Path]
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def piece(self, number: int) -> tuple[str, bytes]:
+        """Return a function and its vectors."""
+        return vectors_of(self.files[number])
+
+    def begin(self) -> "_NodeTestee":
+        """Return a worker that answers with lines of the testee."""
+        return _NodeTestee()
+
+
+class _NodeTestee:
+    """A server at which a node's testee runs vectors."""
+
+    def __init__(self) -> None:
+        try:
+            self._program = installed_testee()
+        except TesteeError as error:
+            raise node_error(error, "every node needs it") from error
+        self._server = PrivateServer()
+
+    def __call__(self, piece: tuple[str, bytes]) -> bytes:
+        try:
+            return run_vectors(self._program, self._server.target, *piece, environment_with({}))
+        except (OSError, TesteeError) as error:
+            raise node_error(error, f"vectors of {piece[0]}") from error

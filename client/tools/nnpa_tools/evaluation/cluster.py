@@ -20,12 +20,12 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 from uuid import uuid4
 
-from nnpa_server.config import kernel_cache, kernel_folder
+from nnpa_server.config import kernel_cache, kernel_folder, leave_out_telemetry
 from nnpa_wire.installation import pip_install
 
-from nnpa_tools.evaluation.local import tune
 from nnpa_tools.evaluation.rows import Rows
 from nnpa_tools.evaluation.survival import Death
+from nnpa_tools.evaluation.tuning import tune
 
 _ADDRESS = re.compile(r"(?P<client>ray://)?(?P<host>[^\s/:]+|\[[\da-fA-F:]+\]):(?P<port>\d{1,5})")
 _CONNECT_SECONDS, _ANSWER_SECONDS, _LOOK_SECONDS = 10.0, 60.0, 30.0
@@ -146,6 +146,7 @@ def _connected(address: str) -> Any:
     if parts is None or not 0 < int(parts["port"]) <= _MAX_PORT:
         expected = f"host:port or ray://host:port, a port of 1 to {_MAX_PORT}"
         raise ClusterError(f"--ray {address!r}: expected {expected}")
+    leave_out_telemetry()
     try:
         ray: Any = import_module("ray")
     except ModuleNotFoundError as error:

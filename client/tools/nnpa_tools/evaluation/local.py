@@ -3,36 +3,30 @@
 
 import pickle
 import signal
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache
 from multiprocessing import get_context
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Self
 
-from nnpa_server.config import kernel_cache
-from nnpa_server.tuning.kernel_cache import leave_out_scipy
-from nnpa_server.tuning.process import pin_blas
 from pebble import ProcessExpired, ProcessPool
 
-from nnpa_tools.evaluation.measuring import Evaluation, Evaluator, Measured
+from nnpa_tools.evaluation.measuring import Evaluation, Measured
 from nnpa_tools.evaluation.rows import Rows
 from nnpa_tools.evaluation.survival import Death
+from nnpa_tools.evaluation.tuning import tune
 
 _MAX_SECONDS = 3600.0  # of rows; then their worker is ended
 _CONTEXT = get_context("forkserver")
 
 
 class LocalPool:
-    """So many worker processes for an evaluation. They end with the `with` block."""
+    """Worker processes for an evaluation. They end with the `with` block."""
 
     def __init__(self, evaluation: Evaluation, workers: int) -> None:
-        self._workers = workers
-        self._directory = TemporaryDirectory(prefix="nnpa-jobs-")
-        self._file = Path(self._directory.name) / "evaluation"
-        self._file.write_bytes(pickle.dumps(evaluation))
+        self._workers, self._evaluation = workers, pickle.dumps(evaluation)
         _CONTEXT.set_forkserver_preload(["nnpa_tools.evaluation.local"])
         self._pool = self._start()
         self._running: dict[Future[Measured], Rows] = {}
@@ -50,7 +44,6 @@ class LocalPool:
         traceback: TracebackType | None,
     ) -> None:
         self._end()
-        self._directory.cleanup()
 
     def _end(self) -> None:
         self._pool.stop()
@@ -66,7 +59,8 @@ class LocalPool:
         if not self._pool.active:  # a death while nothing ran breaks it
             self._end()
             self._pool = self._start()
-        future = self._pool.schedule(measure, args=(self._file, rows), timeout=_MAX_SECONDS)
+        arguments = self._evaluation, rows
+        future = self._pool.schedule(measure, args=arguments, timeout=_MAX_SECONDS)
         self._running[future] = rows
 
     def next(self) -> tuple[Rows, Measured | Death]:
@@ -93,18 +87,12 @@ def _ending(code: int | None) -> str:
     return f"exit code {code}"
 
 
-def tune() -> None:
-    """Tune a worker: one thread, kernels that were compiled before."""
-    kernel_cache()
-    leave_out_scipy()
-    pin_blas()
-
-
-def measure(file: Path, rows: Rows) -> Measured:
-    """Measure rows in a worker; the evaluation of a file is kept."""
-    return _evaluator(file).measure(rows)
+def measure(evaluation: bytes, rows: Rows) -> Measured:
+    """Measure rows in a worker, which keeps the model and the data of a pickled evaluation."""
+    return _begun(evaluation)(rows)
 
 
 @lru_cache(maxsize=1)
-def _evaluator(file: Path) -> Evaluator:
-    return Evaluator(pickle.loads(file.read_bytes()))
+def _begun(evaluation: bytes) -> Callable[[Rows], Measured]:
+    told: Evaluation = pickle.loads(evaluation)
+    return told.begin()

@@ -1,51 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model over rows of a dataset, in a worker: what it is told, and what it answers."""
+"""A model that measures rows in one process, and the sum of what several processes measured."""
 
+import json
 import platform
 import socket
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
 from nnpa_client.network.hosted import Port
-from nnpa_emulator import Guest, find_machine
 from nnpa_emulator.machine import TELUMS
 from nnpa_files import external_data
 from nnpa_network import program
-from nnpa_network.importing.onnx_import import ImportOptions, import_onnx
-from nnpa_network.reporting.accuracy import WorkerKind
+from nnpa_network.importing.onnx_import import ImportOptions
+from nnpa_network.reporting.accuracy import Report, Unmeasured, WorkerKind, as_json
+from nnpa_network.reporting.accuracy_page import as_html
+from nnpa_network.reporting.accuracy_text import as_text
 from nnpa_network.reporting.measurements import Measurements
 from nnpa_network.reporting.measuring import Measurer, Settings
 
-from nnpa_tools.evaluation.accuracy import processor
 from nnpa_tools.evaluation.datasets import Dataset
 from nnpa_tools.evaluation.datasets.opening import Source
+from nnpa_tools.evaluation.engine import Measuring, Progress, processor
+from nnpa_tools.evaluation.results import Accuracy
 from nnpa_tools.evaluation.rows import Rows
+from nnpa_tools.evaluation.survival import Done, Survival, Workers
 
 _LIBRARIES = ("nnpa", "numpy", "numba", "onnxruntime")
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
-    """What workers are told: the model's file, or its contents, where rows are, how to measure."""
-
-    model: Path | bytes
-    source: Source
-    options: ImportOptions
-    settings: Settings
-    machines: Sequence[str] = TELUMS
-
-    def contents(self) -> bytes:
-        """Return the model's contents, external data among them."""
-        return self.model if isinstance(self.model, bytes) else external_data.read_model(self.model)
-
-
-@dataclass(frozen=True, slots=True)
 class Measured:
-    """What a worker measured, what it is, and the name of its machine."""
+    """What a process measured, what it is, and the name of its machine."""
 
     measurements: Measurements
     kind: WorkerKind
@@ -64,18 +53,16 @@ class MeasuredModel:
     ) -> None:
         self._measurer = Measurer(model, machines, options, settings)
         self._size = settings.batch_rows
-        imported = import_onnx(model, Guest(find_machine(machines[0])), options)
-        self.inputs, self.outputs = ports(imported.inputs), ports(imported.outputs)
+        self.inputs, self.outputs = ports(self._measurer.inputs), ports(self._measurer.outputs)
 
     def measure(self, data: Dataset, rows: Rows, begin: int = 0) -> Measured:
         """Measure rows, batch by batch, of data that begin with row `begin`.
 
         Raise ValueError, `ModelRefused`.
         """
-        batches = rows.batches(self._size)
-        total = self._measure(data, next(batches), begin)
-        for batch in batches:
-            total.merge(self._measure(data, batch, begin))
+        total, *others = (self._measure(data, batch, begin) for batch in rows.batches(self._size))
+        for part in others:
+            total.merge(part)
         return Measured(total, worker_kind(), socket.gethostname())
 
     def _measure(self, data: Dataset, rows: Rows, begin: int) -> Measurements:
@@ -84,18 +71,72 @@ class MeasuredModel:
         return self._measurer.measure(rows.first, data.read(first, end), labels, part=True)
 
 
-class Evaluator:
-    """A worker's model and data, kept for one union of batches after another."""
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What workers are told: the model's file, or its contents, where rows are, how to measure."""
 
-    def __init__(self, evaluation: Evaluation) -> None:
-        self._model = MeasuredModel(
-            evaluation.contents(), evaluation.options, evaluation.settings, evaluation.machines
+    model: Path | bytes
+    source: Source
+    options: ImportOptions
+    settings: Settings
+
+    def begin(self) -> Callable[[Rows], Measured]:
+        """Return what measures rows in a worker, which opens the data; raise as `measure`."""
+        contents = (
+            external_data.read_model(self.model) if isinstance(self.model, Path) else self.model
         )
-        self._data = evaluation.source.open(self._model.inputs, self._model.outputs)
+        model = MeasuredModel(contents, self.options, self.settings)
+        data = self.source.open(model.inputs, model.outputs)
+        return lambda rows: model.measure(data, rows)
 
-    def measure(self, rows: Rows) -> Measured:
-        """Measure rows; raise as `MeasuredModel.measure`."""
-        return self._model.measure(self._data, rows)
+
+@dataclass(slots=True)
+class Gathering:
+    """Exact sums over batches, the kinds of workers that measured them, and rows that are lost."""
+
+    total: Measurements | None = None
+    kinds: dict[WorkerKind, set[str]] = field(default_factory=dict[WorkerKind, set[str]])
+    lost: list[Unmeasured] = field(default_factory=list[Unmeasured])
+
+    def add(self, measured: Measured) -> None:
+        """Add what a worker measured; raise `ModelRefused` for batches that were added before."""
+        self.kinds.setdefault(measured.kind, set()).add(measured.machine)
+        if self.total is None:
+            self.total = measured.measurements
+        else:
+            self.total.merge(measured.measurements)
+
+    def add_all(
+        self, workers: Workers[Measured], batches: Sequence[Rows], progress: Progress
+    ) -> None:
+        """Have workers measure batches, and add what becomes of them."""
+        settled = 0
+        for outcome in Survival(workers, batches).outcomes():
+            rows = outcome.rows
+            if isinstance(outcome, Done):
+                self.add(outcome.result)
+            else:
+                self.lost.append(Unmeasured(rows.first, rows.end - 1, outcome.why))
+            settled += len(rows)
+            progress(settled, batches[-1].end)
+
+    def report(self, about: Mapping[str, str], max_drop: float | None = None) -> Report:
+        """Return the report; raise ValueError where nothing was measured."""
+        if self.total is None:
+            raise ValueError(f"nothing was measured: {'; '.join(map(str, sorted(self.lost)))}")
+        return Report(self.total, about, max_drop, self._workers(), sorted(self.lost))
+
+    def _workers(self) -> list[WorkerKind]:
+        """Return the kinds of workers, by the names of their machines where they differ."""
+        if len(self.kinds) == 1:
+            return list(self.kinds)
+        return sorted(replace(kind, names=tuple(sorted(n))) for kind, n in self.kinds.items())
+
+
+def as_result(report: Report, choice: Measuring) -> Accuracy:
+    """Return a report as an evaluation gives it."""
+    page = as_html(report) if choice.html else ""
+    return Accuracy(json.loads(as_json(report)), as_text(report), page)
 
 
 def ports(own: Sequence[program.Port]) -> tuple[Port, ...]:

@@ -25,10 +25,9 @@ from nnpa_tools.evaluation.datasets import Dataset, Preprocessing
 from nnpa_tools.evaluation.datasets.images import image_rows
 from nnpa_tools.evaluation.datasets.labels import whole_labels
 from nnpa_tools.evaluation.datasets.opening import open_columns
-from nnpa_tools.evaluation.gathering import Gathering
-from nnpa_tools.evaluation.local import tune
-from nnpa_tools.evaluation.measuring import MeasuredModel
+from nnpa_tools.evaluation.measuring import Gathering, MeasuredModel
 from nnpa_tools.evaluation.rows import Rows
+from nnpa_tools.evaluation.tuning import tune
 
 _COLUMN = "measured"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How rows are divided: batches are rows [k * size, (k + 1) * size), partitions unions of them."""
+"""How rows are divided: batch k is rows k * size to (k + 1) * size."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -35,12 +35,3 @@ class Rows:
             if first < row:
                 yield Rows(first, row)
             first = row + 1
-
-
-def partition(rows: int, size: int, parts: int | None = None) -> list[Rows]:
-    """Return rows in `parts` unions of neighbouring batches of `size`; None: one for each batch."""
-    batches = -(-rows // size)
-    count = min(parts or batches, batches)
-    edges = [size * (batches * part // count) for part in range(count)]
-    ends = [*edges[1:], rows]
-    return [Rows(first, end) for first, end in zip(edges, ends, strict=True)]

@@ -42,8 +42,8 @@ class Lost:
     why: str
 
 
-class Engine(Protocol[Given]):
-    """What runs rows in workers, in any order; a worker's death concerns its own rows only."""
+class Workers(Protocol[Given]):
+    """Work on rows in any order; a worker's death concerns its own rows only."""
 
     @property
     def places(self) -> int:
@@ -79,21 +79,21 @@ class _Attempt:
 
 
 class Survival(Generic[Result]):
-    """Runs rows on an engine until each is done or lost. `size` is that of a batch."""
+    """Has workers do batches of rows until each is done or lost."""
 
-    def __init__(self, engine: Engine[Result], size: int, parts: Sequence[Rows]) -> None:
-        self._engine, self._size = engine, size
-        self._waiting = deque(_Attempt(rows) for rows in parts)
+    def __init__(self, workers: Workers[Result], batches: Sequence[Rows]) -> None:
+        self._workers = workers
+        self._waiting = deque(map(_Attempt, batches))
         self._running: dict[Rows, _Attempt] = {}
 
     def outcomes(self) -> Iterator[Done[Result] | Lost]:
         """Yield what became of rows, in the order in which it became known."""
         while self._waiting or self._running:
-            while self._waiting and len(self._running) < self._engine.places:
+            while self._waiting and len(self._running) < self._workers.places:
                 attempt = self._waiting.popleft()
                 self._running[attempt.rows] = attempt
-                self._engine.submit(attempt.rows)
-            rows, answer = self._engine.next()
+                self._workers.submit(attempt.rows)
+            rows, answer = self._workers.next()
             attempt = self._running.pop(rows)
             if isinstance(answer, Death):
                 yield from self._after_death(attempt, answer.why)
@@ -113,8 +113,6 @@ class Survival(Generic[Result]):
             else:
                 search.open += 1  # two in place of one
                 self._halve(rows, search)
-        elif len(batches := list(rows.batches(self._size))) > 1:
-            self._waiting.extendleft(map(_Attempt, reversed(batches)))
         elif attempt.searched or len(rows) == 1:
             yield Lost(rows, why)
         else:

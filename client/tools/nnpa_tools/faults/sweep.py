@@ -8,16 +8,17 @@ status nevertheless: a program that ignores the status behaves exactly as in the
 import json
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from nnpa.zdnn.v1.fault_pb2 import FaultRule
 from nnpa_client.faults.rules import status_text
 from nnpa_client.status import Status, is_warning, status_name
 
+from nnpa_tools.evaluation.cluster import node_error
 from nnpa_tools.faults.program import Ended, FaultServer, Marked, run
 from nnpa_tools.faults.workers import spread
 from nnpa_tools.jobs import Cluster, Progress
@@ -32,6 +33,7 @@ _CLIENT_LOG = b"() (nnpa): "
 _NO_STATUS = ("is_", "get_", "init")  # prefixes of functions that return no status
 _MAX_SIGNAL = 64
 _NOTE = FaultRule(note=True)
+_HAS_PROGRAM = "every node needs the program, under the same path"
 
 
 class Unusable(Exception):
@@ -187,21 +189,52 @@ def sweep_on_cluster(
         clean = first.clean
     sites, trials, lost = clean.sites(), list[Trial](), list[str]()
     pairs = [(site, status) for site in sites for status in statuses]
-    runs = {
-        "program": asdict(program),
-        "calls": clean.calls,
-        "sites": [asdict(site) for site in sites],
-        "statuses": statuses,
-    }
-    for (site, status), answer in zip(pairs, cluster.answers("runs", runs, progress), strict=True):
+    runs = Runs(program, clean.calls, pairs)
+    for (site, status), answer in zip(pairs, cluster.answers(runs, progress), strict=True):
         if isinstance(answer, str):
             place = f"call {site.call}, {site.operation}, {status_name(status)}"
             lost.append(f"the run of {place}: {answer}")
         else:
-            fields: dict[str, Any] = json.loads(answer.read_bytes())
-            fields["site"] = site
-            trials.append(Trial(**fields))
+            trials.append(Trial(site, status, *json.loads(answer)))
     return Sweep(tuple(sites), tuple(trials), clean.steady, tuple(lost))
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Runs in which a call answers a status; without faults the program makes `calls`."""
+
+    program: Program
+    calls: tuple[tuple[str, ...], ...]
+    pairs: Sequence[tuple[Site, int]]
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def piece(self, number: int) -> tuple[Site, int]:
+        """Return a call and its status."""
+        return self.pairs[number]
+
+    def begin(self) -> "_Runner":
+        """Return a worker that answers with verdict, exit code and seconds, as JSON."""
+        return _Runner(self)
+
+
+class _Runner:
+    """A server at which the program of a node runs."""
+
+    def __init__(self, runs: Runs) -> None:
+        self._kept = ExitStack()
+        try:
+            self._bench = self._kept.enter_context(runs.program.bench())
+        except (OSError, Unusable) as error:
+            raise node_error(error, _HAS_PROGRAM) from error
+        if self._bench.clean.calls != runs.calls:
+            text = "without faults the program makes other calls than where the sweep began"
+            raise node_error(text, _HAS_PROGRAM)
+
+    def __call__(self, piece: tuple[Site, int]) -> bytes:
+        trial = self._bench.attempt(*piece)
+        return json.dumps([trial.verdict, trial.code, trial.seconds]).encode()
 
 
 def _clean(first: Ended, second: Ended, timeout: float) -> Clean:

@@ -11,6 +11,7 @@ import re
 import socket
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -156,7 +157,8 @@ def _connected(address: str) -> Any:
         if parts["client"] is None:
             _require_cluster(address)
         environment = runtime_environment()
-        ray.init(address, log_to_driver=False, logging_level="ERROR", runtime_env=environment)
+        with warnings.catch_warnings(action="ignore"):  # what fails is said once, below
+            ray.init(address, log_to_driver=False, logging_level="ERROR", runtime_env=environment)
     except (OSError, RuntimeError, ValueError) as error:
         text = f"no Ray cluster can be used there: {_first_line(error)}"
         raise ClusterError(f"--ray {address}: {text}") from error

@@ -11,7 +11,7 @@ from nnpa.zdnn.v1.trace_pb2 import TracedInstruction, TraceRecord
 from nnpa_client import Session, connect, trace
 from nnpa_client.trace.format import MAGIC
 from nnpa_page import Refusal, Visitor
-from nnpa_tools.traces.views import MAX_ROWS, TraceViews
+from nnpa_tools.views.traces import MAX_ROWS, TraceViews
 
 from tests.page.viewing import calls, record, refused, viewing, write
 

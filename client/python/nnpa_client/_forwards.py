@@ -53,7 +53,7 @@ HOMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "nnpa_client.evaluation": {"nnpa_tools.evaluation.accuracy": ("Accuracy", "accuracy")},
     "nnpa_client.trace": {
         "nnpa_tools.traces.diff": ("Comparison", "Difference", "diff"),
-        "nnpa_tools.traces.lint": ("RULES", "Budget", "Finding", "Report", "Totals", "lint"),
+        "nnpa_tools.doctor.lint": ("RULES", "Budget", "Finding", "Report", "Totals", "lint"),
         "nnpa_tools.traces.replay": ("replay",),
         "nnpa_tools.traces.values": ("ValueDifference",),
     },

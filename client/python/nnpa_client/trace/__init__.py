@@ -25,8 +25,8 @@ from nnpa_client.trace.history import (
 from nnpa_client.trace.record import Recording, record_session, run_program
 
 if TYPE_CHECKING:
+    from nnpa_tools.doctor.lint import RULES, Budget, Finding, Report, Totals, lint
     from nnpa_tools.traces.diff import Comparison, Difference, diff
-    from nnpa_tools.traces.lint import RULES, Budget, Finding, Report, Totals, lint
     from nnpa_tools.traces.replay import replay
     from nnpa_tools.traces.values import ValueDifference
 

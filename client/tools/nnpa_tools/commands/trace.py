@@ -18,6 +18,7 @@ from nnpa_client.config import default_target
 from nnpa_client.connection import Reach, close_connection, open_transport
 from nnpa_client.trace.history import Trace, read
 from nnpa_client.trace.record import Recording, run_program
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from nnpa_tools.commands.cores import cluster_at, cores, jobs_option, ray_option, tell_lost
@@ -25,14 +26,14 @@ from nnpa_tools.commands.exit_codes import EXIT_CODES, NOT_AS_PROMISED, reported
 from nnpa_tools.commands.outputs import new_file_option
 from nnpa_tools.commands.reaching import Reaching, credentials, reaching_options
 from nnpa_tools.commands.terminal import Terminal, echo
+from nnpa_tools.doctor.lint import RULES, Budget, Report, lint
 from nnpa_tools.faults.workers import spread
 from nnpa_tools.jobs import Cluster
 from nnpa_tools.traces.diff import Comparison
 from nnpa_tools.traces.diff import diff as compare
-from nnpa_tools.traces.lint import RULES, Budget, lint
 from nnpa_tools.traces.replay import replay as play
 from nnpa_tools.traces.replays import ReplayWork
-from nnpa_tools.traces.show import as_data, headings, render_comparison, render_report, timeline
+from nnpa_tools.traces.show import as_data, headings, render_comparison, timeline
 
 _TRACE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _CONNECT_SECONDS = 10.0
@@ -269,9 +270,24 @@ def lint_command(
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(report) | {"clean": report.is_clean}, indent=2))
     else:
-        _console().print(render_report(report))
+        _console().print(_findings(report))
     if not report.is_clean:
         sys.exit(NOT_AS_PROMISED)
+
+
+def _findings(report: Report) -> RenderableType:
+    """Return the findings, exceeded budgets and totals of a lint as text."""
+    lines = [Text(f"{finding.rule}: {finding.text}", style="yellow") for finding in report.findings]
+    lines += [Text(f"budget exceeded: {budget}", style="red") for budget in report.exceeded]
+    lines += [Text(f"advice: {text}") for text in report.advice]
+    totals = report.totals
+    lines += [
+        Text(f"calls: {totals.calls}"),
+        Text(f"operations: {totals.operations}"),
+        Text(f"stickified bytes: {totals.stickified_bytes}, {totals.padding:.0%} padding"),
+        Text(f"bytes of arrays: {totals.array_bytes_in} in, {totals.array_bytes_out} back"),
+    ]
+    return Group(*lines)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from nnpa_tools.commands.terminal import echo
 from nnpa_tools.estimates import machines
 from nnpa_tools.models.accuracy import read_accuracy
 from nnpa_tools.models.views import ModelViews, Placed
-from nnpa_tools.traces.views import TraceViews
+from nnpa_tools.views.traces import TraceViews
 
 _OPENED = "telum2"  # the machine of all else that names none
 _HOST = "127.0.0.1"

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from nnpa.zdnn.v1.trace_pb2 import CONTENTS_ROLE_STICKS_IN, CONTENTS_ROLE_STICKS_OUT
 from nnpa_client.trace.history import COMPUTING, Trace, TracedOperation
 
-from nnpa_tools.traces.lint import Finding, lint
+from nnpa_tools.doctor.lint import Finding, lint
 
 _EQUAL, _RETURNED = "equal-bytes", "untransform-transform"
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces read again: differences, replay, lint, values, and views of them."""
+"""Traces read again: differences, replay, values, and tables of them."""

@@ -15,7 +15,6 @@ from rich.text import Text
 
 from nnpa_tools.traces.diff import Comparison
 from nnpa_tools.traces.instructions import ending, function_name, is_done, shapes
-from nnpa_tools.traces.lint import Report
 from nnpa_tools.traces.machine_times import estimated
 
 _MAX_DIFFERENCES = 20
@@ -244,18 +243,3 @@ def _differences(comparison: Comparison) -> Table:
         more = len(comparison.differences) - _MAX_DIFFERENCES
         table.add_row("", f"and {more} more", "", "", "")
     return table
-
-
-def render_report(report: Report) -> RenderableType:
-    """Return the findings, exceeded budgets and totals of a lint as text."""
-    lines = [Text(f"{finding.rule}: {finding.text}", style="yellow") for finding in report.findings]
-    lines += [Text(f"budget exceeded: {budget}", style="red") for budget in report.exceeded]
-    lines += [Text(f"advice: {text}") for text in report.advice]
-    totals = report.totals
-    lines += [
-        Text(f"calls: {totals.calls}"),
-        Text(f"operations: {totals.operations}"),
-        Text(f"stickified bytes: {totals.stickified_bytes}, {totals.padding:.0%} padding"),
-        Text(f"bytes of arrays: {totals.array_bytes_in} in, {totals.array_bytes_out} back"),
-    ]
-    return Group(*lines)

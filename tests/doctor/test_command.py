@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 from click.testing import CliRunner, Result
+from nnpa_client.doctor import Report, verdict
 from nnpa_tools.cli import main
-from nnpa_tools.doctor import Report, verdict
 from nnpa_tools.doctor.trials import CONDUCTS, EXCEPTION, Attempt, Trials
 from nnpa_tools.faults.sweep import VERDICTS, Verdict
 

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from nnpa_tools.doctor import RULES, Report, examine, verdict
+from nnpa_client.doctor import RULES, Report, examine, verdict
 
 from tests.libzdnn import toolchain
 from tests.libzdnn.toolchain import LIBRARY, ROOT, Prefix

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from nnpa_tools.doctor import Report, examine, verdict
+from nnpa_client.doctor import Report, examine, verdict
 
 pytestmark = pytest.mark.heavy
 HERE = Path(__file__).parent

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from nnpa_tools.doctor import Report, examine, verdict
+from nnpa_client.doctor import Report, examine, verdict
 from nnpa_tools.faults.sweep import Unusable
 
 from tests.trap.conftest import CROSS_COMPILER, ROOT, SECONDS

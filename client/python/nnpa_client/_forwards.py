@@ -39,16 +39,11 @@ HOMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         ),
     },
     "nnpa_client.doctor": {
-        "nnpa_tools.doctor": (
-            "RULES",
-            "TITLES",
-            "Checked",
-            "Finding",
-            "Progress",
-            "Report",
-            "examine",
-            "verdict",
-        ),
+        "nnpa_tools.doctor.examination": ("Progress", "examine"),
+        "nnpa_tools.doctor.laboratory": ("TITLES",),
+        "nnpa_tools.doctor.markdown": ("verdict",),
+        "nnpa_tools.doctor.report": ("Checked", "Report"),
+        "nnpa_tools.doctor.rules": ("RULES", "Finding"),
     },
     "nnpa_client.evaluation": {"nnpa_tools.evaluation.accuracy": ("Accuracy", "accuracy")},
     "nnpa_client.trace": {

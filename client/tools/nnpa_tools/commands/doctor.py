@@ -16,7 +16,10 @@ from nnpa_client._values.availability import LIBRARIES
 from nnpa_tools.commands.check import NothingToCheck, Row, functions_of, hosts_of, overall, rows
 from nnpa_tools.commands.exit_codes import NOT_AS_PROMISED, reported
 from nnpa_tools.commands.terminal import echo, visible
-from nnpa_tools.doctor import TITLES, Checked, Progress, Report, examine, verdict
+from nnpa_tools.doctor.examination import Progress, examine
+from nnpa_tools.doctor.laboratory import TITLES
+from nnpa_tools.doctor.markdown import verdict
+from nnpa_tools.doctor.report import Checked, Report
 from nnpa_tools.faults.sweep import Unusable
 
 _EXIT_CODES = (

@@ -317,15 +317,11 @@ def _print_compared(comparisons: Sequence[Compared], as_json: bool, several: boo
         for document in [documents] if several else documents:
             click.echo(json.dumps(document, indent=2))
     else:
+        console = _console()
         for compared in comparisons:
             if several:
                 echo(f"{compared.file}:")
-            _render(compared.sides, compared.comparison)
+            for side, heading in compared.sides:
+                console.print(side, heading)
+            console.print(render_comparison(compared.comparison))
     return all(compared.comparison.is_equal for compared in comparisons)
-
-
-def _render(sides: Sequence[tuple[str, Text]], comparison: Comparison) -> None:
-    console = _console()
-    for side, heading in sides:
-        console.print(side, heading)
-    console.print(render_comparison(comparison))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lint rules that find waste in a trace, and budgets that need no clock.
+"""Rules that find waste in a trace, and budgets that need no clock.
 
 untransform-transform  an array is transformed back and then transformed anew, unchanged
 equal-bytes            the same array is transformed twice into tensors of the same kind
@@ -11,8 +11,8 @@ Calls that are so small that the CPU alone would be faster are an advice, and no
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 from nnpa.zdnn.v1.tensor_pb2 import TensorDesc, Ztensor
@@ -21,12 +21,12 @@ from nnpa.zdnn.v1.trace_pb2 import (
     CONTENTS_ROLE_ARRAY_OUT,
     CONTENTS_ROLE_STICKS_HELD,
     CONTENTS_ROLE_STICKS_IN,
-    TracedContents,
 )
 from nnpa_client._values.display import counted
 from nnpa_client._values.fields import DTYPES, dims
 from nnpa_client.trace.history import COMPUTING, Call, Trace, TracedOperation
 
+from nnpa_tools.doctor.engine import Rule, apply
 from nnpa_tools.traces.machine_times import is_below_break_even, machine_of
 from nnpa_tools.traces.values import is_zeros, stick_bytes_per_element
 
@@ -113,12 +113,10 @@ class Budget:
 def lint(trace: Trace, budget: Budget | None = None, ignore: Collection[str] = ()) -> Report:
     """Apply all rules that are not ignored to a trace, and compare its totals with a budget."""
     findings = tuple(
-        Finding(name, operations, text)
-        for name, rule in _RULES.items()
-        if name not in ignore
-        for operations, text in rule(trace)
+        Finding(rule.name, waste.operations, waste.text)
+        for rule, waste in apply(_RULES, trace, ignore)
     )
-    totals = totals_of(trace)
+    totals = _totals(trace)
     exceeded = tuple(_exceeded(totals, budget or Budget()))
     return Report(findings, totals, exceeded, tuple(_advice(trace)))
 
@@ -141,18 +139,13 @@ def _advice(trace: Trace) -> Iterator[str]:
 
 
 def _exceeded(totals: Totals, budget: Budget) -> Iterator[str]:
-    for name, limit in (
-        ("calls", budget.calls),
-        ("operations", budget.operations),
-        ("stickified_bytes", budget.stickified_bytes),
-    ):
-        total: int = getattr(totals, name)
+    for name, limit in asdict(budget).items():
+        total = getattr(totals, name)
         if limit is not None and total > limit:
             yield f"{name.replace('_', ' ')}: {total}, at most {limit}"
 
 
-def totals_of(trace: Trace) -> Totals:
-    """Return the totals of a trace."""
+def _totals(trace: Trace) -> Totals:
     operations = [operation for operation in trace.operations if not operation.is_housekeeping]
     sticks = [sizes for operation in operations for sizes in _stickified(operation)]
     whole, padding = sum(whole for whole, _ in sticks), sum(padding for _, padding in sticks)
@@ -240,7 +233,7 @@ def _equal_bytes(trace: Trace) -> Iterator[Waste]:
 
 def _padding(trace: Trace) -> Iterator[Waste]:
     """Report sticks that are mostly padding, and the three transforms that add most of it."""
-    totals = totals_of(trace)
+    totals = _totals(trace)
     if totals.stickified_bytes < _MIN_STICKIFIED_BYTES or totals.padding <= _MAX_PADDING:
         return
     wasted = Counter(
@@ -260,16 +253,15 @@ def _padding(trace: Trace) -> Iterator[Waste]:
 
 def _zero_biases(trace: Trace) -> Iterator[Waste]:
     """Find biases that are all zeros, once for each function and tensor."""
-    zero: dict[tuple[int, int], bool] = {}
+    zeros: set[tuple[int, object]] = set()
     reported: set[tuple[object, ...]] = set()
     for operation in trace.operations:
-        _note_zeros(operation, zero)
+        _note_zeros(operation, zeros)
+        tensors = {name: (operation.session, tensor) for name, tensor in inputs_of(operation)}
         names = _BIASES.get(operation.name, ())
-        empty = [name for name in names if _is_zero(operation, name, zero)]
-        if not empty or len(empty) < _MIN_ZERO_BIASES.get(operation.name, 1):
-            continue
-        key = (operation.session, operation.name, *(_identity(operation, name) for name in empty))
-        if key not in reported:
+        empty = [name for name in names if tensors.get(name) in zeros]
+        key = (operation.name, *(tensors[name] for name in empty))
+        if len(empty) >= _MIN_ZERO_BIASES.get(operation.name, 1) and key not in reported:
             reported.add(key)
             yield Waste(
                 (operation.index,),
@@ -279,37 +271,29 @@ def _zero_biases(trace: Trace) -> Iterator[Waste]:
             )
 
 
-def _note_zeros(operation: TracedOperation, zero: dict[tuple[int, int], bool]) -> None:
-    """Record which tensors of the session hold zeros only, after an operation."""
-    for sticks in operation.having(CONTENTS_ROLE_STICKS_HELD):
-        zero[operation.session, sticks.id] = is_zeros(sticks)
-    arrays = operation.having(CONTENTS_ROLE_ARRAY_IN)
+def inputs_of(operation: TracedOperation) -> Iterator[tuple[str, object]]:
+    """Yield the inputs by name, each with its id, or the digest of sticks that came with it."""
+    sticks = {sent.operand: sent.digest for sent in operation.having(CONTENTS_ROLE_STICKS_IN)}
     for operand in operation.operands:
-        if operand.is_output and operand.id:
-            is_zero = operation.name in _TRANSFORMS and bool(arrays) and all(map(is_zeros, arrays))
-            zero[operation.session, operand.id] = is_zero
+        if not operand.is_output:
+            yield operand.name, sticks.get(operand.name, operand.id)
 
 
-def _is_zero(operation: TracedOperation, name: str, zero: dict[tuple[int, int], bool]) -> bool:
-    sticks = _inline_sticks(operation, name)
-    if sticks is not None:
-        return is_zeros(sticks)
-    return any(
-        operand.name == name and zero.get((operation.session, operand.id))
-        for operand in operation.operands
-    )
-
-
-def _inline_sticks(operation: TracedOperation, name: str) -> TracedContents | None:
-    contents = operation.having(CONTENTS_ROLE_STICKS_IN)
-    return next((sticks for sticks in contents if sticks.operand == name), None)
-
-
-def _identity(operation: TracedOperation, name: str) -> object:
-    sticks = _inline_sticks(operation, name)
-    if sticks is not None:
-        return sticks.digest
-    return next((operand.id for operand in operation.operands if operand.name == name), 0)
+def _note_zeros(operation: TracedOperation, zeros: set[tuple[int, object]]) -> None:
+    """Keep the tensors of the session that hold zeros only, after an operation."""
+    arrays = operation.having(CONTENTS_ROLE_ARRAY_IN)
+    is_zero = operation.name in _TRANSFORMS and bool(arrays) and all(map(is_zeros, arrays))
+    holds_zeros: dict[object, bool] = {
+        **{held.id: is_zeros(held) for held in operation.having(CONTENTS_ROLE_STICKS_HELD)},
+        **{sent.digest: is_zeros(sent) for sent in operation.having(CONTENTS_ROLE_STICKS_IN)},
+        **{operand.id: is_zero for operand in operation.operands if operand.is_output},
+    }
+    for tensor, holds in holds_zeros.items():
+        key = operation.session, tensor
+        if tensor and holds:
+            zeros.add(key)
+        else:
+            zeros.discard(key)
 
 
 def _missing_pipeline(trace: Trace) -> Iterator[Waste]:
@@ -352,12 +336,12 @@ def _long_run(run: list[Call]) -> Iterator[Waste]:
     )
 
 
-_RULES: Mapping[str, Callable[[Trace], Iterator[Waste]]] = {
-    "untransform-transform": _round_trips,
-    "equal-bytes": _equal_bytes,
-    "padding": _padding,
-    "zero-bias": _zero_biases,
-    "missing-pipeline": _missing_pipeline,
-}
-RULES = tuple(_RULES)
+_RULES: tuple[Rule[Trace, Waste], ...] = (
+    Rule("untransform-transform", _round_trips),
+    Rule("equal-bytes", _equal_bytes),
+    Rule("padding", _padding),
+    Rule("zero-bias", _zero_biases),
+    Rule("missing-pipeline", _missing_pipeline),
+)
+RULES = tuple(rule.name for rule in _RULES)
 """The names of the rules."""

@@ -6,14 +6,14 @@ calls, how it ends, what the sanitizer and the lint of its trace report.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from nnpa_client._guest.custom_machine import find_machine
 from nnpa_client._values.availability import verdict
 from nnpa_client._values.display import counted
 
+from nnpa_tools.doctor.engine import Rule, apply
 from nnpa_tools.doctor.laboratory import AGAIN, INSTRUCTION, SANITIZED, Run, ending, is_crash
 from nnpa_tools.doctor.trials import RANGE_VIOLATION, Attempt, Trials
 from nnpa_tools.doctor.waste import transformed_again
@@ -74,21 +74,10 @@ class Evidence:
         return second is not None and printed(second.ended) == printed(self.measure.ended)
 
 
-class Rule(NamedTuple):
-    """A rule: its name, what it is about, what helps, and what looks for it."""
-
-    name: str
-    title: str
-    advice: str
-    look: Callable[[Evidence], Iterable[str]]
-
-
 def judge(evidence: Evidence) -> tuple[Finding, ...]:
     """Return what all rules find."""
     return tuple(
-        Finding(rule.name, rule.title, text, rule.advice)
-        for rule in RULES
-        for text in rule.look(evidence)
+        Finding(rule.name, rule.title, text, rule.advice) for rule, text in apply(RULES, evidence)
     )
 
 
@@ -283,47 +272,47 @@ def _transforms_again(evidence: Evidence) -> Iterator[str]:
         yield f"{finding.text} ({finding.rule})"
 
 
-RULES: tuple[Rule, ...] = (
-    Rule("hang", "It does not end", "Wait with a limit, and end after an error.", _hangs),
-    Rule("failure", "It fails", "Without a run that ends with 0 little can be compared.", _fails),
+RULES: tuple[Rule[Evidence, str], ...] = (
+    Rule("hang", _hangs, "It does not end", "Wait with a limit, and end after an error."),
+    Rule("failure", _fails, "It fails", "Without a run that ends with 0 little can be compared."),
     Rule(
         "machine",
+        _fails_on_its_machines,
         "It does not run on a machine that it is for",
         "Ask zdnn_is_nnpa_function_installed or zdnn_is_nnpa_parmblk_fmt_installed first and have "
         "another way, or say --machine for the machines that it is for.",
-        _fails_on_its_machines,
     ),
-    Rule("crash", "It crashes", "Look at each status before its output is used.", _crashes),
+    Rule("crash", _crashes, "It crashes", "Look at each status before its output is used."),
     Rule(
         "ignored-error",
+        _passes_over_errors,
         "It passes over errors",
         "Look at the status of each call before its output is used.",
-        _passes_over_errors,
     ),
     Rule(
         "ignored-warning",
+        _passes_over_warnings,
         "It passes over a range violation",
         "Look for ZDNN_ELEMENT_RANGE_VIOLATION: the output has values that are no numbers.",
-        _passes_over_warnings,
     ),
     Rule(
         "misuse",
+        _misuses,
         "It misuses a ztensor",
         "See `Misused ztensors` in the manual; addr2line -e PROGRAM OFFSET gives the line in C.",
-        _misuses,
     ),
     Rule(
         "unwritten",
+        _reads_what_nobody_wrote,
         "Its output depends on what nothing has written",
         "Read elements only, by zdnn_transform_origtensor; fill ztensors before they are used.",
-        _reads_what_nobody_wrote,
     ),
-    Rule("leak", "It does not free ztensors", "Call zdnn_free_ztensor_buffer for each.", _leaks),
+    Rule("leak", _leaks, "It does not free ztensors", "Call zdnn_free_ztensor_buffer for each."),
     Rule(
         "transformed-twice",
+        _transforms_again,
         "It transforms what is transformed",
         "Keep the ztensor: it may be an input as often as it is needed.",
-        _transforms_again,
     ),
 )
 """All rules, in the order in which a verdict has them."""

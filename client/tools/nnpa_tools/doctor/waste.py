@@ -4,12 +4,12 @@
 A transform made again is a finding: the program has the ztensor already. The rest is advice.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from nnpa.zdnn.v1.trace_pb2 import CONTENTS_ROLE_STICKS_IN, CONTENTS_ROLE_STICKS_OUT
+from nnpa.zdnn.v1.trace_pb2 import CONTENTS_ROLE_STICKS_OUT
 from nnpa_client.trace.history import COMPUTING, Trace, TracedOperation
 
-from nnpa_tools.doctor.lint import Finding, lint
+from nnpa_tools.doctor.lint import Finding, inputs_of, lint
 
 _EQUAL, _RETURNED = "equal-bytes", "untransform-transform"
 
@@ -19,40 +19,26 @@ def transformed_again(trace: Trace) -> tuple[Finding, ...]:
 
     Equal arrays that become operands of one call are none: that they are equal may be chance.
     """
-    operations = {operation.index: operation for operation in trace.operations}
     return tuple(
         finding
         for finding in lint(trace).findings
         if finding.rule == _RETURNED
         or (finding.rule == _EQUAL
-            and not _are_operands_of_one(trace, [operations[i] for i in finding.operations]))
+            and not _are_operands_of_one(trace, [trace.operations[i] for i in finding.operations]))
     )  # fmt: skip
 
 
 def _are_operands_of_one(trace: Trace, transforms: Sequence[TracedOperation]) -> bool:
-    """Tell whether some call has as many operands that these transforms made."""
-    filled = {key for transform in transforms for key in _tensors(transform)}
+    """Return whether some call has as many inputs that these transforms filled."""
+    filled: set[object] = {
+        sticks.digest for each in transforms for sticks in each.having(CONTENTS_ROLE_STICKS_OUT)
+    }
+    filled |= {operand.id for each in transforms for operand in each.operands if operand.id}
     return any(
-        sum(bool(filled & keys) for keys in _operands(operation)) >= len(transforms)
+        sum(tensor in filled for _name, tensor in inputs_of(operation)) >= len(transforms)
         for operation in trace.operations
         if operation.name in COMPUTING
     )
-
-
-def _tensors(transform: TracedOperation) -> Iterator[object]:
-    """Yield what names the ztensor that a transform filled: its id, or the bytes of its sticks."""
-    yield from (operand.id for operand in transform.operands if operand.id)
-    yield from (sticks.digest for sticks in transform.having(CONTENTS_ROLE_STICKS_OUT))
-
-
-def _operands(operation: TracedOperation) -> Iterator[set[object]]:
-    """Yield for each input what names it."""
-    sticks: dict[str, object] = {
-        each.operand: each.digest for each in operation.having(CONTENTS_ROLE_STICKS_IN)
-    }
-    for operand in operation.operands:
-        if not operand.is_output:
-            yield {operand.id, sticks.get(operand.name)} - {0, None}
 
 
 def gains(trace: Trace) -> tuple[str, ...]:

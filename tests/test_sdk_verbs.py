@@ -2,11 +2,15 @@
 """The model from which the SDKs' verbs are made says what the contract and the library say."""
 
 import inspect
+import re
 from functools import partial
 
 import pytest
+from nnpa.mli.v1.mli_pb2 import Kernel
 from nnpa.zdnn.v1 import options_pb2 as pb
 from nnpa.zdnn.v1.operation_pb2 import Operation
+from nnpa_client import constants
+from nnpa_client.status import get_status_message
 from nnpa_emulator import FUNCTIONS, Ztensor
 from nnpa_emulator.function_codes import FunctionCode
 from nnpa_emulator.machine import MACHINES
@@ -17,12 +21,16 @@ pytest.importorskip("grpc_tools", reason="the generator is in the extra `test`")
 from sdk import SDKS, Absent, Kind, Sdk, Value, read_contract, render
 from sdk.instruction import operand_counts
 from sdk.machines import machines
+from sdk.mli import kernels
 from sdk.rendering import camel, comment, pascal
+from sdk.texts import texts
 from sdk.verbs import Constant, Enum
 
 CONTRACT = read_contract()
 # What is generated beside verbs: the tables of the instruction's functions.
 WITH_VERBS = [sdk for sdk in SDKS if sdk.name not in ("emulator", "trap")]
+# The languages whose MLI kernels are generated; their verbs differ in spelling only.
+WITH_KERNELS = [sdk for sdk in SDKS if sdk.name in ("go", "java", "typescript")]
 VERBS = {verb.name: verb for verb in CONTRACT.verbs}
 CODES = next(enum.constants for enum in CONTRACT.enums if enum.name == "NnpaFunctionCode")
 ARMS = Operation.DESCRIPTOR.oneofs_by_name["operation"].fields
@@ -223,3 +231,44 @@ def test_every_verb_is_rendered(sdk: Sdk) -> None:
     for verb in CONTRACT.verbs:
         if verb.computes:
             assert pascal(verb.name) in rendered or camel(verb.name) in rendered, verb.name
+
+
+def test_kernels_write_a_tensor_of_their_own() -> None:
+    """Every arm of MLI is a kernel of the SDKs, but those that answer a number or share memory."""
+    arms = {field.name for field in Kernel.DESCRIPTOR.oneofs_by_name["kernel"].fields}
+    names = {kernel.verb.name for kernel in kernels(CONTRACT.kernels)}
+    numbers = {"hlp_tensor_element_size", "hlp_count_elem_num", "hlp_tensor_zero_offset"}
+    numbers |= {"hlp_tensor_scale", "hlp_tensor_scale_shift"}
+    assert arms - names == numbers | {"hlp_subtensor"}
+    for kernel in kernels(CONTRACT.kernels):
+        assert kernel.output.name in ("out", "dst"), kernel.verb.name
+        assert kernel.sized in ("", *(field.name for field in kernel.inputs)), kernel.verb.name
+
+
+@pytest.mark.parametrize("sdk", WITH_KERNELS, ids=[sdk.name for sdk in WITH_KERNELS])
+def test_every_kernel_is_rendered(sdk: Sdk) -> None:
+    """An SDK's sources have a function for each kernel, which sends all operands of its message."""
+    path = next(path for path in render(sdk, CONTRACT) if "kernels" in path.name.lower())
+    sources = re.split(r"\n\n(?=//|/\*\*|  /\*\*)", render(sdk, CONTRACT)[path])
+    for kernel in kernels(CONTRACT.kernels):
+        spelled = {pascal(kernel.verb.name), camel(kernel.verb.name)}
+        (source,) = (text for text in sources if spelled & set(re.findall(r"\w+(?=\()", text)))
+        body = source.partition("{\n")[2]
+        for field in kernel.inputs:
+            assert re.search(rf"\b{field.name}\b", body), (kernel.verb.name, field.name)
+
+
+def test_macros_are_zdnns() -> None:
+    """The macros of the SDKs have the values that zDNN's have in the Python client."""
+    macros = texts(CONTRACT.enums, WITH_KERNELS[0].spelling)["macros"]
+    assert len(macros) >= 45
+    for name, (value, _) in macros.items():
+        number = getattr(constants, name)
+        assert (value.strip('"') if name == "ZDNN_VERSION" else int(value, 0)) == number, name
+
+
+def test_texts_of_statuses_are_zdnns() -> None:
+    """The texts of statuses are those of the Python client."""
+    statuses = texts(CONTRACT.enums, WITH_KERNELS[0].spelling)["statuses"]
+    for status in Status:
+        assert f"{status.name}: {statuses[status.name]}" == get_status_message(status)

@@ -7,26 +7,12 @@ from sdk.go import GO
 from sdk.instruction import EMULATOR, TRAP
 from sdk.java import JAVA
 from sdk.python import PYTHON
-from sdk.rendering import ROOT, File, Messages, Sdk, render
+from sdk.rendering import ROOT, Messages, Sdk, render
 from sdk.typescript import TYPESCRIPT
-from sdk.verbs import Absent, Contract, Enum, Kind, Parameter, Value, Verb, read_contract
+from sdk.verbs import Absent, Contract, Kind, Value, read_contract
 
 # All code that `protos/generate.py` makes, by language.
 SDKS: tuple[Sdk, ...] = (C, DOCS, EMULATOR, GO, JAVA, PYTHON, TRAP, TYPESCRIPT)
 
-__all__ = [
-    "ROOT",
-    "SDKS",
-    "Absent",
-    "Contract",
-    "Enum",
-    "File",
-    "Kind",
-    "Messages",
-    "Parameter",
-    "Sdk",
-    "Value",
-    "Verb",
-    "read_contract",
-    "render",
-]
+__all__ = ["ROOT", "SDKS", "Absent", "Contract", "Kind", "Messages", "Sdk"]
+__all__ += ["Value", "read_contract", "render"]

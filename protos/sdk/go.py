@@ -7,12 +7,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 
-from sdk import advice
-from sdk.advice import CODES, REASONS
 from sdk.rendering import ROOT, File, Messages, Sdk, camel, pascal
 from sdk.verbs import PROTOS
 
@@ -68,6 +64,13 @@ def argument(name: str) -> str:
     return "kind" if name == "type" else camel(name)
 
 
+def macro_type(name: str) -> str:
+    """Return the type of a macro and a space; "" for a number of any type."""
+    if name.startswith("QUERY_"):
+        return "uint32 "
+    return "ConcatInfo " if name.startswith(("RNN_TYPE_", "PREV_LAYER_", "USAGE_")) else ""
+
+
 SPELLING = {
     "machines": "`nnpa info`",
     "library": "Options.Library",
@@ -81,30 +84,17 @@ SPELLING = {
 }
 
 
-_REASON_KEYS = {name: f'"{name}":' for name in REASONS}
-_CODE_KEYS = {name: f"codes.{pascal(name.lower())}:" for name in CODES} | {
-    "CANCELLED": "codes.Canceled:"
-}
-
-
-def _entry(keys: Mapping[str, str], name: str, text: str) -> str:
-    """Return an entry of a map, values in one column as gofmt has them."""
-    return f'\t{keys[name].ljust(max(map(len, keys.values())))} "{text}",\n'
-
-
 GO = Sdk(
     name="go",
     home=HOME,
     files=(
         File("zdnn/verbs.gen.go", "go.go.j2"),
         File("zdnn/constants.gen.go", "go_constants.go.j2"),
-        File("zdnn/advice.gen.go", "go_advice.go.j2"),
+        File("zdnn/texts.gen.go", "go_texts.go.j2"),
+        File("mli/kernels.gen.go", "go_mli.go.j2"),
         File("testee/verbs.gen.go", "go_testee.go.j2"),
     ),
-    filters={
-        "protoc_name": protoc_name,
-        "argument": argument,
-        **advice.filters(SPELLING, partial(_entry, _REASON_KEYS), partial(_entry, _CODE_KEYS)),
-    },
+    filters={"argument": argument, "macro_type": macro_type, "protoc_name": protoc_name},
     messages=Messages("gen", _missing, _write),
+    spelling=SPELLING,
 )

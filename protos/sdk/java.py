@@ -4,8 +4,9 @@
 import re
 import textwrap
 from collections.abc import Iterable
+from itertools import chain
 
-from sdk import advice
+from sdk.mli import Kernel
 from sdk.rendering import ROOT, File, Sdk, camel, comment, pascal
 from sdk.verbs import Absent, Kind, Parameter, Value, Verb
 
@@ -35,20 +36,36 @@ def declared(parameter: Parameter, numbers: bool = False) -> str:
     return f"{_TYPES[kind]} {name}"
 
 
-def signature(parameters: Iterable[Parameter], session: bool, numbers: bool = False) -> str:
-    """Return the parameters of a method, a list last; without ztensors, the session comes first.
+def ordered(parameters: Iterable[Parameter]) -> list[Parameter]:
+    """Return parameters with a list behind all others."""
+    return sorted(parameters, key=lambda parameter: parameter.kind in (Kind.INT32S, Kind.ARRAYS))
 
-    Many go on lines of their own.
-    """
-    ordered = sorted(parameters, key=lambda parameter: parameter.kind in (Kind.INT32S, Kind.ARRAYS))
+
+def signature(parameters: Iterable[Parameter], session: bool, numbers: bool = False) -> str:
+    """Return the parameters of a method; without ztensors, the session comes first."""
     written = ["Session session"] if session else []
-    line = ", ".join([*written, *(declared(parameter, numbers) for parameter in ordered)])
+    return wrapped([*written, *(declared(field, numbers) for field in ordered(parameters))])
+
+
+def kernel_signature(kernel: Kernel) -> str:
+    """Return the parameters of a kernel, intermediate results behind the configuration."""
+    cells = ["RnnCellCfg cfg", "MliTensor irTsr"]
+    written = [
+        cells if field.kind is Kind.STRUCTURE else [f"MliTensor {camel(field.name)}"]
+        for field in kernel.verb.parameters
+    ]
+    return wrapped(chain.from_iterable(written))
+
+
+def wrapped(declarations: Iterable[str]) -> str:
+    """Return declarations of parameters; many go on lines of their own."""
+    line = ", ".join(declarations)
     if len(line) <= SHORT:
         return line
     indent = "      "
     pairs = line.replace(" ", "\0").replace(",\0", ", ")
-    wrapped = textwrap.fill(pairs, 96, initial_indent=indent, subsequent_indent=indent)
-    return "\n" + wrapped.replace("\0", " ")
+    filled = textwrap.fill(pairs, 96, initial_indent=indent, subsequent_indent=indent)
+    return "\n" + filled.replace("\0", " ")
 
 
 def member(name: str) -> str:
@@ -56,15 +73,28 @@ def member(name: str) -> str:
     return re.sub(r"(?<=[0-9])[a-z]", lambda match: match[0].upper(), pascal(name))
 
 
-def setter(parameter: Parameter, numbers: bool = False) -> str:
-    """Return the call that puts a parameter into its message."""
+def setter(parameter: Parameter) -> str:
+    """Return the call that puts a parameter into its message; enums are numbers."""
     name, field = camel(parameter.name), member(parameter.name)
     if parameter.kind is Kind.ZTENSOR:
         created = parameter.output and parameter.absent is Absent.CREATED
         return f'set{field}(verb.{"output" if created else "existing"}("{parameter.name}", {name}))'
-    if parameter.kind is Kind.ENUM and numbers:
-        return f"set{field}Value({name})"
-    return f"set{field}({name})"
+    if parameter.kind is Kind.INT32S:
+        return f"addAll{field}(Arrays.stream({name}).boxed().toList())"
+    return f"set{field}{'Value' if parameter.kind is Kind.ENUM else ''}({name})"
+
+
+def numbers(verb: Verb, codes: Parameter | None) -> str:
+    """Return the arguments of a verb with the numbers of its enums; `codes` is a list of these."""
+    written = [] if verb.inputs else ["session"]
+    for parameter in ordered(verb.parameters):
+        name = camel(parameter.name)
+        if parameter is codes:
+            name = f"Arrays.stream({name}).mapToInt({parameter.enum}::getNumber).toArray()"
+        elif codes:
+            name = f"{camel(codes.name)}.length"
+        written.append(f"{name}.getNumber()" if parameter.kind is Kind.ENUM else name)
+    return ", ".join(written)
 
 
 def answer(verb: Verb) -> str:
@@ -110,25 +140,23 @@ SPELLING = {
 }
 
 
-def _case(name: str, text: str) -> str:
-    """Return a case of a switch, in two lines if it is long."""
-    start, end = f'      case "{name}" ->', f'"{text}";\n'
-    return f"{start} {end}" if len(start + end) <= 100 else f"{start}\n          {end}"
-
-
 JAVA = Sdk(
     name="java",
     home=ROOT / "client" / "java",
     files=(
-        File("src/main/java/dev/nnpa/Advice.java", "java_advice.java.j2"),
+        File("src/main/java/dev/nnpa/Constants.java", "java_constants.java.j2"),
+        File("src/main/java/dev/nnpa/MliKernels.java", "java_mli.java.j2"),
+        File("src/main/java/dev/nnpa/Texts.java", "java_texts.java.j2"),
         File("src/main/java/dev/nnpa/Zdnn.java", "java.java.j2"),
     ),
     filters={
-        **advice.filters(SPELLING, _case, _case),
+        "kernel_signature": kernel_signature,
         "signature": signature,
         "setter": setter,
         "member": member,
         "answer": answer,
         "javadoc": javadoc,
+        "numbers": numbers,
     },
+    spelling=SPELLING,
 )

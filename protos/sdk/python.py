@@ -7,7 +7,6 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from sdk import advice
 from sdk.machines import Machine, machines
 from sdk.rendering import ROOT, File, Sdk
 from sdk.verbs import Absent, Enum, Kind, Parameter, Verb
@@ -240,7 +239,7 @@ SPELLING = {
 }
 
 
-def _entry(name: str, text: str) -> str:
+def entry(name: str, text: str) -> str:
     """Return an entry of a mapping, its text in several literals if it is long."""
     start = f'        "{name}": '
     if len(start) + len(text) <= WIDTH - len('"",'):
@@ -262,10 +261,10 @@ PYTHON = Sdk(
         File("_values/advice.py", "python_advice.py.j2"),
     ),
     filters={
-        **advice.filters(SPELLING, _entry, _entry),
         "body": body,
         "constants": constants,
         "docstring": docstring,
+        "entry": entry,
         "facts": facts,
         "host": host,
         "family_title": title,
@@ -274,4 +273,5 @@ PYTHON = Sdk(
         "noqa": noqa,
         "signature": signature,
     },
+    spelling=SPELLING,
 )

@@ -10,6 +10,8 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from sdk.mli import kernels
+from sdk.texts import texts
 from sdk.verbs import Contract, Verb
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -39,23 +41,22 @@ class Messages:
 class File:
     """A file that a template generates, or a block of it between markers with the name `block`.
 
-    `path` is below the SDK's home. `select` chooses the verbs that the template gets; `title` is
-    what the template may call them.
+    `path` is below the SDK's home. `select` chooses the verbs that the template gets.
     """
 
     path: str
     template: str
     block: str = ""
     select: Callable[[Verb], bool] = lambda _verb: True
-    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Sdk:
     """What is generated for one language.
 
-    `home` is the SDK's folder. `filters` are the language's own filters for its templates.
-    `messages` is None where the language's own build generates them.
+    `home` is the SDK's folder. `filters` are the language's own filters for its templates,
+    `spelling` its names in the texts of `sdk.texts`, if it has any. `messages` is None where the
+    language's own build generates them.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Sdk:
         default_factory=dict[str, Callable[..., object]]
     )
     messages: Messages | None = None
+    spelling: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def pascal(name: str) -> str:
@@ -100,19 +102,21 @@ def render(sdk: Sdk, contract: Contract) -> dict[Path, str]:
     )
     filters: dict[str, Any] = environment.filters
     filters |= {"pascal": pascal, "camel": camel, "comment": comment, **sdk.filters}
-    texts: dict[Path, str] = {}
+    rendered: dict[Path, str] = {}
+    spelled = texts(contract.enums, sdk.spelling) if sdk.spelling else {}
     for file in sdk.files:
         text = environment.get_template(file.template).render(
             verbs=[verb for verb in contract.verbs if file.select(verb)],
             enums=contract.enums,
-            title=file.title,
+            kernels=kernels(contract.kernels),
+            **spelled,
         )
         path = sdk.home / file.path
         if file.block:
-            whole = texts.get(path) or path.read_text(encoding="utf-8")
+            whole = rendered.get(path) or path.read_text(encoding="utf-8")
             text = _replace_block(whole, file, text)
-        texts[path] = text
-    return texts
+        rendered[path] = text
+    return rendered
 
 
 def _replace_block(whole: str, file: File, text: str) -> str:

@@ -7,7 +7,6 @@ import sys
 from importlib.metadata import distribution, version
 from pathlib import Path
 
-from sdk import advice
 from sdk.rendering import ROOT, File, Messages, Sdk, camel
 from sdk.verbs import PROTOS, Absent, Constant, Enum, Kind, Parameter, Value, Verb
 
@@ -90,9 +89,14 @@ def member(constant: Constant, enum: Enum) -> str:
     return f"{enum.name}.{constant.name.removeprefix(prefix) if shared else constant.name}"
 
 
+def local(name: str) -> str:
+    """Return a parameter's name in TypeScript, where `in` is a word of the language."""
+    return "input" if name == "in" else camel(name)
+
+
 def operand(parameter: Parameter) -> str:
-    """Return a ztensor by C's parameter name."""
-    name = camel(parameter.name)
+    """Return a tensor by C's parameter name."""
+    name = local(parameter.name)
     return name if name == parameter.name else f"{parameter.name}: {name}"
 
 
@@ -126,25 +130,23 @@ SPELLING = {
 }
 
 
-def _property(name: str, text: str) -> str:
-    return f'  {name}: "{text}",\n'
-
-
 TYPESCRIPT = Sdk(
     name="typescript",
     home=HOME,
     files=(
         File("src/constants.gen.ts", "typescript_constants.ts.j2"),
         File("src/verbs.gen.ts", "typescript_verbs.ts.j2"),
-        File("src/advice.gen.ts", "typescript_advice.ts.j2"),
+        File("src/texts.gen.ts", "typescript_texts.ts.j2"),
+        File("src/mli/kernels.gen.ts", "typescript_mli.ts.j2"),
     ),
     filters={
-        **advice.filters(SPELLING, _property, _property),
         "answer": answer,
         "argument": argument,
+        "local": local,
         "member": member,
         "operand": operand,
         "signature": signature,
     },
     messages=Messages("src/gen", _missing, _write),
+    spelling=SPELLING,
 )

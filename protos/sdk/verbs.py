@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The model of the contract from which every SDK's verbs are generated.
 
-A verb is an arm of `Operation`. Names, types and comments come from the messages; what these do not
-say comes from the options of `options.proto`.
+A verb is an arm of `Operation`, or of MLI's `Kernel`. Names, types and comments come from the
+messages; what these do not say comes from the options of `options.proto`.
 """
 
 import re
@@ -24,13 +24,13 @@ from google.protobuf.descriptor_pb2 import (
 from nnpa.zdnn.v1 import options_pb2 as pb
 
 PROTOS = Path(__file__).resolve().parent.parent
-PACKAGE = "nnpa.zdnn.v1"
+APIS = ("mli", "zdnn")
 
 
 class Kind(StrEnum):
     """What a parameter is."""
 
-    ZTENSOR = "ztensor"
+    ZTENSOR = "ztensor"  # of MLI: a tensor
     NEW_ZTENSOR = "new_ztensor"
     DESCRIPTOR = "descriptor"
     ARRAY = "array"
@@ -41,13 +41,14 @@ class Kind(StrEnum):
     INT32 = "int32"
     UINT32 = "uint32"
     INT32S = "int32s"
+    STRUCTURE = "structure"
 
 
 class Absent(StrEnum):
     """What it means to leave a parameter out; `REQUIRED`: it must be given."""
 
     REQUIRED = ""
-    NULL = "NULL"
+    NULL = "null"
     ALL = "all"
     FALSE = "false"
     CREATED = "created"
@@ -63,20 +64,6 @@ class Value(StrEnum):
     DATA = "data"
 
 
-_ABSENT = {
-    pb.ABSENCE_UNSPECIFIED: Absent.REQUIRED,
-    pb.ABSENCE_NULL: Absent.NULL,
-    pb.ABSENCE_ALL: Absent.ALL,
-    pb.ABSENCE_FALSE: Absent.FALSE,
-}
-_VALUES = {
-    pb.ANSWER_UNSPECIFIED: Value.NOTHING,
-    pb.ANSWER_BOOLEAN: Value.BOOLEAN,
-    pb.ANSWER_NUMBER: Value.NUMBER,
-    pb.ANSWER_RANGE: Value.RANGE,
-    pb.ANSWER_DATA: Value.DATA,
-}
-_AREAS = {pb.AREA_UNSPECIFIED: "", pb.AREA_SAVE: "save_area", pb.AREA_WORK: "work_area"}
 # The verbs that make and end the SDK's own object; every SDK writes them by hand, with its ztensor.
 _LIFE = frozenset((pb.ACCESS_CREATE, pb.ACCESS_ALLOCATE, pb.ACCESS_FREE))
 _COMPUTING = range(pb.FAMILY_ELEMENTWISE, pb.FAMILY_RECURRENT + 1)
@@ -108,12 +95,14 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """An arm: `name` is the C function's without "zdnn_", `message` the arm's message.
+    """An arm: `name` is the C function's without prefix, `title` the arm's comment.
 
-    `doc` is the message's comment in paragraphs, the first of which begins with the C name.
+    `message` is its message, `doc` the message's comment in paragraphs, the first of which begins
+    with the C name, but of MLI.
     """
 
     name: str
+    title: str
     message: str
     number: int
     doc: tuple[str, ...]
@@ -124,7 +113,7 @@ class Verb:
     @property
     def family(self) -> str:
         """The family's name in small letters, for example "elementwise"."""
-        return pb.Family.Name(self.options.family).removeprefix("FAMILY_").lower()
+        return _word(pb.Family.Name(self.options.family))
 
     @property
     def computes(self) -> bool:
@@ -218,6 +207,7 @@ class Contract:
     """All that a template needs."""
 
     verbs: tuple[Verb, ...]
+    kernels: tuple[Verb, ...]
     enums: tuple[Enum, ...]
 
 
@@ -225,7 +215,7 @@ def descriptor_set() -> FileDescriptorSet:
     """Compile the contract, comments included."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "contract.binpb"
-        sources = sorted(PROTOS.glob(f"{PACKAGE.replace('.', '/')}/*.proto"))
+        sources = [path for api in APIS for path in sorted(PROTOS.glob(f"nnpa/{api}/v1/*.proto"))]
         command = [
             sys.executable,
             "-m",
@@ -239,17 +229,22 @@ def descriptor_set() -> FileDescriptorSet:
 
 
 def read_contract() -> Contract:
-    """Read the verbs, by arm number, and the enums, by file and place."""
+    """Read the verbs, by arm number, and zDNN's enums, by file and place."""
     files = {Path(file.name).stem: file for file in descriptor_set().file}
-    enums = tuple(
-        enum for name in sorted(files.keys() - {"options"}) for enum in _enums(name, files[name])
-    )
+    names = sorted(files.keys() - {"mli", "options"})
+    enums = tuple(enum for name in names for enum in _enums(name, files[name]))
     defaults = {
         enum.name: next(value.name for value in enum.value if value.number == 0)
         for enum in files["operation"].enum_type
         if enum.options.Extensions[pb.zdnn_enum].zero_is_default
     }
-    return Contract(tuple(_verbs(files["operation"], defaults)), enums)
+    verbs = tuple(_verbs(files["operation"], "Operation", defaults))
+    return Contract(verbs, tuple(_verbs(files["mli"], "Kernel", {})), enums)
+
+
+def _word(value: str) -> str:
+    """Return a value of an option's enum without the enum's name; "" for UNSPECIFIED."""
+    return value.partition("_")[2].lower().removesuffix("unspecified")
 
 
 def _comments(file: FileDescriptorProto) -> dict[tuple[int, ...], str]:
@@ -294,11 +289,12 @@ def _enums(module: str, file: FileDescriptorProto) -> Iterator[Enum]:
         yield Enum(enum.name, _line(comments[(_ENUMS, place)]), constants, c_name, module)
 
 
-def _verbs(file: FileDescriptorProto, defaults: Mapping[str, str]) -> Iterator[Verb]:
+def _verbs(file: FileDescriptorProto, union: str, defaults: Mapping[str, str]) -> Iterator[Verb]:
+    """Yield the arms of a message by number."""
     comments = _comments(file)
     places = {message.name: place for place, message in enumerate(file.message_type)}
-    arms = file.message_type[places["Operation"]].field
-    for arm in sorted(arms, key=lambda field: field.number):
+    arms = enumerate(file.message_type[places[union]].field)
+    for number, arm in sorted(arms, key=lambda pair: pair[1].number):
         if arm.HasField("oneof_index"):
             place = places[arm.type_name.rpartition(".")[2]]
             message = file.message_type[place]
@@ -306,12 +302,14 @@ def _verbs(file: FileDescriptorProto, defaults: Mapping[str, str]) -> Iterator[V
                 _parameter(field, _line(comments[(_MESSAGES, place, _FIELDS, index)]), defaults)
                 for index, field in enumerate(message.field)
             )
+            title = _line(comments[(_MESSAGES, places[union], _FIELDS, number)])
             doc = _paragraphs(comments[(_MESSAGES, place)])
-            yield _verb(arm, message, doc, parameters)
+            yield _verb(arm, title, message, doc, parameters)
 
 
 def _verb(
     arm: FieldDescriptorProto,
+    title: str,
     message: DescriptorProto,
     doc: tuple[str, ...],
     parameters: tuple[Parameter, ...],
@@ -319,8 +317,8 @@ def _verb(
     options = message.options.Extensions[pb.zdnn_function]
     if options.parmblk_format == 1:
         doc = (*doc, "Needs Telum II.")
-    value = _VALUES[options.answer]
-    return Verb(arm.name, message.name, arm.number, doc, parameters, value, options)
+    value = Value(_word(pb.Answer.Name(options.answer)))
+    return Verb(arm.name, title, message.name, arm.number, doc, parameters, value, options)
 
 
 def _parameter(field: FieldDescriptorProto, doc: str, defaults: Mapping[str, str]) -> Parameter:
@@ -328,11 +326,11 @@ def _parameter(field: FieldDescriptorProto, doc: str, defaults: Mapping[str, str
     if kind is Kind.ARRAYS and options.single:
         kind = Kind.ARRAY
     enum = field.type_name.rpartition(".")[2] if kind is Kind.ENUM else options.enumeration
-    absent = _ABSENT[options.absence]
+    absent = Absent(_word(pb.Absence.Name(options.absence)))
     if options.access == pb.ACCESS_WRITE and not options.must_exist:
         absent = Absent.CREATED
-    default, area = defaults.get(enum, ""), _AREAS[options.area]
-    return Parameter(field.name, kind, enum, default, absent, area, doc, options)
+    area = f"{_word(pb.Area.Name(options.area))}_area" if options.area else ""
+    return Parameter(field.name, kind, enum, defaults.get(enum, ""), absent, area, doc, options)
 
 
 _SCALARS = {
@@ -352,6 +350,6 @@ _MESSAGE_KINDS = {"TensorRef": Kind.ZTENSOR, "TensorDesc": Kind.DESCRIPTOR}
 
 def _kind(field: FieldDescriptorProto) -> Kind:
     if field.type == FieldDescriptorProto.TYPE_MESSAGE:
-        return _MESSAGE_KINDS[field.type_name.rpartition(".")[2]]
+        return _MESSAGE_KINDS.get(field.type_name.rpartition(".")[2], Kind.STRUCTURE)
     repeated = field.label == FieldDescriptorProto.LABEL_REPEATED
     return (_LISTS if repeated else _SCALARS)[field.type]

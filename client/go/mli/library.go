@@ -81,11 +81,66 @@ type operand struct {
 	tensor *Tensor
 }
 
-// call is one call of a kernel, by its arm.
+// RnnCellCfg is mli_rnn_cell_cfg, which is mli_lstm_cell_cfg too.
+type RnnCellCfg struct {
+	Mode mliv1.RnnMode
+	Act  mliv1.RnnOutActivation
+	// IrTsr holds intermediate results; nil is created.
+	IrTsr *Tensor
+}
+
+// call is one call of a kernel, by its arm; the last operand is its output.
 type call struct {
 	kernel   string
 	operands []operand
-	cfg      *RnnCellCfg
+	// An output that is nil is created of a type, with as many elements as sized has, unless that is nil.
+	kind  mliv1.ElType
+	sized *Tensor
+	// cfg is a recurrent cell's; its intermediate results have gates times as many elements.
+	cfg   *RnnCellCfg
+	gates int
+}
+
+// complete creates the tensors that the caller leaves to the call, and refuses operands that are none.
+func (c *call) complete() error {
+	last := len(c.operands) - 1
+	if err := require(c.kernel, c.operands[:last]); err != nil {
+		return err
+	}
+	out := &c.operands[last]
+	if c.sized != nil && out.tensor == nil {
+		count, fracBits := c.sized.room(), int32(0)
+		if c.cfg != nil {
+			in, prevOut := c.operands[0].tensor, c.operands[1].tensor
+			count, fracBits = count*frames(in, c.cfg), prevOut.FracBits()
+		}
+		out.tensor = Empty(count, c.kind, fracBits)
+	}
+	if c.cfg != nil {
+		if c.cfg.IrTsr == nil {
+			c.cfg.IrTsr = Empty(c.gates*c.sized.room(), c.kind, 0)
+		}
+		c.operands = append(c.operands, operand{"cfg.ir_tsr", c.cfg.IrTsr})
+	}
+	return require(c.kernel, c.operands[last:])
+}
+
+// frames returns how many frames give an output each.
+func frames(in *Tensor, cfg *RnnCellCfg) int {
+	if cfg.Mode == mliv1.RnnMode_RNN_BATCH_TO_BATCH && len(in.Shape()) > 0 {
+		return int(in.Shape()[0])
+	}
+	return 1
+}
+
+// require returns the error of the first operand that is no tensor.
+func require(kernel string, operands []operand) error {
+	for _, o := range operands {
+		if o.tensor == nil || o.tensor.fields == nil {
+			return fmt.Errorf("mli_%s: %s: %v, expected a tensor of Fx, Quantise or Empty", kernel, o.field, o.tensor)
+		}
+	}
+	return nil
 }
 
 // Batch runs the kernels of body in one request when it ends. Outputs are filled then, and may be used
@@ -107,18 +162,17 @@ func (l *Library) Batch(ctx context.Context, body func() error) error {
 }
 
 // submit runs a call now, or queues it in a batch, and returns its output.
-func (l *Library) submit(ctx context.Context, c call, out *Tensor) (*Tensor, error) {
-	if err := require(c.kernel, c.operands); err != nil {
+func (l *Library) submit(ctx context.Context, c call) (*Tensor, error) {
+	output := len(c.operands) - 1
+	if err := c.complete(); err != nil {
 		return nil, err
 	}
 	if l.batches > 0 {
 		l.queue = append(l.queue, c)
-		return out, nil
-	}
-	if err := l.send(ctx, []call{c}, false); err != nil {
+	} else if err := l.send(ctx, []call{c}, false); err != nil {
 		return nil, err
 	}
-	return out, nil
+	return c.operands[output].tensor, nil
 }
 
 func (l *Library) send(ctx context.Context, calls []call, isBatch bool) error {
@@ -179,10 +233,8 @@ func (e encoder) encode(index int, c call) *mliv1.Kernel {
 	message := arm.Mutable(arm.Descriptor().Fields().ByName(protoreflect.Name(c.kernel))).Message()
 	fields := message.Descriptor().Fields()
 	if c.cfg != nil {
-		cfg := &mliv1.RnnCellCfg{Mode: &c.cfg.Mode, Act: &c.cfg.Act}
-		if c.cfg.IrTsr != nil {
-			cfg.IrTsr = e.ref(index, "cfg.ir_tsr", c.cfg.IrTsr)
-		}
+		irTsr := e.ref(index, "cfg.ir_tsr", c.cfg.IrTsr)
+		cfg := &mliv1.RnnCellCfg{Mode: &c.cfg.Mode, Act: &c.cfg.Act, IrTsr: irTsr}
 		message.Set(fields.ByName("cfg"), protoreflect.ValueOfMessage(cfg.ProtoReflect()))
 	}
 	for _, o := range c.operands {

@@ -92,6 +92,11 @@ func TestQuantise(t *testing.T) {
 	if got := must(mli.Elements[int8](asymmetric))(t); !reflect.DeepEqual(got, []int8{-13, 3, 11}) {
 		t.Error(got)
 	}
+	var refused *mli.Error
+	_, err := library.HlpConvertTensorSafx(t.Context(), source, mli.EmptySa(3, mli.SA_8, params))
+	if !errors.As(err, &refused) || refused.Kernel != "hlp_convert_tensor_safx" {
+		t.Error(err) // it has no FP32
+	}
 	back := must(library.HlpConvertTensor(t.Context(), asymmetric, mli.EmptyFp(3)))(t)
 	if got := must(mli.Dequantise(back))(t); !reflect.DeepEqual(got, []float64{-1, 0, 0.5}) {
 		t.Error(got)

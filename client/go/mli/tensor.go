@@ -104,6 +104,9 @@ func sizeOf(shape []uint32) int {
 	return product
 }
 
+// room returns how many elements the memory holds, also before a kernel has filled it.
+func (t *Tensor) room() int { return len(t.memory) / max(1, elementSizes[t.ElType()]) }
+
 // Shape returns the sizes, outermost first; of an output that no kernel has filled, none.
 func (t *Tensor) Shape() []uint32 { return t.fields.Shape }
 

@@ -919,3 +919,150 @@ const TRACE_END_REASON_FAILED = zdnnv1.TraceEndReason_TRACE_END_REASON_FAILED
 
 // TRACE_END_REASON_SHUTDOWN: It was cut: the server was shut down.
 const TRACE_END_REASON_SHUTDOWN = zdnnv1.TraceEndReason_TRACE_END_REASON_SHUTDOWN
+
+// ZDNN_VERSION: The version of zDNN that this library describes.
+const ZDNN_VERSION = "1.2.0"
+
+// ZDNN_VERNUM: The same, 0x00MMmmpp.
+const ZDNN_VERNUM = 0x00010200
+
+// ZDNN_VER_MAJOR: The major part of the version.
+const ZDNN_VER_MAJOR = 1
+
+// ZDNN_VER_MINOR: The minor part of the version.
+const ZDNN_VER_MINOR = 2
+
+// ZDNN_VER_PATCH: The patch level of the version.
+const ZDNN_VER_PATCH = 0
+
+// ZDNN_SOFTMAX_SAVEAREA_SIZE: Bytes of softmax's save area, which the server owns.
+const ZDNN_SOFTMAX_SAVEAREA_SIZE = 0x00002000
+
+// ZDNN_8K_SAVEAREA_SIZE: Bytes of any save area, which the server owns.
+const ZDNN_8K_SAVEAREA_SIZE = 0x00002000
+
+// BITSHIFT_RNN_TYPE: Place of the RNN type in a concatenation info.
+const BITSHIFT_RNN_TYPE = 24
+
+// BITSHIFT_PREV_LAYER: Place of the previous layer in a concatenation info.
+const BITSHIFT_PREV_LAYER = 16
+
+// BITSHIFT_USAGE: Place of the usage in a concatenation info.
+const BITSHIFT_USAGE = 8
+
+// RNN_TYPE_LSTM: Gates F, I, C, O.
+const RNN_TYPE_LSTM ConcatInfo = 0
+
+// RNN_TYPE_GRU: Gates Z, R, H.
+const RNN_TYPE_GRU ConcatInfo = 0x01000000
+
+// PREV_LAYER_UNI: The previous layer has one direction.
+const PREV_LAYER_UNI ConcatInfo = 0
+
+// PREV_LAYER_NONE: There is no previous layer.
+const PREV_LAYER_NONE ConcatInfo = 0
+
+// PREV_LAYER_BIDIR: The previous layer is bidirectional.
+const PREV_LAYER_BIDIR ConcatInfo = 0x00010000
+
+// USAGE_WEIGHTS: Input weights.
+const USAGE_WEIGHTS ConcatInfo = 0
+
+// USAGE_HIDDEN_WEIGHTS: Hidden weights.
+const USAGE_HIDDEN_WEIGHTS ConcatInfo = 0x00000100
+
+// USAGE_BIASES: Input biases.
+const USAGE_BIASES ConcatInfo = 0x00000200
+
+// USAGE_HIDDEN_BIASES: Hidden biases.
+const USAGE_HIDDEN_BIASES ConcatInfo = 0x00000300
+
+// NNPA_MATMUL_OP_ADDITION: Operation of NNPA-MATMUL-OP: addition.
+const NNPA_MATMUL_OP_ADDITION = 0
+
+// NNPA_MATMUL_OP_COMP_HIGH: Operation of NNPA-MATMUL-OP: greater.
+const NNPA_MATMUL_OP_COMP_HIGH = 1
+
+// NNPA_MATMUL_OP_COMP_NOT_LOW: Operation of NNPA-MATMUL-OP: greater or equal.
+const NNPA_MATMUL_OP_COMP_NOT_LOW = 2
+
+// NNPA_MATMUL_OP_COMP_EQUAL: Operation of NNPA-MATMUL-OP: equal.
+const NNPA_MATMUL_OP_COMP_EQUAL = 3
+
+// NNPA_MATMUL_OP_COMP_NOT_EQUAL: Operation of NNPA-MATMUL-OP: not equal.
+const NNPA_MATMUL_OP_COMP_NOT_EQUAL = 4
+
+// NNPA_MATMUL_OP_COMP_NOT_HIGH: Operation of NNPA-MATMUL-OP: lesser or equal.
+const NNPA_MATMUL_OP_COMP_NOT_HIGH = 5
+
+// NNPA_MATMUL_OP_COMP_LOW: Operation of NNPA-MATMUL-OP: lesser.
+const NNPA_MATMUL_OP_COMP_LOW = 6
+
+// NNPA_MATMUL_BCAST_OP_ADDITION: Operation of NNPA-MATMUL-OP-BCAST23: addition.
+const NNPA_MATMUL_BCAST_OP_ADDITION = 0
+
+// NNPA_MATMUL_BCAST_OP_COMP_HIGH: Operation of NNPA-MATMUL-OP-BCAST23: greater.
+const NNPA_MATMUL_BCAST_OP_COMP_HIGH = 1
+
+// NNPA_MATMUL_BCAST_OP_COMP_NOT_LOW: Operation of NNPA-MATMUL-OP-BCAST23: greater or equal.
+const NNPA_MATMUL_BCAST_OP_COMP_NOT_LOW = 2
+
+// NNPA_MATMUL_BCAST_OP_COMP_EQUAL: Operation of NNPA-MATMUL-OP-BCAST23: equal.
+const NNPA_MATMUL_BCAST_OP_COMP_EQUAL = 3
+
+// NNPA_MATMUL_BCAST_OP_COMP_NOT_EQUAL: Operation of NNPA-MATMUL-OP-BCAST23: not equal.
+const NNPA_MATMUL_BCAST_OP_COMP_NOT_EQUAL = 4
+
+// NNPA_MATMUL_BCAST_OP_COMP_NOT_HIGH: Operation of NNPA-MATMUL-OP-BCAST23: lesser or equal.
+const NNPA_MATMUL_BCAST_OP_COMP_NOT_HIGH = 5
+
+// NNPA_MATMUL_BCAST_OP_COMP_LOW: Operation of NNPA-MATMUL-OP-BCAST23: lesser.
+const NNPA_MATMUL_BCAST_OP_COMP_LOW = 6
+
+// NNPA_SOFTMAX_NONE: Activation of NNPA-SOFTMAX: none.
+const NNPA_SOFTMAX_NONE = 0
+
+// NNPA_SOFTMAX_LOG: Activation of NNPA-SOFTMAX: logarithm.
+const NNPA_SOFTMAX_LOG = 1
+
+// NNPA_REDUCE_OP_MINIMUM: Operation of NNPA-REDUCE: minimum.
+const NNPA_REDUCE_OP_MINIMUM = 0
+
+// NNPA_REDUCE_OP_MINIMUM_IDX: Operation of NNPA-REDUCE: minimum index.
+const NNPA_REDUCE_OP_MINIMUM_IDX = 1
+
+// NNPA_REDUCE_OP_MAXIMUM: Operation of NNPA-REDUCE: maximum.
+const NNPA_REDUCE_OP_MAXIMUM = 2
+
+// NNPA_REDUCE_OP_MAXIMUM_IDX: Operation of NNPA-REDUCE: maximum index.
+const NNPA_REDUCE_OP_MAXIMUM_IDX = 3
+
+// QUERY_DATATYPE_INTERNAL1: DLFLOAT16 in a mask of types.
+const QUERY_DATATYPE_INTERNAL1 uint32 = 0x00008000
+
+// QUERY_DATATYPE_BINARY_FP32: FP32 in a mask of types.
+const QUERY_DATATYPE_BINARY_FP32 uint32 = 0x00000200
+
+// QUERY_DATATYPE_BINARY_INT8: INT8 in a mask of types.
+const QUERY_DATATYPE_BINARY_INT8 uint32 = 128
+
+// QUERY_DATATYPE_BINARY_INT32: INT32 in a mask of types.
+const QUERY_DATATYPE_BINARY_INT32 uint32 = 32
+
+// QUERY_LAYOUTFMT_4DFEATURE: 4D-feature in a mask of layout formats.
+const QUERY_LAYOUTFMT_4DFEATURE uint32 = 0x80000000
+
+// QUERY_LAYOUTFMT_4DKERNEL: 4D-kernel in a mask of layout formats.
+const QUERY_LAYOUTFMT_4DKERNEL uint32 = 0x40000000
+
+// QUERY_LAYOUTFMT_4DWEIGHTS: 4D-weights in a mask of layout formats.
+const QUERY_LAYOUTFMT_4DWEIGHTS uint32 = 0x20000000
+
+// QUERY_LAYOUTFMT_4DGENERIC: 4D-generic in a mask of layout formats.
+const QUERY_LAYOUTFMT_4DGENERIC uint32 = 1
+
+// QUERY_BFPFMT_TINY: IEEE 16-bit in a mask of conversions.
+const QUERY_BFPFMT_TINY uint32 = 0x00004000
+
+// QUERY_BFPFMT_SHORT: IEEE 32-bit in a mask of conversions.
+const QUERY_BFPFMT_SHORT uint32 = 0x00002000

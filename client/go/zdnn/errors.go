@@ -206,16 +206,9 @@ func ExplainError(err error) error {
 	if info.Reason == "PROGRAM_CHECK" {
 		return newProgramCheck(rpc.Message(), info.Metadata)
 	}
-	advice, ok := reasonAdvice[info.Reason]
-	if !ok {
-		advice, ok = codeAdvice[rpc.Code()]
-	}
-	if !ok {
-		advice = "Report this with its message."
-	}
 	return &TransportError{
 		Code: rpc.Code(), Reason: info.Reason, Message: rpc.Message(), Metadata: info.Metadata,
-		Advice: advice, RetryDelay: retryDelay, Err: err,
+		Advice: advice(info.Reason, rpc.Code()), RetryDelay: retryDelay, Err: err,
 	}
 }
 

@@ -34,14 +34,6 @@ func (c *call) converts() bool {
 	return strings.HasPrefix(c.name, "transform_") || c.name == "reshape_ztensor"
 }
 
-// nothingHasRun holds the reasons of errors after which no operation of the list has run.
-var nothingHasRun = map[string]bool{
-	"CALL_QUOTA_EXCEEDED": true, "FIELD_INVALID": true, "FIELD_UNSPECIFIED": true,
-	"FUNCTION_NOT_IMPLEMENTED": true, "FUNCTION_NOT_IN_LIBRARY": true, "OPERATION_UNKNOWN": true,
-	"SERVER_DRAINING": true, "SESSION_NOT_FOUND": true, "TENSOR_ID_IN_USE": true,
-	"TENSOR_NOT_FOUND": true, "TOKEN_INVALID": true,
-}
-
 // track frees the buffer of a tensor when the tensor becomes unreachable.
 func (s *Session) track(z *Ztensor) {
 	if z.id == 0 || z.tracked || z.structure == nil || z.structure.NullBuffer {
@@ -209,7 +201,7 @@ func lostTensor(err error) (uint64, bool) {
 // context has ended, before the next call.
 func (s *Session) markUncertain(ctx context.Context, failure error) {
 	var transport *TransportError
-	if errors.As(failure, &transport) && nothingHasRun[transport.Reason] {
+	if errors.As(failure, &transport) && nothingHasRun(transport.Reason) {
 		return
 	}
 	s.uncertain = true

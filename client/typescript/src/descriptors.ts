@@ -10,9 +10,6 @@
 import { create } from "@bufbuild/protobuf";
 
 import {
-  CONCAT_PREV_LAYER,
-  CONCAT_RNN_TYPE,
-  CONCAT_USAGE,
   PREV_LAYER_BIDIR,
   RNN_TYPE_GRU,
   RNN_TYPE_LSTM,
@@ -20,7 +17,8 @@ import {
   USAGE_HIDDEN_BIASES,
   USAGE_HIDDEN_WEIGHTS,
   USAGE_WEIGHTS,
-} from "./macros.js";
+} from "./constants.gen.js";
+import { CONCAT_PREV_LAYER, CONCAT_RNN_TYPE, CONCAT_USAGE } from "./macros.js";
 import { shownDesc } from "./display.js";
 import { dims, type Dims, rank } from "./elements.js";
 import { ZdnnError } from "./errors.js";

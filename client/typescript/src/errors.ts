@@ -14,12 +14,12 @@
 
 import type { DescEnum } from "@bufbuild/protobuf";
 
-import { ADVICE, CODE_ADVICE } from "./advice.gen.js";
 import { type KernelResult, MliStatusSchema, type Refusal as MliRefusal } from "./gen/nnpa/mli/v1/mli_pb.js";
 import { type AiError, AiErrorCodeSchema, AiErrorTypeSchema } from "./gen/nnpa/network/v1/network_pb.js";
 import type { OperationResult, RangeViolation } from "./gen/nnpa/zdnn/v1/operation_pb.js";
 import { type Refusal, ZdnnStatus } from "./gen/nnpa/zdnn/v1/status_pb.js";
 import { getStatusMessage, statusName } from "./status.js";
+import { ADVICE, CODE_ADVICE } from "./texts.gen.js";
 
 /** Anything that this package throws on purpose. */
 export class NnpaError extends Error {

@@ -18,22 +18,8 @@ import type { Diagnostic, OperationResult } from "./gen/nnpa/zdnn/v1/operation_p
 import { ZdnnStatus } from "./gen/nnpa/zdnn/v1/status_pb.js";
 import type { ZtensorInfo } from "./gen/nnpa/zdnn/v1/tensor_pb.js";
 import { isWarning } from "./status.js";
+import { NOTHING_HAS_RUN } from "./texts.gen.js";
 import type { CallOptions, Transport } from "./transport.js";
-
-/** Reasons of errors after which no operation of the list has run. */
-const NOTHING_HAS_RUN = new Set([
-  "CALL_QUOTA_EXCEEDED",
-  "FIELD_INVALID",
-  "FIELD_UNSPECIFIED",
-  "FUNCTION_NOT_IMPLEMENTED",
-  "FUNCTION_NOT_IN_LIBRARY",
-  "OPERATION_UNKNOWN",
-  "SERVER_DRAINING",
-  "SESSION_NOT_FOUND",
-  "TENSOR_ID_IN_USE",
-  "TENSOR_NOT_FOUND",
-  "TOKEN_INVALID",
-]);
 
 const OK: number = ZdnnStatus.ZDNN_OK;
 /** The page size of ListTensors. */

@@ -2,7 +2,7 @@
 
 /** The version of zDNN, of a session or of this package. */
 
-import { ZDNN_VERNUM, ZDNN_VERSION } from "./macros.js";
+import { ZDNN_VERNUM, ZDNN_VERSION } from "./constants.gen.js";
 import type { Session } from "./session.js";
 
 /**

@@ -17,7 +17,15 @@ export {
   RnnMode,
   RnnOutActivation,
 } from "./gen/nnpa/mli/v1/mli_pb.js";
-export { Batch, batch, type BuildOptions, type Runner } from "./mli/calls.js";
-export * from "./mli/kernels.js";
+export {
+  Batch,
+  batch,
+  type BuildOptions,
+  type KernelOptions,
+  type RnnCellCfg,
+  type Runner,
+  type ScaledOptions,
+} from "./mli/calls.js";
+export * from "./mli/kernels.gen.js";
 export { dequantise, quantise, type QuantiseOptions } from "./mli/quantisation.js";
 export { empty, type Elements, type SaParams, Tensor, tensor, type TensorOptions } from "./mli/tensor.js";

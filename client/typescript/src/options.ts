@@ -75,7 +75,8 @@ export async function sessionOptions(
   return { session: create(SessionSchema, init), fields };
 }
 
-function camel(field: string): string {
+/** Returns "machineSpec" of "machine_spec". */
+export function camel(field: string): string {
   return field.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase());
 }
 

@@ -9,7 +9,7 @@ import { after, before, describe, test } from "node:test";
 
 import { connect, ProgramCheck, type Session, TransportError, zdnn, ZdnnError, ZdnnWarning } from "nnpa";
 
-import { ADVICE } from "../src/advice.gen.js";
+import { ADVICE } from "../src/texts.gen.js";
 import { renumbered } from "../src/errors.js";
 import { ErrorReason, ZdnnStatus } from "../src/gen/nnpa/zdnn/v1/status_pb.js";
 import { isWarning, statusName } from "../src/status.js";

@@ -218,6 +218,8 @@ test("elements convert between fixed point, signed asymmetric and FP32", async (
   const sa = { zeroPoint: [3], scale: [1], scaleFracBits: [4] };
   const asymmetric = await mli.hlpConvertTensor(session, source, mli.empty(3, MLI_EL_SA_8, { sa }));
   assert.deepEqual([...asymmetric.array], [-13, 3, 11]);
+  const withoutFp32 = mli.hlpConvertTensorSafx(session, source, mli.empty(3, MLI_EL_SA_8, { sa }));
+  await assert.rejects(withoutFp32, { name: "MliError", kernel: "hlp_convert_tensor_safx" });
   const back = await mli.hlpConvertTensor(session, asymmetric, mli.empty(3, MLI_EL_FP_32));
   assert.deepEqual([...mli.dequantise(back)], [-1, 0, 0.5]);
 });

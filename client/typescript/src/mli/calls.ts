@@ -16,16 +16,19 @@ import {
   type BuildOptionsSchema,
   Conversion,
   DebugLevel,
+  type ElType,
   type KernelResult,
   type KernelSchema,
   MliService,
   MliStatus,
+  RnnMode,
+  type RnnOutActivation,
   Rounding,
   type TensorRefSchema,
 } from "../gen/nnpa/mli/v1/mli_pb.js";
-import { word } from "../options.js";
+import { camel, word } from "../options.js";
 import type { CallOptions, Transport } from "../transport.js";
-import { Tensor } from "./tensor.js";
+import { empty, Tensor } from "./tensor.js";
 
 /** What a build of the library fixes; see the comments of `BuildOptions` in the wire contract. */
 export interface BuildOptions {
@@ -39,19 +42,52 @@ export interface BuildOptions {
   conversion?: "exact" | "library_2_0_2" | "library_2_0_ea";
 }
 
+/** Options of a kernel: build options of the library, limits of the call, and its output. */
+export interface KernelOptions extends BuildOptions, CallOptions {
+  /** Receives the result. Default: a tensor that is made. */
+  out?: Tensor;
+}
+
+/** Options of a kernel whose output has the fractional bits that it is given. */
+export interface ScaledOptions extends KernelOptions {
+  /** Fractional bits of an output that is made. Default: those of `prevOut`, where there is one. */
+  fracBits?: number;
+}
+
+/** `mli_rnn_cell_cfg`, which is `mli_lstm_cell_cfg` too. */
+export interface RnnCellCfg {
+  readonly mode: RnnMode;
+  readonly act: RnnOutActivation;
+  /** Intermediate results. Default: a tensor that is made. */
+  readonly irTsr?: Tensor;
+}
+
 /** Where kernels run: a session runs them at once, a batch when it ends. */
 export type Runner = { readonly transport: Transport } | Batch;
 
 type Kernel = NonNullable<MessageInitShape<typeof KernelSchema>["kernel"]>;
-/** A kernel's arm. */
-export type KernelName = NonNullable<Kernel["case"]>;
 type Ref = MessageInitShape<typeof TensorRefSchema>;
 
 /** One call: the kernel's arm and its tensors by field; numbers of its configuration. */
-export interface Call {
-  readonly kernel: KernelName;
-  readonly tensors: Readonly<Record<string, Tensor | undefined>>;
-  readonly cfg?: { readonly mode: number; readonly act: number };
+interface Call {
+  readonly kernel: NonNullable<Kernel["case"]>;
+  readonly tensors: Readonly<Record<string, Tensor>>;
+  readonly cfg?: RnnCellCfg;
+}
+
+/**
+ * A call whose output is the field `output`, by default "out". One that is left out is `created` with
+ * as many elements as the operand `sized`; the caller says its fractional bits if `scaled`. The
+ * intermediate results of a cell have `gates` times as many.
+ */
+interface KernelCall extends Call {
+  readonly output?: string;
+  readonly created?: {
+    readonly elType: ElType;
+    readonly sized: string;
+    readonly scaled?: boolean;
+    readonly gates?: number;
+  };
 }
 
 /** Encodes the calls of one request; remembers the first place of each tensor. */
@@ -60,15 +96,13 @@ class Encoder {
 
   encode(kernelIndex: number, { kernel, tensors, cfg }: Call): MessageInitShape<typeof KernelSchema> {
     const value: Record<string, unknown> = {};
-    const inner: Record<string, unknown> = { ...cfg };
     for (const [field, tensor] of Object.entries(tensors)) {
-      if (tensor !== undefined) {
-        const [name, within] = field === "cfg.ir_tsr" ? ["irTsr", inner] : [camel(field), value];
-        within[name] = this.#ref(kernelIndex, field, tensor);
+      const ref = this.#ref(kernelIndex, field, tensor);
+      if (cfg !== undefined && field === "cfg.ir_tsr") {
+        value.cfg = { mode: cfg.mode, act: cfg.act, irTsr: ref };
+      } else {
+        value[camel(field)] = ref;
       }
-    }
-    if (cfg !== undefined) {
-      value.cfg = inner;
     }
     return { kernel: { case: kernel, value } as Kernel };
   }
@@ -85,10 +119,6 @@ class Encoder {
     const shared = { place: { field: place.field }, tensor: tensor.message(false) };
     return { tensor: { case: "sameMemoryAs", value: shared } };
   }
-}
-
-function camel(field: string): string {
-  return field.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase());
 }
 
 /** Returns "krn_tanh_fx8" of "krnTanhFx8". */
@@ -187,25 +217,56 @@ export async function batch<T>(
   return value;
 }
 
-/** Runs a call now, or queues it; throws TypeError for an operand that is no tensor. */
-export async function submit(
-  on: Runner,
-  call: Call,
-  options: BuildOptions & CallOptions,
-): Promise<void> {
-  for (const [field, operand] of Object.entries(call.tensors)) {
-    if (!(operand instanceof Tensor)) {
-      const kind = (operand as unknown) instanceof Object ? "an object" : String(operand);
-      throw new TypeError(`${field}: ${kind}, expected an mli.Tensor; mli.tensor(array) makes one`);
-    }
+/** Throws TypeError for an operand that is no tensor. */
+function requireTensor(field: string, operand: unknown): asserts operand is Tensor {
+  if (!(operand instanceof Tensor)) {
+    const kind = operand instanceof Object ? "an object" : String(operand);
+    throw new TypeError(`${field}: ${kind}, expected an mli.Tensor; mli.tensor(array) makes one`);
   }
+}
+
+/** Returns the output that a caller has left out; undefined where it must be given. */
+function outputOf({ tensors, cfg, created }: KernelCall, fracBits?: number): Tensor | undefined {
+  if (created === undefined) {
+    return undefined;
+  }
+  const bits = fracBits ?? tensors.prev_out?.fracBits;
+  if (created.scaled && bits === undefined) {
+    throw new TypeError("fracBits: undefined, expected of an output that is made");
+  }
+  const frames = cfg?.mode === RnnMode.RNN_BATCH_TO_BATCH ? (tensors.in?.shape[0] ?? 0) : 1;
+  const count = (tensors[created.sized]?.room ?? 0) * frames;
+  return empty(count, created.elType, bits === undefined ? {} : { fracBits: bits });
+}
+
+/** Returns the intermediate results of a recurrent cell, by field; none of another kernel. */
+function resultsOf({ tensors, cfg, created }: KernelCall): Record<string, Tensor> {
+  if (cfg === undefined || created === undefined) {
+    return {};
+  }
+  const count = (created.gates ?? 0) * (tensors[created.sized]?.room ?? 0);
+  const irTsr: unknown = cfg.irTsr ?? empty(count, created.elType);
+  requireTensor("cfg.ir_tsr", irTsr);
+  return { "cfg.ir_tsr": irTsr };
+}
+
+/** Runs a call now, or queues it, and returns its output; throws TypeError for what is no tensor. */
+export async function submit(on: Runner, call: KernelCall, options: ScaledOptions): Promise<Tensor> {
+  for (const [field, tensor] of Object.entries(call.tensors)) {
+    requireTensor(field, tensor);
+  }
+  const { output = "out" } = call;
+  const out: unknown = options.out ?? outputOf(call, options.fracBits);
+  requireTensor(output, out);
+  const complete = { ...call, tensors: { ...call.tensors, [output]: out, ...resultsOf(call) } };
   if (!(on instanceof Batch)) {
-    await send(on.transport, [call], options, false);
-    return;
+    await send(on.transport, [complete], options, false);
+    return out;
   }
   const own = Object.keys(options).filter((name) => !["out", "fracBits"].includes(name));
   if (own.length) {
     throw new TypeError(`${own.join(", ")}: of a kernel in a batch, expected of the batch`);
   }
-  on.add(call);
+  on.add(complete);
+  return out;
 }

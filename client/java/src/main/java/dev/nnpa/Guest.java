@@ -21,7 +21,6 @@ import java.util.Deque;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Set;
 import java.util.function.Consumer;
 import java.util.stream.Collectors;
 
@@ -34,20 +33,6 @@ import java.util.stream.Collectors;
  */
 final class Guest {
   private static final System.Logger LOG = System.getLogger("dev.nnpa.zdnn");
-  // Reasons of errors after which no operation of the list has run.
-  private static final Set<String> NOTHING_HAS_RUN =
-      Set.of(
-          "CALL_QUOTA_EXCEEDED",
-          "FIELD_INVALID",
-          "FIELD_UNSPECIFIED",
-          "FUNCTION_NOT_IMPLEMENTED",
-          "FUNCTION_NOT_IN_LIBRARY",
-          "OPERATION_UNKNOWN",
-          "SERVER_DRAINING",
-          "SESSION_NOT_FOUND",
-          "TENSOR_ID_IN_USE",
-          "TENSOR_NOT_FOUND",
-          "TOKEN_INVALID");
 
   final Transport transport;
   final String name;
@@ -175,7 +160,7 @@ final class Guest {
       return answers.subList(freed.size(), answers.size());
     } catch (NnpaException error) {
       dropped.addAll(freed);
-      if (error instanceof TransportException lost && NOTHING_HAS_RUN.contains(lost.reason())) {
+      if (error instanceof TransportException lost && Texts.NOTHING_HAS_RUN.contains(lost.reason())) {
         if (missing(lost, freed)) {
           reconcile();
           return execute(operations);

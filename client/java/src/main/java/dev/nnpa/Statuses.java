@@ -22,8 +22,6 @@ public final class Statuses {
   public static final int ZDNN_HW_ERROR = 0x000C0000;
 
   private static final int CLASS_MASK = 0xFFFF0000;
-  private static final String TENSORS = " in one (or more) of the input/output tensor(s).";
-  private static final String FOR_OPERATION = " for the specified operation.";
 
   private Statuses() {}
 
@@ -48,72 +46,6 @@ public final class Statuses {
     ZdnnStatus zdnnStatus = ZdnnStatus.forNumber(status);
     return zdnnStatus == null
         ? "(Status string is not defined.)"
-        : zdnnStatus.name() + ": " + text(zdnnStatus);
-  }
-
-  private static String text(ZdnnStatus status) {
-    return switch (status.getNumber() & CLASS_MASK) {
-      case ZDNN_PARAMETER_ERROR -> parameterError(status);
-      case ZDNN_DATA_ERROR -> dataError(status);
-      case ZDNN_HW_ERROR -> hardwareResponse(status);
-      default ->
-          status == ZdnnStatus.ZDNN_OK
-              ? "Success."
-              : "One or more output tensor values were not valid.";
-    };
-  }
-
-  private static String parameterError(ZdnnStatus status) {
-    return switch (status) {
-      case ZDNN_INVALID_SHAPE -> "Invalid shape" + TENSORS;
-      case ZDNN_INVALID_LAYOUT -> "Invalid layout" + TENSORS;
-      case ZDNN_INVALID_TYPE -> "Invalid type" + TENSORS;
-      case ZDNN_INVALID_FORMAT -> "Invalid format" + TENSORS;
-      case ZDNN_INVALID_DIRECTION -> "Invalid RNN direction.";
-      case ZDNN_INVALID_CONCAT_INFO -> "Invalid concatenation info.";
-      case ZDNN_INVALID_STRIDE_PADDING ->
-          "Padding type is not valid for the current stride inputs.";
-      case ZDNN_INVALID_STRIDES -> "Invalid stride height or width.";
-      case ZDNN_MISALIGNED_PARMBLOCK -> "NNPA parameter block is not on doubleword boundary.";
-      case ZDNN_INVALID_CLIPPING_VALUE -> "Invalid clipping" + FOR_OPERATION;
-      case ZDNN_INVALID_ADJUSTMENT_FACTOR -> "Invalid adjustment" + FOR_OPERATION;
-      case ZDNN_INVALID_EPSILON -> "Invalid epsilon" + FOR_OPERATION;
-      case ZDNN_INVALID_TRANSFORM_TYPE -> "Invalid transformation type.";
-      case ZDNN_INVALID_BETA -> "Invalid beta value" + FOR_OPERATION;
-      case ZDNN_INVALID_GAMMA -> "Invalid gamma value" + FOR_OPERATION;
-      case ZDNN_INVALID_BESSEL_CORRECTION -> "Invalid bessel correction value" + FOR_OPERATION;
-      case ZDNN_INVALID_SCALE -> "Invalid scale value" + FOR_OPERATION;
-      default -> "Invalid offset value" + FOR_OPERATION;
-    };
-  }
-
-  private static String dataError(ZdnnStatus status) {
-    return switch (status) {
-      case ZDNN_ALLOCATION_FAILURE -> "Can not allocate storage.";
-      case ZDNN_INVALID_BUFFER ->
-          "Buffer address is NULL or not on 4K-byte boundary, or insufficient buffer size.";
-      case ZDNN_CONVERT_FAILURE -> "Floating point data conversion failure.";
-      case ZDNN_INVALID_STATE -> "Invalid zTensor state.";
-      default -> "zAIU operation returned an unexpected exception.";
-    };
-  }
-
-  private static String hardwareResponse(ZdnnStatus status) {
-    return switch (status) {
-      case ZDNN_UNSUPPORTED_PARMBLOCK ->
-          "NNPA parameter block format is not supported by the model.";
-      case ZDNN_UNAVAILABLE_FUNCTION ->
-          "Specified NNPA function is not defined or installed on the machine.";
-      case ZDNN_UNSUPPORTED_FORMAT -> "Specified tensor data layout format is not supported.";
-      case ZDNN_UNSUPPORTED_TYPE -> "Specified tensor data type is not supported.";
-      case ZDNN_EXCEEDS_MDIS -> "Tensor dimension exceeds maximum dimension index size (MDIS).";
-      case ZDNN_EXCEEDS_MTS ->
-          "Total number of elements in tensor exceeds maximum tensor size (MTS).";
-      case ZDNN_MISALIGNED_TENSOR -> "Tensor address is not on 4K-byte boundary.";
-      case ZDNN_MISALIGNED_SAVEAREA ->
-          "Function specific save area address is not on 4K-byte boundary.";
-      default ->
-          String.format("Function specific response code (%04X).", status.getNumber() & 0xFFFF);
-    };
+        : zdnnStatus.name() + ": " + Texts.status(zdnnStatus);
   }
 }

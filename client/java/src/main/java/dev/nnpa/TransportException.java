@@ -21,7 +21,7 @@ public sealed class TransportException extends NnpaException permits SessionLost
 
   TransportException(
       String code, String details, String reason, Map<String, String> metadata, Throwable cause) {
-    this(code, details, reason, metadata, Advice.of(code, reason), cause);
+    this(code, details, reason, metadata, Texts.advice(code, reason), cause);
   }
 
   /** Makes one of a call to which the server gave no reason, with advice of its own. */

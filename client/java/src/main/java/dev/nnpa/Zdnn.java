@@ -624,13 +624,7 @@ public final class Zdnn {
    */
   public static Ztensor softmax(
       Ztensor input, SoftmaxAct actFunc, Ztensor output) {
-    Verb verb = new Verb("softmax", Verb.guestOf("input", input));
-    Softmax.Builder arm = Softmax.newBuilder();
-    arm.setInput(verb.existing("input", input));
-    arm.setActFunc(actFunc);
-    arm.setOutput(verb.output("output", output));
-    Operation.Builder operation = Operation.newBuilder().setSoftmax(arm);
-    return verb.run(operation).tensor("output");
+    return softmax(input, actFunc.getNumber(), output);
   }
 
   /** As above, where actFunc may be any number. */
@@ -666,14 +660,7 @@ public final class Zdnn {
    */
   public static Ztensor softmaxMask(
       Ztensor input, SoftmaxAct actFunc, int softmaxMask, Ztensor output) {
-    Verb verb = new Verb("softmax_mask", Verb.guestOf("input", input));
-    SoftmaxMask.Builder arm = SoftmaxMask.newBuilder();
-    arm.setInput(verb.existing("input", input));
-    arm.setActFunc(actFunc);
-    arm.setSoftmaxMask(softmaxMask);
-    arm.setOutput(verb.output("output", output));
-    Operation.Builder operation = Operation.newBuilder().setSoftmaxMask(arm);
-    return verb.run(operation).tensor("output");
+    return softmaxMask(input, actFunc.getNumber(), softmaxMask, output);
   }
 
   /** As above, where actFunc may be any number. */
@@ -799,15 +786,7 @@ public final class Zdnn {
    */
   public static MomentsOutputs moments(
       Ztensor input, MomentsBessel besselCorrectionType, Ztensor outputA, Ztensor outputB) {
-    Verb verb = new Verb("moments", Verb.guestOf("input", input));
-    Moments.Builder arm = Moments.newBuilder();
-    arm.setInput(verb.existing("input", input));
-    arm.setBesselCorrectionType(besselCorrectionType);
-    arm.setOutputA(verb.output("output_a", outputA));
-    arm.setOutputB(verb.output("output_b", outputB));
-    Operation.Builder operation = Operation.newBuilder().setMoments(arm);
-    verb.run(operation);
-    return new MomentsOutputs(verb.tensor("output_a"), verb.tensor("output_b"));
+    return moments(input, besselCorrectionType.getNumber(), outputA, outputB);
   }
 
   /** As above, where besselCorrectionType may be any number. */
@@ -911,13 +890,7 @@ public final class Zdnn {
    */
   public static Ztensor reduce(
       Ztensor input, ReduceOps opType, Ztensor output) {
-    Verb verb = new Verb("reduce", Verb.guestOf("input", input));
-    Reduce.Builder arm = Reduce.newBuilder();
-    arm.setInput(verb.existing("input", input));
-    arm.setOpType(opType);
-    arm.setOutput(verb.output("output", output));
-    Operation.Builder operation = Operation.newBuilder().setReduce(arm);
-    return verb.run(operation).tensor("output");
+    return reduce(input, opType.getNumber(), output);
   }
 
   /** As above, where opType may be any number. */
@@ -952,15 +925,7 @@ public final class Zdnn {
    */
   public static Ztensor matmulOp(
       Ztensor inputA, Ztensor inputB, Ztensor inputC, MatmulOps opType, Ztensor output) {
-    Verb verb = new Verb("matmul_op", Verb.guestOf("input_a", inputA));
-    MatmulOp.Builder arm = MatmulOp.newBuilder();
-    arm.setInputA(verb.existing("input_a", inputA));
-    arm.setInputB(verb.existing("input_b", inputB));
-    arm.setInputC(verb.existing("input_c", inputC));
-    arm.setOpType(opType);
-    arm.setOutput(verb.output("output", output));
-    Operation.Builder operation = Operation.newBuilder().setMatmulOp(arm);
-    return verb.run(operation).tensor("output");
+    return matmulOp(inputA, inputB, inputC, opType.getNumber(), output);
   }
 
   /** As above, where opType may be any number. */
@@ -1002,15 +967,7 @@ public final class Zdnn {
    */
   public static Ztensor matmulBcastOp(
       Ztensor inputA, Ztensor inputB, Ztensor inputC, MatmulBcastOps opType, Ztensor output) {
-    Verb verb = new Verb("matmul_bcast_op", Verb.guestOf("input_a", inputA));
-    MatmulBcastOp.Builder arm = MatmulBcastOp.newBuilder();
-    arm.setInputA(verb.existing("input_a", inputA));
-    arm.setInputB(verb.existing("input_b", inputB));
-    arm.setInputC(verb.existing("input_c", inputC));
-    arm.setOpType(opType);
-    arm.setOutput(verb.output("output", output));
-    Operation.Builder operation = Operation.newBuilder().setMatmulBcastOp(arm);
-    return verb.run(operation).tensor("output");
+    return matmulBcastOp(inputA, inputB, inputC, opType.getNumber(), output);
   }
 
   /** As above, where opType may be any number. */
@@ -1055,17 +1012,8 @@ public final class Zdnn {
   public static Ztensor matmulTransposeOp(
       Ztensor inputA, Ztensor inputB, Ztensor inputC, boolean transposeA, boolean transposeB,
       MatmulOps opType, Ztensor output) {
-    Verb verb = new Verb("matmul_transpose_op", Verb.guestOf("input_a", inputA));
-    MatmulTransposeOp.Builder arm = MatmulTransposeOp.newBuilder();
-    arm.setInputA(verb.existing("input_a", inputA));
-    arm.setInputB(verb.existing("input_b", inputB));
-    arm.setInputC(verb.existing("input_c", inputC));
-    arm.setTransposeA(transposeA);
-    arm.setTransposeB(transposeB);
-    arm.setOpType(opType);
-    arm.setOutput(verb.output("output", output));
-    Operation.Builder operation = Operation.newBuilder().setMatmulTransposeOp(arm);
-    return verb.run(operation).tensor("output");
+    return matmulTransposeOp(inputA, inputB, inputC, transposeA, transposeB, opType.getNumber(),
+        output);
   }
 
   /** As above, where opType may be any number. */
@@ -1121,20 +1069,8 @@ public final class Zdnn {
       Ztensor inputA, Ztensor inputB, Ztensor inputC, MatmulOps opType, int clipMin,
       int clipMax, boolean disableClipping, boolean dequantize, boolean preComputed,
       Ztensor output) {
-    Verb verb = new Verb("quantized_matmul_op", Verb.guestOf("input_a", inputA));
-    QuantizedMatmulOp.Builder arm = QuantizedMatmulOp.newBuilder();
-    arm.setInputA(verb.existing("input_a", inputA));
-    arm.setInputB(verb.existing("input_b", inputB));
-    arm.setInputC(verb.existing("input_c", inputC));
-    arm.setOpType(opType);
-    arm.setClipMin(clipMin);
-    arm.setClipMax(clipMax);
-    arm.setDisableClipping(disableClipping);
-    arm.setDequantize(dequantize);
-    arm.setPreComputed(preComputed);
-    arm.setOutput(verb.existing("output", output));
-    Operation.Builder operation = Operation.newBuilder().setQuantizedMatmulOp(arm);
-    return verb.run(operation).tensor("output");
+    return quantizedMatmulOp(inputA, inputB, inputC, opType.getNumber(), clipMin, clipMax,
+        disableClipping, dequantize, preComputed, output);
   }
 
   /** As above, where opType may be any number. */
@@ -1179,17 +1115,8 @@ public final class Zdnn {
   public static Ztensor avgpool2d(
       Ztensor input, PoolPadding paddingType, int kernelHeight, int kernelWidth,
       int strideHeight, int strideWidth, Ztensor output) {
-    Verb verb = new Verb("avgpool2d", Verb.guestOf("input", input));
-    Avgpool2d.Builder arm = Avgpool2d.newBuilder();
-    arm.setInput(verb.existing("input", input));
-    arm.setPaddingType(paddingType);
-    arm.setKernelHeight(kernelHeight);
-    arm.setKernelWidth(kernelWidth);
-    arm.setStrideHeight(strideHeight);
-    arm.setStrideWidth(strideWidth);
-    arm.setOutput(verb.output("output", output));
-    Operation.Builder operation = Operation.newBuilder().setAvgpool2D(arm);
-    return verb.run(operation).tensor("output");
+    return avgpool2d(input, paddingType.getNumber(), kernelHeight, kernelWidth, strideHeight,
+        strideWidth, output);
   }
 
   /** As above, where paddingType may be any number. */
@@ -1239,17 +1166,8 @@ public final class Zdnn {
   public static Ztensor maxpool2d(
       Ztensor input, PoolPadding paddingType, int kernelHeight, int kernelWidth,
       int strideHeight, int strideWidth, Ztensor output) {
-    Verb verb = new Verb("maxpool2d", Verb.guestOf("input", input));
-    Maxpool2d.Builder arm = Maxpool2d.newBuilder();
-    arm.setInput(verb.existing("input", input));
-    arm.setPaddingType(paddingType);
-    arm.setKernelHeight(kernelHeight);
-    arm.setKernelWidth(kernelWidth);
-    arm.setStrideHeight(strideHeight);
-    arm.setStrideWidth(strideWidth);
-    arm.setOutput(verb.output("output", output));
-    Operation.Builder operation = Operation.newBuilder().setMaxpool2D(arm);
-    return verb.run(operation).tensor("output");
+    return maxpool2d(input, paddingType.getNumber(), kernelHeight, kernelWidth, strideHeight,
+        strideWidth, output);
   }
 
   /** As above, where paddingType may be any number. */
@@ -1302,21 +1220,8 @@ public final class Zdnn {
   public static Ztensor conv2d(
       Ztensor input, Ztensor kernel, Ztensor bias, PoolPadding paddingType, int strideHeight,
       int strideWidth, Conv2dAct actFunc, Float clippingValue, Ztensor output) {
-    Verb verb = new Verb("conv2d", Verb.guestOf("input", input));
-    Conv2d.Builder arm = Conv2d.newBuilder();
-    arm.setInput(verb.existing("input", input));
-    arm.setKernel(verb.existing("kernel", kernel));
-    arm.setBias(verb.existing("bias", bias));
-    arm.setPaddingType(paddingType);
-    arm.setStrideHeight(strideHeight);
-    arm.setStrideWidth(strideWidth);
-    arm.setActFunc(actFunc);
-    if (clippingValue != null) {
-      arm.setClippingValue(clippingValue);
-    }
-    arm.setOutput(verb.output("output", output));
-    Operation.Builder operation = Operation.newBuilder().setConv2D(arm);
-    return verb.run(operation).tensor("output");
+    return conv2d(input, kernel, bias, paddingType.getNumber(), strideHeight, strideWidth,
+        actFunc.getNumber(), clippingValue, output);
   }
 
   /** As above, where paddingType, actFunc may be any number. */
@@ -1390,22 +1295,8 @@ public final class Zdnn {
       Ztensor input, Ztensor h0, Ztensor c0, Ztensor weights, Ztensor biases,
       Ztensor hiddenWeights, Ztensor hiddenBiases, LstmGruDirection direction, Ztensor hnOutput,
       Ztensor cfOutput, boolean allTimesteps) {
-    Verb verb = new Verb("lstm", Verb.guestOf("input", input));
-    Lstm.Builder arm = Lstm.newBuilder();
-    arm.setInput(verb.existing("input", input));
-    arm.setH0(verb.existing("h0", h0));
-    arm.setC0(verb.existing("c0", c0));
-    arm.setWeights(verb.existing("weights", weights));
-    arm.setBiases(verb.existing("biases", biases));
-    arm.setHiddenWeights(verb.existing("hidden_weights", hiddenWeights));
-    arm.setHiddenBiases(verb.existing("hidden_biases", hiddenBiases));
-    arm.setDirection(direction);
-    arm.setHnOutput(verb.output("hn_output", hnOutput));
-    arm.setCfOutput(verb.output("cf_output", cfOutput));
-    arm.setAllTimesteps(allTimesteps);
-    Operation.Builder operation = Operation.newBuilder().setLstm(arm);
-    verb.run(operation);
-    return new LstmOutputs(verb.tensor("hn_output"), verb.tensor("cf_output"));
+    return lstm(input, h0, c0, weights, biases, hiddenWeights, hiddenBiases,
+        direction.getNumber(), hnOutput, cfOutput, allTimesteps);
   }
 
   /** As above, where direction may be any number. */
@@ -1470,19 +1361,8 @@ public final class Zdnn {
   public static Ztensor gru(
       Ztensor input, Ztensor h0, Ztensor weights, Ztensor biases, Ztensor hiddenWeights,
       Ztensor hiddenBiases, LstmGruDirection direction, Ztensor hnOutput, boolean allTimesteps) {
-    Verb verb = new Verb("gru", Verb.guestOf("input", input));
-    Gru.Builder arm = Gru.newBuilder();
-    arm.setInput(verb.existing("input", input));
-    arm.setH0(verb.existing("h0", h0));
-    arm.setWeights(verb.existing("weights", weights));
-    arm.setBiases(verb.existing("biases", biases));
-    arm.setHiddenWeights(verb.existing("hidden_weights", hiddenWeights));
-    arm.setHiddenBiases(verb.existing("hidden_biases", hiddenBiases));
-    arm.setDirection(direction);
-    arm.setHnOutput(verb.output("hn_output", hnOutput));
-    arm.setAllTimesteps(allTimesteps);
-    Operation.Builder operation = Operation.newBuilder().setGru(arm);
-    return verb.run(operation).tensor("hn_output");
+    return gru(input, h0, weights, biases, hiddenWeights, hiddenBiases,
+        direction.getNumber(), hnOutput, allTimesteps);
   }
 
   /** As above, where direction may be any number. */
@@ -1556,23 +1436,19 @@ public final class Zdnn {
    */
   public static boolean isNnpaFunctionInstalled(
       Session session, NnpaFunctionCode... functionCodes) {
-    int[] numbers = Arrays.stream(functionCodes).mapToInt(NnpaFunctionCode::getNumber).toArray();
-    return isNnpaFunctionInstalled(session, numbers.length, numbers);
+    return isNnpaFunctionInstalled(session, functionCodes.length,
+        Arrays.stream(functionCodes).mapToInt(NnpaFunctionCode::getNumber).toArray());
   }
 
-  /**
-   * As above for any numbers.
-   *
-   * @param session where to ask
-   * @param count how many of the codes to read
-   * @param functionCodes the codes
-   */
+  /** As above, where functionCodes may be any number, of which count are read. */
   public static boolean isNnpaFunctionInstalled(
       Session session, int count, int... functionCodes) {
-    IsNnpaFunctionInstalled.Builder arm = IsNnpaFunctionInstalled.newBuilder().setCount(count);
-    Arrays.stream(functionCodes).forEach(arm::addFunctionCodes);
+    Verb verb = new Verb("is_nnpa_function_installed", session.guest());
+    IsNnpaFunctionInstalled.Builder arm = IsNnpaFunctionInstalled.newBuilder();
+    arm.addAllFunctionCodes(Arrays.stream(functionCodes).boxed().toList());
+    arm.setCount(count);
     Operation.Builder operation = Operation.newBuilder().setIsNnpaFunctionInstalled(arm);
-    return new Verb("is_nnpa_function_installed", session.guest()).ask(operation).getBoolean();
+    return verb.ask(operation).getBoolean();
   }
 
   /**
@@ -1586,23 +1462,19 @@ public final class Zdnn {
    */
   public static boolean isNnpaParmblkFmtInstalled(
       Session session, NnpaParmblkFormat... formatCodes) {
-    int[] numbers = Arrays.stream(formatCodes).mapToInt(NnpaParmblkFormat::getNumber).toArray();
-    return isNnpaParmblkFmtInstalled(session, numbers.length, numbers);
+    return isNnpaParmblkFmtInstalled(session, formatCodes.length,
+        Arrays.stream(formatCodes).mapToInt(NnpaParmblkFormat::getNumber).toArray());
   }
 
-  /**
-   * As above for any numbers.
-   *
-   * @param session where to ask
-   * @param count how many of the codes to read
-   * @param formatCodes the codes
-   */
+  /** As above, where formatCodes may be any number, of which count are read. */
   public static boolean isNnpaParmblkFmtInstalled(
       Session session, int count, int... formatCodes) {
-    IsNnpaParmblkFmtInstalled.Builder arm = IsNnpaParmblkFmtInstalled.newBuilder().setCount(count);
-    Arrays.stream(formatCodes).forEach(arm::addFormatCodes);
+    Verb verb = new Verb("is_nnpa_parmblk_fmt_installed", session.guest());
+    IsNnpaParmblkFmtInstalled.Builder arm = IsNnpaParmblkFmtInstalled.newBuilder();
+    arm.addAllFormatCodes(Arrays.stream(formatCodes).boxed().toList());
+    arm.setCount(count);
     Operation.Builder operation = Operation.newBuilder().setIsNnpaParmblkFmtInstalled(arm);
-    return new Verb("is_nnpa_parmblk_fmt_installed", session.guest()).ask(operation).getBoolean();
+    return verb.ask(operation).getBoolean();
   }
 
   /**
@@ -1656,12 +1528,7 @@ public final class Zdnn {
    */
   public static boolean isNnpaConversionInstalled(
       Session session, NnpaDataType type, int formatBitmask) {
-    Verb verb = new Verb("is_nnpa_conversion_installed", session.guest());
-    IsNnpaConversionInstalled.Builder arm = IsNnpaConversionInstalled.newBuilder();
-    arm.setType(type);
-    arm.setFormatBitmask(formatBitmask);
-    Operation.Builder operation = Operation.newBuilder().setIsNnpaConversionInstalled(arm);
-    return verb.ask(operation).getBoolean();
+    return isNnpaConversionInstalled(session, type.getNumber(), formatBitmask);
   }
 
   /** As above, where type may be any number. */

@@ -93,13 +93,13 @@ final class ErrorTest {
   /** Every reason of the contract has advice of its own. */
   @Test
   void everyReasonHasAdvice() {
-    String none = Advice.of("", "");
+    String none = Texts.advice("", "");
     for (ErrorReason reason : ErrorReason.values()) {
       boolean sent = reason != ErrorReason.UNRECOGNIZED && reason.getNumber() != 0;
       String name = reason.name().replace("ERROR_REASON_", "");
       // A program check is an exception of its own.
       if (sent && reason != ErrorReason.ERROR_REASON_PROGRAM_CHECK) {
-        assertFalse(Advice.of("", name).equals(none), name);
+        assertFalse(Texts.advice("", name).equals(none), name);
       }
     }
   }

@@ -81,6 +81,10 @@ final class MliTest {
       MliTensor asymmetric =
           library.hlpConvertTensor(source, MliTensor.empty(3, ElType.MLI_EL_SA_8, params));
       assertArrayEquals(new byte[] {-13, 3, 11}, asymmetric.bytes());
+      MliException withoutFp32 =
+          assertThrows(
+              MliException.class, () -> library.hlpConvertTensorSafx(source, asymmetric));
+      assertEquals("hlp_convert_tensor_safx", withoutFp32.kernel());
       MliTensor back = library.hlpConvertTensor(asymmetric, MliTensor.emptyFp(3));
       assertArrayEquals(new double[] {-1, 0, 0.5}, back.dequantise());
     }

@@ -186,8 +186,8 @@ class Server:
             self.metrics,
             self.readiness.is_ready,
             self.saved,
-            None if pools is None else network.compile_in(pools, shortcuts),
-            None if pools is None else network.share_in(pools),
+            network.compile_in(pools, shortcuts),
+            network.share_in(pools),
         )
 
     def _offer_networks(self) -> Conversation:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs with nodes that only the host can run go whole to a worker: the same, and bounded."""
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,7 +20,7 @@ from nnpa_network.importing.onnx_import import ImportOptions
 from nnpa_network.importing.onnx_plan import OnnxPlan
 from nnpa_network.importing.plan import ForeignExecutor
 from nnpa_network.program import Array, ArrayInfo, HostStep, ModelRefused, Port, Program
-from nnpa_network.running.executor import Executor, ProgramRunner
+from nnpa_network.running.executor import ProgramRunner
 from nnpa_network.running.observed import NodeEvent
 from nnpa_network.running.results import Result, StepFailed
 from nnpa_network.shortcuts import SHORTCUTS
@@ -31,6 +32,7 @@ from nnpa_server.network.worker_executor import WorkerExecutor, program_loader
 from nnpa_server.network.workers import Workers, make_workers
 from nnpa_server.sandbox import confinement
 from nnpa_server.sandbox.frames import Message
+from nnpa_server.sandbox.jobs import Worker
 from nnpa_server.sandbox.owner import Owner
 from nnpa_server.sandbox.pool import Pool
 from nnpa_server.sandbox.process import JobLimits, allow
@@ -317,7 +319,6 @@ def test_programs_that_declare_too_much_go_to_a_worker(workers: Workers) -> None
     assert isinstance(program_loader(workers, SHORTCUTS, 1 << 20)(program, Guest(GUEST)),
                       ForeignExecutor)  # fmt: skip
     assert isinstance(program_loader(workers, SHORTCUTS, 10)(program, Guest(GUEST)), WorkerExecutor)
-    assert isinstance(program_loader(None, SHORTCUTS, 10)(program, Guest(GUEST)), Executor)
 
 
 def infer(client: Client, handle: str, timeout: float = 60, **arrays: Array) -> Call:
@@ -485,6 +486,37 @@ def test_reports_are_made_by_a_worker(server: Running) -> None:
     with refused(grpc.StatusCode.INVALID_ARGUMENT, "FIELD_INVALID"):
         client.stub.MeasureAccuracy(lacking)
     client.close()
+
+
+def test_jobs_are_the_same_without_a_sandbox(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--sandbox off` runs a network by the jobs of workers, which the server itself does."""
+    asked, ask = list[str](), vars(Workers)["_ask"]
+
+    def record(workers: Workers, worker: Worker, job: Message, limits: JobLimits) -> object:
+        asked.append(json.loads(job.text)["verb"])
+        return ask(workers, worker, job, limits)
+
+    monkeypatch.setattr(Workers, "_ask", record)
+    without = Running(replace(CONFIG, limits=ROOM, sandbox="off"))
+    try:
+        jobs = [_jobs_of(Client(running.channel), asked) for running in (server, without)]
+    finally:
+        without.stop()
+    assert jobs[0] == jobs[1]
+    assert {"facts", "program", "load", "run", "measure"} <= set(jobs[0])
+
+
+def _jobs_of(client: Client, asked: list[str]) -> list[str]:
+    """Return the verbs of the jobs by which a server hosts, runs and measures a network."""
+    asked.clear()
+    handle = client.ready(mixed())
+    client.infer(handle, x=np.ones((2, 4), np.float32))
+    request = pb.MeasureAccuracyRequest(session=client.session, network=handle, made_up=1)
+    client.stub.MeasureAccuracy(request)
+    client.close()
+    return asked.copy()
 
 
 class TakenOver(Owner):

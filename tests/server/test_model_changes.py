@@ -3,7 +3,7 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import Any, NoReturn
 
 import pytest
@@ -78,7 +78,9 @@ def test_one_token_leaves_places_to_others() -> None:
         assert go_on.wait(60)
         raise ModelInvalid
 
-    loader = Loader(Repository(64), compile_slowly, None, 1 << 20)
+    loader = Loader(
+        Repository(64), compile_slowly, None, 1 << 20, None, lambda _models: nullcontext()
+    )
     threads = start_loads(loader, "alice", "a", "b", "c", "d")
     for _ in threads:
         assert begun.acquire(timeout=60)
@@ -110,7 +112,7 @@ def test_an_unload_before_a_load_is_entered(monkeypatch: pytest.MonkeyPatch) -> 
         return read(*arguments)
 
     repository, read = Repository(64), sources.from_request
-    loader = Loader(repository, compile_nothing, None, 1 << 20)
+    loader = Loader(repository, compile_nothing, None, 1 << 20, None, lambda _models: nullcontext())
     monkeypatch.setattr(sources, "from_request", from_request)
     with pytest.raises(ModelInvalid):
         loader.load("m", "{}", {"file:1/model.onnx": b"model"})

@@ -21,7 +21,8 @@ from nnpa.network.v1 import network_pb2, network_pb2_grpc
 from nnpa.oip import open_inference_grpc_pb2 as pb
 from nnpa.zdnn.v1 import accelerator_pb2
 from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
-from nnpa_server.open_inference import composition, loading
+from nnpa_server.network import remote_plan
+from nnpa_server.open_inference import loading
 from nnpa_server.open_inference.saved_models import SavedModel, SavedModels
 from nnpa_server.sandbox import confinement
 
@@ -287,19 +288,19 @@ def test_the_start_waits_for_no_model_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A saved model that takes too long is told; the server is ready, and it comes later."""
-    go_on, compile_model = threading.Event(), loading.compile_onnx
+    go_on, compile_model = threading.Event(), remote_plan.compile_published
     put(
         tmp_path,
         SavedModel("a_slow", "", "{}", {"1": MODELS["Add"]}),
         SavedModel("b_quick", "", "{}", {"1": MODELS["Mul"]}),
     )
 
-    def compile_slowly(data: bytes, *arguments: Any, **options: Any) -> Any:
+    def compile_slowly(pools: Any, data: bytes, *options: Any) -> Any:
         if data == MODELS["Add"]:
             assert go_on.wait(60)
-        return compile_model(data, *arguments, **options)
+        return compile_model(pools, data, *options)
 
-    monkeypatch.setattr(composition, "compile_onnx", compile_slowly)
+    monkeypatch.setattr(remote_plan, "compile_published", compile_slowly)
     monkeypatch.setattr(loading, "SAVED_LOAD_TIMEOUT", 0.5)
     with offering(state=tmp_path / "state", sandbox="off") as (_, caller):
         wait_ready(caller)
@@ -315,14 +316,14 @@ def test_the_start_waits_for_all_models_as_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """However many saved models take long, the server is ready in time, and they come later."""
-    go_on, compile_model = threading.Event(), loading.compile_onnx
+    go_on, compile_model = threading.Event(), remote_plan.compile_published
     put(tmp_path, *(SavedModel(name, "", "{}", {"1": MODELS["Add"]}) for name in "abc"))
 
-    def compile_slowly(*arguments: Any, **options: Any) -> Any:
+    def compile_slowly(*arguments: Any) -> Any:
         assert go_on.wait(60)
-        return compile_model(*arguments, **options)
+        return compile_model(*arguments)
 
-    monkeypatch.setattr(composition, "compile_onnx", compile_slowly)
+    monkeypatch.setattr(remote_plan, "compile_published", compile_slowly)
     monkeypatch.setattr(loading, "SAVED_LOADS_TIMEOUT", 0.5)
     with offering(state=tmp_path / "state", sandbox="off") as (_, caller):
         wait_ready(caller)
@@ -361,16 +362,20 @@ def test_a_client_need_not_wait_for_a_saved_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     """What a client makes of a model that still loads counts: the older one never comes back."""
-    loads, go_on, compile_model = threading.Event(), threading.Event(), loading.compile_onnx
+    loads, go_on, compile_model = (
+        threading.Event(),
+        threading.Event(),
+        remote_plan.compile_published,
+    )
     put(tmp_path, SavedModel("mine", "", "{}", {"1": MODELS["Add"]}))
 
-    def compile_slowly(data: bytes, *arguments: Any, **options: Any) -> Any:
+    def compile_slowly(pools: Any, data: bytes, *options: Any) -> Any:
         if data == MODELS["Add"]:
             loads.set()
             assert go_on.wait(60)
-        return compile_model(data, *arguments, **options)
+        return compile_model(pools, data, *options)
 
-    monkeypatch.setattr(composition, "compile_onnx", compile_slowly)
+    monkeypatch.setattr(remote_plan, "compile_published", compile_slowly)
     with offering(state=tmp_path / "state", sandbox="off") as (_, caller):
         assert loads.wait(60)
         if change == "load":

@@ -161,12 +161,6 @@ class OnnxModel:
         for key in [key for key, constant in self._stickified.items() if id(constant) not in held]:
             del self._stickified[key]
 
-    def lent(self, guest: Guest) -> "OnnxModel":
-        """Return the model over other storage: constants so far are shared, all else is not."""
-        with self._lock:
-            constants = dict(self._stickified)
-        return replace(self.placed(guest, self.options), _stickified=constants)
-
     def run(self, feeds: Mapping[str, Array]) -> Result:
         """Run once over named inputs of any shapes that the model takes."""
         shapes = {name: np.shape(array) for name, array in feeds.items()}

@@ -3,8 +3,6 @@
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from copy import copy
-from dataclasses import replace
 from threading import Lock
 
 import numpy as np
@@ -84,14 +82,6 @@ class OnnxPlan:
         """Return the model with other initializers of the same sizes; its signature stays."""
         plan = OnnxPlan(with_weights(self.data, parts), self.guest, self.model.options)
         plan.signature = self.signature
-        return plan
-
-    def lent(self, guest: Guest) -> "OnnxPlan":
-        """Return the plan for its own machine over the storage of another guest."""
-        plan = copy(self)
-        plan.guest = replace(self.guest, allocate=guest.allocate)
-        plan.model = self.model.lent(plan.guest)
-        plan._programs, plan._lock = OrderedDict(), Lock()
         return plan
 
     def retire(self) -> None:

@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 
-def compile_in(pools: Pools, shortcuts: frozenset[str]) -> "Compile":
+def compile_in(pools: Pools | None, shortcuts: frozenset[str]) -> "Compile":
     """Return what compiles a model to be published, in workers of its own."""
 
     def compile_model(data: bytes, options: "Options", limit: int) -> "Plan":
@@ -59,14 +59,14 @@ def compile_in(pools: Pools, shortcuts: frozenset[str]) -> "Compile":
     return compile_model
 
 
-def share_in(pools: Pools) -> "Share":
+def share_in(pools: Pools | None) -> "Share":
     """Return what has models that are loaded one after the other share workers.
 
     Few models keep those of their own, so that their first requests find them.
     """
 
     def share(models: int) -> AbstractContextManager[None]:
-        if models <= PLACES:
+        if pools is None or models <= PLACES:
             return nullcontext()
         module = _import("nnpa_server.network.workers")
         shared: AbstractContextManager[None] = module.shared_workers(pools)

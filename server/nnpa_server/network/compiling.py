@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What compiles models in a worker: the program of `nnpa_server.sandbox` that knows ONNX.
+"""What compiles models in a worker: a program of `nnpa_server.sandbox` that knows ONNX.
 
 A job is a line of JSON, which the server wrote, and the model's file as the first array. An answer
 begins with a byte that says whether the model was refused.
@@ -7,7 +7,7 @@ begins with a byte that says whether the model was refused.
 
 import json
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from hashlib import sha256
 from importlib import import_module
@@ -16,7 +16,7 @@ from typing import Any, Literal, TypedDict
 import numpy as np
 from nnpa_emulator import Guest, Machine
 from nnpa_emulator.kernels import use_reference
-from nnpa_emulator.machine import QueryResult
+from nnpa_emulator.machine import Memory, QueryResult, page_memory
 from nnpa_network.importing.onnx_import import ImportOptions, OnnxModel, import_onnx
 from nnpa_network.importing.onnx_plan import weights_of, with_weights
 from nnpa_network.importing.plan import Weight
@@ -108,8 +108,8 @@ def refusal_facts(refused: ModelRefused) -> bytes:
     return json.dumps({"reason": refused.reason, "node": refused.node}).encode()
 
 
-def make_guest(facts: GuestFacts) -> Guest:
-    """Return the guest of its facts, with storage of its own."""
+def make_guest(facts: GuestFacts, allocate: Callable[[int], Memory | None] = page_memory) -> Guest:
+    """Return the guest of its facts; `allocate` provides storage for sticks."""
     qaf = _query_result(facts["qaf"])
     guest = Guest(
         Machine(facts["name"], facts["title"], (), facts["vector_nnp"], qaf),
@@ -117,6 +117,7 @@ def make_guest(facts: GuestFacts) -> Guest:
         numerics=facts["numerics"],
         jitter_seed=facts["jitter_seed"],
         accumulate=facts["accumulate"],
+        allocate=allocate,
     )
     guest.cached = _query_result(facts["cached"])
     return guest
@@ -128,9 +129,10 @@ def _query_result(facts: Mapping[str, Any]) -> QueryResult:
 
 
 class Compiler:
-    """Compiles models, and keeps the last ones, without their files, for other shapes."""
+    """Compiles models, and keeps the last `most`, without their files, for other shapes."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = _MAX_MODELS) -> None:
+        self._most = most
         self._models: OrderedDict[bytes, OnnxModel] = OrderedDict()
 
     def __call__(self, message: Message) -> Message:
@@ -171,7 +173,7 @@ class Compiler:
         if key not in self._models:
             guest, options = make_guest(job["guest"]), ImportOptions(**job["options"])
             self._models[key] = import_onnx(file.tobytes(), guest, options)
-            while len(self._models) > _MAX_MODELS:
+            while len(self._models) > self._most:
                 self._models.popitem(last=False)
         give_back()  # a file takes more while it is read than the model does
         return self._models[key]

@@ -26,7 +26,6 @@ from nnpa_server.errors import CallRefused, invalid
 from nnpa_server.network.memory import NetworkMemory
 from nnpa_server.network.messages import read_caller, read_options
 from nnpa_server.network.pools import Pools
-from nnpa_server.network.reports import Reports
 from nnpa_server.network.workers import Workers, make_workers
 from nnpa_server.sessions.cancellation import Context
 from nnpa_server.sessions.metrics import model_run
@@ -49,7 +48,6 @@ class Hosted:
         self._session = session
         self._shared: dict[str, Activations] = {}
         self._workers: Workers | None = None
-        self.reports = Reports()
 
     def close(self) -> None:
         """Drop everything: the session ends."""
@@ -57,12 +55,12 @@ class Hosted:
             self._workers.close()
         self.instances.clear()
         self._shared.clear()
-        self.reports.forget()
 
-    def workers(self, pools: Pools) -> Workers:
+    def workers(self, pools: Pools | None) -> Workers:
         """Return the session's workers, which have what is left of its quota."""
         if self._workers is None:
-            self._workers = make_workers(pools, self.memory.require, self.memory.room)
+            memory = self.memory
+            self._workers = make_workers(pools, memory.require, memory.room, memory.allocate)
         return self._workers
 
     def create(
@@ -110,7 +108,6 @@ class Hosted:
         """Destroy a network, and with the last one the workers; an error says why it was not."""
         error = self.instances.destroy(handle)
         if not error:
-            self.reports.forget()
             with self._session.lock:
                 if not self._session.closed:
                     self.memory.keep(handle, 0)

@@ -4,25 +4,18 @@
 import json
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict
 
 import numpy as np
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa_emulator import find_machine
 from nnpa_emulator.machine import TELUMS
 from nnpa_network.client_api.network import Network
-from nnpa_network.importing.onnx_plan import OnnxPlan
-from nnpa_network.importing.plan import signature_of
 from nnpa_network.program import Array, Port
-from nnpa_network.reporting.accuracy import as_json, measure
-from nnpa_network.reporting.accuracy_page import as_html
-from nnpa_network.reporting.accuracy_text import as_text
 from nnpa_network.reporting.measuring import MAX_BATCH_ROWS, Settings
-from nnpa_network.reporting.probe import EDGE_SIZES, probe
+from nnpa_network.reporting.probe import EDGE_SIZES
 
 from nnpa_server.errors import invalid
 from nnpa_server.network.compiling import option_facts
-from nnpa_server.network.hosting import Hosted
 from nnpa_server.network.memory import NetworkMemory, require_message
 from nnpa_server.network.messages import read_array, read_feeds, text_bytes
 from nnpa_server.network.remote_plan import RemotePlan
@@ -37,65 +30,49 @@ _MADE_UP = 16
 
 def measure_accuracy(
     request: pb.MeasureAccuracyRequest,
-    plan: OnnxPlan | RemotePlan,
+    plan: RemotePlan,
     network: Network,
-    hosted: Hosted,
+    memory: NetworkMemory,
 ) -> pb.MeasureAccuracyResponse:
     """Measure a network over a request's data; raise `ModelRefused`, `StepFailed`."""
-    machines, memory = _machines(request.machines), hosted.memory
+    machines = _machines(request.machines)
     if request.rows or request.measurements:
-        return _measure_batch(request, plan, machines, hosted)
+        return _measure_batch(request, plan, machines, memory)
     samples = _samples(request, plan, network, memory)
-    if isinstance(plan, RemotePlan):
-        job = _job("measure", plan, machines, html=request.html)
-        job["inputs"], job["samples"] = [port.name for port in plan.inputs], len(samples)
-        arrays = [sample[name] for sample in samples for name in job["inputs"]]
-        as_json_text, text, html = map(str, plan.report(job, arrays))
-        return pb.MeasureAccuracyResponse(json=as_json_text, html=html, text=text)
-    report = measure(plan.data, samples, machines, plan.options, memory.allocate)
-    return pb.MeasureAccuracyResponse(
-        json=as_json(report),
-        html=as_html(report) if request.html else "",
-        text=as_text(report),
-    )
+    job = _job("measure", plan, machines, html=request.html)
+    job["inputs"], job["samples"] = [port.name for port in plan.inputs], len(samples)
+    arrays = [sample[name] for sample in samples for name in job["inputs"]]
+    as_json, text, html = map(str, plan.report(job, arrays))
+    return pb.MeasureAccuracyResponse(json=as_json, html=html, text=text)
 
 
 def _measure_batch(
     request: pb.MeasureAccuracyRequest,
-    plan: OnnxPlan | RemotePlan,
+    plan: RemotePlan,
     machines: Sequence[str],
-    hosted: Hosted,
+    memory: NetworkMemory,
 ) -> pb.MeasureAccuracyResponse:
     """Measure rows of a dataset, add earlier measurements, and report where it is asked for."""
-    hosted.memory.require(2 * request.ByteSize() + text_bytes(request.rows))
+    memory.require(2 * request.ByteSize() + text_bytes(request.rows))
     rows = _named(request.rows, "rows", plan) if request.rows else {}
     labels = read_array(request.labels, "labels") if request.HasField("labels") else None
     if labels is not None and labels.dtype.kind not in "biu":
         raise invalid("labels.dtype", labels.dtype.name, "integers")
-    digest = plan.digest if isinstance(plan, RemotePlan) else signature_of(plan.data)
-    facts = _batch_facts(request, machines, digest)
-    if isinstance(plan, RemotePlan):
-        names = list(rows)
-        earlier = np.frombuffer(request.measurements, np.uint8)
-        arrays = [*rows.values(), *([] if labels is None else [labels]), earlier]
-        job = BatchJob(
-            verb="batch",
-            options=option_facts(plan.options),
-            inputs=names,
-            texts={},
-            labels=labels is not None,
-            facts=facts,
-        )
-        parts = [str(part) for part in plan.report(job, arrays)]
-    else:
-        parts = hosted.reports.answer(
-            facts, plan.data, plan.options, rows, labels, request.measurements,
-            hosted.memory.allocate,
-        )  # fmt: skip
+    earlier = np.frombuffer(request.measurements, np.uint8)
+    arrays = [*rows.values(), *([] if labels is None else [labels]), earlier]
+    job = BatchJob(
+        verb="batch",
+        options=option_facts(plan.options),
+        inputs=list(rows),
+        texts={},
+        labels=labels is not None,
+        facts=_batch_facts(request, machines, plan.digest),
+    )
+    parts = [str(part) for part in plan.report(job, arrays)]
     require_message(sum(map(len, parts)))
-    measurements, as_json_text, text, html = parts
+    measurements, as_json, text, html = parts
     return pb.MeasureAccuracyResponse(
-        json=as_json_text, html=html, text=text, measurements=measurements.encode()
+        json=as_json, html=html, text=text, measurements=measurements.encode()
     )
 
 
@@ -132,20 +109,14 @@ def _batch_facts(
     )
 
 
-def probe_network(
-    request: pb.ProbeNetworkRequest, plan: OnnxPlan | RemotePlan, memory: NetworkMemory
-) -> pb.ProbeNetworkResponse:
+def probe_network(request: pb.ProbeNetworkRequest, plan: RemotePlan) -> pb.ProbeNetworkResponse:
     """Probe a model with inputs that carry nothing; raise `ModelRefused`."""
     sizes = tuple(request.sizes) or EDGE_SIZES
     if len(sizes) > MAX_SIZES or min(sizes) < 1:
         raise invalid("sizes", list(sizes[:8]), f"at most {MAX_SIZES} numbers above 0")
-    machines = _machines(request.machines)
-    if isinstance(plan, RemotePlan):
-        job = _job("probe", plan, machines)
-        job["sizes"] = list(sizes)
-        return pb.ProbeNetworkResponse(json=json.dumps(plan.report(job)))
-    rows = probe(plan.data, machines, sizes, plan.options, memory.allocate)
-    return pb.ProbeNetworkResponse(json=json.dumps([asdict(row) for row in rows]))
+    job = _job("probe", plan, _machines(request.machines))
+    job["sizes"] = list(sizes)
+    return pb.ProbeNetworkResponse(json=json.dumps(plan.report(job)))
 
 
 def _job(verb: str, plan: RemotePlan, machines: Sequence[str], *, html: bool = False) -> ReportJob:
@@ -178,7 +149,7 @@ def _machines(names: Sequence[str]) -> tuple[str, ...]:
 
 def _samples(
     request: pb.MeasureAccuracyRequest,
-    plan: OnnxPlan | RemotePlan,
+    plan: RemotePlan,
     network: Network,
     memory: NetworkMemory,
 ) -> list[Mapping[str, Array]]:
@@ -203,9 +174,7 @@ def _samples(
     ]
 
 
-def _named(
-    arrays: Iterable[pb.NamedArray], path: str, plan: OnnxPlan | RemotePlan
-) -> Mapping[str, Array]:
+def _named(arrays: Iterable[pb.NamedArray], path: str, plan: RemotePlan) -> Mapping[str, Array]:
     """Return arrays by name; refuse those that are not of exactly the model's inputs."""
     feeds, names = read_feeds(arrays, path), {port.name for port in plan.inputs}
     if wrong := sorted(names ^ feeds.keys()):

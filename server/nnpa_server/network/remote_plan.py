@@ -36,10 +36,10 @@ from nnpa_server.network.worker_executor import program_loader
 from nnpa_server.network.workers import BROKEN, Workers, make_workers
 from nnpa_server.open_inference.sources import Options
 from nnpa_server.sandbox.frames import Message
+from nnpa_server.sandbox.jobs import taking_turn
 from nnpa_server.tuning.process import give_back
 
 _log = logging.getLogger("nnpa.sandbox")
-_LOOK_SECONDS = 0.02  # between looks whether somebody waits for a compilation
 
 
 class RemotePlan:
@@ -120,20 +120,16 @@ class RemotePlan:
 
     def retire(self) -> None:
         """End the workers as soon as they are idle."""
-        self._workers.end_when_idle()
+        self._workers.retire()
 
     def executor(self, shapes: Mapping[str, tuple[int, ...]]) -> ProgramRunner:
         """Return what runs inputs of these shapes; raise `ModelRefused`, CallRefused."""
         concrete = concrete_shapes(self.inputs, self.optional, shapes)
         executor = self._compiled(concrete)
         if executor is None:
-            while not self._turn.acquire(timeout=_LOOK_SECONDS):
-                go_on()  # runs of shapes that were compiled do not wait
-            try:
+            with taking_turn(self._turn, go_on):  # runs of shapes that were compiled do not wait
                 executor = self._compiled(concrete) or self._compile(concrete)
                 self._keep(concrete, executor)
-            finally:
-                self._turn.release()
         return executor
 
     def _compiled(self, concrete: Concrete) -> ProgramRunner | None:
@@ -251,7 +247,7 @@ def _itemsize(dtype: str) -> int:
 
 
 def compile_published(
-    pools: Pools,
+    pools: Pools | None,
     data: bytes,
     options: Options,
     limit: int,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs programs in a worker: the second program of `nnpa_server.sandbox` that knows ONNX.
+"""What runs programs in a worker: the other program of `nnpa_server.sandbox` that knows ONNX.
 
     load     takes a program, which its key names from then on, until drop
     run      runs a program once
@@ -14,13 +14,14 @@ what it is; then comes JSON.
 import json
 import os
 from collections import OrderedDict
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TypedDict
 
 from nnpa_emulator import widened
 from nnpa_emulator.kernels import use_reference
 from nnpa_emulator.kernels.jit import compile_no_more
+from nnpa_emulator.machine import Memory, page_memory
 from nnpa_network.importing.onnx_import import ImportOptions
 from nnpa_network.importing.plan import requiring_fit
 from nnpa_network.program import Array, ModelRefused
@@ -106,9 +107,10 @@ class _ObservedRun:
 
 
 class Runner:
-    """Runs programs, and keeps those that ran last."""
+    """Runs programs, and keeps those that ran last; `allocate` provides storage for sticks."""
 
-    def __init__(self) -> None:
+    def __init__(self, allocate: Callable[[int], Memory | None] = page_memory) -> None:
+        self._allocate = allocate
         self._executors: OrderedDict[str, Executor] = OrderedDict()
         self._observed: dict[str, _ObservedRun] = {}
         self._reports = Reports()
@@ -126,9 +128,9 @@ class Runner:
                     give_back()
                     return Message(DONE)
                 case "measure":
-                    return _measure(job, message.arrays)
+                    return self._measure(job, message.arrays)
                 case "probe":
-                    return _probe(job, message.arrays)
+                    return self._probe(job, message.arrays)
                 case "batch":
                     return self._batch(job, message.arrays)
                 case _:
@@ -146,11 +148,30 @@ class Runner:
         rows, labels, earlier = split_arrays(values, job["inputs"], with_labels=job["labels"])
         options = ImportOptions(**job["options"])
         data = model.tobytes()
-        parts = self._reports.answer(job["facts"], data, options, rows, labels, earlier)
+        parts = self._reports.answer(
+            job["facts"], data, options, rows, labels, earlier, self._allocate
+        )
         return Message(DONE + json.dumps(parts).encode())
 
+    def _measure(self, job: ReportJob, arrays: Sequence[Array]) -> Message:
+        model, *contents = arrays
+        values, names = unpack(contents, job["texts"]), job["inputs"]
+        samples: list[Mapping[str, Array]] = [
+            dict(zip(names, values[number * len(names) :], strict=False))
+            for number in range(job["samples"])
+        ]
+        options = ImportOptions(**job["options"])
+        report = measure(model.tobytes(), samples, job["machines"], options, self._allocate)
+        pages = [as_json(report), as_text(report), as_html(report) if job["html"] else ""]
+        return Message(DONE + json.dumps(pages).encode())
+
+    def _probe(self, job: ReportJob, arrays: Sequence[Array]) -> Message:
+        options, data = ImportOptions(**job["options"]), arrays[0].tobytes()
+        rows = probe(data, job["machines"], job["sizes"], options, self._allocate)
+        return Message(DONE + json.dumps([asdict(row) for row in rows]).encode())
+
     def _load(self, job: ProgramJob, arrays: Sequence[Array]) -> Message:
-        guest = make_guest(job["guest"])
+        guest = make_guest(job["guest"], self._allocate)
         message, *contents = arrays
         program = Decoder(borrowed=True).decode(message.tobytes(), contents, guest)
         self._observed.clear()
@@ -207,25 +228,6 @@ def _read(run: _ObservedRun, name: str) -> Message:
     array = None if run.event is None else run.event.read(name)
     arrays, texts = pack(() if array is None else (array,))
     return Message(DONE + json.dumps({"texts": texts}).encode(), arrays)
-
-
-def _measure(job: ReportJob, arrays: Sequence[Array]) -> Message:
-    model, *contents = arrays
-    values, names = unpack(contents, job["texts"]), job["inputs"]
-    samples: list[Mapping[str, Array]] = [
-        dict(zip(names, values[number * len(names) :], strict=False))
-        for number in range(job["samples"])
-    ]
-    options = ImportOptions(**job["options"])
-    report = measure(model.tobytes(), samples, job["machines"], options)
-    pages = [as_json(report), as_text(report), as_html(report) if job["html"] else ""]
-    return Message(DONE + json.dumps(pages).encode())
-
-
-def _probe(job: ReportJob, arrays: Sequence[Array]) -> Message:
-    options = ImportOptions(**job["options"])
-    rows = probe(arrays[0].tobytes(), job["machines"], job["sizes"], options)
-    return Message(DONE + json.dumps([asdict(row) for row in rows]).encode())
 
 
 def start(shortcuts: str) -> Handler:

@@ -18,7 +18,6 @@ from nnpa_network.client_api.errors import NetworkRefused
 from nnpa_network.client_api.instances import NOT_RUN
 from nnpa_network.client_api.network import Network, RunResult
 from nnpa_network.client_api.observer import Event, EventFlag, EventQueue, Observer
-from nnpa_network.importing.onnx_plan import OnnxPlan
 from nnpa_network.importing.plan import Plan
 from nnpa_network.importing.shapes import names_of
 from nnpa_network.program import ModelRefused, Program
@@ -72,7 +71,7 @@ _ALL_EVENTS = EventFlag.INIT | EventFlag.PRE | EventFlag.POST
 class NetworkService(network_pb2_grpc.NetworkServiceServicer):
     """The service. `loader` publishes models, None where the operator does not allow it.
 
-    `pools` give workers that compile models and run host nodes; without them the server does.
+    `pools` give workers that compile models and run host nodes; without, workers are no processes.
     """
 
     def __init__(
@@ -100,9 +99,8 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
             hosted = hosted_by(session)
             try:
                 require_compatible(read_caller(header), read_options(header.options))
-                workers = None if self._pools is None else hosted.workers(self._pools)
                 signature, make = self._sources.read(
-                    header, session, request_iterator, context, workers
+                    header, session, request_iterator, context, hosted.workers(self._pools)
                 )
                 handle = hosted.create(header, signature, make, context)
             except NetworkRefused as refused:
@@ -288,7 +286,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
             network = hosted.find(request.network)
             plan = _with_model(request.network, network)
             with hosted.memory.running(context), refusing():
-                return measure_accuracy(request, plan, network, hosted)
+                return measure_accuracy(request, plan, network, hosted.memory)
 
     def ProbeNetwork(  # noqa: N802
         self, request: pb.ProbeNetworkRequest, context: Context
@@ -297,7 +295,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
         with self._hosted(request.session) as hosted:
             plan = _with_model(request.network, hosted.find(request.network))
             with hosted.memory.running(context), refusing():
-                return probe_network(request, plan, hosted.memory)
+                return probe_network(request, plan)
 
     def ExportProgram(  # noqa: N802
         self, request: pb.ExportProgramRequest, context: Context
@@ -320,9 +318,9 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
                     yield pb.ExportProgramResponse(chunk=data[start : start + _EXPORT_CHUNK])
 
 
-def _with_model(handle: str, network: Network) -> OnnxPlan | RemotePlan:
+def _with_model(handle: str, network: Network) -> RemotePlan:
     """Return the plan of a network that was made from ONNX."""
-    if not isinstance(network.plan, OnnxPlan | RemotePlan):
+    if not isinstance(network.plan, RemotePlan):
         raise not_ready(handle, "it was made from a program, so that there is no reference")
     return network.plan
 

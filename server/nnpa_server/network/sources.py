@@ -9,7 +9,6 @@ from nnpa.network.v1 import network_pb2 as pb
 from nnpa_emulator import Guest
 from nnpa_network.client_api.errors import ErrorCode, ErrorType, NetworkRefused
 from nnpa_network.importing.onnx_import import ImportOptions
-from nnpa_network.importing.onnx_plan import OnnxPlan
 from nnpa_network.importing.plan import Plan, ProgramPlan, signature_of
 from nnpa_network.placements import DEFAULT_PLACEMENT
 
@@ -44,18 +43,15 @@ class Sources:
         session: Session,
         requests: Iterator[pb.CreateNetworkRequest],
         context: Context,
-        workers: Workers | None,
+        workers: Workers,
     ) -> tuple[str, Make]:
-        """Return a model's signature, and what compiles it; raise `NetworkRefused`.
-
-        Without `workers` this process compiles and runs.
-        """
+        """Return a model's signature, and what compiles it; raise `NetworkRefused`."""
         source = header.WhichOneof("source")
         if source is None:
             raise unspecified("header.source")
         if source == "published":
             plan = self._find(header.published)
-            return plan.signature, lambda guest: _lent(plan, guest, workers)
+            return plan.signature, lambda guest: plan.lent(guest, workers)
         total = header.onnx_bytes if source == "onnx_bytes" else header.program_bytes
         if not total:
             raise invalid(f"header.{source}", 0, "the bytes of the file")
@@ -69,11 +65,9 @@ class Sources:
             load = program_loader(workers, self._shortcuts, limit)
             return signature, lambda guest: load_program(data, signature, guest, load)
         chosen = read_import_options(header.options, limit, self._shortcuts)
-        if workers is None:
-            return signature, lambda guest: OnnxPlan(data, guest, chosen)
         return signature, lambda guest: RemotePlan(data, guest, chosen, workers)
 
-    def _find(self, name: str) -> OnnxPlan | RemotePlan:
+    def _find(self, name: str) -> RemotePlan:
         """Return the plan of a published model, for a machine that the caller may use."""
         try:
             model = self._repository.find(name)
@@ -82,7 +76,7 @@ class Sources:
             kind, code = ErrorType.INVALID_PARAM, ErrorCode.NETWORK
             raise NetworkRefused(kind, code, text) from refused
         require_machine(model.properties["machine"])
-        assert isinstance(model.plan, OnnxPlan | RemotePlan)
+        assert isinstance(model.plan, RemotePlan)
         return model.plan
 
     def _publish(
@@ -113,14 +107,6 @@ class Sources:
         config = json.dumps({"parameters": parameters})
         files, check = {"file:1/model.onnx": data}, CancellationCheck(context)
         self._loader.load(name, config, files, new=True, check=check)
-
-
-def _lent(plan: OnnxPlan | RemotePlan, guest: Guest, workers: Workers | None) -> Plan:
-    """Return a published plan over a session's storage."""
-    if isinstance(plan, OnnxPlan):
-        return plan.lent(guest)
-    assert workers is not None
-    return plan.lent(guest, workers)
 
 
 def read_import_options(

@@ -40,16 +40,14 @@ _PHASES = {"before", "after"}
 _MALFORMED = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError, CallRefused)
 
 
-def program_loader(
-    workers: Workers | None, shortcuts: Collection[str], max_bytes: int
-) -> LoadProgram:
+def program_loader(workers: Workers, shortcuts: Collection[str], max_bytes: int) -> LoadProgram:
     """Return what makes programs ready: in a worker where values may be larger than declared.
 
     So it does where all values of a run are declared with more than `max_bytes`.
     """
 
     def load(program: Program, guest: Guest) -> ProgramRunner:
-        if workers is None or (only_declared(program) and run_bytes(program) <= max_bytes):
+        if only_declared(program) and run_bytes(program) <= max_bytes:
             return ForeignExecutor(program, guest, shortcuts)
         return WorkerExecutor(program, guest, shortcuts, workers)
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The workers of a session, or of a published model: what is asked of them, and what they refuse.
 
-A worker is not trusted. Its failures are those of the model or program that it had.
+A worker is not trusted. Its failures are those of the model or program that it had. Without a
+sandbox both are in this process, and answer the same jobs.
 """
 
 import json
@@ -12,18 +13,22 @@ from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator.interruption import go_on
+from nnpa_emulator.machine import Memory, page_memory
 from nnpa_network.program import ModelRefused
 from nnpa_network.running.results import StepFailed
 
 from nnpa_server.config import MIB
 from nnpa_server.errors import CallRefused
-from nnpa_server.network.compiling import DONE
+from nnpa_server.network.compiling import DONE, Compiler
 from nnpa_server.network.pools import Pools
+from nnpa_server.network.running import Runner
 from nnpa_server.sandbox.failures import Why, WorkerFailed
 from nnpa_server.sandbox.frames import Message
+from nnpa_server.sandbox.jobs import LocalWorker, Worker
 from nnpa_server.sandbox.owner import Owner
 from nnpa_server.sandbox.pool import PoolClosed
 from nnpa_server.sandbox.process import JobLimits, allow
@@ -49,8 +54,8 @@ class Workers:
     more. While jobs run, the thread's check is called, which raises where nobody waits for them.
     """
 
-    compiler: Owner
-    runner: Owner
+    compiler: Worker
+    runner: Worker
     reserve: Callable[[int], None]
     room: Callable[[], int]
     note_run: Callable[[Collection[str], int], None] = lambda _functions, _size: None
@@ -87,11 +92,6 @@ class Workers:
         self.compiler.retire()
         self.runner.retire()
 
-    def end_when_idle(self) -> None:
-        """End both workers at once where no job runs, else after the job."""
-        self.compiler.end_when_idle()
-        self.runner.end_when_idle()
-
     def end_idle(self) -> None:
         """End workers in which no job runs; the next job has a fresh one."""
         self.compiler.end_idle()
@@ -105,9 +105,9 @@ class Workers:
         memory = max(self.room() - _RUNNER_BYTES, _SLACK_BYTES)
         return JobLimits(memory, _RUN_SECONDS, _RUN_SECONDS)
 
-    def _ask(self, owner: Owner, job: Message, limits: JobLimits) -> tuple[bytes, Message]:
+    def _ask(self, worker: Worker, job: Message, limits: JobLimits) -> tuple[bytes, Message]:
         try:
-            answer = owner.run(job, limits, reserve=self.reserve, check=go_on)
+            answer = worker.run(job, limits, reserve=self.reserve, check=go_on)
         except WorkerFailed as failed:
             raise _refused(failed, limits) from failed
         except PoolClosed as closed:
@@ -119,7 +119,7 @@ _shared: ContextVar[Workers | None] = ContextVar("shared", default=None)
 
 
 @contextmanager
-def shared_workers(pools: Pools) -> Generator[None]:
+def shared_workers(pools: Pools | None) -> Generator[None]:
     """Have two workers do the jobs of this thread, whoever's they are, while the context lasts."""
     workers = make_workers(pools)
     token = _shared.set(workers)
@@ -131,15 +131,22 @@ def shared_workers(pools: Pools) -> Generator[None]:
 
 
 def make_workers(
-    pools: Pools,
+    pools: Pools | None,
     reserve: Callable[[int], None] = allow,
     room: Callable[[], int] = lambda: 1 << 30,
+    allocate: Callable[[int], Memory | None] = page_memory,
 ) -> Workers:
-    """Return workers of a new owner, the caller's; they start when there is a job for them."""
+    """Return workers of a new owner, the caller's; they start when there is a job for them.
+
+    Without `pools` they are in this process, where `allocate` provides storage for sticks.
+    """
+    if pools is None:
+        runner = LocalWorker(partial(Runner, allocate))
+        return Workers(LocalWorker(partial(Compiler, 1)), runner, reserve, room)
     group = caller().name
     compiler = Owner(pools.compilers, group=group)
-    runner = Owner(pools.runners, _RUN_IDLE_SECONDS, group)
-    return Workers(compiler, runner, reserve, room, pools.note_run)
+    owner = Owner(pools.runners, _RUN_IDLE_SECONDS, group)
+    return Workers(compiler, owner, reserve, room, pools.note_run)
 
 
 def _require_done(kind: bytes, answer: Message) -> Message:

@@ -2,11 +2,10 @@
 """All that runs models for clients of the protocol, put together, and the shortcut that is on."""
 
 from collections.abc import Callable
-from functools import partial
 
 from nnpa_server.config import Config
 from nnpa_server.open_inference.inference import Inference
-from nnpa_server.open_inference.loading import Compile, Loader, Share, compile_onnx, unshared
+from nnpa_server.open_inference.loading import Compile, Loader, Share
 from nnpa_server.open_inference.reading import RequestReader
 from nnpa_server.open_inference.repository import Repository
 from nnpa_server.open_inference.request_cache import RequestCache
@@ -21,7 +20,7 @@ class Models:
     """A loader of models, the memory that clients share, inference, and the service over them.
 
     `is_ready` tells whether the operator's models and `saved` are loaded. `compile_model` compiles
-    them elsewhere than here, where many `share` what they run in.
+    them in workers, which many `share`.
     """
 
     def __init__(
@@ -31,17 +30,17 @@ class Models:
         metrics: Metrics | None,
         is_ready: Callable[[], bool],
         saved: SavedModels | None,
-        compile_model: Compile | None,
-        share: Share | None,
+        compile_model: Compile,
+        share: Share,
     ) -> None:
         limit, shortcuts = config.limits.max_session_bytes, config.shortcuts
         self.loader = Loader(
             repository,
-            compile_model or partial(compile_onnx, shortcuts=shortcuts),
+            compile_model,
             config.models,
             limit,
             saved,
-            share or unshared,
+            share,
         )
         access = ObjectAccess.of(config)
         self.regions = None if access is None else Regions(access, config.max_regions)

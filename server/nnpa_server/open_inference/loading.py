@@ -10,15 +10,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from nnpa.zdnn.v1 import status_pb2 as wire
-from nnpa_emulator import Guest
 from nnpa_emulator.interruption import go_on, set_check
-from nnpa_emulator.machine import MACHINES
 from nnpa_network.importing.shapes import first_names
 from nnpa_network.program import ModelRefused
 
@@ -42,12 +40,6 @@ Compile: TypeAlias = Callable[[bytes, Options, int], "Plan"]
 Share: TypeAlias = Callable[[int], AbstractContextManager[None]]
 """Lasts while so many models of one owner are loaded, who have workers in common."""
 
-
-def unshared(_models: int) -> AbstractContextManager[None]:
-    """Let models have workers of their own, or none."""
-    return nullcontext()
-
-
 _log = logging.getLogger("nnpa.models")
 _MAX_LOADS = 8  # loads of clients at a time
 _MAX_OWN_LOADS = 4  # of them those of one token
@@ -66,8 +58,8 @@ class Loader:
         compile_model: Compile,
         folder: Path | None,
         limit: int,
-        saved: SavedModels | None = None,
-        share: Share = unshared,
+        saved: SavedModels | None,
+        share: Share,
     ) -> None:
         self._repository = repository
         self.compile = compile_model
@@ -334,21 +326,3 @@ def _why(error: Exception) -> str:
 def _quota(name: str) -> int | None:
     """Return what the caller's token says of a quota, None if it says nothing."""
     return caller().quotas.get(name)
-
-
-def compile_onnx(data: bytes, options: Options, limit: int, *, shortcuts: frozenset[str]) -> "Plan":
-    """Compile an ONNX file; needs the packages of the extra `onnx`."""
-    try:
-        from nnpa_network.importing.onnx_import import ImportOptions
-        from nnpa_network.importing.onnx_plan import OnnxPlan
-    except ModuleNotFoundError as error:
-        raise from_exception(error) from error
-    chosen = ImportOptions(
-        strict=options.strict,
-        saturate=options.saturate,
-        offload_integer=options.offload_integer,
-        placement=options.placement,
-        max_bytes=limit,
-        shortcuts=shortcuts,
-    )
-    return OnnxPlan(data, Guest(MACHINES[options.machine]), chosen)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from nnpa_server.sandbox.failures import WorkerFailed
 from nnpa_server.sandbox.frames import Message
+from nnpa_server.sandbox.jobs import taking_turn
 from nnpa_server.sandbox.pool import Pool
 from nnpa_server.sandbox.process import JobLimits, WorkerProcess
 
@@ -52,14 +53,12 @@ class Owner:
     @contextmanager
     def turn(self, check: Callable[[], None]) -> Generator[None]:
         """Keep others' jobs waiting; `check` is called while waiting for their end."""
-        while not self._turn.acquire(timeout=0.02):
-            check()
-        self._idle_since = math.inf
-        try:
-            yield
-        finally:
-            self._idle_since = time.monotonic()
-            self._turn.release()
+        with taking_turn(self._turn, check):
+            self._idle_since = math.inf
+            try:
+                yield
+            finally:
+                self._idle_since = time.monotonic()
 
     def close(self) -> None:
         """End the worker; a job that runs in it fails."""
@@ -72,11 +71,6 @@ class Owner:
         """End the worker as soon as it is idle; may be called while any object is freed."""
         self._idle_seconds = 0.0
         self._pool.retire(self)
-
-    def end_when_idle(self) -> None:
-        """End the worker at once where no job runs, else after the job."""
-        self._idle_seconds = 0.0
-        self.end_idle()
 
     def _lease(self, check: Callable[[], None], size: int) -> WorkerProcess:
         """Return the worker, a new one where there is none or a job takes more than it may."""

@@ -99,11 +99,6 @@ SHORTCUTS: tuple[Shortcut, ...] = (
         (f"{_RUNNING}/prepared_steps.py",), "hosted CNN",
     ),
     Shortcut(
-        "run-buffers", "server", "network",
-        (f"{_RUNNING}/run_buffers.py", f"{_RUNNING}/liveness.py"),
-        "hosted CNN", for_memory=True,
-    ),
-    Shortcut(
         "request-cache", "server", "network", (f"{_INFERENCE}/request_cache.py",), "ModelInfer"
     ),
     Shortcut("compiled-kernels", "server", "kernel", _KERNELS, "hosted CNN"),

@@ -111,7 +111,7 @@ class RemotePlan:
     def lent(self, guest: Guest, workers: Workers) -> "RemotePlan":
         """Return the plan over the storage of another guest, compiled in its owner's worker."""
         plan = copy(self)
-        plan.guest = replace(self.guest, allocate=guest.allocate, reserve=guest.reserve)
+        plan.guest = replace(self.guest, allocate=guest.allocate)
         plan._workers = workers
         plan._executors, plan._lock, plan._turn = OrderedDict(), Lock(), Lock()
         plan._decoder = Decoder(self._decoder.constants)

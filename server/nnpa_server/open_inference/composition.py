@@ -34,14 +34,7 @@ class Models:
         share: Share,
     ) -> None:
         limit, shortcuts = config.limits.max_session_bytes, config.shortcuts
-        self.loader = Loader(
-            repository,
-            compile_model,
-            config.models,
-            limit,
-            saved,
-            share,
-        )
+        self.loader = Loader(repository, compile_model, config.models, limit, saved, share)
         access = ObjectAccess.of(config)
         self.regions = None if access is None else Regions(access, config.max_regions)
         read = RequestReader(repository, limit).read

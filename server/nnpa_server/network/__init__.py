@@ -1,40 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nnpa.network.v1.NetworkService: hosted networks.
+"""nnpa.network.v1.NetworkService: hosted networks."""
 
-What it runs on is imported when the first call comes: a server without the packages of the extra
-`onnx` serves everything else, and one that hosts no network starts as quickly.
-"""
-
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from importlib import import_module
-from typing import TYPE_CHECKING
-
-import grpc
-from nnpa.network.v1 import network_pb2 as pb
-
-from nnpa_server.config import SHORTCUTS
-from nnpa_server.errors import from_exception
-from nnpa_server.network.pools import PLACES, Pools, make_pools
-from nnpa_server.open_inference.repository import Repository
-from nnpa_server.rpc import lazy
-from nnpa_server.rpc.lazy import Lazy
-from nnpa_server.rpc.methods import Conversation, one_by_one
-from nnpa_server.sessions.store import Store
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from nnpa_network.importing.plan import Plan
-
-    from nnpa_server.network.service import NetworkService
-    from nnpa_server.open_inference.loading import Compile, Loader, Share
-    from nnpa_server.open_inference.sources import Options
-
-_DESCRIPTOR = pb.DESCRIPTOR.services_by_name["NetworkService"]
-_INFER = _DESCRIPTOR.methods_by_name["InferNetwork"]
-SERVICE = _DESCRIPTOR.full_name
-INFER = f"/{SERVICE}/{_INFER.name}"
+from nnpa_server.network.handlers import (
+    INFER,
+    SERVICE,
+    add_to,
+    compile_in,
+    make_service,
+    share_in,
+)
+from nnpa_server.network.pools import Pools, make_pools
 
 __all__ = [
     "INFER",
@@ -46,70 +21,3 @@ __all__ = [
     "make_service",
     "share_in",
 ]
-
-
-def compile_in(pools: Pools | None, shortcuts: frozenset[str]) -> "Compile":
-    """Return what compiles a model to be published, in workers of its own."""
-
-    def compile_model(data: bytes, options: "Options", limit: int) -> "Plan":
-        module = _import("nnpa_server.network.remote_plan")
-        plan: Plan = module.compile_published(pools, data, options, limit, shortcuts)
-        return plan
-
-    return compile_model
-
-
-def share_in(pools: Pools | None) -> "Share":
-    """Return what has models that are loaded one after the other share workers.
-
-    Few models keep those of their own, so that their first requests find them.
-    """
-
-    def share(models: int) -> AbstractContextManager[None]:
-        if pools is None or models <= PLACES:
-            return nullcontext()
-        module = _import("nnpa_server.network.workers")
-        shared: AbstractContextManager[None] = module.shared_workers(pools)
-        return shared
-
-    return share
-
-
-def make_service(
-    store: Store,
-    repository: Repository,
-    loader: "Loader | None",
-    shortcuts: frozenset[str] = frozenset(SHORTCUTS),
-    pools: Pools | None = None,
-) -> "NetworkService":
-    """Return the service; `loader` lets clients publish, `pools` give it workers.
-
-    Raises CallRefused without onnx.
-    """
-    service: type[NetworkService] = _import("nnpa_server.network.service").NetworkService
-    return service(store, repository, loader, shortcuts, pools)
-
-
-def _import(name: str) -> "ModuleType":
-    """Return a module that needs onnx; raise CallRefused without it."""
-    try:
-        return import_module(name)
-    except ModuleNotFoundError as error:
-        raise from_exception(error) from error
-
-
-def add_to(
-    server: grpc.Server,
-    store: Store,
-    repository: Repository,
-    loader: Callable[[], "Loader | None"],
-    shortcuts: frozenset[str] = frozenset(SHORTCUTS),
-    pools: Pools | None = None,
-) -> Conversation:
-    """Serve hosted networks; the service is constructed by the first call.
-
-    Return InferNetwork as it is over plain sockets.
-    """
-    service = Lazy(lambda: make_service(store, repository, loader(), shortcuts, pools))
-    lazy.add_to(server, _DESCRIPTOR, service.get)
-    return one_by_one(_INFER, lazy.method_of(_INFER, service.get))

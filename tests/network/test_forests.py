@@ -14,7 +14,7 @@ from nnpa_network.program import HostStep, ModelRefused
 from nnpa_network.running import host
 from nnpa_network.trees import MAX_DEPTH, fault_of_trees, tree_nodes
 from nnpa_server.network import Pools, make_pools
-from nnpa_server.network.remote_plan import RemotePlan
+from nnpa_server.network.worker_plan import WorkerPlan
 from nnpa_server.network.workers import make_workers
 from nnpa_server.sandbox import confinement
 from onnx import ModelProto, NodeProto, TensorProto, helper
@@ -100,7 +100,7 @@ DEEP = {
 def test_deep_forests_are_refused_by_their_node(name: str, pools: Pools) -> None:
     """A tree whose depth ends ONNX Runtime's process, or in a circle, is refused by its name."""
     with pytest.raises(ModelRefused) as refused:
-        RemotePlan(DEEP[name], Guest(GUEST), ImportOptions(), make_workers(pools)).executor({})
+        WorkerPlan(DEEP[name], Guest(GUEST), ImportOptions(), make_workers(pools)).executor({})
     assert refused.value.node == "forest"
     reason = "goes in a circle" if name == "knot" else f"more than {MAX_DEPTH} nodes deep"
     assert reason in refused.value.reason
@@ -115,7 +115,7 @@ def test_forests_run_as_in_onnx_runtime(model: bytes, pools: Pools) -> None:
     """A forest of the greatest depth has the scores of ONNX Runtime, here and in a worker."""
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     (expected,) = session.run(None, {"x": ROW})
-    remote = RemotePlan(model, Guest(GUEST), ImportOptions(), make_workers(pools))
+    remote = WorkerPlan(model, Guest(GUEST), ImportOptions(), make_workers(pools))
     for plan in (OnnxPlan(model, Guest(GUEST)), remote):
         got = plan.executor({"x": ROW.shape}).run({"x": ROW}).outputs["y"]
         assert got.tobytes() == np.asarray(expected).tobytes()

@@ -26,9 +26,9 @@ from nnpa_network.running.results import Result, StepFailed
 from nnpa_network.shortcuts import SHORTCUTS
 from nnpa_server.network import Pools, make_pools
 from nnpa_server.network.programs import encode_program
-from nnpa_server.network.remote_plan import RemotePlan
 from nnpa_server.network.running import Runner
 from nnpa_server.network.worker_executor import WorkerExecutor, program_loader
+from nnpa_server.network.worker_plan import WorkerPlan
 from nnpa_server.network.workers import Workers, make_workers
 from nnpa_server.sandbox import confinement
 from nnpa_server.sandbox.frames import Message
@@ -188,7 +188,7 @@ def both(model: bytes, workers: Workers) -> tuple[ProgramRunner, ProgramRunner]:
     """Return what runs a model here, and what runs it in a worker."""
     plan = OnnxPlan(model, Guest(GUEST))
     here = plan.executor({})
-    there = RemotePlan(model, Guest(GUEST), ImportOptions(), workers).executor({})
+    there = WorkerPlan(model, Guest(GUEST), ImportOptions(), workers).executor({})
     assert isinstance(there, WorkerExecutor)
     return here, there
 
@@ -307,7 +307,7 @@ def test_models_without_host_nodes_stay_in_the_server(
     model: Callable[[], bytes], workers: Workers
 ) -> None:
     """What lowering adds for the host moves or scales elements, so that no run crosses."""
-    plan = RemotePlan(model(), Guest(GUEST), ImportOptions(), workers)
+    plan = WorkerPlan(model(), Guest(GUEST), ImportOptions(), workers)
     executor = plan.executor({})
     assert "host" not in {node.device for node in executor.program.nodes}
     assert isinstance(executor, ForeignExecutor)

@@ -14,7 +14,7 @@ from nnpa_network.importing.onnx_import import ImportOptions
 from nnpa_network.program import ModelRefused
 from nnpa_network.running.results import StepFailed
 from nnpa_server.network import make_pools
-from nnpa_server.network.remote_plan import RemotePlan
+from nnpa_server.network.worker_plan import WorkerPlan
 from nnpa_server.network.workers import Workers, make_workers
 from nnpa_server.sandbox import confinement
 from onnx import TensorProto, helper, numpy_helper
@@ -108,7 +108,7 @@ def _assert_agreement(
 def test_workers_host_the_same(kind: str, workers: Workers) -> None:
     """A confined worker hosts them too: the same bits."""
     guest = Guest(find_machine("telum2"))
-    there = RemotePlan(ACCEPTED[kind], guest, ImportOptions(), workers)
+    there = WorkerPlan(ACCEPTED[kind], guest, ImportOptions(), workers)
     here = load(ACCEPTED[kind])
     assert there.outputs == here.outputs
     got, expected = there.executor({"x": X.shape}).run({"x": X}), here.run({"x": X})

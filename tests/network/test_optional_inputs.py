@@ -13,7 +13,7 @@ from nnpa_network.importing.onnx_plan import OnnxPlan
 from nnpa_network.importing.plan import Plan
 from nnpa_network.program import ModelRefused
 from nnpa_server.network import Pools, make_pools
-from nnpa_server.network.remote_plan import RemotePlan
+from nnpa_server.network.worker_plan import WorkerPlan
 from nnpa_server.network.workers import make_workers
 from nnpa_server.sandbox import confinement
 from onnx import numpy_helper
@@ -72,7 +72,7 @@ def _plan(model: bytes, place: str, pools: Pools | None) -> Plan:
         return OnnxPlan(model, guest)
     if pools is None:
         pytest.skip("workers are Linux processes")
-    return RemotePlan(model, guest, ImportOptions(), make_workers(pools))
+    return WorkerPlan(model, guest, ImportOptions(), make_workers(pools))
 
 
 def _run(plan: Plan, feeds: Mapping[str, Array]) -> Array:

@@ -16,7 +16,7 @@ from nnpa_network.importing.onnx_plan import OnnxPlan
 from nnpa_network.importing.plan import Plan
 from nnpa_network.program import ModelRefused
 from nnpa_server.network import Pools, make_pools
-from nnpa_server.network.remote_plan import RemotePlan
+from nnpa_server.network.worker_plan import WorkerPlan
 from nnpa_server.network.workers import make_workers
 from nnpa_server.sandbox import confinement
 from onnx import AttributeProto, NodeProto, TensorProto, helper
@@ -111,7 +111,7 @@ def test_a_run_has_the_shapes_of_onnx_runtime(name: str, place: str, pools: Pool
     if place == "worker":
         if pools is None:
             pytest.skip("workers are Linux processes")
-        plan = RemotePlan(model, guest, ImportOptions(), make_workers(pools))
+        plan = WorkerPlan(model, guest, ImportOptions(), make_workers(pools))
     result = plan.executor({name: array.shape for name, array in feeds.items()}).run(feeds)
     for got, expected in zip(result.outputs.values(), reference(model, feeds), strict=True):
         assert (got.dtype, got.shape) == (expected.dtype, expected.shape)

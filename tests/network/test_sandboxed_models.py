@@ -24,8 +24,8 @@ from nnpa_server.app import Server
 from nnpa_server.config import Limits
 from nnpa_server.network import Pools, make_pools
 from nnpa_server.network.compiling import Compiler
-from nnpa_server.network.remote_plan import RemotePlan
 from nnpa_server.network.worker_executor import WorkerExecutor
+from nnpa_server.network.worker_plan import WorkerPlan
 from nnpa_server.network.workers import Workers, make_workers
 from nnpa_server.sandbox import confinement
 from nnpa_server.sandbox.confinement import NotConfined
@@ -125,7 +125,7 @@ def test_the_same_programs(name: str, machine: str, workers: Workers) -> None:
     """What a worker compiles is what this process compiles: steps, weights, results."""
     data, options = MODELS[name](), ImportOptions()
     here = OnnxPlan(data, Guest(find_machine(machine)), options)
-    there = RemotePlan(data, Guest(find_machine(machine)), options, workers)
+    there = WorkerPlan(data, Guest(find_machine(machine)), options, workers)
     assert (there.name, there.inputs, there.outputs) == (here.name, here.inputs, here.outputs)
     assert there.signature == here.signature
     expected, got = here.executor({}), there.executor({})
@@ -156,7 +156,7 @@ def test_what_is_imported_late_is_imported_before(workers: Workers) -> None:
     ends = ("x", np.float32, [2, 3]), ("y", np.float32, [2, 3])
     data = small_models.model(nodes, [ends[0]], [ends[1]], {"e": np.array(2, np.float32)})
     options, guest = ImportOptions(offload_integer=True), Guest(find_machine("telum2"))
-    RemotePlan(data.SerializeToString(), guest, options, workers).executor({})
+    WorkerPlan(data.SerializeToString(), guest, options, workers).executor({})
 
 
 def test_names_that_are_no_text_are_refused(workers: Workers) -> None:
@@ -165,13 +165,13 @@ def test_names_that_are_no_text_are_refused(workers: Workers) -> None:
     model.graph.name = "strange"
     data = model.SerializeToString().replace(b"strange", b"str\xffnge")
     with pytest.raises(ModelRefused, match="a name is no UTF-8"):
-        RemotePlan(data, Guest(find_machine("telum1")), ImportOptions(), workers)
+        WorkerPlan(data, Guest(find_machine("telum1")), ImportOptions(), workers)
 
 
 def test_other_weights(workers: Workers) -> None:
     """Weights are replaced by the worker, and keep the signature."""
     data = small_models.dense().SerializeToString()
-    plan = RemotePlan(data, Guest(find_machine("telum1")), ImportOptions(), workers)
+    plan = WorkerPlan(data, Guest(find_machine("telum1")), ImportOptions(), workers)
     parts = [bytes(len(weight.data)) for weight in plan.weights()]
     changed = plan.with_weights(parts)
     assert changed.signature == plan.signature
@@ -186,14 +186,14 @@ def test_refusals_are_those_of_this_process(workers: Workers) -> None:
         with pytest.raises(ModelRefused) as here:
             OnnxPlan(broken, Guest(find_machine("telum1")))
         with pytest.raises(ModelRefused) as there:
-            RemotePlan(broken, Guest(find_machine("telum1")), ImportOptions(), workers)
+            WorkerPlan(broken, Guest(find_machine("telum1")), ImportOptions(), workers)
         assert (here.value.reason, here.value.node) == (there.value.reason, there.value.node)
 
 
 def test_shapes_that_come_again_share_constants(workers: Workers) -> None:
     """Sticks of weights are kept once, whatever number of programs has them."""
     data = small_models.dense().SerializeToString()
-    plan = RemotePlan(data, Guest(find_machine("telum1")), ImportOptions(), workers)
+    plan = WorkerPlan(data, Guest(find_machine("telum1")), ImportOptions(), workers)
     plan.executor({"x": (1, 4)})
     before = plan.nbytes
     plan.executor({"x": (2, 4)})
@@ -427,7 +427,7 @@ def with_numbers() -> bytes:
 def test_weights_are_parts_of_the_file(workers: Workers) -> None:
     """Weights that lie in the file take no other memory; numbers written in another way do."""
     data, guest = with_numbers(), Guest(find_machine("telum1"))
-    weights = RemotePlan(data, guest, ImportOptions(), workers).weights()
+    weights = WorkerPlan(data, guest, ImportOptions(), workers).weights()
     assert [bytes(weight.data) for weight in weights] == [
         bytes(weight.data) for weight in OnnxPlan(data, guest).weights()
     ]
@@ -454,7 +454,7 @@ def use(owner: Owner) -> None:
     """Import a model, compile it, and read its weights."""
     data = with_numbers()
     workers = Workers(owner, owner, allow, lambda: 1 << 30)
-    plan = RemotePlan(data, Guest(find_machine("telum1")), ImportOptions(), workers)
+    plan = WorkerPlan(data, Guest(find_machine("telum1")), ImportOptions(), workers)
     plan.executor({})
     plan.weights()
 

@@ -17,7 +17,7 @@ from nnpa_network.reporting.accuracy_text import as_text
 from nnpa_network.running.executor import Executor
 from nnpa_network.running.results import StepFailed
 from nnpa_server.network import Pools, make_pools
-from nnpa_server.network.remote_plan import RemotePlan
+from nnpa_server.network.worker_plan import WorkerPlan
 from nnpa_server.network.workers import make_workers
 from nnpa_server.sandbox import confinement
 from onnx import helper
@@ -112,7 +112,7 @@ def _plan(model: bytes, place: str, pools: Pools | None) -> Plan:
         return OnnxPlan(model, guest)
     if pools is None:
         pytest.skip("workers are Linux processes")
-    return RemotePlan(model, guest, ImportOptions(), make_workers(pools))
+    return WorkerPlan(model, guest, ImportOptions(), make_workers(pools))
 
 
 def _runs_alike(model: bytes, feeds: Mapping[str, Array], plan: Plan) -> None:

@@ -21,7 +21,7 @@ from nnpa.network.v1 import network_pb2, network_pb2_grpc
 from nnpa.oip import open_inference_grpc_pb2 as pb
 from nnpa.zdnn.v1 import accelerator_pb2
 from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
-from nnpa_server.network import remote_plan
+from nnpa_server.network import worker_plan
 from nnpa_server.open_inference import loading
 from nnpa_server.open_inference.saved_models import SavedModel, SavedModels
 from nnpa_server.sandbox import confinement
@@ -288,7 +288,7 @@ def test_the_start_waits_for_no_model_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A saved model that takes too long is told; the server is ready, and it comes later."""
-    go_on, compile_model = threading.Event(), remote_plan.compile_published
+    go_on, compile_model = threading.Event(), worker_plan.compile_published
     put(
         tmp_path,
         SavedModel("a_slow", "", "{}", {"1": MODELS["Add"]}),
@@ -300,7 +300,7 @@ def test_the_start_waits_for_no_model_without_end(
             assert go_on.wait(60)
         return compile_model(pools, data, *options)
 
-    monkeypatch.setattr(remote_plan, "compile_published", compile_slowly)
+    monkeypatch.setattr(worker_plan, "compile_published", compile_slowly)
     monkeypatch.setattr(loading, "SAVED_LOAD_TIMEOUT", 0.5)
     with offering(state=tmp_path / "state", sandbox="off") as (_, caller):
         wait_ready(caller)
@@ -316,14 +316,14 @@ def test_the_start_waits_for_all_models_as_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """However many saved models take long, the server is ready in time, and they come later."""
-    go_on, compile_model = threading.Event(), remote_plan.compile_published
+    go_on, compile_model = threading.Event(), worker_plan.compile_published
     put(tmp_path, *(SavedModel(name, "", "{}", {"1": MODELS["Add"]}) for name in "abc"))
 
     def compile_slowly(*arguments: Any) -> Any:
         assert go_on.wait(60)
         return compile_model(*arguments)
 
-    monkeypatch.setattr(remote_plan, "compile_published", compile_slowly)
+    monkeypatch.setattr(worker_plan, "compile_published", compile_slowly)
     monkeypatch.setattr(loading, "SAVED_LOADS_TIMEOUT", 0.5)
     with offering(state=tmp_path / "state", sandbox="off") as (_, caller):
         wait_ready(caller)
@@ -365,7 +365,7 @@ def test_a_client_need_not_wait_for_a_saved_model(
     loads, go_on, compile_model = (
         threading.Event(),
         threading.Event(),
-        remote_plan.compile_published,
+        worker_plan.compile_published,
     )
     put(tmp_path, SavedModel("mine", "", "{}", {"1": MODELS["Add"]}))
 
@@ -375,7 +375,7 @@ def test_a_client_need_not_wait_for_a_saved_model(
             assert go_on.wait(60)
         return compile_model(pools, data, *options)
 
-    monkeypatch.setattr(remote_plan, "compile_published", compile_slowly)
+    monkeypatch.setattr(worker_plan, "compile_published", compile_slowly)
     with offering(state=tmp_path / "state", sandbox="off") as (_, caller):
         assert loads.wait(60)
         if change == "load":

@@ -37,7 +37,7 @@ def compile_in(pools: Pools | None, shortcuts: frozenset[str]) -> "Compile":
     """Return what compiles a model to be published, in workers of its own."""
 
     def compile_model(data: bytes, options: "Options", limit: int) -> "Plan":
-        from nnpa_server.network.remote_plan import compile_published
+        from nnpa_server.network.worker_plan import compile_published
 
         return compile_published(pools, data, options, limit, shortcuts)
 

@@ -18,9 +18,9 @@ from nnpa_server.errors import invalid
 from nnpa_server.network.compiling import option_facts
 from nnpa_server.network.memory import NetworkMemory, require_message
 from nnpa_server.network.messages import read_array, read_feeds, text_bytes
-from nnpa_server.network.remote_plan import RemotePlan
 from nnpa_server.network.reports import BatchFacts
 from nnpa_server.network.running import BatchJob, ReportJob
+from nnpa_server.network.worker_plan import WorkerPlan
 
 MAX_SAMPLES, MAX_SIZES = 1000, 32
 MAX_NODE_ROWS, MAX_ROWS = 1024, 1 << 48
@@ -30,7 +30,7 @@ _MADE_UP = 16
 
 def measure_accuracy(
     request: pb.MeasureAccuracyRequest,
-    plan: RemotePlan,
+    plan: WorkerPlan,
     network: Network,
     memory: NetworkMemory,
 ) -> pb.MeasureAccuracyResponse:
@@ -48,7 +48,7 @@ def measure_accuracy(
 
 def _measure_batch(
     request: pb.MeasureAccuracyRequest,
-    plan: RemotePlan,
+    plan: WorkerPlan,
     machines: Sequence[str],
     memory: NetworkMemory,
 ) -> pb.MeasureAccuracyResponse:
@@ -109,7 +109,7 @@ def _batch_facts(
     )
 
 
-def probe_network(request: pb.ProbeNetworkRequest, plan: RemotePlan) -> pb.ProbeNetworkResponse:
+def probe_network(request: pb.ProbeNetworkRequest, plan: WorkerPlan) -> pb.ProbeNetworkResponse:
     """Probe a model with inputs that carry nothing; raise `ModelRefused`."""
     sizes = tuple(request.sizes) or EDGE_SIZES
     if len(sizes) > MAX_SIZES or min(sizes) < 1:
@@ -119,7 +119,7 @@ def probe_network(request: pb.ProbeNetworkRequest, plan: RemotePlan) -> pb.Probe
     return pb.ProbeNetworkResponse(json=json.dumps(plan.report(job)))
 
 
-def _job(verb: str, plan: RemotePlan, machines: Sequence[str], *, html: bool = False) -> ReportJob:
+def _job(verb: str, plan: WorkerPlan, machines: Sequence[str], *, html: bool = False) -> ReportJob:
     """Return a report's job for a worker, without samples and sizes."""
     return ReportJob(
         verb=verb,
@@ -149,7 +149,7 @@ def _machines(names: Sequence[str]) -> tuple[str, ...]:
 
 def _samples(
     request: pb.MeasureAccuracyRequest,
-    plan: RemotePlan,
+    plan: WorkerPlan,
     network: Network,
     memory: NetworkMemory,
 ) -> list[Mapping[str, Array]]:
@@ -174,7 +174,7 @@ def _samples(
     ]
 
 
-def _named(arrays: Iterable[pb.NamedArray], path: str, plan: RemotePlan) -> Mapping[str, Array]:
+def _named(arrays: Iterable[pb.NamedArray], path: str, plan: WorkerPlan) -> Mapping[str, Array]:
     """Return arrays by name; refuse those that are not of exactly the model's inputs."""
     feeds, names = read_feeds(arrays, path), {port.name for port in plan.inputs}
     if wrong := sorted(names ^ feeds.keys()):

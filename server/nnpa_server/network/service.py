@@ -50,10 +50,10 @@ from nnpa_server.network.messages import (
 from nnpa_server.network.pools import Pools
 from nnpa_server.network.programs import encode_program, refused_model
 from nnpa_server.network.refusals import not_ready, refusing
-from nnpa_server.network.remote_plan import RemotePlan
 from nnpa_server.network.sources import Sources
 from nnpa_server.network.text_arrays import TEXT, encode_text
 from nnpa_server.network.uploads import receive_header
+from nnpa_server.network.worker_plan import WorkerPlan
 from nnpa_server.open_inference.loading import Loader
 from nnpa_server.open_inference.reading import output_bytes
 from nnpa_server.open_inference.repository import Repository, executor_of
@@ -318,9 +318,9 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
                     yield pb.ExportProgramResponse(chunk=data[start : start + _EXPORT_CHUNK])
 
 
-def _with_model(handle: str, network: Network) -> RemotePlan:
+def _with_model(handle: str, network: Network) -> WorkerPlan:
     """Return the plan of a network that was made from ONNX."""
-    if not isinstance(network.plan, RemotePlan):
+    if not isinstance(network.plan, WorkerPlan):
         raise not_ready(handle, "it was made from a program, so that there is no reference")
     return network.plan
 

@@ -15,9 +15,9 @@ from nnpa_network.placements import DEFAULT_PLACEMENT
 from nnpa_server.errors import CallRefused, invalid, unspecified
 from nnpa_server.network.messages import read_placement
 from nnpa_server.network.programs import parse_program, read_program, refusing_misfits
-from nnpa_server.network.remote_plan import RemotePlan
 from nnpa_server.network.uploads import receive_file
 from nnpa_server.network.worker_executor import LoadProgram, program_loader
+from nnpa_server.network.worker_plan import WorkerPlan
 from nnpa_server.network.workers import Workers
 from nnpa_server.open_inference.loading import Loader
 from nnpa_server.open_inference.repository import Repository
@@ -65,9 +65,9 @@ class Sources:
             load = program_loader(workers, self._shortcuts, limit)
             return signature, lambda guest: load_program(data, signature, guest, load)
         chosen = read_import_options(header.options, limit, self._shortcuts)
-        return signature, lambda guest: RemotePlan(data, guest, chosen, workers)
+        return signature, lambda guest: WorkerPlan(data, guest, chosen, workers)
 
-    def _find(self, name: str) -> RemotePlan:
+    def _find(self, name: str) -> WorkerPlan:
         """Return the plan of a published model, for a machine that the caller may use."""
         try:
             model = self._repository.find(name)
@@ -76,7 +76,7 @@ class Sources:
             kind, code = ErrorType.INVALID_PARAM, ErrorCode.NETWORK
             raise NetworkRefused(kind, code, text) from refused
         require_machine(model.properties["machine"])
-        assert isinstance(model.plan, RemotePlan)
+        assert isinstance(model.plan, WorkerPlan)
         return model.plan
 
     def _publish(

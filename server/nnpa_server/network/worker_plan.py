@@ -42,7 +42,7 @@ from nnpa_server.tuning.process import give_back
 _log = logging.getLogger("nnpa.sandbox")
 
 
-class RemotePlan:
+class WorkerPlan:
     """A model compiled by a worker for a guest's machine; a `Plan` as `OnnxPlan` is."""
 
     def __init__(self, data: bytes, guest: Guest, options: ImportOptions, workers: Workers) -> None:
@@ -98,17 +98,17 @@ class RemotePlan:
             self._weights = weights
         return weights
 
-    def with_weights(self, parts: Sequence[bytes]) -> "RemotePlan":
+    def with_weights(self, parts: Sequence[bytes]) -> "WorkerPlan":
         """Return the model with other initializers of the same sizes; its signature stays."""
         contents = tuple(np.frombuffer(part, np.uint8) for part in parts)
         answer = self._ask("with_weights", contents)
         with self._checking():
             (data,) = answer.arrays
-        plan = RemotePlan(data.tobytes(), self.guest, self.options, self._workers)
+        plan = WorkerPlan(data.tobytes(), self.guest, self.options, self._workers)
         plan.signature = self.signature
         return plan
 
-    def lent(self, guest: Guest, workers: Workers) -> "RemotePlan":
+    def lent(self, guest: Guest, workers: Workers) -> "WorkerPlan":
         """Return the plan over the storage of another guest, compiled in its owner's worker."""
         plan = copy(self)
         plan.guest = replace(self.guest, allocate=guest.allocate)
@@ -252,7 +252,7 @@ def compile_published(
     options: Options,
     limit: int,
     shortcuts: frozenset[str],
-) -> RemotePlan:
+) -> WorkerPlan:
     """Return a model to be published; its workers end with it."""
     chosen = ImportOptions(
         strict=options.strict,
@@ -263,6 +263,6 @@ def compile_published(
         shortcuts=shortcuts,
     )
     workers = make_workers(pools, room=lambda: limit)
-    plan = RemotePlan(data, Guest(MACHINES[options.machine]), chosen, workers)
+    plan = WorkerPlan(data, Guest(MACHINES[options.machine]), chosen, workers)
     weakref.finalize(plan, workers.retire).atexit = False
     return plan

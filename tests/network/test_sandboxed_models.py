@@ -23,7 +23,7 @@ from nnpa_network.shortcuts import SHORTCUTS
 from nnpa_server.app import Server
 from nnpa_server.config import Limits
 from nnpa_server.network import Pools, make_pools
-from nnpa_server.network.compiling import Compiler
+from nnpa_server.network.compiling import Compiler, decode_job
 from nnpa_server.network.worker_executor import WorkerExecutor
 from nnpa_server.network.worker_plan import WorkerPlan
 from nnpa_server.network.workers import Workers, make_workers
@@ -377,7 +377,7 @@ class TakenOver(Owner):
     ) -> Message:
         """Return a changed answer; raise `WorkerFailed` for a program."""
         del limits, reserve, check
-        if json.loads(job.text)["verb"] == "load":
+        if decode_job(job.text)[0] == "load":
             raise WorkerFailed(Why.ENDED, "it runs nothing")
         return self._change(self._compiler(job))
 

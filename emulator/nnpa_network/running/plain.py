@@ -145,4 +145,6 @@ def _warning(run: Run, step: AcceleratorStep, outcome: Outcome) -> Violation:
     if not outcome.valid and not unconverted:
         reason = f"{get_status_message(status)}: {outcome.refusal}"
         raise StepFailed(run.loaded.node_name(step.node), step.verb, status, reason)
-    return Violation(step.node, step.verb, status, outcome.violation)
+    operands = outcome.violation.operands if outcome.violation is not None else ()
+    count = sum(operand.count for operand in operands)
+    return Violation(step.node, step.verb, status, count, outcome.violation)

@@ -19,12 +19,16 @@ class StepFailed(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A non-numeric value that a call used or stored; `node` is an index of Program.nodes."""
+    """Non-numeric values that a call used or stored; `node` is an index of Program.nodes.
+
+    `count` is how many there were; `violation` tells where, after a run in this process.
+    """
 
     node: int
     verb: str
     status: int
-    violation: RangeViolation | None
+    count: int
+    violation: RangeViolation | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,26 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """What compiles models in a worker: a program of `nnpa_server.sandbox` that knows ONNX.
 
-A job is a line of JSON, which the server wrote, and the model's file as the first array. An answer
-begins with a byte that says whether the model was refused.
+    facts         tells a model's name, inputs and outputs
+    program       compiles it for shapes of its inputs
+    weights       tells its initializers
+    with_weights  returns its file with others
+
+A job has the model's file as its first array. An answer begins with a byte that says whether the
+model was refused; then comes what the server reads as it reads a stranger's bytes.
 """
 
 import json
+import pickle
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping
+from copy import copy
 from hashlib import sha256
 from importlib import import_module
-from typing import Any, Literal, TypedDict
+from typing import Any
 
 import numpy as np
-from nnpa_emulator import Guest, Machine
+from nnpa_emulator import Guest
 from nnpa_emulator.kernels import use_reference
-from nnpa_emulator.machine import Memory, QueryResult, page_memory
+from nnpa_emulator.machine import page_memory
 from nnpa_network.importing.onnx_import import ImportOptions, OnnxModel, import_onnx
 from nnpa_network.importing.onnx_plan import weights_of, with_weights
 from nnpa_network.importing.plan import Weight
-from nnpa_network.placements import Placement
 from nnpa_network.program import Array, ModelRefused
 from nnpa_network.running.host import forget_kernels, newest_opset
 
@@ -35,72 +40,22 @@ _NOWHERE = -1  # in a file: contents travel
 _NEAR_BYTES = 4096  # between weights in a file: names and dims
 
 
-class GuestFacts(TypedDict):
-    """A guest as JSON has it."""
-
-    name: str
-    title: str
-    vector_nnp: bool
-    qaf: dict[str, Any]
-    cached: dict[str, Any]
-    library: str
-    numerics: Literal["exact", "jitter"]
-    jitter_seed: int
-    accumulate: Literal["fp32", "fp64"]
+def encode_job(verb: str, **facts: object) -> bytes:
+    """Return a job's text: the server alone writes it, so that workers may unpickle it."""
+    return pickle.dumps((verb, facts))
 
 
-class Options(TypedDict):
-    """What of `ImportOptions` a server offers."""
-
-    strict: bool
-    saturate: bool
-    offload_integer: bool
-    placement: Placement
-    max_bytes: int
+def decode_job(text: bytes) -> tuple[str, dict[str, Any]]:
+    """Return a job's verb, and its facts by name."""
+    verb, facts = pickle.loads(text)
+    return verb, facts
 
 
-class Job(TypedDict):
-    """What a worker is asked: `facts`, `program` of these shapes, `weights`, `with_weights`."""
-
-    verb: str
-    options: Options
-    guest: GuestFacts
-    shapes: dict[str, list[int]]
-
-
-def encode_job(
-    verb: str, options: ImportOptions, guest: Guest, shapes: Mapping[str, tuple[int, ...]]
-) -> bytes:
-    """Return the line of a job."""
-    sizes = {name: list(shape) for name, shape in shapes.items()}
-    job = Job(verb=verb, options=option_facts(options), guest=guest_facts(guest), shapes=sizes)
-    return json.dumps(job).encode()
-
-
-def option_facts(options: ImportOptions) -> Options:
-    """Return options as JSON has them."""
-    return Options(
-        strict=options.strict,
-        saturate=options.saturate,
-        offload_integer=options.offload_integer,
-        placement=options.placement,
-        max_bytes=options.max_bytes,
-    )
-
-
-def guest_facts(guest: Guest) -> GuestFacts:
-    """Return a guest as JSON has it."""
-    return GuestFacts(
-        name=guest.machine.name,
-        title=guest.machine.title,
-        vector_nnp=guest.machine.vector_nnp,
-        qaf=asdict(guest.machine.qaf),
-        cached=asdict(guest.cached),
-        library=guest.library,
-        numerics=guest.numerics,
-        jitter_seed=guest.jitter_seed,
-        accumulate=guest.accumulate,
-    )
+def without_storage(guest: Guest) -> Guest:
+    """Return a guest like another, for a worker, with no account of its memory."""
+    like = copy(guest)
+    like.allocate, like.sequence = page_memory, 0
+    return like
 
 
 def refusal_facts(refused: ModelRefused) -> bytes:
@@ -108,70 +63,51 @@ def refusal_facts(refused: ModelRefused) -> bytes:
     return json.dumps({"reason": refused.reason, "node": refused.node}).encode()
 
 
-def make_guest(facts: GuestFacts, allocate: Callable[[int], Memory | None] = page_memory) -> Guest:
-    """Return the guest of its facts; `allocate` provides storage for sticks."""
-    qaf = _query_result(facts["qaf"])
-    guest = Guest(
-        Machine(facts["name"], facts["title"], (), facts["vector_nnp"], qaf),
-        facts["library"],
-        numerics=facts["numerics"],
-        jitter_seed=facts["jitter_seed"],
-        accumulate=facts["accumulate"],
-        allocate=allocate,
-    )
-    guest.cached = _query_result(facts["cached"])
-    return guest
-
-
-def _query_result(facts: Mapping[str, Any]) -> QueryResult:
-    fields: dict[str, Any] = {**facts, "max_dims": tuple(facts["max_dims"])}
-    return QueryResult(**fields)
-
-
 class Compiler:
     """Compiles models, and keeps the last `most`, without their files, for other shapes."""
 
     def __init__(self, most: int = _MAX_MODELS) -> None:
         self._most = most
-        self._models: OrderedDict[bytes, OnnxModel] = OrderedDict()
+        self._models: OrderedDict[object, OnnxModel] = OrderedDict()
 
     def __call__(self, message: Message) -> Message:
         """Return what was asked for, or why the model is refused."""
-        job: Job = json.loads(message.text)
+        verb, facts = decode_job(message.text)
+        file, *parts = message.arrays
         try:
-            return self._answer(job, message)
+            if verb == "with_weights":
+                changed = with_weights(file.tobytes(), [part.tobytes() for part in parts])
+                return Message(DONE, (np.frombuffer(changed, np.uint8),))
+            return self._answer(verb, file, **facts)
         except UnicodeDecodeError:  # ONNX reads such names, messages take none
             refused = ModelRefused("the model is not valid: a name is no UTF-8")
         except ModelRefused as error:
             refused = error
         return Message(REFUSED + refusal_facts(refused))
 
-    def _answer(self, job: Job, message: Message) -> Message:
-        file, *parts = message.arrays
-        match job["verb"]:
-            case "facts":
-                model = self._model(job, file)
-                facts = Facts(model.name, model.inputs, model.optional, model.outputs)
-                return Message(DONE + encode_facts(facts))
-            case "program":
-                shapes = {name: tuple(shape) for name, shape in job["shapes"].items()}
-                text, arrays = encode(self._model(job, file).specialise(shapes))
-                forget_kernels()  # they showed that the host takes its nodes; none runs here
-                give_back()
-                return Message(DONE + text, arrays)
-            case "weights":
-                return _located(weights_of(self._model(job, file)), file.tobytes())
-            case verb:
-                assert verb == "with_weights"
-                changed = with_weights(file.tobytes(), [part.tobytes() for part in parts])
-                return Message(DONE, (np.frombuffer(changed, np.uint8),))
+    def _answer(
+        self,
+        verb: str,
+        file: Array,
+        guest: Guest,
+        options: ImportOptions,
+        shapes: Mapping[str, tuple[int, ...]],
+    ) -> Message:
+        model = self._model(file, guest, options)
+        if verb == "facts":
+            facts = Facts(model.name, model.inputs, model.optional, model.outputs)
+            return Message(DONE + encode_facts(facts))
+        if verb == "weights":
+            return _located(weights_of(model), file.tobytes())
+        text, arrays = encode(model.specialise(shapes))
+        forget_kernels()  # they showed that the host takes its nodes; none runs here
+        give_back()
+        return Message(DONE + text, arrays)
 
-    def _model(self, job: Job, file: Array) -> OnnxModel:
+    def _model(self, file: Array, guest: Guest, options: ImportOptions) -> OnnxModel:
         """Return the model of a file, checked."""
-        choice = json.dumps([job["options"], job["guest"]]).encode()
-        key = sha256(choice + sha256(file.data).digest()).digest()
+        key = sha256(file.data).digest(), options, repr(guest)
         if key not in self._models:
-            guest, options = make_guest(job["guest"]), ImportOptions(**job["options"])
             self._models[key] = import_onnx(file.tobytes(), guest, options)
             while len(self._models) > self._most:
                 self._models.popitem(last=False)

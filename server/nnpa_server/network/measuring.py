@@ -15,11 +15,9 @@ from nnpa_network.reporting.measuring import MAX_BATCH_ROWS, Settings
 from nnpa_network.reporting.probe import EDGE_SIZES
 
 from nnpa_server.errors import invalid
-from nnpa_server.network.compiling import option_facts
 from nnpa_server.network.memory import NetworkMemory, require_message
 from nnpa_server.network.messages import read_array, read_feeds, text_bytes
-from nnpa_server.network.reports import BatchFacts
-from nnpa_server.network.running import BatchJob, ReportJob
+from nnpa_server.network.reports import Batch
 from nnpa_server.network.worker_plan import WorkerPlan
 
 MAX_SAMPLES, MAX_SIZES = 1000, 32
@@ -39,17 +37,24 @@ def measure_accuracy(
     if request.rows or request.measurements:
         return _measure_batch(request, plan, machines, memory)
     samples = _samples(request, plan, network, memory)
-    job = _job("measure", plan, machines, html=request.html)
-    job["inputs"], job["samples"] = [port.name for port in plan.inputs], len(samples)
-    arrays = [sample[name] for sample in samples for name in job["inputs"]]
-    as_json, text, html = map(str, plan.report(job, arrays))
+    names = [port.name for port in plan.inputs]
+    arrays = [sample[name] for sample in samples for name in names]
+    parts = plan.report(
+        "measure",
+        arrays,
+        machines=machines,
+        inputs=names,
+        samples=len(samples),
+        html=request.html,
+    )
+    as_json, text, html = map(str, parts)
     return pb.MeasureAccuracyResponse(json=as_json, html=html, text=text)
 
 
 def _measure_batch(
     request: pb.MeasureAccuracyRequest,
     plan: WorkerPlan,
-    machines: Sequence[str],
+    machines: tuple[str, ...],
     memory: NetworkMemory,
 ) -> pb.MeasureAccuracyResponse:
     """Measure rows of a dataset, add earlier measurements, and report where it is asked for."""
@@ -60,15 +65,8 @@ def _measure_batch(
         raise invalid("labels.dtype", labels.dtype.name, "integers")
     earlier = np.frombuffer(request.measurements, np.uint8)
     arrays = [*rows.values(), *([] if labels is None else [labels]), earlier]
-    job = BatchJob(
-        verb="batch",
-        options=option_facts(plan.options),
-        inputs=list(rows),
-        texts={},
-        labels=labels is not None,
-        facts=_batch_facts(request, machines, plan.digest),
-    )
-    parts = [str(part) for part in plan.report(job, arrays)]
+    batch = _batch(request, plan, machines, tuple(rows))
+    parts = [str(part) for part in plan.report("batch", arrays, batch=batch)]
     require_message(sum(map(len, parts)))
     measurements, as_json, text, html = parts
     return pb.MeasureAccuracyResponse(
@@ -76,9 +74,12 @@ def _measure_batch(
     )
 
 
-def _batch_facts(
-    request: pb.MeasureAccuracyRequest, machines: Sequence[str], digest: str
-) -> BatchFacts:
+def _batch(
+    request: pb.MeasureAccuracyRequest,
+    plan: WorkerPlan,
+    machines: tuple[str, ...],
+    inputs: tuple[str, ...],
+) -> Batch:
     """Return what is asked of a batch; refuse settings beyond the contract's limits."""
     batch_rows = request.batch_rows or Settings().batch_rows
     node_rows = request.node_rows if request.HasField("node_rows") else Settings().node_rows
@@ -95,13 +96,13 @@ def _batch_facts(
     max_drop = request.max_drop if request.HasField("max_drop") else None
     if max_drop is not None and not 0 <= max_drop <= 1:
         raise invalid("max_drop", max_drop, "a share, 0 to 1")
-    return BatchFacts(
-        key=digest,
-        machines=list(machines),
+    return Batch(
+        model=plan.digest,
+        machines=machines,
+        inputs=inputs,
+        has_labels=request.HasField("labels"),
         first=request.first_row,
-        batch_rows=batch_rows,
-        node_rows=node_rows,
-        int8=request.int8,
+        settings=Settings(batch_rows, node_rows, request.int8),
         report=not request.only_measurements,
         html=request.html,
         about=dict(sorted(request.about.items())),
@@ -114,23 +115,8 @@ def probe_network(request: pb.ProbeNetworkRequest, plan: WorkerPlan) -> pb.Probe
     sizes = tuple(request.sizes) or EDGE_SIZES
     if len(sizes) > MAX_SIZES or min(sizes) < 1:
         raise invalid("sizes", list(sizes[:8]), f"at most {MAX_SIZES} numbers above 0")
-    job = _job("probe", plan, _machines(request.machines))
-    job["sizes"] = list(sizes)
-    return pb.ProbeNetworkResponse(json=json.dumps(plan.report(job)))
-
-
-def _job(verb: str, plan: WorkerPlan, machines: Sequence[str], *, html: bool = False) -> ReportJob:
-    """Return a report's job for a worker, without samples and sizes."""
-    return ReportJob(
-        verb=verb,
-        machines=list(machines),
-        options=option_facts(plan.options),
-        inputs=[],
-        samples=0,
-        texts={},
-        sizes=[],
-        html=html,
-    )
+    rows = plan.report("probe", machines=_machines(request.machines), sizes=sizes)
+    return pb.ProbeNetworkResponse(json=json.dumps(rows))
 
 
 def _machines(names: Sequence[str]) -> tuple[str, ...]:

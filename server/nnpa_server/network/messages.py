@@ -12,7 +12,6 @@ import ml_dtypes
 import numpy as np
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa.network.v1 import program_pb2
-from nnpa_emulator.arith import RangeViolation
 from nnpa_network.client_api.buffer_format import Buffer, Format, MetaInfo
 from nnpa_network.client_api.creation import Caller, NetworkParams, Options
 from nnpa_network.client_api.errors import AiError
@@ -318,9 +317,5 @@ def encode_violations(
             node="" if node is None else node.name or node.op_type,
             function=violation.verb,
             zdnn_status=violation.status,
-            count=_count(violation.violation),
+            count=violation.count,
         )
-
-
-def _count(violation: RangeViolation | None) -> int:
-    return 0 if violation is None else sum(operand.count for operand in violation.operands)

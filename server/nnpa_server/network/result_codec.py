@@ -2,15 +2,14 @@
 """Results of runs between a worker and the server: JSON, and the outputs as arrays.
 
 The worker is not trusted: types and ranks are those of the program, or the result is refused. Sizes
-are those of the run, which a program tells as far as shape inference does.
+are those of the run, which a program tells as far as shape inference does. Elements that are no
+numbers are counted, which is what clients are told.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TypedDict
+from typing import TypeAlias, TypedDict
 
-from nnpa_emulator.arith import OperandViolation, RangeViolation, ViolatingElement
-from nnpa_emulator.function_codes import FunctionCode
 from nnpa_emulator.status import Status
 from nnpa_network.program import ANY_RANK, Array, Port, Program
 from nnpa_network.running.results import Result, Violation
@@ -18,39 +17,14 @@ from nnpa_network.running.results import Result, Violation
 from nnpa_server.network.program_codec import NotProgram, pack, unpack
 
 _MAX_TEXT = 1000
-
-
-class ElementFacts(TypedDict):
-    """A `ViolatingElement` as JSON has it."""
-
-    index: list[int]
-    code: int
-    padding: bool
-    operand_values: list[float]
-
-
-class OperandFacts(TypedDict):
-    """An `OperandViolation` as JSON has it."""
-
-    operand: str
-    count: int
-    elements: list[ElementFacts]
-
-
-class ViolationFacts(TypedDict):
-    """A `Violation` as JSON has it; without a range violation `operands` is None."""
-
-    node: int
-    verb: str
-    status: int
-    function: int | None
-    operands: list[OperandFacts] | None
+_ViolationFacts: TypeAlias = tuple[int, str, int, int]
+"""Node, verb, status, and the count of elements."""
 
 
 class ResultFacts(TypedDict):
     """A `Result` without its outputs; `texts` are shapes of those of text, by their places."""
 
-    violations: list[ViolationFacts]
+    violations: list[_ViolationFacts]
     nans: list[int]
     texts: dict[str, list[int]]
 
@@ -59,36 +33,14 @@ def encode_result(result: Result) -> tuple[ResultFacts, tuple[Array, ...]]:
     """Return a result's facts, and its outputs in the program's order."""
     arrays, texts = pack(result.outputs.values())
     facts = ResultFacts(
-        violations=[_violation_facts(violation) for violation in result.violations],
+        violations=[
+            (warned.node, warned.verb, int(warned.status), warned.count)
+            for warned in result.violations
+        ],
         nans=list(result.nans.values()),
         texts=texts,
     )
     return facts, arrays
-
-
-def _violation_facts(violation: Violation) -> ViolationFacts:
-    ranged = violation.violation
-    function = None if ranged is None or ranged.function is None else int(ranged.function)
-    return ViolationFacts(
-        node=violation.node,
-        verb=violation.verb,
-        status=int(violation.status),
-        function=function,
-        operands=None if ranged is None else [_operand_facts(part) for part in ranged.operands],
-    )
-
-
-def _operand_facts(operand: OperandViolation) -> OperandFacts:
-    elements = [
-        ElementFacts(
-            index=[int(at) for at in element.index],
-            code=int(element.code),
-            padding=bool(element.padding),
-            operand_values=[float(number) for number in element.operand_values],
-        )
-        for element in operand.elements
-    ]
-    return OperandFacts(operand=operand.operand, count=int(operand.count), elements=elements)
 
 
 def decode_result(
@@ -103,9 +55,7 @@ def decode_result(
     for port, number, array in zip(ports, program.output_ids, outputs, strict=True):
         _require_fit(port, program.arrays.get(number, port).shape, array)
     names = [port.name for port in ports]
-    violations = tuple(
-        _violation(violation, len(program.nodes)) for violation in facts["violations"]
-    )
+    violations = tuple(_violation(warned, len(program.nodes)) for warned in facts["violations"])
     if Counter(violation.verb for violation in violations) - Counter(calls):
         raise NotProgram("warnings of calls that the program does not make")
     nans_by_name = dict(zip(names, nans, strict=True))
@@ -118,28 +68,12 @@ def _require_fit(port: Port, shape: tuple[int, ...], array: Array) -> None:
         raise NotProgram(f"output {port.name}: {array.dtype} {list(array.shape)}")
 
 
-def _violation(facts: ViolationFacts, n_nodes: int) -> Violation:
-    node, operands, function = _number(facts["node"] + 1) - 1, facts["operands"], facts["function"]
+def _violation(facts: _ViolationFacts, n_nodes: int) -> Violation:
+    number, verb, status, count = facts
+    node = _number(number + 1) - 1
     if node >= n_nodes:  # -1 is no node of the model
         raise NotProgram("a warning of no node")
-    ranged = None
-    if operands is not None:
-        code = None if function is None else FunctionCode(function)
-        ranged = RangeViolation(code, tuple(map(_operand, operands)))
-    return Violation(node, _text(facts["verb"]), Status(_number(facts["status"])), ranged)
-
-
-def _operand(facts: OperandFacts) -> OperandViolation:
-    elements = tuple(
-        ViolatingElement(
-            tuple(map(_number, element["index"])),
-            _number(element["code"]),
-            bool(element["padding"]),
-            tuple(map(float, element["operand_values"])),
-        )
-        for element in facts["elements"]
-    )
-    return OperandViolation(_text(facts["operand"]), _number(facts["count"]), elements)
+    return Violation(node, _text(verb), Status(_number(status)), _number(count))
 
 
 def _number(value: object) -> int:

@@ -7,18 +7,16 @@
     measure  compares a model with FP32; probe runs it over edge sizes
     batch    measures rows of a dataset, or writes the report of what was measured
 
-A job is a line of JSON, which the server wrote, with arrays. An answer begins with a byte that says
-what it is; then comes JSON.
+An answer begins with a byte that says what it is; then comes JSON.
 """
 
 import json
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TypedDict
 
-from nnpa_emulator import widened
+from nnpa_emulator import Guest, widened
 from nnpa_emulator.kernels import use_reference
 from nnpa_emulator.kernels.jit import compile_no_more
 from nnpa_emulator.machine import Memory, page_memory
@@ -37,15 +35,13 @@ from nnpa_network.running.results import Result, StepFailed
 from nnpa_server.network.compiling import (
     DONE,
     REFUSED,
-    GuestFacts,
-    Options,
+    decode_job,
     load_late_files,
-    make_guest,
     refusal_facts,
 )
 from nnpa_server.network.program_codec import Decoder, pack, unpack
 from nnpa_server.network.programs import refusing_misfits
-from nnpa_server.network.reports import BatchFacts, Reports, split_arrays
+from nnpa_server.network.reports import Batch, Reports
 from nnpa_server.network.result_codec import encode_result
 from nnpa_server.sandbox.frames import Message
 from nnpa_server.sandbox.worker import Handler
@@ -54,48 +50,7 @@ from nnpa_server.tuning.process import give_back
 
 FAILED, UNKNOWN = b"\x02", b"\x03"
 _MAX_PROGRAMS = 256
-
-
-class ProgramJob(TypedDict):
-    """A program as `load` takes it; the arrays are its message, then `program_codec.encode`'s."""
-
-    verb: str
-    key: str
-    guest: GuestFacts
-    shortcuts: list[str]
-
-
-class RunJob(TypedDict):
-    """A run, or a step of an observed one; `texts` are shapes of inputs of text by place."""
-
-    verb: str
-    key: str
-    texts: dict[str, list[int]]
-    name: str
-
-
-class ReportJob(TypedDict):
-    """A report on a model, which is the first array; so many samples of `inputs` follow."""
-
-    verb: str
-    machines: list[str]
-    options: Options
-    inputs: list[str]
-    samples: int
-    texts: dict[str, list[int]]
-    sizes: list[int]
-    html: bool
-
-
-class BatchJob(TypedDict):
-    """A batch of a dataset: the model, arrays of `inputs`, labels, and earlier measurements."""
-
-    verb: str
-    options: Options
-    inputs: list[str]
-    texts: dict[str, list[int]]
-    labels: bool
-    facts: BatchFacts
+_NO_TEXTS: Mapping[str, list[int]] = {}
 
 
 @dataclass(slots=True)
@@ -117,91 +72,113 @@ class Runner:
 
     def __call__(self, message: Message) -> Message:
         """Return what was asked for, or why it is refused or failed."""
-        job = json.loads(message.text)
+        verb, facts = decode_job(message.text)
         try:
-            match job["verb"]:
+            match verb:
                 case "load":
-                    return self._load(job, message.arrays)
+                    return self._load(message.arrays, **facts)
                 case "drop":
-                    self._executors.pop(job["key"], None)
-                    self._observed.pop(job["key"], None)
-                    give_back()
-                    return Message(DONE)
+                    return self._drop(**facts)
                 case "measure":
-                    return self._measure(job, message.arrays)
+                    return self._measure(message.arrays, **facts)
                 case "probe":
-                    return self._probe(job, message.arrays)
+                    return self._probe(message.arrays, **facts)
                 case "batch":
-                    return self._batch(job, message.arrays)
+                    return self._batch(message.arrays, **facts)
                 case _:
                     with requiring_fit():
-                        return self._run(job, message.arrays)
+                        return self._run(verb, message.arrays, **facts)
         except ModelRefused as refused:
             return Message(REFUSED + refusal_facts(refused))
         except StepFailed as failed:
-            facts = (failed.node, failed.verb, int(failed.status), failed.reason)
-            return Message(FAILED + json.dumps(facts).encode())
+            reasons = (failed.node, failed.verb, int(failed.status), failed.reason)
+            return Message(FAILED + json.dumps(reasons).encode())
 
-    def _batch(self, job: BatchJob, arrays: Sequence[Array]) -> Message:
-        model, *contents = arrays
-        values = unpack(contents, job["texts"])
-        rows, labels, earlier = split_arrays(values, job["inputs"], with_labels=job["labels"])
-        options = ImportOptions(**job["options"])
-        data = model.tobytes()
-        parts = self._reports.answer(
-            job["facts"], data, options, rows, labels, earlier, self._allocate
-        )
-        return Message(DONE + json.dumps(parts).encode())
-
-    def _measure(self, job: ReportJob, arrays: Sequence[Array]) -> Message:
-        model, *contents = arrays
-        values, names = unpack(contents, job["texts"]), job["inputs"]
-        samples: list[Mapping[str, Array]] = [
-            dict(zip(names, values[number * len(names) :], strict=False))
-            for number in range(job["samples"])
-        ]
-        options = ImportOptions(**job["options"])
-        report = measure(model.tobytes(), samples, job["machines"], options, self._allocate)
-        pages = [as_json(report), as_text(report), as_html(report) if job["html"] else ""]
-        return Message(DONE + json.dumps(pages).encode())
-
-    def _probe(self, job: ReportJob, arrays: Sequence[Array]) -> Message:
-        options, data = ImportOptions(**job["options"]), arrays[0].tobytes()
-        rows = probe(data, job["machines"], job["sizes"], options, self._allocate)
-        return Message(DONE + json.dumps([asdict(row) for row in rows]).encode())
-
-    def _load(self, job: ProgramJob, arrays: Sequence[Array]) -> Message:
-        guest = make_guest(job["guest"], self._allocate)
+    def _load(
+        self, arrays: Sequence[Array], key: str, guest: Guest, shortcuts: Collection[str]
+    ) -> Message:
+        guest.allocate = self._allocate
         message, *contents = arrays
         program = Decoder(borrowed=True).decode(message.tobytes(), contents, guest)
         self._observed.clear()
         with refusing_misfits():
-            self._executors[job["key"]] = Executor(program, guest, job["shortcuts"])
+            self._executors[key] = Executor(program, guest, shortcuts)
         while len(self._executors) > _MAX_PROGRAMS:
             self._executors.popitem(last=False)
         return Message(DONE)
 
-    def _run(self, job: RunJob, arrays: Sequence[Array]) -> Message:
-        key = job["key"]
+    def _drop(self, key: str) -> Message:
+        self._executors.pop(key, None)
+        self._observed.pop(key, None)
+        give_back()
+        return Message(DONE)
+
+    def _measure(
+        self,
+        arrays: Sequence[Array],
+        options: ImportOptions,
+        texts: Mapping[str, list[int]],
+        machines: Sequence[str],
+        inputs: Sequence[str],
+        samples: int,
+        html: bool,
+    ) -> Message:
+        model, *contents = arrays
+        values = unpack(contents, texts)
+        rows: list[Mapping[str, Array]] = [
+            dict(zip(inputs, values[number * len(inputs) :], strict=False))
+            for number in range(samples)
+        ]
+        report = measure(model.tobytes(), rows, machines, options, self._allocate)
+        return _parts([as_json(report), as_text(report), as_html(report) if html else ""])
+
+    def _probe(
+        self,
+        arrays: Sequence[Array],
+        options: ImportOptions,
+        texts: Mapping[str, list[int]],
+        machines: Sequence[str],
+        sizes: Sequence[int],
+    ) -> Message:
+        del texts
+        rows = probe(arrays[0].tobytes(), machines, sizes, options, self._allocate)
+        return _parts([asdict(row) for row in rows])
+
+    def _batch(
+        self,
+        arrays: Sequence[Array],
+        options: ImportOptions,
+        texts: Mapping[str, list[int]],
+        batch: Batch,
+    ) -> Message:
+        model, *contents = arrays
+        values = unpack(contents, texts)
+        return _parts(self._reports.answer(batch, model.tobytes(), options, values, self._allocate))
+
+    def _run(
+        self,
+        verb: str,
+        arrays: Sequence[Array],
+        key: str,
+        texts: Mapping[str, list[int]] = _NO_TEXTS,
+        name: str = "",
+    ) -> Message:
         executor = self._executors.get(key)
         if executor is None:
             return Message(UNKNOWN)
         self._executors.move_to_end(key)
-        match job["verb"]:
-            case "run":
-                return _encoded(executor.run(_feeds(executor, job, arrays)))
-            case "begin":
-                copied = [array.copy() for array in arrays]
-                self._observed.clear()
-                self._observed[key] = _ObservedRun(
-                    executor.run_by_node(_feeds(executor, job, copied))
-                )
-                return Message(DONE)
-            case verb:
-                run = self._observed.get(key)
-                if run is None:
-                    return Message(UNKNOWN)
-                return self._next(key, run) if verb == "next" else _read(run, job["name"])
+        names = [port.name for port in executor.program.inputs]
+        if verb == "run":
+            return _encoded(executor.run(dict(zip(names, unpack(arrays, texts), strict=True))))
+        if verb == "begin":
+            copied = unpack([array.copy() for array in arrays], texts)
+            feeds = dict(zip(names, copied, strict=True))
+            self._observed = {key: _ObservedRun(executor.run_by_node(feeds))}
+            return Message(DONE)
+        run = self._observed.get(key)
+        if run is None:
+            return Message(UNKNOWN)
+        return self._next(key, run) if verb == "next" else _read(run, name)
 
     def _next(self, key: str, run: _ObservedRun) -> Message:
         """Go on to the next event; the result is the answer to the last question."""
@@ -214,9 +191,9 @@ class Runner:
         return Message(DONE + json.dumps(facts).encode())
 
 
-def _feeds(executor: Executor, job: RunJob, arrays: Sequence[Array]) -> dict[str, Array]:
-    names = [port.name for port in executor.program.inputs]
-    return dict(zip(names, unpack(arrays, job["texts"]), strict=True))
+def _parts(parts: Sequence[object]) -> Message:
+    """Return the answer to what asks for a report."""
+    return Message(DONE + json.dumps(parts).encode())
 
 
 def _encoded(result: Result) -> Message:

@@ -23,10 +23,10 @@ from nnpa_network.running.observed import NodeEvent, Observer
 from nnpa_network.running.results import Result, StepFailed
 
 from nnpa_server.errors import CallRefused
-from nnpa_server.network.compiling import DONE, REFUSED, guest_facts
+from nnpa_server.network.compiling import DONE, REFUSED, encode_job, without_storage
 from nnpa_server.network.program_codec import NotProgram, encode, pack, read_type, unpack
 from nnpa_server.network.result_codec import decode_result
-from nnpa_server.network.running import FAILED, UNKNOWN, ProgramJob, RunJob
+from nnpa_server.network.running import FAILED, UNKNOWN
 from nnpa_server.network.workers import BROKEN, Workers, refusal_of
 from nnpa_server.open_inference.reading import run_bytes
 from nnpa_server.sandbox.frames import Message
@@ -65,7 +65,7 @@ class WorkerExecutor:
         self._key = secrets.token_hex(8)
         steps = [step for step in program.steps if isinstance(step, AcceleratorStep)]
         self._calls = Counter(step.verb for step in steps)
-        self._run_text = _text("run", self._key)
+        self._run_text = encode_job("run", key=self._key)
         self._least_bytes = _largest_call(program)
         self._load()
         weakref.finalize(self, workers.freed.append, self._key).atexit = False
@@ -124,26 +124,23 @@ class WorkerExecutor:
                 key = freed.popleft()
             except IndexError:  # another thread had it
                 return
-            self._workers.load(Message(_text("drop", key)))
+            self._workers.load(Message(encode_job("drop", key=key)))
 
     def _load(self) -> None:
         """Have the worker take the program."""
         self._drop_freed()
         message, arrays = encode(self.program)
-        job = ProgramJob(
-            verb="load",
-            key=self._key,
-            guest=guest_facts(self._guest),
-            shortcuts=sorted(self._shortcuts),
-        )
+        guest = without_storage(self._guest)
+        job = encode_job("load", key=self._key, guest=guest, shortcuts=self._shortcuts)
         program = np.frombuffer(message, np.uint8)
-        self._workers.load(Message(json.dumps(job).encode(), (program, *arrays)))
+        self._workers.load(Message(job, (program, *arrays)))
 
     def _ask_loaded(self, verb: str, feeds: Sequence[Array]) -> Message:
         """Ask a worker that may be a new one, which does not know the program."""
         self._drop_freed()
         arrays, texts = pack(feeds)
-        text = self._run_text if verb == "run" and not texts else _text(verb, self._key, texts)
+        is_usual = verb == "run" and not texts
+        text = self._run_text if is_usual else encode_job(verb, key=self._key, texts=texts)
         job = Message(text, arrays)
         kind, answer = self._workers.run(job)
         if kind == UNKNOWN:
@@ -151,8 +148,9 @@ class WorkerExecutor:
             kind, answer = self._workers.run(job)
         return self._require_done(kind, answer)
 
-    def _ask(self, verb: str, name: str = "") -> Message:
-        return self._require_done(*self._workers.run(Message(_text(verb, self._key, name=name))))
+    def _ask(self, verb: str, **facts: object) -> Message:
+        job = Message(encode_job(verb, key=self._key, **facts))
+        return self._require_done(*self._workers.run(job))
 
     def _require_done(self, kind: bytes, answer: Message) -> Message:
         """Raise what an answer says of a model or a run that failed."""
@@ -191,9 +189,3 @@ def _largest_call(program: Program) -> int:
     return max(
         (sum(sizes.get(number, 0) for number in {*reads(step)}) for step in steps), default=0
     )
-
-
-def _text(
-    verb: str, key: str, texts: Mapping[str, list[int]] | None = None, name: str = ""
-) -> bytes:
-    return json.dumps(RunJob(verb=verb, key=key, texts=dict(texts or {}), name=name)).encode()

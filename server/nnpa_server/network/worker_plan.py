@@ -26,12 +26,11 @@ from nnpa_network.running.executor import ProgramRunner
 from nnpa_network.running.host import HostError
 
 from nnpa_server.errors import CallRefused
-from nnpa_server.network.compiling import encode_job
+from nnpa_server.network.compiling import encode_job, without_storage
 from nnpa_server.network.messages import read_shape
 from nnpa_server.network.pools import Pools
 from nnpa_server.network.program_codec import Decoder, NotProgram, decode_facts, pack, read_type
 from nnpa_server.network.programs import refusing_misfits
-from nnpa_server.network.running import BatchJob, ReportJob
 from nnpa_server.network.worker_executor import program_loader
 from nnpa_server.network.workers import BROKEN, Workers, make_workers
 from nnpa_server.open_inference.sources import Options
@@ -168,7 +167,8 @@ class WorkerPlan:
         arrays: tuple[Array, ...] = (),
         shapes: dict[str, tuple[int, ...]] | None = None,
     ) -> Message:
-        text = encode_job(verb, self.options, self.guest, shapes or {})
+        guest = without_storage(self.guest)
+        text = encode_job(verb, guest=guest, options=self.options, shapes=shapes or {})
         job = Message(text, (np.frombuffer(self.data, np.uint8), *arrays))
         return self._workers.compile(job, self.options.max_bytes)
 
@@ -177,11 +177,12 @@ class WorkerPlan:
         """The model's signature by its present weights."""
         return signature_of(self.data)
 
-    def report(self, job: ReportJob | BatchJob, samples: Sequence[Array] = ()) -> Sequence[object]:
+    def report(self, verb: str, arrays: Sequence[Array] = (), **facts: object) -> Sequence[object]:
         """Return the parts of a report on the model; raise `ModelRefused`, CallRefused."""
-        arrays, job["texts"] = pack(samples)
+        contents, texts = pack(arrays)
+        text = encode_job(verb, options=self.options, texts=texts, **facts)
         model = np.frombuffer(self.data, np.uint8)
-        answer = self._workers.load(Message(json.dumps(job).encode(), (model, *arrays)))
+        answer = self._workers.load(Message(text, (model, *contents)))
         with self._checking():
             parts = json.loads(answer.text)
             if not isinstance(parts, list):

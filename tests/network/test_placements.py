@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nnpa_network.lowering.placement import compare_baseline, placement_report, write_baseline
+from nnpa_network.lowering.placement import placement_report
 from nnpa_network.placements import PLACEMENTS
 from nnpa_network.program import ModelRefused, Node
 from nnpa_network.reporting.accuracy import as_json, measure
@@ -17,6 +17,7 @@ from nnpa_network.reporting.accuracy_text import as_text
 from onnx import TensorProto, helper
 
 from tests.network import real_models
+from tests.network.baselines import compare_baseline, headline, write_baseline
 from tests.network.hosting import Array, agree, load, nodes, normal, reference, text_model
 
 MACHINES = ("telum1", "telum2")
@@ -469,7 +470,7 @@ def test_reports_name_their_placement() -> None:
         hosted = load(data, placement=placement)
         report = placement_report(hosted.specialise())
         assert report.placement == placement
-        assert f"placement {placement}: " in report.headline
+        assert f"placement {placement}: " in headline(report)
         assert f"placement {placement}: " in write_baseline(report).splitlines()[0]
         accuracy = measure(data, [feeds], ["telum2"], hosted.options)
         assert json.loads(as_json(accuracy))["placement"] == placement

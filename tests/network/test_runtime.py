@@ -308,7 +308,7 @@ def test_the_report_describes_the_model() -> None:
     assert (report.api_version.word, report.tool_api_version.word) == (0x01010000, 0x01040000)
     assert report.runtime_revision == report.tool_revision == "nnpa 0.1.0"
     assert len(report.model_signature) == 32
-    assert (report.n_inputs, report.n_outputs, report.n_nodes) == (1, 1, 3)
+    assert (len(report.inputs), len(report.outputs), report.n_nodes) == (1, 1, 3)
     # dense: 4 * 3 + 3, then 3 sums and 3 comparisons at 1 each.
     assert report.n_macc == report.n_macc_64 >= 4 * 3
     assert report.params.channels == WEIGHTS_BYTES

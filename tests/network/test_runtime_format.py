@@ -10,62 +10,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nnpa_network.client_api import buffer_format as bf
-from nnpa_network.client_api.buffer_format import Format, FormatFlag, FormatType
+from nnpa_network.client_api.buffer_format import Format, FormatFlag
 
-# name, word, type, sign, float, bits, fbits
+# name, word, type, bits, fbits
 PREDEFINED = (
-    ("NONE", 0x00000040, 0, 0, 0, 0, 0),
-    ("FLOAT", 0x01821040, 1, 1, 1, 32, 0),
-    ("U8", 0x00040440, 2, 0, 0, 8, 0),
-    ("U16", 0x00040840, 2, 0, 0, 16, 0),
-    ("S8", 0x00840440, 2, 1, 0, 8, 0),
-    ("S16", 0x00840840, 2, 1, 0, 16, 0),
-    ("Q", 0x00840040, 2, 1, 0, 0, 0),
-    ("Q7", 0x00840447, 2, 1, 0, 8, 7),
-    ("Q15", 0x0084084F, 2, 1, 0, 16, 15),
-    ("UQ", 0x00040040, 2, 0, 0, 0, 0),
-    ("UQ7", 0x00040447, 2, 0, 0, 8, 7),
-    ("UQ15", 0x0004084F, 2, 0, 0, 16, 15),
-    ("BOOL", 0x00060440, 3, 0, 0, 8, 0),
+    ("NONE", 0x00000040, 0, 0, 0),
+    ("FLOAT", 0x01821040, 1, 32, 0),
+    ("U8", 0x00040440, 2, 8, 0),
+    ("U16", 0x00040840, 2, 16, 0),
+    ("S8", 0x00840440, 2, 8, 0),
+    ("S16", 0x00840840, 2, 16, 0),
+    ("Q", 0x00840040, 2, 0, 0),
+    ("Q7", 0x00840447, 2, 8, 7),
+    ("Q15", 0x0084084F, 2, 16, 15),
+    ("UQ", 0x00040040, 2, 0, 0),
+    ("UQ7", 0x00040447, 2, 8, 7),
+    ("UQ15", 0x0004084F, 2, 16, 15),
+    ("BOOL", 0x00060440, 3, 8, 0),
 )
 
 
 @pytest.mark.parametrize("row", PREDEFINED, ids=lambda row: row[0])
-def test_predefined(row: tuple[str, int, int, int, int, int, int]) -> None:
+def test_predefined(row: tuple[str, int, int, int, int]) -> None:
     """A predefined format has the header's word, and every accessor reads the header's value."""
-    name, word, kind, sign, floating, bits, fbits = row
+    name, word, kind, bits, fbits = row
     assert Format[name] == word
-    assert (bf.get_type(word), bf.get_sign(word), bf.get_float(word)) == (kind, sign, floating)
+    assert bf.get_type(word) == kind
     assert (bf.get_bits(word), bf.get_fbits(word)) == (bits, fbits)
-    assert bf.integer_bits(word) == bits - sign - fbits
-    assert bf.make_format(FormatType(kind), bool(sign), bits, fbits) == word
-
-
-def test_general_fixed_point() -> None:
-    """Signed 8-bit Q4.3 is S8 with 3 added to the low bits."""
-    assert bf.make_format(FormatType.Q, True, 8, 3) == 0x00840443
-    assert bf.integer_bits(0x00840443) == 4
-
-
-@given(
-    kind=st.sampled_from(FormatType),
-    sign=st.booleans(),
-    bits=st.integers(0, 127),
-    fbits=st.integers(-64, 63),
-)
-def test_fields_are_independent(kind: FormatType, sign: bool, bits: int, fbits: int) -> None:
-    """Every field of a made word reads back as it was written."""
-    word = bf.make_format(kind, sign, bits, fbits)
-    read = bf.get_type(word), bf.get_sign(word), bf.get_bits(word), bf.get_fbits(word)
-    assert read == (kind, sign, bits, fbits)
-    assert word < 1 << 25
-
-
-@pytest.mark.parametrize(("bits", "fbits"), [(128, 0), (-1, 0), (8, 64), (8, -65)])
-def test_fields_out_of_range(bits: int, fbits: int) -> None:
-    """A field that its bits cannot hold is refused."""
-    with pytest.raises(ValueError, match="bits, fbits"):
-        bf.make_format(FormatType.Q, True, bits, fbits)
 
 
 @given(word=st.integers(0, (1 << 32) - 1))

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from nnpa_network.program import Array, DType
 
 # Fields of the word: (lowest bit, width).
-_FBITS, _BITS, _TYPE, _SIGN, _FLOAT = (0, 7), (7, 7), (17, 4), (23, 1), (24, 1)
+_FBITS, _BITS, _TYPE = (0, 7), (7, 7), (17, 4)
 _FBITS_BIAS = 64
 _FORMAT_MASK = 0x01FF_FFFF  # everything but the attribute flags
 
@@ -88,27 +88,9 @@ def _field(word: int, place: tuple[int, int]) -> int:
     return word >> low & (1 << width) - 1
 
 
-def make_format(kind: FormatType, sign: bool, bits: int, fbits: int = 0) -> int:
-    """Return a format word: `bits` 0 to 127 per element, of which `fbits` -64 to 63 fractional."""
-    if not 0 <= bits <= 127 or not -64 <= fbits <= 63:
-        raise ValueError(f"bits, fbits: {bits}, {fbits}, must be 0 to 127, -64 to 63")
-    word = (fbits + _FBITS_BIAS) << _FBITS[0] | bits << _BITS[0] | kind << _TYPE[0]
-    return word | int(sign) << _SIGN[0] | (kind == FormatType.FLOAT) << _FLOAT[0]
-
-
 def get_type(word: int) -> int:
     """Return what AI_BUFFER_FMT_GET_TYPE does: a `FormatType`, or a number without a name."""
     return _field(word, _TYPE)
-
-
-def get_float(word: int) -> int:
-    """Return what AI_BUFFER_FMT_GET_FLOAT does: 1 for floating point, else 0."""
-    return _field(word, _FLOAT)
-
-
-def get_sign(word: int) -> int:
-    """Return what AI_BUFFER_FMT_GET_SIGN does: 1 for signed elements, else 0."""
-    return _field(word, _SIGN)
 
 
 def get_bits(word: int) -> int:
@@ -119,11 +101,6 @@ def get_bits(word: int) -> int:
 def get_fbits(word: int) -> int:
     """Return what AI_BUFFER_FMT_GET_FBITS does: the fractional bits of an element."""
     return _field(word, _FBITS) - _FBITS_BIAS
-
-
-def integer_bits(word: int) -> int:
-    """Return M of a format QM.N: the bits that are neither sign nor fraction."""
-    return get_bits(word) - get_sign(word) - get_fbits(word)
 
 
 def without_flags(word: int) -> int:

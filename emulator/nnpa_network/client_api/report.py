@@ -84,13 +84,3 @@ class Report:
     def n_macc(self) -> int:
         """Multiply-accumulates of one run, at most 2^32 - 1."""
         return min(self.n_macc_64, MAX_N_MACC)
-
-    @property
-    def n_inputs(self) -> int:
-        """How many inputs a run takes."""
-        return len(self.inputs)
-
-    @property
-    def n_outputs(self) -> int:
-        """How many outputs a run gives."""
-        return len(self.outputs)

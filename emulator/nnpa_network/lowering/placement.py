@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the nodes of a model run: the report, the baseline, and device placement files.
+"""Where the nodes of a model run: the report, and device placement files.
 
-Source of the file format: onnx-mlir, NNPA device placement (--save-device-placement-file,
---load-device-placement-file).
+Source of the file format: onnx-mlir, NNPA device placement (--load-device-placement-file).
 """
 
 import json
@@ -17,12 +16,6 @@ ACCELERATOR, HOST, FOLDED = "accelerator", "host", "folded"
 """Devices of a node; `folded` is computed at import, or nothing is left to do."""
 
 _FILE_DEVICES = {"nnpa": ACCELERATOR, "cpu": HOST, "": ""}
-_PLACEMENT_OF_BASELINE = re.compile(r"# .*?\bplacement (\w+): ")
-HEAVY = frozenset(
-    ("Attention", "Conv", "ConvInteger", "ConvTranspose", "Einsum", "GRU", "Gemm", "LSTM",
-     "MatMul", "MatMulInteger", "QLinearConv", "QLinearMatMul", "RNN")
-)  # fmt: skip
-"""Operators that make products of matrices: left on the host they decide the run time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,35 +40,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Where the nodes went, by which of PLACEMENTS.
-
-    `heavy` are the rows of matrix products that the host is left with.
-    """
+    """Where the nodes went, by which of PLACEMENTS."""
 
     machine: str
     placement: str
     rows: tuple[Row, ...]
-
-    @property
-    def heavy(self) -> tuple[Row, ...]:
-        """Return the matrix products on the host."""
-        return tuple(row for row in self.rows if row.device == HOST and row.op_type in HEAVY)
-
-    def count(self, device: str) -> int:
-        """Return how many nodes a device has."""
-        return sum(row.device == device for row in self.rows)
-
-    @property
-    def headline(self) -> str:
-        """Say it in one line, heavy operators on the host first."""
-        counts = (
-            f"placement {self.placement}: {self.count(ACCELERATOR)} of {len(self.rows)} nodes on "
-            f"{self.machine}, {self.count(HOST)} on the host, {self.count(FOLDED)} folded"
-        )
-        if not self.heavy:
-            return counts
-        names = ", ".join(f"{row.node} ({row.op_type}: {row.reason})" for row in self.heavy)
-        return f"HEAVY ON THE HOST: {names}; {counts}"
 
 
 def title(node: Node) -> str:
@@ -137,51 +106,3 @@ def _pattern(where: str, name: str, text: object) -> str:
     except re.error as error:
         raise refusal from error
     return text
-
-
-def write_placement(report: Report) -> str:
-    """Return a device placement file that puts every node where it is now."""
-    entries = [
-        {
-            "device": "nnpa" if row.device == ACCELERATOR else "cpu",
-            "node_type": f"onnx.{row.op_type}",
-            "onnx_node_name": re.escape(row.node),
-        }
-        for row in report.rows
-        if row.device != FOLDED
-    ]
-    return json.dumps({"device_placement": entries}, indent=2) + "\n"
-
-
-def write_baseline(report: Report) -> str:
-    """Return the placement as text to keep: one line per node, to be read in a diff."""
-    lines = [f"# {report.machine}: {report.headline}"]
-    for row in report.rows:
-        what = " ".join(row.functions) if row.device == ACCELERATOR else row.reason
-        lines.append(f"{row.node}\t{row.op_type}\t{row.device}\t{what}")
-    return "\n".join(lines) + "\n"
-
-
-def compare_baseline(report: Report, baseline: str) -> tuple[str, ...]:
-    """Return what moved since a baseline was written, one sentence per node; empty: nothing.
-
-    A baseline of another placement is one sentence, for it is no baseline.
-    """
-    written = _PLACEMENT_OF_BASELINE.match(baseline)
-    if written and written[1] != report.placement:
-        text = f"the baseline is of placement {written[1]}, the report of {report.placement}"
-        return (text,)
-    before = {
-        fields[0]: fields[2]
-        for fields in (line.split("\t") for line in baseline.splitlines())
-        if len(fields) >= 3
-    }
-    now = {row.node: row.device for row in report.rows}
-    moved = [
-        f"{name}: {before[name]} before, {now[name]} now"
-        for name in before
-        if name in now and before[name] != now[name]
-    ]
-    gone = [f"{name}: {before[name]} before, gone now" for name in before if name not in now]
-    new = [f"{name}: new, {now[name]}" for name in now if name not in before]
-    return (*moved, *gone, *new)

@@ -122,6 +122,12 @@ class OnnxModel:
         """The versions of the domains of its nodes."""
         return self._opsets
 
+    @property
+    def stick_bytes(self) -> int:
+        """Bytes of the constants in sticks that its programs have."""
+        with self._lock:
+            return sum(tensor.sticks.nbytes for tensor in self._stickified.values())
+
     def placed(self, guest: Guest, options: ImportOptions) -> "OnnxModel":
         """Return the model for another machine, or by other options; constants are shared."""
         fresh = OrderedDict[Concrete, Executor]()

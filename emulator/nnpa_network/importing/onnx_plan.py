@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """An ONNX model as a plan: its file, its weights, and an executor per set of input shapes."""
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from threading import Lock
 
 import numpy as np
 import onnx
-from nnpa_emulator import Guest, Ztensor
+from nnpa_emulator import Guest
 from onnx import numpy_helper
 
 from nnpa_network.importing.onnx_import import ImportOptions, OnnxModel, import_onnx
 from nnpa_network.importing.plan import Weight, signature_of
-from nnpa_network.program import Array, Port, Program
+from nnpa_network.program import Array
 from nnpa_network.running.executor import Executor
 
 
@@ -24,50 +22,15 @@ class OnnxPlan:
 
     def __init__(self, data: bytes, guest: Guest, options: ImportOptions | None = None) -> None:
         self.data, self.guest = data, guest
-        self.model = import_onnx(data, guest, options)
+        self.model = model = import_onnx(data, guest, options)
         self.signature = signature_of(data)
-        self._programs: OrderedDict[int, Program] = OrderedDict()
-        self._lock = Lock()
-
-    @property
-    def name(self) -> str:
-        """The model's name."""
-        return self.model.name
-
-    @property
-    def options(self) -> ImportOptions:
-        """How the model is placed."""
-        return self.model.options
-
-    @property
-    def inputs(self) -> tuple[Port, ...]:
-        """Inputs in the model's terms."""
-        return self.model.inputs
-
-    @property
-    def optional(self) -> tuple[Port, ...]:
-        """Inputs that are initializers where a run has no value for them."""
-        return self.model.optional
-
-    @property
-    def outputs(self) -> tuple[Port, ...]:
-        """Outputs in the model's terms."""
-        return self.model.outputs
+        self.name, self.options = model.name, model.options
+        self.inputs, self.optional, self.outputs = model.inputs, model.optional, model.outputs
 
     @property
     def nbytes(self) -> int:
         """Bytes that it holds: the file, the initializers as arrays, constants of programs."""
-        with self._lock:
-            programs = list(self._programs.values())
-        held = {
-            id(constant): constant
-            for program in programs
-            for constant in program.constants.values()
-        }
-        sticks = sum(
-            constant.sticks.nbytes for constant in held.values() if isinstance(constant, Ztensor)
-        )
-        return 2 * len(self.data) + sticks
+        return 2 * len(self.data) + self.model.stick_bytes
 
     @property
     def dropped(self) -> int:
@@ -80,7 +43,7 @@ class OnnxPlan:
 
     def with_weights(self, parts: Sequence[bytes]) -> "OnnxPlan":
         """Return the model with other initializers of the same sizes; its signature stays."""
-        plan = OnnxPlan(with_weights(self.data, parts), self.guest, self.model.options)
+        plan = OnnxPlan(with_weights(self.data, parts), self.guest, self.options)
         plan.signature = self.signature
         return plan
 
@@ -89,12 +52,7 @@ class OnnxPlan:
 
     def executor(self, shapes: Mapping[str, tuple[int, ...]]) -> Executor:
         """Return what runs inputs of these shapes; raise `ModelRefused`."""
-        executor = self.model.executor(shapes)
-        with self._lock:
-            self._programs[id(executor.program)] = executor.program
-            while len(self._programs) > self.model.options.max_programs:
-                self._programs.popitem(last=False)
-        return executor
+        return self.model.executor(shapes)
 
 
 def weights_of(model: OnnxModel) -> tuple[Weight, ...]:

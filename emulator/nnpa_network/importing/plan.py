@@ -40,34 +40,18 @@ class Weight:
 
 
 class Plan(Protocol):
-    """A network ready to run."""
+    """A network ready to run.
+
+    `signature` are 32 hex digits, the same for the same model; inputs and outputs are in the
+    model's terms, and those of `optional` have a default where a run has no value for them.
+    """
 
     guest: Guest
-
-    @property
-    def name(self) -> str:
-        """The model's name."""
-        ...
-
-    @property
-    def signature(self) -> str:
-        """32 hex digits, the same for the same model."""
-        ...
-
-    @property
-    def inputs(self) -> tuple[Port, ...]:
-        """Inputs in the model's terms."""
-        ...
-
-    @property
-    def optional(self) -> tuple[Port, ...]:
-        """Inputs that have a default where a run has no value for them."""
-        ...
-
-    @property
-    def outputs(self) -> tuple[Port, ...]:
-        """Outputs in the model's terms."""
-        ...
+    name: str
+    signature: str
+    inputs: tuple[Port, ...]
+    optional: tuple[Port, ...]
+    outputs: tuple[Port, ...]
 
     @property
     def nbytes(self) -> int:
@@ -148,6 +132,8 @@ class ProgramPlan:
     `load` makes it ready to run.
     """
 
+    dropped = 0
+
     def __init__(
         self,
         program: Program,
@@ -156,38 +142,15 @@ class ProgramPlan:
         load: Callable[[Program, Guest], ProgramRunner] = ForeignExecutor,
     ) -> None:
         self.program, self.guest, self.signature = program, guest, signature
+        self.name, self.inputs, self.outputs = program.name, program.inputs, program.outputs
+        self.optional: tuple[Port, ...] = ()  # constants of a program are no inputs
         self._load = load
         self._executor = load(program, guest)
-
-    @property
-    def name(self) -> str:
-        """The model's name."""
-        return self.program.name
-
-    @property
-    def inputs(self) -> tuple[Port, ...]:
-        """Inputs in the model's terms."""
-        return self.program.inputs
-
-    @property
-    def optional(self) -> tuple[Port, ...]:
-        """None: constants of a program are no inputs."""
-        return ()
-
-    @property
-    def outputs(self) -> tuple[Port, ...]:
-        """Outputs in the model's terms."""
-        return self.program.outputs
 
     @property
     def nbytes(self) -> int:
         """Bytes of the constants."""
         return sum(weight.nbytes for weight in self.weights())
-
-    @property
-    def dropped(self) -> int:
-        """0, for there is one program."""
-        return 0
 
     def weights(self) -> tuple[Weight, ...]:
         """Return the constants by id: arrays, and sticks as bytes."""

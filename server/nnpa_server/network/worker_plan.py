@@ -21,7 +21,7 @@ from nnpa_emulator.machine import MACHINES
 from nnpa_network.importing.onnx_import import ImportOptions
 from nnpa_network.importing.plan import Weight, signature_of
 from nnpa_network.importing.shapes import Concrete, concrete_shapes
-from nnpa_network.program import Array, ModelRefused, Port, Program
+from nnpa_network.program import Array, ModelRefused, Program
 from nnpa_network.running.executor import ProgramRunner
 from nnpa_network.running.host import HostError
 
@@ -55,27 +55,9 @@ class WorkerPlan:
         self._weights: tuple[Weight, ...] | None = None
         answer = self._ask("facts")
         with self._checking():
-            self._facts = decode_facts(answer.text)
-
-    @property
-    def name(self) -> str:
-        """The model's name."""
-        return self._facts.name
-
-    @property
-    def inputs(self) -> tuple[Port, ...]:
-        """Inputs in the model's terms."""
-        return self._facts.inputs
-
-    @property
-    def optional(self) -> tuple[Port, ...]:
-        """Inputs that are initializers where a run has no value for them."""
-        return self._facts.optional
-
-    @property
-    def outputs(self) -> tuple[Port, ...]:
-        """Outputs in the model's terms."""
-        return self._facts.outputs
+            facts = decode_facts(answer.text)
+        self.name, self.outputs = facts.name, facts.outputs
+        self.inputs, self.optional = facts.inputs, facts.optional
 
     @property
     def nbytes(self) -> int:

@@ -37,44 +37,17 @@ from nnpa_network.importing.plain_forms import (
 from nnpa_network.importing.ports import input_ports, optional_ports, output_port
 from nnpa_network.importing.sequences import enclose_sequences
 from nnpa_network.importing.shapes import Concrete, concrete_shapes
-from nnpa_network.lowering.graph import Lowering, Settings
-from nnpa_network.lowering.placement import Rule
+from nnpa_network.lowering.graph import Lowering
+from nnpa_network.lowering.options import ImportOptions as ImportOptions  # a public name of here
 from nnpa_network.maps import cut_maps
-from nnpa_network.placements import DEFAULT_PLACEMENT, Placement
 from nnpa_network.program import Array, ModelRefused, Port, Program
 from nnpa_network.running import host
 from nnpa_network.running.executor import Executor
 from nnpa_network.running.results import Result
-from nnpa_network.shortcuts import SHORTCUTS
 from nnpa_network.trees import fault_of_trees, tree_nodes
 
 OLDEST_OPSET = 7
-_MAX_PROGRAMS = 16
 _TREE_NODE_BYTES = 1300  # measured: file, copies, and the session of ONNX Runtime
-DEFAULT_BYTES = 2 << 30
-"""Most bytes of all initializers together, and of any one value."""
-
-
-@dataclass(frozen=True, slots=True)
-class ImportOptions:
-    """How a model is placed.
-
-    `strict` refuses the first node that only the host can run; `saturate` limits finite constants
-    and inputs to DLFLOAT16's range (else they become non-numeric); `offload_integer` lets integer
-    products go to the accelerator, which rounds them; `placement` is one of PLACEMENTS, within
-    which `device_placement`, the rules of a device placement file, sends nodes to the host;
-    `max_bytes` bounds the initializers, and every array and tensor; `max_programs` is how many sets
-    of shapes are kept; `shortcuts` are those that runs take, by name.
-    """
-
-    strict: bool = False
-    saturate: bool = True
-    offload_integer: bool = False
-    placement: Placement = DEFAULT_PLACEMENT
-    device_placement: tuple[Rule, ...] = ()
-    max_bytes: int = DEFAULT_BYTES
-    max_programs: int = _MAX_PROGRAMS
-    shortcuts: frozenset[str] = SHORTCUTS
 
 
 @dataclass(slots=True)
@@ -176,17 +149,9 @@ class OnnxModel:
         sizes = dict(shapes)
         ports = (port for port in (*self.inputs, *self.optional) if port.name in sizes)
         inputs = tuple(Port(port.name, port.dtype, sizes[port.name]) for port in ports)
-        settings = Settings(
-            self.options.strict,
-            self.options.saturate,
-            self.options.offload_integer,
-            self.options.placement,
-            self.options.device_placement,
-            self.options.max_bytes,
-        )
         lowering = Lowering(
             self.guest,
-            settings,
+            self.options,
             self._opsets,
             self.proto.graph,
             {name: array for name, array in self._initializers.items() if name not in sizes},

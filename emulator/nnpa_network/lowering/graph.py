@@ -26,26 +26,14 @@ from nnpa_network.lowering.folding import fold
 from nnpa_network.lowering.host_nodes import opset_on_host, require_bounded
 from nnpa_network.lowering.inner_work import inner_macc, inner_weights
 from nnpa_network.lowering.macc import multiply_accumulates
-from nnpa_network.lowering.placement import ACCELERATOR, FOLDED, HOST, Rule, ruled
+from nnpa_network.lowering.options import ImportOptions
+from nnpa_network.lowering.placement import ACCELERATOR, FOLDED, HOST, ruled
 from nnpa_network.lowering.value_places import places
 from nnpa_network.operators import OPERATORS, Graph
 from nnpa_network.operators.spelled_out import Spelling, spellings
 from nnpa_network.operators.wiring import Wiring
-from nnpa_network.placements import Placement
 from nnpa_network.program import BOUNDARY, Array, ModelRefused, Node, Place, Port, Program
 from nnpa_network.running import host
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What of the import options decides over single nodes; see ImportOptions."""
-
-    strict: bool
-    saturate: bool
-    offload_integer: bool
-    placement: Placement
-    device_placement: tuple[Rule, ...]
-    max_bytes: int
 
 
 @dataclass(slots=True)
@@ -66,7 +54,7 @@ class Lowering:
     """
 
     guest: Guest
-    settings: Settings
+    options: ImportOptions
     opsets: Mapping[str, int]
     graph: onnx.GraphProto
     initializers: Mapping[str, Array]
@@ -87,10 +75,10 @@ class Lowering:
         """Return the program; raise `ModelRefused`."""
         builder = Builder(
             self.guest,
-            self.settings.saturate,
+            self.options.saturate,
             self.opsets,
             self.stickified,
-            self.settings.max_bytes,
+            self.options.max_bytes,
         )
         self._declare(builder, inputs)
         self._place_all(builder)
@@ -111,7 +99,7 @@ class Lowering:
             steps=tuple(builder.steps),
             nodes=tuple(self._node(builder, index) for index in range(len(self.graph.node))),
             places=self._places(builder),
-            placement=self.settings.placement,
+            placement=self.options.placement,
         )
 
     def _output(self, port: Port) -> Port:
@@ -214,7 +202,7 @@ class Lowering:
         )
 
     def _place(self, builder: Builder, node: OnnxNode) -> None:
-        require_bounded(node, self.settings.max_bytes)
+        require_bounded(node, self.options.max_bytes)
         if fold(node):
             self.placed[node.index] = _Placed(FOLDED, reason="computed at import")
             return
@@ -232,7 +220,7 @@ class Lowering:
         try:
             with builder.attempt(node.index):
                 lower()
-                if self.limits and self.settings.placement == "compiler":
+                if self.limits and self.options.placement == "compiler":
                     limit, remedy = self.limits[0]
                     raise NotMapped(f"{limit}; --placement all {remedy}")
         except NotMapped as unmapped:
@@ -297,7 +285,7 @@ class Lowering:
 
     def _require_placeable(self, node: OnnxNode) -> None:
         """Refuse what a placement file sends to the host, and sizes that are not known, or 0."""
-        rules = self.settings.device_placement
+        rules = self.options.device_placement
         if ruled(rules, node.op_type, node.proto.name) == HOST:
             raise NotMapped("the placement file says so")
         for value in (*node.inputs, *node.outputs):
@@ -311,7 +299,7 @@ class Lowering:
             self._follower,
             self.absorbed.append,
             self._is_read,
-            self.settings.offload_integer,
+            self.options.offload_integer,
             lambda limit, remedy: self.limits.append((limit, remedy)),
             self.remarks.append,
         )
@@ -324,7 +312,7 @@ class Lowering:
         proto = self.graph.node[readers[0]]
         if any(name and name not in self.values for name in proto.input):
             return None
-        if ruled(self.settings.device_placement, proto.op_type, proto.name) == HOST:
+        if ruled(self.options.device_placement, proto.op_type, proto.name) == HOST:
             return None
         node = self._open(readers[0])
         return node if all(output is None or output.known for output in node.outputs) else None
@@ -334,7 +322,7 @@ class Lowering:
 
     def _leave(self, builder: Builder, node: OnnxNode, reason: str) -> None:
         """Leave a node to the host, or refuse the model."""
-        if self.settings.strict:
+        if self.options.strict:
             raise ModelRefused(f"{node.op_type} runs only on the host: {reason}", node.title)
         builder.node = node.index
         try:

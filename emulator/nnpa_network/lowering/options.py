@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What decides how a model is placed, and what it may take."""
+
+from dataclasses import dataclass
+
+from nnpa_network.lowering.placement import Rule
+from nnpa_network.placements import DEFAULT_PLACEMENT, Placement
+from nnpa_network.shortcuts import SHORTCUTS
+
+
+@dataclass(frozen=True, slots=True)
+class ImportOptions:
+    """How a model is placed.
+
+    `strict` refuses the first node that only the host can run; `saturate` limits finite constants
+    and inputs to DLFLOAT16's range (else they become non-numeric); `offload_integer` lets integer
+    products go to the accelerator, which rounds them; `placement` is one of PLACEMENTS, within
+    which `device_placement`, the rules of a device placement file, sends nodes to the host;
+    `max_bytes` bounds the initializers, and every array and tensor; `max_programs` is how many sets
+    of shapes are kept; `shortcuts` are those that runs take, by name.
+    """
+
+    strict: bool = False
+    saturate: bool = True
+    offload_integer: bool = False
+    placement: Placement = DEFAULT_PLACEMENT
+    device_placement: tuple[Rule, ...] = ()
+    max_bytes: int = 2 << 30
+    max_programs: int = 16
+    shortcuts: frozenset[str] = SHORTCUTS

@@ -22,6 +22,7 @@ from nnpa_network.operators.table import (
     Graph,
     become,
     operator,
+    part,
     required_input,
     required_output,
     reshaped,
@@ -196,22 +197,15 @@ def _grouped(
     parts: list[Value] = []
     n, channels, high, wide = output.dims
     for group in range(groups):
-        pieces = tuple(
-            _part(builder, operand, axis, group, groups)
-            for operand, axis in zip(operands, (1, 0, 0), strict=True)
-        )
-        part = Value(f"{output.name}_{group}", output.dtype, (n, channels // groups, high, wide))
-        convolve(builder, (pieces[0], pieces[1], pieces[2]), scalars, part)
-        parts.append(part)
+        pieces: list[Value] = []
+        for operand, axis in zip(operands, (1, 0, 0), strict=True):
+            size = operand.dims[axis] // groups
+            pieces.append(part(builder, operand, axis, group * size, (group + 1) * size))
+        result = Value(f"{output.name}_{group}", output.dtype, (n, channels // groups, high, wide))
+        convolve(builder, (pieces[0], pieces[1], pieces[2]), scalars, result)
+        parts.append(result)
     joined = builder.host("Concat", parts, axis=1)
     become(builder, output, joined)
-
-
-def _part(builder: Builder, value: Value, axis: int, index: int, count: int) -> Value:
-    """Return one of `count` equal parts of a value along an axis."""
-    size = value.dims[axis] // count
-    ends = [builder.integers(bound) for bound in (index * size, (index + 1) * size, axis)]
-    return builder.host("Slice", [value, *ends])
 
 
 @operator("ConvTranspose", functions=("conv2d",))

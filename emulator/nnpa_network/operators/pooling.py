@@ -54,7 +54,8 @@ def pool(builder: Builder, node: OnnxNode, graph: Graph) -> None:
         ends = [*window.before, *window.after]
         raise NotMapped(f"pads are {ends}, must be none or those of SAME_UPPER")
     _require_windows(window, size, output, padding)
-    _pooled(builder, verb, window, padding, value, output)
+    strides = strides_of(window, size, output, MAX_POOL_STRIDE, MAX_IMAGE)
+    _pooled(builder, verb, window.kernel, strides, padding, value, output)
 
 
 def _require_windows(window: Window, size: Pair, output: Value, padding: int) -> None:
@@ -63,22 +64,30 @@ def _require_windows(window: Window, size: Pair, output: Value, padding: int) ->
         span = size[axis] if padding == SAME_PADDING else size[axis] - window.kernel[axis] + 1
         if -(-span // window.strides[axis]) != output.dims[2 + axis]:
             raise NotMapped("ceil_mode")
+    _require_image(size)
+
+
+def _require_image(size: Pair) -> None:
     if max(size) > MAX_IMAGE:
         raise NotMapped(f"the image is {list(size)}, at most {MAX_IMAGE}")
 
 
 def _pooled(
-    builder: Builder, verb: str, window: Window, padding: int, value: Value, output: Value
+    builder: Builder,
+    verb: str,
+    kernel: Pair,
+    strides: Pair,
+    padding: int,
+    value: Value,
+    output: Value,
 ) -> None:
-    size = value.dims[2], value.dims[3]
-    strides = strides_of(window, size, output, MAX_POOL_STRIDE, MAX_IMAGE)
-    source = builder.tensor(value, channels_last(value.dims))
+    """Emit a pooling of (N, C, H, W); strides of 0 are those of one window over the image."""
     builder.call(
         verb,
-        input=source,
+        input=builder.tensor(value, channels_last(value.dims)),
         padding_type=padding,
-        kernel_height=window.kernel[0],
-        kernel_width=window.kernel[1],
+        kernel_height=kernel[0],
+        kernel_width=kernel[1],
         stride_height=strides[0],
         stride_width=strides[1],
         output=builder.new_tensor(output, channels_last(output.dims)),
@@ -93,17 +102,5 @@ def global_maximum(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     value, output = as_images(value), unfolded(builder, required_output(node))
     builder.require("maxpool2d")
     size = value.dims[2], value.dims[3]
-    if max(size) > MAX_IMAGE:
-        raise NotMapped(f"the image is {list(size)}, at most {MAX_IMAGE}")
-    window = Window(size, (0, 0), (0, 0), (0, 0))
-    source = builder.tensor(value, channels_last(value.dims))
-    builder.call(
-        "maxpool2d",
-        input=source,
-        padding_type=VALID_PADDING,
-        kernel_height=window.kernel[0],
-        kernel_width=window.kernel[1],
-        stride_height=0,
-        stride_width=0,
-        output=builder.new_tensor(output, channels_last(output.dims)),
-    )
+    _require_image(size)
+    _pooled(builder, "maxpool2d", size, (0, 0), VALID_PADDING, value, output)

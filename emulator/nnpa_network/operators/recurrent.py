@@ -31,6 +31,7 @@ from nnpa_network.operators.table import (
     Graph,
     operator,
     optional_constant,
+    part,
     require_float,
     required_input,
     required_output,
@@ -138,7 +139,7 @@ def _operands(builder: Builder, node: OnnxNode, layer: Layer) -> dict[str, int]:
     bias = node.input(3)
     if bias is None:
         bias = builder.constant(np.zeros((layer.directions, 2 * width), value.dtype))
-    halves = [_slice(builder, bias, 1, half * width, (half + 1) * width) for half in (0, 1)]
+    halves = [part(builder, bias, 1, half * width, (half + 1) * width) for half in (0, 1)]
     return {
         "input": builder.tensor(value, plain(value.dims)),
         "h0": _state(builder, node, layer, 5),
@@ -165,19 +166,14 @@ def _require_shapes(node: OnnxNode, layer: Layer, width: int) -> None:
             raise NotMapped(f"input {index} is {list(value.dims)}, must be {list(shape)}")
 
 
-def _slice(builder: Builder, value: Value, axis: int, start: int, stop: int) -> Value:
-    ends = [builder.integers(bound) for bound in (start, stop, axis)]
-    return builder.host("Slice", [value, *ends])
-
-
 def _gates(builder: Builder, layer: Layer, value: Value, usage: int) -> int:
     """Return the concatenated tensor of weights (d, g*s, n) or biases (d, g*s)."""
     parts: list[Value] = []
     size = layer.hidden
     for gate in layer.gates:
-        part = _slice(builder, value, 1, gate * size, (gate + 1) * size)
+        cut = part(builder, value, 1, gate * size, (gate + 1) * size)
         weights = usage in (USAGE_WEIGHTS, USAGE_HIDDEN_WEIGHTS)
-        parts.append(builder.host("Transpose", [part], perm=[0, 2, 1]) if weights else part)
+        parts.append(builder.host("Transpose", [cut], perm=[0, 2, 1]) if weights else cut)
     assert value.dtype is not None
     dims = parts[0].dims
     layout = DataLayouts.ZDNN_3DS if len(dims) == 3 else DataLayouts.ZDNN_2DS
@@ -246,7 +242,7 @@ def _deliver(
         return
     ends = {0: (layer.timesteps - 1,), 1: (0,), 2: (layer.timesteps - 1, 0)}[layer.direction]
     parts = [
-        _slice(builder, _slice(builder, required_output(node), 0, at, at + 1), 1, side, side + 1)
+        part(builder, part(builder, required_output(node), 0, at, at + 1), 1, side, side + 1)
         for side, at in enumerate(ends)
     ]
     joined = builder.host("Concat", parts, axis=1)

@@ -181,6 +181,12 @@ def expanded(builder: Builder, value: Value, shape: Shape) -> Value:
     return builder.host("Expand", [value, builder.integers(*shape)])
 
 
+def part(builder: Builder, value: Value, axis: int, start: int, end: int) -> Value:
+    """Return the elements of a value from `start` up to `end` along an axis, cut by the host."""
+    bounds = [builder.integers(bound) for bound in (start, end, axis)]
+    return builder.host("Slice", [value, *bounds])
+
+
 def axis_last(shape: Shape, axes: tuple[int, ...]) -> tuple[Arrangement, tuple[int, ...]]:
     """Return an arrangement whose vectors (dim1) run over `axes`, and the axes that are kept."""
     kept = tuple(axis for axis in range(len(shape)) if axis not in axes)

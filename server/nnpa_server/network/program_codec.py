@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
-import ml_dtypes
 import numpy as np
 from google.protobuf.message import DecodeError
 from nnpa.network.v1 import program_pb2 as pb
@@ -22,18 +21,9 @@ from nnpa_server.accelerator.operands import read_structure
 from nnpa_server.network.messages import encode_port, read_dtype
 from nnpa_server.network.programs import encode_program, read_port, read_program
 from nnpa_server.network.text_arrays import TEXT, decode_text, encode_text
+from nnpa_server.sandbox.frames import TYPES
 
-_MORE_TYPES: Mapping[str, DType] = {
-    dtype.name: dtype
-    for dtype in map(
-        np.dtype,
-        (
-            np.complex64, np.complex128, ml_dtypes.float8_e4m3fn,
-            ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e5m2, ml_dtypes.float8_e5m2fnuz,
-            ml_dtypes.int4, ml_dtypes.uint4,
-        ),
-    )
-}  # fmt: skip
+_TYPES: Mapping[str, DType] = {dtype.name: dtype for dtype in TYPES}
 
 
 class NotProgram(ValueError):
@@ -162,7 +152,7 @@ def _parse(data: bytes) -> pb.Program:
 
 def read_type(name: str, path: str) -> DType:
     """Return the element type of a name, of all that models have."""
-    return _MORE_TYPES[name] if name in _MORE_TYPES else read_dtype(name, path)
+    return _TYPES[name] if name in _TYPES else read_dtype(name, path)
 
 
 def _with_scales(program: Program, scales: Array) -> Program:

@@ -29,7 +29,7 @@ OUT_OF_MEMORY, OTHER_FAILURE = 1, 2
 _MAGIC = b"nnpw"
 _COUNT, _ENTRY = struct.Struct("<I"), struct.Struct("<BBQ")  # arrays; type, dims, place
 _ALIGNMENT = 64
-_TYPES: Final = tuple(
+TYPES: Final = tuple(
     np.dtype(name)
     for name in (
         "bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
@@ -38,6 +38,7 @@ _TYPES: Final = tuple(
         ml_dtypes.float8_e5m2, ml_dtypes.float8_e5m2fnuz, ml_dtypes.int4, ml_dtypes.uint4,
     )
 )  # fmt: skip
+"""Element types of arrays that travel."""
 
 
 class Kind(IntEnum):
@@ -124,9 +125,9 @@ def encode_body(slots: Sequence[Slot], text: bytes) -> bytes:
     """Return the table of arrays with the text behind it."""
     parts = [_COUNT.pack(len(slots))]
     for slot in slots:
-        if slot.dtype not in _TYPES:
+        if slot.dtype not in TYPES:
             raise Malformed(f"arrays of {slot.dtype} do not travel")
-        parts.append(_ENTRY.pack(_TYPES.index(slot.dtype), len(slot.shape), slot.offset))
+        parts.append(_ENTRY.pack(TYPES.index(slot.dtype), len(slot.shape), slot.offset))
         parts.append(struct.pack(f"<{len(slot.shape)}Q", *slot.shape))
     body = b"".join((*parts, text))
     if len(body) > MAX_BODY:
@@ -156,8 +157,8 @@ def decode_body(body: bytes, arena: int) -> tuple[tuple[Slot, ...], bytes]:
 
 def _decode_slot(body: bytes, position: int) -> tuple[Slot, int]:
     kind, n_dims, offset = _ENTRY.unpack_from(body, position)
-    if kind >= len(_TYPES) or n_dims > MAX_DIMS:
+    if kind >= len(TYPES) or n_dims > MAX_DIMS:
         raise Malformed(f"an array of type {kind} with {n_dims} dims")
     position += _ENTRY.size
     shape = struct.unpack_from(f"<{n_dims}Q", body, position)
-    return Slot(_TYPES[kind], shape, offset), position + 8 * n_dims
+    return Slot(TYPES[kind], shape, offset), position + 8 * n_dims

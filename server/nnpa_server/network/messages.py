@@ -6,7 +6,7 @@ Source of every field's meaning: the comments of nnpa/network/v1/*.proto.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import ml_dtypes
 import numpy as np
@@ -28,6 +28,15 @@ from nnpa_server.errors import invalid, unspecified
 from nnpa_server.network.text_arrays import TEXT, decode_text, encode_text
 
 MAX_VIOLATIONS = 1000
+_NODE_FIELDS = ("name", "op_type", "domain", "inputs", "outputs", "device", "functions", "reason",
+                "macc", "weights")  # fmt: skip
+_OBSERVED_FIELDS = ("c_idx", "type", "id", "inputs", "outputs", "weights")
+_REPORT_FIELDS = ("model_name", "model_signature", "model_datetime", "compile_datetime",
+                  "runtime_revision", "tool_revision", "n_macc", "n_macc_64", "n_nodes",
+                  "signature")  # fmt: skip
+_VERSIONS = ("runtime_version", "tool_version", "tool_api_version", "api_version",
+             "interface_api_version")  # fmt: skip
+_WEIGHT_FIELDS = ("name", "dtype", "shape", "nbytes")
 _BYTES_OF_TEXT = 64  # a short text as Python has it, and where it is
 _MAX_DIMS = 64
 _DTYPES: Mapping[str, DType] = {
@@ -218,79 +227,48 @@ def encode_port(port: Port) -> program_pb2.Port:
     )
 
 
-def encode_version(version: Version) -> pb.Version:
-    """Return a version's message."""
-    return pb.Version(major=version.major, minor=version.minor, micro=version.micro)
-
-
 def encode_node(node: Node) -> program_pb2.Node:
     """Return a node's message."""
     return program_pb2.Node(
         index=node.index,
-        name=node.name,
-        op_type=node.op_type,
-        domain=node.domain,
-        inputs=node.inputs,
-        outputs=node.outputs,
-        device=node.device,
-        functions=node.functions,
-        reason=node.reason,
-        macc=node.macc,
-        weights=node.weights,
         output_shapes=[program_pb2.Shape(dims=shape) for shape in node.output_shapes],
+        **_fields(node, _NODE_FIELDS),
     )
 
 
 def encode_report(report: Report, program: Program, weights: Sequence[Weight]) -> pb.NetworkReport:
     """Return a report's message, with the nodes of the program and the tensors of the weights."""
     offsets, _end = layout(weights)
+    versions: dict[str, Any] = {
+        name: pb.Version(**_fields(getattr(report, name), ("major", "minor", "micro")))
+        for name in _VERSIONS
+    }
     return pb.NetworkReport(
-        model_name=report.model_name,
-        model_signature=report.model_signature,
-        model_datetime=report.model_datetime,
-        compile_datetime=report.compile_datetime,
-        runtime_revision=report.runtime_revision,
-        runtime_version=encode_version(report.runtime_version),
-        tool_revision=report.tool_revision,
-        tool_version=encode_version(report.tool_version),
-        tool_api_version=encode_version(report.tool_api_version),
-        api_version=encode_version(report.api_version),
-        interface_api_version=encode_version(report.interface_api_version),
-        n_macc=report.n_macc,
+        **_fields(report, _REPORT_FIELDS),
+        **versions,
         inputs=map(encode_buffer, report.inputs),
         outputs=map(encode_buffer, report.outputs),
         activations=encode_buffer(report.activations),
         params=encode_buffer(report.params),
-        n_nodes=report.n_nodes,
-        signature=report.signature,
-        n_macc_64=report.n_macc_64,
         machine=program.machine,
         placement=encode_placement(program.placement),
         nodes=map(encode_node, program.nodes),
         weights=[
-            pb.WeightTensor(
-                name=weight.name,
-                dtype=weight.dtype,
-                shape=weight.shape,
-                offset=offset,
-                nbytes=weight.nbytes,
-            )
+            pb.WeightTensor(offset=offset, **_fields(weight, _WEIGHT_FIELDS))
             for weight, offset in zip(weights, offsets, strict=True)
         ],
     )
 
 
+def _fields(source: object, names: Sequence[str]) -> dict[str, Any]:
+    """Return attributes that a message has fields of the same name for."""
+    return {name: getattr(source, name) for name in names}
+
+
 def encode_observed(node: NodeInfo) -> pb.ObserverNode:
     """Return a node's message as the observer sees it."""
     return pb.ObserverNode(
-        c_idx=node.c_idx,
-        type=node.type,
-        id=node.id,
-        name=node.node.name,
-        op_type=node.node.op_type,
-        inputs=node.inputs,
-        outputs=node.outputs,
-        weights=node.weights,
+        name=node.node.name, op_type=node.node.op_type, **_fields(node, _OBSERVED_FIELDS)
     )
 
 

@@ -2,7 +2,7 @@
 """A worker that is confined can run whatever it offers: nothing opens a file late."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -39,16 +39,9 @@ class Confined(Owner):
     def __init__(self, worker: WorkerProcess) -> None:
         self._process = worker
 
-    def run(
-        self,
-        job: Message,
-        limits: JobLimits,
-        *,
-        reserve: Callable[[int], None],
-        check: Callable[[], None],
-    ) -> Message:
+    def run(self, job: Message, limits: JobLimits) -> Message:
         """Return the worker's answer."""
-        return self._process.run(job, limits, reserve=reserve, check=check)
+        return self._process.run(job, limits)
 
 
 @pytest.fixture(scope="module", params=["references", "compiled"])
@@ -66,7 +59,7 @@ def runner(
 
 def test_every_operation(runner: Owner, request: pytest.FixtureRequest) -> None:
     """Operations run by compiled kernels, and by references where nothing is compiled."""
-    answer = runner.run(Message(ALL), LIMITS, reserve=allow, check=lambda: None)
+    answer = runner.run(Message(ALL), LIMITS)
     assert (int(answer.text) > 20) == ("compiled" in request.node.name)
 
 
@@ -87,7 +80,7 @@ def test_models_have_their_kernels(runner: Owner, request: pytest.FixtureRequest
         there = WorkerExecutor(here.program, Guest(GUEST), SHORTCUTS, workers)
         feeds = {port.name: np.ones(port.shape, port.dtype) for port in here.program.inputs}
         assert facts(there.run(feeds)) == facts(here.run(feeds))
-    answer = runner.run(Message(LACKED), LIMITS, reserve=allow, check=lambda: None)
+    answer = runner.run(Message(LACKED), LIMITS)
     assert bool(json.loads(answer.text)) == ("references" in request.node.name)
 
 

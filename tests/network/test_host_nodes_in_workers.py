@@ -527,16 +527,9 @@ class TakenOver(Owner):
         self._change, self._runner = change, Runner()
         self.closed = 0
 
-    def run(
-        self,
-        job: Message,
-        limits: JobLimits,
-        *,
-        reserve: Callable[[int], None],
-        check: Callable[[], None],
-    ) -> Message:
+    def run(self, job: Message, limits: JobLimits) -> Message:
         """Return a changed answer."""
-        del limits, reserve, check
+        del limits
         answer = self._runner(job)
         return answer if decode_job(job.text)[0] == "load" else self._change(answer)
 

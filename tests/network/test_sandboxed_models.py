@@ -367,16 +367,9 @@ class TakenOver(Owner):
         self._change, self._compiler = change, Compiler()
         self.closed = 0
 
-    def run(
-        self,
-        job: Message,
-        limits: JobLimits,
-        *,
-        reserve: Callable[[int], None],
-        check: Callable[[], None],
-    ) -> Message:
+    def run(self, job: Message, limits: JobLimits) -> Message:
         """Return a changed answer; raise `WorkerFailed` for a program."""
-        del limits, reserve, check
+        del limits
         if decode_job(job.text)[0] == "load":
             raise WorkerFailed(Why.ENDED, "it runs nothing")
         return self._change(self._compiler(job))

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import ml_dtypes
@@ -22,7 +23,7 @@ from nnpa_server.sandbox.fork_server import ForkServer
 from nnpa_server.sandbox.frames import Array, Message
 from nnpa_server.sandbox.owner import Owner
 from nnpa_server.sandbox.pool import Pool, PoolClosed
-from nnpa_server.sandbox.process import JobLimits, WorkerProcess, allow, ending, go_on
+from nnpa_server.sandbox.process import JobLimits, WorkerProcess, ending, go_on
 
 from tests.server.forked import Forked
 from tests.server.sandbox_jobs import ATTEMPTS
@@ -113,7 +114,7 @@ def test_an_answer_may_be_larger_than_its_job(worker: WorkerProcess) -> None:
     """The arena grows for an answer, and the server is asked before it does."""
     sizes: list[int] = []
     job = Message(b"double", (np.arange(1 << 20, dtype=np.int64),))
-    answer = worker.run(job, LIMITS, reserve=sizes.append)
+    answer = worker.run(job, replace(LIMITS, reserve=sizes.append))
     assert np.array_equal(answer.arrays[0], np.repeat(job.arrays[0], 2))
     assert sizes[:2] == [8 << 20, 24 << 20]
 
@@ -127,7 +128,7 @@ def test_what_the_caller_refuses_to_reserve_is_not_taken(worker: WorkerProcess) 
 
     job = Message(b"double", (np.arange(1 << 20, dtype=np.int64),))
     with pytest.raises(LookupError, match="the quota"):
-        worker.run(job, LIMITS, reserve=refuse)
+        worker.run(job, replace(LIMITS, reserve=refuse))
     assert is_gone(worker.pid)
 
 
@@ -238,7 +239,7 @@ def test_the_caller_can_cancel(worker: WorkerProcess) -> None:
         raise InterruptedError("the client went away")
 
     with pytest.raises(InterruptedError):
-        worker.run(Message(b"answer silence"), LIMITS, check=cancel)
+        worker.run(Message(b"answer silence"), replace(LIMITS, check=cancel))
     assert is_gone(worker.pid)
 
 
@@ -404,7 +405,7 @@ def test_an_owner_has_a_worker_while_it_has_jobs() -> None:
 
 def pid_of(owner: Owner) -> int:
     """Return the process that runs an owner's job."""
-    return int(owner.run(Message(b"pid"), LIMITS, reserve=allow, check=go_on).text)
+    return int(owner.run(Message(b"pid"), LIMITS).text)
 
 
 @pytest.mark.parametrize("name", ["then-spin", "then-grow", "then-fill"])
@@ -417,7 +418,7 @@ def test_a_worker_is_replaced_that_takes_between_jobs(
     try:
         pid = pid_of(owner)
         job = Message(f"answer {name}".encode(), (np.zeros(24 << 20, np.uint8),))
-        assert owner.run(job, LIMITS, reserve=allow, check=go_on).text == b"answered"
+        assert owner.run(job, LIMITS).text == b"answered"
         assert await_end(pid)
         assert pid_of(owner) != pid
     finally:
@@ -433,7 +434,7 @@ def test_a_worker_that_waits_for_jobs_stays() -> None:
         pid = pid_of(owner)
         for _ in range(3):
             job = Message(b"double", (np.zeros(24 << 20, np.uint8),))
-            owner.run(job, LIMITS, reserve=allow, check=go_on)
+            owner.run(job, LIMITS)
             time.sleep(0.8)
             assert pid_of(owner) == pid
     finally:
@@ -480,7 +481,7 @@ def test_a_group_has_half_of_the_workers() -> None:
         begin_silence(owners[0])
         begin_silence(owners[1])
         with pytest.raises(InterruptedError):
-            owners[2].run(Message(b"pid"), LIMITS, reserve=allow, check=give_up_after(0.3))
+            owners[2].run(Message(b"pid"), replace(LIMITS, check=give_up_after(0.3)))
         first = pid_of(bob)
         owners[1].close()
         assert pid_of(owners[2])
@@ -504,12 +505,12 @@ def test_workers_together_take_so_many_bytes() -> None:
         assert is_gone(pids[0])  # the one that was idle for longest
         large = JobLimits(memory=4 * LIMITS.memory, seconds=20, cpu_seconds=20)
         job = Message(b"pid")
-        alone = int(owners[3].run(job, large, reserve=allow, check=go_on).text)
+        alone = int(owners[3].run(job, large).text)
         assert all(is_gone(pid) for pid in pids)
         assert pid_of(owners[3]) == alone
         begin_silence(owners[3])
         with pytest.raises(InterruptedError):
-            owners[0].run(job, LIMITS, reserve=allow, check=give_up_after(0.3))
+            owners[0].run(job, replace(LIMITS, check=give_up_after(0.3)))
     finally:
         pool.close()
 
@@ -534,7 +535,7 @@ def begin_silence(owner: Owner) -> None:
 
     def work() -> None:
         with suppress(WorkerFailed, PoolClosed):
-            owner.run(Message(b"answer silence"), LIMITS, reserve=allow, check=go_on)
+            owner.run(Message(b"answer silence"), LIMITS)
 
     threading.Thread(target=work, daemon=True).start()
     deadline = time.monotonic() + 30

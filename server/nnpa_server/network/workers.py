@@ -65,7 +65,7 @@ class Workers:
         """Return the answer without its first byte; raise `ModelRefused`, CallRefused."""
         steps = math.ceil(job.arrays[0].nbytes / _STEP_BYTES)  # like sizes have one worker
         memory = min(limit, _BASE_BYTES + _BYTES_PER_BYTE * steps * _STEP_BYTES) + _SLACK_BYTES
-        limits = JobLimits(memory, _COMPILE_SECONDS, _COMPILE_SECONDS)
+        limits = self._limits(memory, _COMPILE_SECONDS)
         return _require_done(*self._ask(self._shared_or_own.compiler, job, limits))
 
     def load(self, job: Message) -> Message:
@@ -103,11 +103,14 @@ class Workers:
 
     def _run_limits(self) -> JobLimits:
         memory = max(self.room() - _RUNNER_BYTES, _SLACK_BYTES)
-        return JobLimits(memory, _RUN_SECONDS, _RUN_SECONDS)
+        return self._limits(memory, _RUN_SECONDS)
+
+    def _limits(self, memory: int, seconds: int) -> JobLimits:
+        return JobLimits(memory, seconds, seconds, self.reserve, go_on)
 
     def _ask(self, worker: Worker, job: Message, limits: JobLimits) -> tuple[bytes, Message]:
         try:
-            answer = worker.run(job, limits, reserve=self.reserve, check=go_on)
+            answer = worker.run(job, limits)
         except WorkerFailed as failed:
             raise _refused(failed, limits) from failed
         except PoolClosed as closed:

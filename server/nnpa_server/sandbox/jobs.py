@@ -16,18 +16,8 @@ _LOOK_SECONDS = 0.02  # between looks whether somebody waits for a turn
 class Worker(Protocol):
     """Does the jobs of one owner, one after the other; methods may be called by all threads."""
 
-    def run(
-        self,
-        job: Message,
-        limits: JobLimits,
-        *,
-        reserve: Callable[[int], None],
-        check: Callable[[], None],
-    ) -> Message:
-        """Return the answer to a job; raise `WorkerFailed`, `PoolClosed`, and what `check` does.
-
-        `reserve` is called with bytes that the answer takes here, before it does.
-        """
+    def run(self, job: Message, limits: JobLimits) -> Message:
+        """Return the answer to a job; raise `WorkerFailed`, `PoolClosed`, and what limits raise."""
         ...
 
     def turn(self, check: Callable[[], None]) -> AbstractContextManager[None]:
@@ -55,17 +45,9 @@ class LocalWorker:
         self._handler: Handler | None = None
         self._turn = RLock()
 
-    def run(
-        self,
-        job: Message,
-        limits: JobLimits,
-        *,
-        reserve: Callable[[int], None],
-        check: Callable[[], None],
-    ) -> Message:
+    def run(self, job: Message, limits: JobLimits) -> Message:
         """Return the answer to a job, with the arrays that it has; raise what it raises."""
-        del limits, reserve
-        with self.turn(check):
+        with self.turn(limits.check):
             handler = self._handler = self._handler or self._start()
             return handler(job)
 

@@ -30,22 +30,14 @@ class Owner:
         self._size = 0  # bytes that its jobs may take
         self._idle_since = math.inf
 
-    def run(
-        self,
-        job: Message,
-        limits: JobLimits,
-        *,
-        reserve: Callable[[int], None],
-        check: Callable[[], None],
-    ) -> Message:
+    def run(self, job: Message, limits: JobLimits) -> Message:
         """Return the answer to a job; raise as `WorkerProcess.run` and `Pool.lease` do.
 
         Raise `PoolClosed` for a job that the pool's end cut off.
         """
-        with self.turn(check):
+        with self.turn(limits.check):
             try:
-                worker = self._lease(check, self._pool.counted(limits.memory))
-                return worker.run(job, limits, reserve=reserve, check=check)
+                return self._lease(limits.check, self._pool.counted(limits.memory)).run(job, limits)
             except WorkerFailed:
                 self._pool.require_open()
                 raise

@@ -47,21 +47,27 @@ _ARENA_VIEWS = 2  # of the worker, while its arena grows
 _RESTLESS_SECONDS = 0.5  # of processor time between jobs: it frees what a job left
 
 
-@dataclass(frozen=True, slots=True)
-class JobLimits:
-    """What a job may take: bytes beside those of the idle worker, seconds, seconds of CPU time."""
-
-    memory: int = 1 << 30
-    seconds: float = 60.0
-    cpu_seconds: int = 60
-
-
 def allow(_size: int) -> None:
     """Let the arena grow: the job's limit bounds it."""
 
 
 def go_on() -> None:
     """Let the job run: nobody cancels it."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobLimits:
+    """What a job may take: bytes beside those of the idle worker, seconds, seconds of CPU time.
+
+    `reserve` is called with bytes that are to be taken here, before they are; `check` is called
+    every few milliseconds. What either raises ends the job, and the worker.
+    """
+
+    memory: int = 1 << 30
+    seconds: float = 60.0
+    cpu_seconds: int = 60
+    reserve: Callable[[int], None] = allow
+    check: Callable[[], None] = go_on
 
 
 class WorkerProcess:
@@ -87,8 +93,6 @@ class WorkerProcess:
         finally:
             theirs.close()
         self._limits = JobLimits()
-        self._reserve: Callable[[int], None] = allow
-        self._check: Callable[[], None] = go_on
         self._deadline = self._cpu_deadline = self._next_look = math.inf
         self._idle = 0, 0, 0  # before any job: bytes of data, of address space, in memory
         self._rest: tuple[float, int] | None = None  # at the first look after a job
@@ -106,21 +110,13 @@ class WorkerProcess:
             self._idle = *limited_bytes(self.pid), private_bytes(self.pid)
             return tuple(filter(None, frame.body.decode("ascii", "replace").split("\n")))
 
-    def run(
-        self,
-        job: Message,
-        limits: JobLimits,
-        *,
-        reserve: Callable[[int], None] = allow,
-        check: Callable[[], None] = go_on,
-    ) -> Message:
+    def run(self, job: Message, limits: JobLimits) -> Message:
         """Return the answer to a job, its arrays copied; raise `WorkerFailed`.
 
-        `reserve` is called with bytes that are to be taken here, before they are; `check` is called
-        every few milliseconds. What either raises is raised here, and the worker is killed.
+        Raise what the limits' `reserve` and `check` do, and kill the worker.
         """
         with self._lock:
-            self._limits, self._reserve, self._check = limits, reserve, check
+            self._limits = limits
             self._rest = None
             try:
                 self._restrict(limits)
@@ -190,7 +186,7 @@ class WorkerProcess:
         data, *_ = self._idle
         now = time.monotonic()
         self._deadline, self._next_look = now + limits.seconds, now + _LOOK_SECONDS
-        self._check()
+        self._limits.check()
         try:
             self._cpu_deadline = cpu_seconds(self.pid) + limits.cpu_seconds
             seconds = math.ceil(self._cpu_deadline) + 1
@@ -236,7 +232,7 @@ class WorkerProcess:
         if size > self._limits.memory:
             limit = f"at most {self._limits.memory}"
             raise WorkerFailed(Why.MEMORY, f"arrays take {size} bytes, {limit}")
-        self._reserve(size)
+        self._limits.reserve(size)
         try:
             os.ftruncate(self._arena, size)
         except OSError as error:
@@ -259,7 +255,7 @@ class WorkerProcess:
             slots, text = decode_body(body, self._arena_bytes)
         except Malformed as error:
             raise WorkerFailed(Why.PROTOCOL, str(error)) from error
-        self._reserve(sum(slot.nbytes for slot in slots))
+        self._limits.reserve(sum(slot.nbytes for slot in slots))
         return Message(text, tuple(_read(self._arena, slot) for slot in slots))
 
     def _send(self, frame: Frame) -> None:
@@ -281,7 +277,7 @@ class WorkerProcess:
         if kind not in kinds and kind != Kind.FAILED:
             raise WorkerFailed(Why.PROTOCOL, f"{kind.name} at the wrong time")
         if length > _UNCOUNTED_BYTES:
-            self._reserve(length)
+            self._limits.reserve(length)
         body = self._receive_bytes(length)
         if kind == Kind.FAILED:
             why = Why.MEMORY if size == OUT_OF_MEMORY else Why.RAISED
@@ -311,7 +307,7 @@ class WorkerProcess:
         if now < self._next_look:
             return
         self._next_look = now + _LOOK_SECONDS
-        self._check()
+        self._limits.check()
         if now >= self._deadline:
             raise WorkerFailed(Why.TIME, "no answer in time")
         if not any(self._idle):

@@ -72,7 +72,7 @@ def fault_of_loops(node: onnx.NodeProto) -> str:
         return NO_TRIP_COUNT
     if node.op_type != "If":
         return "a Loop inside of a Loop or Scan is not hosted" if loops else ""
-    for graph in _graphs(node):
+    for graph in subgraphs(node):
         direct = [child for child in graph.node if child.op_type == "Loop"]
         loops -= len(direct)
         inside = {info.name for info in graph.input} | {each.name for each in graph.initializer}
@@ -92,17 +92,18 @@ def _loops(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     """Return a node that is a Loop, or the Loops in the branches of an If."""
     if node.op_type != "If":
         return [node] if node.op_type == "Loop" else []
-    return [child for graph in _graphs(node) for child in graph.node if child.op_type == "Loop"]
+    return [child for graph in subgraphs(node) for child in graph.node if child.op_type == "Loop"]
 
 
-def _graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """Yield the graphs that a node has as attributes, such as branches and bodies."""
     for attribute in node.attribute:
         yield from (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs)
 
 
 def inner_nodes(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
     """Yield the nodes of a node's subgraphs, at any depth."""
-    for graph in _graphs(node):
+    for graph in subgraphs(node):
         for child in graph.node:
             yield child
             yield from inner_nodes(child)

@@ -5,6 +5,7 @@ Source: ONNX shape inference, one node at a time, with the values of constants; 
 operators that it does not know, and for shapes in which the two differ.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -75,10 +76,7 @@ class Value:
         """Bytes of the array; 0 while they are not known."""
         if self.dtype is None or not self.known:
             return 0
-        size = self.dtype.itemsize
-        for dim in self.dims:
-            size *= dim
-        return size
+        return self.dtype.itemsize * math.prod(self.dims)
 
 
 View: TypeAlias = tuple[Value, tuple[int, ...] | None]

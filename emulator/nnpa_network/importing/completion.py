@@ -11,7 +11,7 @@ from onnx import helper, version_converter
 
 from nnpa_network.building.transposed_windows import is_same, transposed_axes
 from nnpa_network.building.type_inference import Attributes, NodeAttributes
-from nnpa_network.containment import all_nodes
+from nnpa_network.containment import all_nodes, subgraphs
 from nnpa_network.program import ModelRefused
 from nnpa_network.running import host
 from nnpa_network.running.runtime_types import MAX_CONSTANT_BYTES, output_types
@@ -25,9 +25,8 @@ def sort_nodes(proto: onnx.ModelProto) -> None:
     for nodes in (proto.graph.node, *(function.node for function in proto.functions)):
         _sort(nodes)
     for node in all_nodes(proto):
-        for attribute in node.attribute:
-            for graph in (attribute.g, *attribute.graphs):
-                _sort(graph.node)
+        for graph in subgraphs(node):
+            _sort(graph.node)
 
 
 def _sort(nodes: Any) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import helper, inliner, numpy_helper
 
-from nnpa_network.containment import all_nodes
+from nnpa_network.containment import all_nodes, subgraphs
 from nnpa_network.program import Array, ModelRefused
 
 
@@ -84,8 +84,7 @@ def _transposition(source: str, target: str, order: list[int]) -> onnx.NodeProto
 def _graphs(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
     yield proto.graph
     for node in all_nodes(proto):
-        for attribute in node.attribute:
-            yield from (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs)
+        yield from subgraphs(node)
 
 
 def dense_bytes(sparse: onnx.SparseTensorProto) -> int:

@@ -13,7 +13,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from nnpa_network.building.type_inference import NodeAttributes, OnnxNode, Value, type_of
-from nnpa_network.containment import tensors
+from nnpa_network.containment import subgraphs, tensors
 from nnpa_network.lowering.macc import multiply_accumulates
 from nnpa_network.running.runtime_types import MAX_CONSTANT_BYTES
 
@@ -25,8 +25,7 @@ def inner_weights(node: onnx.NodeProto) -> int:
     sizes = (
         math.prod(tensor.dims)
         * np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type)).itemsize
-        for attribute in node.attribute
-        for graph in ([attribute.g] if attribute.HasField("g") else attribute.graphs)
+        for graph in subgraphs(node)
         for _, tensor in tensors(graph)
         if isinstance(tensor, onnx.TensorProto)
     )
@@ -58,16 +57,14 @@ def inner_macc(node: OnnxNode, opsets: Mapping[str, int]) -> int:
 def _opened(node: onnx.NodeProto, values: Mapping[str, Value]) -> onnx.NodeProto:
     """Return a node whose bodies have no shapes of their own; a Loop's take those of its inputs."""
     bare = onnx.NodeProto.FromString(node.SerializeToString())
-    for attribute in bare.attribute:
-        if attribute.HasField("g"):
-            graph = attribute.g
-            del graph.value_info[:]
-            for info in graph.output:
-                info.type.tensor_type.ClearField("shape")
-            if node.op_type == "Loop":
-                for info, name in zip(graph.input[2:], node.input[2:], strict=False):
-                    if name in values:
-                        info.type.CopyFrom(_info(values[name]).type)
+    for graph in subgraphs(bare):
+        del graph.value_info[:]
+        for info in graph.output:
+            info.type.tensor_type.ClearField("shape")
+        if node.op_type == "Loop":
+            for info, name in zip(graph.input[2:], node.input[2:], strict=False):
+                if name in values:
+                    info.type.CopyFrom(_info(values[name]).type)
     return bare
 
 
@@ -80,7 +77,7 @@ def _info(value: Value) -> onnx.ValueInfoProto:
 
 def _macc(node: onnx.NodeProto, outside: Mapping[str, Value]) -> int:
     """Return the count of a node whose values are among those outside, with its subgraphs."""
-    graphs = [attribute.g for attribute in node.attribute if attribute.HasField("g")]
+    graphs = list(subgraphs(node))
     if graphs:
         return _times(node, outside) * max(_graph_macc(graph, outside) for graph in graphs)
     inputs, outputs = ([outside.get(name) for name in ends] for ends in (node.input, node.output))

@@ -25,7 +25,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import (
     get_all_operator_schema,
 )
 
-from nnpa_network.containment import DOMAINS, fault_in, inner_nodes
+from nnpa_network.containment import DOMAINS, fault_in, inner_nodes, subgraphs
 from nnpa_network.program import Array, DType
 from nnpa_network.trees import fault_of_trees
 
@@ -167,12 +167,7 @@ def opset_for(op_type: str, domain: str, opset: int) -> int:
 
 def captured(node: onnx.NodeProto) -> tuple[str, ...]:
     """Return the names that a node's subgraphs take from outside, sorted."""
-    names: set[str] = set()
-    for attribute in node.attribute:
-        graphs = [attribute.g] if attribute.HasField("g") else list(attribute.graphs)
-        for graph in graphs:
-            names |= _free(graph)
-    return tuple(sorted(names))
+    return tuple(sorted(set[str]().union(*map(_free, subgraphs(node)))))
 
 
 def _free(graph: onnx.GraphProto) -> set[str]:
@@ -186,7 +181,7 @@ def _free(graph: onnx.GraphProto) -> set[str]:
 
 def has_subgraph(node: onnx.NodeProto) -> bool:
     """Return whether a node is an If, a Loop, a Scan or the like."""
-    return any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute)
+    return any(True for _ in subgraphs(node))
 
 
 def prepare(

@@ -56,7 +56,8 @@ class OnnxModel:
 
     `inputs` and `outputs` have -1 where a dim is free; an input of `optional` is an initializer
     unless a run has a value for it. `weights` are the initializers of its file by name, without
-    those of text; what it runs is of a newer opset, where the file's is too old.
+    those of text; what it runs, with `initializers`, is of a newer opset, where the file's is too
+    old. `opsets` are the versions of its nodes' domains.
     """
 
     name: str
@@ -67,8 +68,8 @@ class OnnxModel:
     guest: Guest
     proto: onnx.ModelProto = field(repr=False)
     weights: Mapping[str, Array] = field(repr=False)
-    _initializers: Mapping[str, Array] = field(repr=False)
-    _opsets: Mapping[str, int] = field(repr=False)
+    initializers: Mapping[str, Array] = field(repr=False)
+    opsets: Mapping[str, int] = field(repr=False)
     _stickified: dict[tuple[object, ...], Ztensor] = field(
         default_factory=dict[tuple[object, ...], Ztensor], repr=False
     )
@@ -84,16 +85,6 @@ class OnnxModel:
         """The names of the dims that are free, in order of appearance."""
         names = (name for port in self.inputs for name in port.symbols if name)
         return tuple(dict.fromkeys(names))
-
-    @property
-    def initializers(self) -> Mapping[str, Array]:
-        """The model's constants by name."""
-        return self._initializers
-
-    @property
-    def opsets(self) -> Mapping[str, int]:
-        """The versions of the domains of its nodes."""
-        return self._opsets
 
     @property
     def stick_bytes(self) -> int:
@@ -152,9 +143,9 @@ class OnnxModel:
         lowering = Lowering(
             self.guest,
             self.options,
-            self._opsets,
+            self.opsets,
             self.proto.graph,
-            {name: array for name, array in self._initializers.items() if name not in sizes},
+            {name: array for name, array in self.initializers.items() if name not in sizes},
             self._stickified,
         )
         return lowering.program(self.name, inputs, self.outputs)

@@ -79,7 +79,7 @@ def _list(host: AcceleratorService, session: str, count: int) -> Work:
     add = op("add", input_a=1, input_b=1, output=2)
     message = pb.ExecuteRequest(session=session, operations=[add] * count)
     listed = WireRequest(message.SerializeToString())
-    return lambda: host.execute(listed, Waiting())
+    return lambda: host.Execute(listed, Waiting())
 
 
 @row(

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
+from google.protobuf.empty_pb2 import Empty
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1.accelerator_pb2_grpc import (
     AcceleratorServiceServicer,
@@ -47,10 +48,10 @@ class Proxied(AcceleratorServiceServicer):
 
     def DeleteSession(  # noqa: N802 - the contract's name
         self, _request: pb.DeleteSessionRequest, context: grpc.ServicerContext
-    ) -> object:
+    ) -> Empty:
         """Answer with nothing."""
         self._note("delete", context)
-        return DELETE_SESSION.parse(b"")
+        return Empty()
 
     def Execute(  # noqa: N802 - the contract's name
         self, _request: pb.ExecuteRequest, context: grpc.ServicerContext
@@ -71,7 +72,8 @@ class Proxied(AcceleratorServiceServicer):
 @pytest.fixture
 def proxied() -> Iterator[tuple[Proxied, GrpcTransport]]:
     """The service, and a connection to it."""
-    service, server = Proxied(), grpc.server(ThreadPoolExecutor(4))
+    server = grpc.server(ThreadPoolExecutor(4))
+    service = Proxied()  # type: ignore[abstract]  # the other methods are UNIMPLEMENTED
     add_AcceleratorServiceServicer_to_server(service, server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
@@ -83,7 +85,9 @@ def proxied() -> Iterator[tuple[Proxied, GrpcTransport]]:
 
 def create(transport: Transport, name: str) -> None:
     """Have a session of a name."""
-    transport.unary(CREATE_SESSION, pb.CreateSessionRequest(session={"library_version": name}))
+    transport.unary(
+        CREATE_SESSION, pb.CreateSessionRequest(session=pb.Session(library_version=name))
+    )
 
 
 @pytest.mark.parametrize(("plain", "call"), [(True, "execute"), (False, "stream")])

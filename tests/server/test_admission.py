@@ -168,7 +168,7 @@ def test_health_has_a_listener_of_its_own(start: Start) -> None:
         late = opened.enter_context(connected(server.address))
         with pytest.raises(grpc.RpcError, match="UNAVAILABLE"):
             list_machines(late)
-        with connected(server.server.health_address) as channel:
+        with connected(dict(server.server.listening)["health"]) as channel:
             assert is_healthy(channel)
             unknown = channel.unary_unary(GET_SESSION)
             with pytest.raises(grpc.RpcError, match="UNIMPLEMENTED"):

@@ -366,10 +366,12 @@ def error_from_rpc(
         return SessionLostError(code, f"{target}: {message}")
     metadata = dict(info.metadata)
     where = f"{target}: " if code == "UNAVAILABLE" and not info.reason else ""
-    failure: NnpaError = TransportError(code, f"{where}{message}", info.reason, metadata)
-    if retry.HasField("retry_delay"):
-        failure.retry_delay = retry.retry_delay.ToNanoseconds() / 1e9
+    failure: TransportError | ProgramCheck
     if info.reason == "PROGRAM_CHECK":
         failure = ProgramCheck(message, metadata)
+    else:
+        failure = TransportError(code, f"{where}{message}", info.reason, metadata)
+        if retry.HasField("retry_delay"):
+            failure.retry_delay = retry.retry_delay.ToNanoseconds() / 1e9
     failure.reports = reports
     return failure

@@ -196,6 +196,42 @@ def test_one_job_opens_rows_once_and_has_no_child(tmp_path: Path, job: dict[str,
     assert ended.stderr.splitlines()[-1] == "['open']"
 
 
+STACKED = """
+import sys
+from pathlib import Path
+
+kernels = "/nnpa_emulator/kernels/"
+
+def look(frame, event, _argument):
+    if event != "call" or kernels not in frame.f_code.co_filename:
+        return
+    files = []
+    while frame is not None:
+        files.append(frame.f_code.co_filename)
+        frame = frame.f_back
+    modules = [file for file in dict.fromkeys(files) if "/nnpa_" in file]
+    if any(file.endswith("reporting/machine_runs.py") for file in modules):
+        sys.setprofile(None)
+        print(*modules, sep="\\n", file=sys.stderr)
+
+from nnpa_tools.cli import main
+sys.setprofile(look)
+main(sys.argv[1:], standalone_mode=False)
+"""
+
+
+def test_few_modules_lie_between_the_command_and_the_first_kernel(job: dict[str, Any]) -> None:
+    """The way from `validate` to the first kernel of a row has at most 16 modules, both counted."""
+    words = ["network", "validate", str(job["model"]), "--jobs", "1", "--samples", "2"]
+    command = [sys.executable, "-c", STACKED, *words]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    modules = ended.stderr.splitlines()
+    names = ["/".join(Path(module).parts[-2:]) for module in modules]
+    way = names[: names.index("commands/validate.py") + 1]
+    assert "nnpa_emulator/kernels" in modules[0]
+    assert 3 < len(way) <= 16, way
+
+
 def test_the_worst_rows_are_saved(job: dict[str, Any], tmp_path: Path) -> None:
     """`--worst` writes inputs, row numbers and labels of the rows that the report lists."""
     worst = tmp_path / "worst.npz"

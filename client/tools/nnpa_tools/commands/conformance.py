@@ -13,8 +13,6 @@ from typing import Unpack
 import click
 from nnpa_client._server.private_server import PrivateServer
 from nnpa_client.config import Credentials, credentials_environment, environment_with
-from rich import box
-from rich.table import Table
 
 from nnpa_tools.commands.cores import cluster_at, cores, jobs_option, ray_option, tell_lost
 from nnpa_tools.commands.exit_codes import NOT_AS_PROMISED, reported
@@ -22,7 +20,7 @@ from nnpa_tools.commands.outputs import new_file_option
 from nnpa_tools.commands.reaching import Reaching, credentials, reaching_options
 from nnpa_tools.commands.score import score
 from nnpa_tools.commands.terminal import Terminal, echo
-from nnpa_tools.conformance import BEYOND, BUCKETS, Report, compare, read_answers
+from nnpa_tools.conformance.answers import BEYOND, BUCKETS, Report, compare, read_answers
 from nnpa_tools.conformance.testee import (
     TesteeError,
     VectorWork,
@@ -32,6 +30,7 @@ from nnpa_tools.conformance.testee import (
 )
 from nnpa_tools.faults.workers import spread
 from nnpa_tools.jobs import Cluster
+from nnpa_tools.tables import simple_table
 
 DIFFERENT = 1
 _COLUMNS = 148  # what the table takes
@@ -71,16 +70,16 @@ def diff(ours: Path, theirs: Path, as_json: bool) -> None:
 
 def _print(reports: Sequence[Report]) -> None:
     console = Terminal(width=max(Terminal().width, _COLUMNS))
-    table = Table(box=box.SIMPLE)
-    table.add_column("function", no_wrap=True)
     counts = ("cases", "not compared", "status", "other", "elements")
-    for heading in (*counts, *(name for _, name in BUCKETS), BEYOND, "NaN", "max ulp"):
-        table.add_column(heading, justify="right")
+    numbers = (*counts, *(name for _, name in BUCKETS), BEYOND, "NaN", "max ulp")
+    table = simple_table(("function", *numbers), right=numbers)
+    table.columns[0].no_wrap = True
     for report in reports:
-        numbers = (report.cases, report.not_compared, len(report.statuses), len(report.others))
+        differing = (len(report.statuses), len(report.others))
         ulps = (*report.ulps.values(), report.worst)
-        cells = (str(number) for number in (*numbers, report.elements, *ulps))
-        table.add_row(report.function, *cells, style=None if report.equal else "bold")
+        cells = (report.cases, report.not_compared, *differing, report.elements, *ulps)
+        style = None if report.equal else "bold"
+        table.add_row(report.function, *map(str, cells), style=style)
     console.print(table)
     for report in reports:
         first = (report.first,) if report.first else ()

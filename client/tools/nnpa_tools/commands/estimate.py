@@ -33,10 +33,10 @@ from nnpa_tools.estimates import (
     dominant,
     estimate,
     estimated_machine,
-    ledger,
     shipped,
 )
-from nnpa_tools.estimates.published import Entry, is_kept, median_widths, unnoticed_rows
+from nnpa_tools.estimates.published import Entry, is_kept, ledger, median_widths, unnoticed_rows
+from nnpa_tools.tables import simple_table
 from nnpa_tools.traces.machine_times import calls_of as calls_of_trace
 
 _WHERE_FROM = (
@@ -227,10 +227,8 @@ def _joined(widths: Mapping[str, float]) -> str:
 
 
 def _ledger_table(entries: Sequence[Entry]) -> Table:
-    table = Table(box=box.SIMPLE)
-    for heading in ("what", "machine", "batch", "length", "published", "predicted", "ratio",
-                    "grade", "verdict"):  # fmt: skip
-        table.add_column(heading, justify="right" if heading in ("batch", "length") else "left")
+    columns = ("what", "machine", "batch", "length", "published", "predicted", "ratio", "grade")
+    table = simple_table((*columns, "verdict"), right=("batch", "length"))
     for entry in entries:
         point, predicted = entry.point, entry.predicted
         table.add_row(

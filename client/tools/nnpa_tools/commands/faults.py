@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`nnpa faults`: check rules, run programs under them, sweep a program's calls."""
 
+import dataclasses
 import json
 import signal
 import subprocess
@@ -15,7 +16,6 @@ from nnpa_client.config import environment_with
 from nnpa_client.connection import connect
 from nnpa_client.faults.rules import read_rules, schema
 from nnpa_client.status import Status, status_name
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -36,6 +36,7 @@ from nnpa_tools.faults.sweep import (
     sweep_on_cluster,
 )
 from nnpa_tools.jobs import Cluster
+from nnpa_tools.tables import simple_table
 
 _RULES = click.Path(exists=True, dir_okay=False, path_type=Path)
 _CLASSES = {0x0002: "warning", 0x0004: "parameter", 0x0010: "data", 0x000C: "hardware"}
@@ -88,15 +89,10 @@ def run_program(rules: Path, program: Sequence[str]) -> None:
 
 
 def _print_marked(marked: Sequence[Marked]) -> None:
-    table = Table(
-        box=box.SIMPLE, title=f"{counted(len(marked), 'fault')} injected", title_justify="left"
-    )
-    for heading in ("session", "call", "operation", "rule", "effect", "detail"):
-        table.add_column(heading)
+    title = f"{counted(len(marked), 'fault')} injected"
+    table = simple_table(("session", "call", "operation", "rule", "effect", "detail"), title=title)
     for mark in marked:
-        table.add_row(
-            mark.session, str(mark.call), mark.operation, str(mark.rule), mark.effect, mark.detail
-        )
+        table.add_row(*map(str, dataclasses.astuple(mark)))
     Terminal(stderr=True).print(table)
 
 
@@ -203,13 +199,10 @@ def matrix(swept: Sweep) -> Table:
     """Return a sweep as a table: a row for each call, a column for each class of statuses."""
     summary = ", ".join(f"{count} {name}" for name, count in swept.counts().items() if count)
     title = f"{counted(len(swept.trials), 'run')}: {summary}"
-    table = Table(box=box.SIMPLE, title=title, title_justify="left")
-    table.add_column("call", justify="right")
-    table.add_column("function")
     severities = {trial.status >> 16 for trial in swept.trials}
     classes = [number for number in _CLASSES if number in severities]
-    for number in classes:
-        table.add_column(_CLASSES[number])
+    headings = ("call", "function", *(_CLASSES[number] for number in classes))
+    table = simple_table(headings, right=("call",), title=title)
     for site in swept.sites:
         cells = [_cell(swept.trials, site, number) for number in classes]
         table.add_row(str(site.call), f"zdnn_{site.operation}", *cells)

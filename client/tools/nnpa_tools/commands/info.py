@@ -9,12 +9,12 @@ from google.protobuf.json_format import MessageToDict
 from nnpa.zdnn.v1.accelerator_pb2 import Machine
 from nnpa.zdnn.v1.operation_pb2 import NnpaFunctionCode
 from nnpa_client.connection import list_machines
-from rich import box
 from rich.table import Table
 
 from nnpa_tools.commands.exit_codes import EXIT_CODES_WITH_TARGET, reported
 from nnpa_tools.commands.reaching import Reaching, credentials, reaching_options
 from nnpa_tools.commands.terminal import Terminal
+from nnpa_tools.tables import simple_table
 
 
 @click.command(epilog=EXIT_CODES_WITH_TARGET)
@@ -37,16 +37,8 @@ def _short(machine: Machine) -> str:
 
 
 def _limits_table(machines: list[Machine]) -> Table:
-    table = Table(box=box.SIMPLE, title="Machines", title_justify="left")
-    for heading in (
-        "name",
-        "alias",
-        "machine",
-        "NNPA",
-        "max dim4..dim1",
-        "max MiB",
-    ):
-        table.add_column(heading)
+    headings = ("name", "alias", "machine", "NNPA", "max dim4..dim1", "max MiB")
+    table = simple_table(headings, title="Machines")
     for machine in machines:
         installed = machine.nnpa_installed
         sizes = (machine.max_dim4, machine.max_dim3, machine.max_dim2, machine.max_dim1)
@@ -65,9 +57,7 @@ def _limits_table(machines: list[Machine]) -> Table:
 def _functions_table(machines: list[Machine]) -> Table:
     """Return one row per function that any machine has, one column per machine with NNPA."""
     able = [machine for machine in machines if machine.nnpa_installed]
-    table = Table(box=box.SIMPLE, title="Functions", title_justify="left")
-    table.add_column("function")
-    table.add_column("code", justify="right")
+    table = simple_table(("function", "code"), right=("code",), title="Functions")
     for machine in able:
         table.add_column(_short(machine), justify="center")
     for code in sorted({code for machine in able for code in machine.functions}):

@@ -8,25 +8,24 @@ from nnpa.zdnn.v1.trace_pb2 import TracedInstruction
 from nnpa_client._values.display import counted
 from nnpa_client._values.fields import dims, layout_shape
 from nnpa_client.trace.history import Operand, Trace, TracedOperation
-from rich import box
-from rich.console import Group, JustifyMethod, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from nnpa_tools.tables import simple_table
 from nnpa_tools.traces.diff import Comparison
 from nnpa_tools.traces.instructions import ending, function_name, is_done, shapes
 from nnpa_tools.traces.machine_times import estimated
 
 _MAX_DIFFERENCES = 20
+_NUMBERS = ("#", "ms", "call", "session", "us")
 _ESTIMATE = "on the machine, grade"  # an interval by public figures, no time of the server
 
 
 def timeline(trace: Trace, everything: bool = False) -> RenderableType:
     """Return the table of a trace's operations; housekeeping only with `everything`."""
-    table = Table(box=box.SIMPLE)
-    for heading in ("#", "ms", "call", "operation", "ztensors", "us", "status", _ESTIMATE):
-        justify: JustifyMethod = "right" if heading in ("#", "ms", "call", "us") else "left"
-        table.add_column(heading, justify=justify, no_wrap=heading != "ztensors")
+    columns = ("#", "ms", "call", "operation", "ztensors", "us", "status", _ESTIMATE)
+    table = simple_table(columns, _NUMBERS, wrapped="ztensors")
     for operation in trace.operations:
         if everything or not operation.is_housekeeping:
             interval = estimated(trace, operation)
@@ -42,10 +41,8 @@ def timeline(trace: Trace, everything: bool = False) -> RenderableType:
 
 
 def _instructions(trace: Trace) -> Table:
-    table = Table(box=box.SIMPLE)
-    for heading in ("#", "ms", "session", "instruction", "tensors", "us", "end"):
-        justify: JustifyMethod = "right" if heading in ("#", "ms", "session", "us") else "left"
-        table.add_column(heading, justify=justify, no_wrap=heading != "tensors")
+    columns = ("#", "ms", "session", "instruction", "tensors", "us", "end")
+    table = simple_table(columns, _NUMBERS, wrapped="tensors")
     for index, instruction in enumerate(trace.instructions):
         style = None if is_done(instruction) else "red"
         table.add_row(*instruction_cells(index, instruction), style=style)
@@ -230,9 +227,7 @@ def compared(comparison: Comparison) -> str:
 
 
 def _differences(comparison: Comparison) -> Table:
-    table = Table(box=box.SIMPLE)
-    for heading in ("#", "operation", "what", "left", "right"):
-        table.add_column(heading)
+    table = simple_table(("#", "operation", "what", "left", "right"))
     for difference in comparison.differences[:_MAX_DIFFERENCES]:
         left, right = difference.left, difference.right
         if difference.values is not None:

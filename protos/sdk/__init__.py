@@ -14,5 +14,15 @@ from sdk.verbs import Absent, Contract, Kind, Value, read_contract
 # All code that `protos/generate.py` makes, by language.
 SDKS: tuple[Sdk, ...] = (C, DOCS, EMULATOR, GO, JAVA, PYTHON, TRAP, TYPESCRIPT)
 
-__all__ = ["ROOT", "SDKS", "Absent", "Contract", "Kind", "Messages", "Sdk"]
-__all__ += ["Value", "read_contract", "render"]
+__all__ = [
+    "ROOT",
+    "SDKS",
+    "Absent",
+    "Contract",
+    "Kind",
+    "Messages",
+    "Sdk",
+    "Value",
+    "read_contract",
+    "render",
+]

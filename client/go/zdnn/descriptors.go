@@ -42,41 +42,33 @@ func padded(size uint32) uint32 {
 
 type dims [4]uint32
 
-// placePlain returns where the dims of a layout go that can be quantized too.
-func placePlain(pre *TensorDesc) (dims, bool) {
+// place returns where the dims of a layout go that has a transformed form, and whether it can be quantized.
+func place(pre *TensorDesc) (placed dims, quantizable, ok bool) {
 	d4, d3, d2, d1 := pre.GetDim4(), pre.GetDim3(), pre.GetDim2(), pre.GetDim1()
 	switch pre.GetLayout() {
 	case ZDNN_1D:
-		return dims{1, 1, 1, d1}, true
+		return dims{1, 1, 1, d1}, true, true
 	case ZDNN_2D:
-		return dims{1, 1, d2, d1}, true
+		return dims{1, 1, d2, d1}, true, true
 	case ZDNN_2DS:
-		return dims{d2, 1, 1, d1}, true
+		return dims{d2, 1, 1, d1}, true, true
 	case ZDNN_3D:
-		return dims{1, d3, d2, d1}, true
+		return dims{1, d3, d2, d1}, true, true
 	case ZDNN_3DS:
-		return dims{d3, 1, d2, d1}, true
+		return dims{d3, 1, d2, d1}, true, true
 	case ZDNN_4D, ZDNN_NHWC:
-		return dims{d4, d3, d2, d1}, true
-	}
-	return dims{}, false
-}
-
-// place returns where the dims of any layout go that has a transformed form.
-func place(pre *TensorDesc) (dims, bool) {
-	d4, d3, d2, d1 := pre.GetDim4(), pre.GetDim3(), pre.GetDim2(), pre.GetDim1()
-	switch pre.GetLayout() {
+		return dims{d4, d3, d2, d1}, true, true
 	case ZDNN_NCHW:
-		return dims{d4, d2, d1, d3}, true
+		return dims{d4, d2, d1, d3}, false, true
 	case ZDNN_HWCK:
-		return dims{d4, d3, d2, d1}, true
+		return dims{d4, d3, d2, d1}, false, true
 	case ZDNN_4DS:
-		if d3 == 1 {
-			return dims{d4, 1, d2, d1}, true
+		if d3 != 1 { // directions side by side
+			d1 = d3 * padded(d1)
 		}
-		return dims{d4, 1, d2, d3 * padded(d1)}, true
+		return dims{d4, 1, d2, d1}, false, true
 	}
-	return placePlain(pre)
+	return dims{}, false, false
 }
 
 func transformed(layout DataLayouts, format DataFormats, kind DataTypes, d dims) *TensorDesc {
@@ -108,7 +100,7 @@ func isFloat(kind DataTypes) bool {
 func GenerateTransformedDesc(preTfrmdDesc *TensorDesc) (*TensorDesc, error) {
 	const op = "generate_transformed_desc"
 	layout, kind := preTfrmdDesc.GetLayout(), preTfrmdDesc.GetType()
-	placed, ok := place(preTfrmdDesc)
+	placed, _, ok := place(preTfrmdDesc)
 	if !ok {
 		return nil, refuse(ZDNN_INVALID_LAYOUT, op, "pre_tfrmd_desc.layout", layout, "a plain one", 1)
 	}
@@ -134,8 +126,8 @@ func GenerateQuantizedTransformedDesc(
 ) (*TensorDesc, error) {
 	const op = "generate_quantized_transformed_desc"
 	layout, kind := preTfrmdDesc.GetLayout(), preTfrmdDesc.GetType()
-	placed, ok := placePlain(preTfrmdDesc)
-	if !ok {
+	placed, quantizable, _ := place(preTfrmdDesc)
+	if !quantizable {
 		const limit = "1D, 2D, 2DS, 3D, 3DS, 4D or NHWC"
 		return nil, refuse(ZDNN_INVALID_LAYOUT, op, "pre_tfrmd_desc.layout", layout, limit, 1)
 	}
@@ -254,58 +246,43 @@ func IsQuantizedZtensor(ztensor *Ztensor) bool {
 // as float32, Float16, BFloat16, int8 or int32. The error is the ZdnnError ZDNN_INVALID_TYPE.
 // Source: zDNN API Reference 1.2.0, zdnn_get_max_limit.
 func GetMaxLimit(transformedType, preTransformedType DataTypes) (any, error) {
-	return limit("get_max_limit", transformedType, preTransformedType, false)
+	pair, err := limitsOf("get_max_limit", transformedType, preTransformedType)
+	return pair.largest, err
 }
 
 // GetMinLimit returns the smallest value; otherwise as GetMaxLimit.
 // Source: zDNN API Reference 1.2.0, zdnn_get_min_limit.
 func GetMinLimit(transformedType, preTransformedType DataTypes) (any, error) {
-	return limit("get_min_limit", transformedType, preTransformedType, true)
+	pair, err := limitsOf("get_min_limit", transformedType, preTransformedType)
+	return pair.smallest, err
 }
 
-// limits are the largest values by transformed and pre-transformed type. The smallest floating
-// point ones differ in the sign, the smallest integers are by one further from 0.
-var limits = map[DataTypes]map[DataTypes]any{
+type limits struct{ smallest, largest any }
+
+// limitsByType are the limits by transformed and pre-transformed type.
+var limitsByType = map[DataTypes]map[DataTypes]limits{
 	ZDNN_DLFLOAT16: {
-		FP32:   float32(8573157376.0), // 0x1.FF8p32, the largest DLFLOAT16
-		FP16:   Float16(0x7BFF),       // 65504, the largest FP16
-		BFLOAT: BFloat16(0x4FFF),      // 8556380160, DLFLOAT16's largest truncated
+		FP32:   {float32(-8573157376), float32(8573157376)}, // 0x1.FF8p32, the largest DLFLOAT16
+		FP16:   {Float16(0xFBFF), Float16(0x7BFF)},          // 65504, the largest FP16
+		BFLOAT: {BFloat16(0xCFFF), BFloat16(0x4FFF)},        // 8556380160, DLFLOAT16's largest truncated
 	},
 	ZDNN_BINARY_INT8: {
-		FP32: float32(127), FP16: Float16(0x57F0), BFLOAT: BFloat16(0x42FE), INT8: int8(math.MaxInt8),
+		FP32: {float32(-128), float32(127)}, FP16: {Float16(0xD800), Float16(0x57F0)},
+		BFLOAT: {BFloat16(0xC300), BFloat16(0x42FE)}, INT8: {int8(math.MinInt8), int8(math.MaxInt8)},
 	},
-	ZDNN_BINARY_INT32: {INT32: int32(math.MaxInt32)},
+	ZDNN_BINARY_INT32: {INT32: {int32(math.MinInt32), int32(math.MaxInt32)}},
 }
 
-// smallestInt8 is -128 in each pre-transformed type.
-var smallestInt8 = map[DataTypes]any{
-	FP32: float32(-128), FP16: Float16(0xD800), BFLOAT: BFloat16(0xC300), INT8: int8(math.MinInt8),
-}
-
-func limit(op string, transformedType, preTransformedType DataTypes, smallest bool) (any, error) {
-	byType, ok := limits[transformedType]
+func limitsOf(op string, transformedType, preTransformedType DataTypes) (limits, error) {
+	byType, ok := limitsByType[transformedType]
 	if !ok {
 		const allowed = "ZDNN_DLFLOAT16, ZDNN_BINARY_INT8 or ZDNN_BINARY_INT32"
-		return nil, refuse(ZDNN_INVALID_TYPE, op, "transformed_type", transformedType, allowed, 1)
+		return limits{}, refuse(ZDNN_INVALID_TYPE, op, "transformed_type", transformedType, allowed, 1)
 	}
-	largest, ok := byType[preTransformedType]
+	pair, ok := byType[preTransformedType]
 	if !ok {
 		const field, allowed = "pre_transformed_type", "a type that becomes transformed_type"
-		return nil, refuse(ZDNN_INVALID_TYPE, op, field, preTransformedType, allowed, 2)
+		return pair, refuse(ZDNN_INVALID_TYPE, op, field, preTransformedType, allowed, 2)
 	}
-	switch {
-	case !smallest:
-		return largest, nil
-	case transformedType == ZDNN_BINARY_INT8:
-		return smallestInt8[preTransformedType], nil
-	}
-	switch value := largest.(type) {
-	case float32:
-		return -value, nil
-	case Float16:
-		return value | 0x8000, nil
-	case BFloat16:
-		return value | 0x8000, nil
-	}
-	return int32(math.MinInt32), nil
+	return pair, nil
 }

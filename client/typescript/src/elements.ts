@@ -20,10 +20,14 @@ export type UserArray = Float32Array | Uint16Array | Int8Array | Int32Array;
 /** What transforms take: elements, or their little-endian bytes as they are. */
 export type UserData = UserArray | Uint8Array;
 
-/** A typed array's class. */
-type ArrayClass = new (buffer: ArrayBuffer) => UserArray;
+/** The class of a typed array. */
+export interface ArrayClass<A> {
+  readonly BYTES_PER_ELEMENT: number;
+  readonly name: string;
+  new (buffer: ArrayBuffer): A;
+}
 
-const CLASSES = new Map<number, ArrayClass>([
+const CLASSES = new Map<number, ArrayClass<UserArray>>([
   [DataTypes.FP32, Float32Array],
   [DataTypes.FP16, Uint16Array],
   [DataTypes.BFLOAT, Uint16Array],
@@ -72,8 +76,7 @@ export function describe(desc: TensorDesc): string {
 
 /** Returns the bytes of one element of a pre-transformed type; 4, the most, for unknown ones. */
 export function elementBytes(type: number | undefined): number {
-  const arrayClass = CLASSES.get(type ?? -1);
-  return arrayClass === undefined ? 4 : new arrayClass(new ArrayBuffer(0)).BYTES_PER_ELEMENT;
+  return CLASSES.get(type ?? -1)?.BYTES_PER_ELEMENT ?? 4;
 }
 
 /** Returns the zDNN type of an array for `session.ztensor`; throws TypeError where none fits. */
@@ -91,28 +94,33 @@ export function typeOf(array: UserArray, type: number | undefined): number {
 
 /** Returns the little-endian bytes of a user array; the array's own memory where it can. */
 export function bytesOf(data: UserData, type: number | undefined): Uint8Array {
-  const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
-  if (data instanceof Uint8Array) {
-    return bytes;
-  }
   const arrayClass = CLASSES.get(type ?? -1);
-  if (arrayClass !== undefined && !(data instanceof arrayClass)) {
+  if (!(data instanceof Uint8Array) && arrayClass && !(data instanceof arrayClass)) {
     const name = DataTypes[type ?? -1] ?? String(type);
     throw new TypeError(
       `data: ${data.constructor.name}, the descriptor says ${name} (${arrayClass.name})`,
     );
   }
-  return endianness() === "LE" ? bytes : swapped(bytes, data.BYTES_PER_ELEMENT);
+  return littleEndian(data);
 }
 
 /** Returns elements of a pre-transformed type over their little-endian bytes. */
 export function arrayOf(bytes: Uint8Array<ArrayBuffer>, type: number | undefined): UserData {
   const arrayClass = CLASSES.get(type ?? -1);
-  if (arrayClass === undefined || bytes.byteLength % elementBytes(type)) {
-    return bytes;
-  }
-  const native = endianness() === "LE" ? bytes : swapped(bytes, elementBytes(type));
-  return new arrayClass(native.buffer);
+  const isWhole = arrayClass !== undefined && bytes.byteLength % arrayClass.BYTES_PER_ELEMENT === 0;
+  return isWhole ? elementsOf(bytes, arrayClass) : bytes;
+}
+
+/** Returns the little-endian bytes of a typed array; its own memory where the host has that order. */
+export function littleEndian(array: ArrayBufferView & { BYTES_PER_ELEMENT: number }): Uint8Array {
+  const bytes = new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
+  return endianness() === "LE" ? bytes : swapped(bytes, array.BYTES_PER_ELEMENT);
+}
+
+/** Returns elements over all of a buffer of little-endian bytes. */
+export function elementsOf<A>(bytes: Uint8Array<ArrayBuffer>, arrayClass: ArrayClass<A>): A {
+  const width = arrayClass.BYTES_PER_ELEMENT;
+  return new arrayClass((endianness() === "LE" ? bytes : swapped(bytes, width)).buffer);
 }
 
 /** Returns a copy with the bytes of each element in reverse order. */

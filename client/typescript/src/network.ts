@@ -5,7 +5,13 @@
 import { readFile } from "node:fs/promises";
 import { inspect } from "node:util";
 
-import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import {
+  create,
+  type DescMessage,
+  type DescMethodUnary,
+  type MessageInitShape,
+  type MessageShape,
+} from "@bufbuild/protobuf";
 
 import { shown } from "./display.js";
 import { NetworkError, NnpaError, TransportError, ZdnnWarning } from "./errors.js";
@@ -141,10 +147,7 @@ export class Network {
     options?: CallOptions,
   ): Promise<Inference> {
     const request = { ...this.#names(), inputs: this.#arrays(inputs) };
-    const { inferNetwork } = NetworkService.method;
-    const answer = await this.#call(() =>
-      this.#guest.transport.unary(inferNetwork, request, options),
-    );
+    const answer = await this.#call(NetworkService.method.inferNetwork, request, options);
     const { violations, nans, calls } = answer;
     const outputs = answer.outputs.map((output) => [output.name, decoded(output)] as const);
     return { outputs: Object.fromEntries(outputs), violations, nans, calls };
@@ -153,10 +156,7 @@ export class Network {
   /** Returns the network's report: where each node was placed, and why one is on the host. */
   async report(options?: CallOptions): Promise<NetworkReport> {
     const { getNetworkInfo } = NetworkService.method;
-    const names = this.#names();
-    const { report } = await this.#call(() =>
-      this.#guest.transport.unary(getNetworkInfo, names, options),
-    );
+    const { report } = await this.#call(getNetworkInfo, this.#names(), options);
     if (report === undefined) {
       throw await this.#refusal(options);
     }
@@ -173,10 +173,7 @@ export class Network {
     options?: CallOptions,
   ): Promise<readonly ProbeRun[]> {
     const request = { ...this.#names(), sizes, machines };
-    const { probeNetwork } = NetworkService.method;
-    const { json } = await this.#call(() =>
-      this.#guest.transport.unary(probeNetwork, request, options),
-    );
+    const { json } = await this.#call(NetworkService.method.probeNetwork, request, options);
     return JSON.parse(json) as ProbeRun[];
   }
 
@@ -187,9 +184,8 @@ export class Network {
     }
     const names = this.#names();
     this.#closed = true;
-    const { destroyNetwork } = NetworkService.method;
     try {
-      await this.#call(() => this.#guest.transport.unary(destroyNetwork, names, options));
+      await this.#call(NetworkService.method.destroyNetwork, names, options);
     } catch (error) {
       if (!(error instanceof TransportError)) {
         throw error;
@@ -217,13 +213,10 @@ export class Network {
 
   /** Binds the model's own weights, and activations of the size that the report asks for. @internal */
   async initialise(options?: CallOptions): Promise<void> {
-    const { initNetwork } = NetworkService.method;
     const { activations } = await this.report(options);
     const memory = { channels: activations?.channels ?? 0, data: new Uint8Array() };
     const request = { ...this.#names(), params: { params: {}, activations: memory } };
-    const { ok } = await this.#call(() =>
-      this.#guest.transport.unary(initNetwork, request, options),
-    );
+    const { ok } = await this.#call(NetworkService.method.initNetwork, request, options);
     if (!ok) {
       throw await this.#refusal(options);
     }
@@ -232,15 +225,17 @@ export class Network {
   /** Returns the first error of the network, and clears it. */
   async #refusal(options?: CallOptions): Promise<NetworkError> {
     const { getNetworkError } = NetworkService.method;
-    const names = this.#names();
-    const { error } = await this.#call(() =>
-      this.#guest.transport.unary(getNetworkError, names, options),
-    );
+    const { error } = await this.#call(getNetworkError, this.#names(), options);
     return new NetworkError(error ?? create(AiErrorSchema));
   }
 
-  #call<T>(work: () => Promise<T>): Promise<T> {
-    return this.#guest.exclusive(work);
+  /** Makes a call after every earlier one of the session. */
+  #call<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodUnary<I, O>,
+    request: MessageInitShape<I>,
+    options?: CallOptions,
+  ): Promise<MessageShape<O>> {
+    return this.#guest.exclusive(() => this.#guest.transport.unary(method, request, options));
   }
 
   /** Returns the fields that name the network; throws NnpaError for one that is closed. */

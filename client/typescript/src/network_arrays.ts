@@ -6,11 +6,9 @@
  * JavaScript has no 16-bit floats everywhere, so float16 and bfloat16 are their bits in a Uint16Array.
  */
 
-import { endianness } from "node:os";
-
 import type { MessageInitShape } from "@bufbuild/protobuf";
 
-import { swapped } from "./elements.js";
+import { type ArrayClass, elementsOf, littleEndian } from "./elements.js";
 import type { NamedArray, NamedArraySchema } from "./gen/nnpa/network/v1/network_pb.js";
 import type { Port as PortMessage } from "./gen/nnpa/network/v1/program_pb.js";
 
@@ -42,9 +40,7 @@ export interface Port {
   readonly shape: readonly number[];
 }
 
-type ArrayClass = new (buffer: ArrayBuffer) => Exclude<NetworkData, readonly string[]>;
-
-const CLASSES = new Map<string, ArrayClass>([
+const CLASSES = new Map<string, ArrayClass<Exclude<NetworkData, readonly string[]>>>([
   ["float32", Float32Array],
   ["float64", Float64Array],
   ["float16", Uint16Array],
@@ -132,8 +128,7 @@ function bytesOf(name: string, data: NetworkData): Uint8Array {
   if (!ArrayBuffer.isView(data)) {
     return Buffer.concat(data.flatMap((text) => textBytes(name, text)));
   }
-  const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
-  return endianness() === "LE" ? bytes : swapped(bytes, data.BYTES_PER_ELEMENT);
+  return littleEndian(data);
 }
 
 function textBytes(name: string, text: unknown): Buffer[] {
@@ -152,10 +147,7 @@ export function decoded({ dtype, shape, data }: NamedArray): NetworkArray {
   if (dtype === TEXT) {
     return { data: texts(Buffer.from(data)), shape: sizes };
   }
-  const arrayClass = CLASSES.get(dtype) ?? Uint8Array;
-  const width = new arrayClass(new ArrayBuffer(0)).BYTES_PER_ELEMENT;
-  const bytes = endianness() === "LE" ? data.slice() : swapped(data, width);
-  return { data: new arrayClass(bytes.buffer), shape: sizes };
+  return { data: elementsOf(data.slice(), CLASSES.get(dtype) ?? Uint8Array), shape: sizes };
 }
 
 function texts(bytes: Buffer): string[] {

@@ -6,12 +6,11 @@
  * Source: embARC MLI documentation, "mli_tensor Structure" and "Element Parameters".
  */
 
-import { endianness } from "node:os";
 import { inspect } from "node:util";
 
 import type { MessageInitShape } from "@bufbuild/protobuf";
 
-import { swapped } from "../elements.js";
+import { type ArrayClass, elementsOf, littleEndian } from "../elements.js";
 import { enumName } from "../errors.js";
 import {
   ElType,
@@ -37,9 +36,7 @@ export interface TensorOptions {
   sa?: SaParams;
 }
 
-type ElementClass = new (buffer: ArrayBuffer) => Elements;
-
-const CLASSES = new Map<number, ElementClass>([
+const CLASSES = new Map<number, ArrayClass<Elements>>([
   [ElType.MLI_EL_FX_8, Int8Array],
   [ElType.MLI_EL_FX_16, Int16Array],
   [ElType.MLI_EL_SA_8, Int8Array],
@@ -48,8 +45,7 @@ const CLASSES = new Map<number, ElementClass>([
 ]);
 
 function bytesPerElement(elType: number): number {
-  const elementClass = CLASSES.get(elType) ?? Int8Array;
-  return new elementClass(new ArrayBuffer(0)).BYTES_PER_ELEMENT;
+  return CLASSES.get(elType)?.BYTES_PER_ELEMENT ?? 1;
 }
 
 /** An `mli_tensor`, of `tensor`, `empty` or `quantise`; a kernel fills the fields of its outputs. */
@@ -113,9 +109,8 @@ export class Tensor {
       throw new TypeError(`elType: ${this.#elType}, no kernel supports it`);
     }
     const count = this.#shape.reduce((product, size) => product * size, 1);
-    const width = bytesPerElement(this.#elType);
-    const bytes = this.#memory.slice(0, count * width);
-    return new elementClass((endianness() === "LE" ? bytes : swapped(bytes, width)).buffer);
+    const bytes = this.#memory.slice(0, count * elementClass.BYTES_PER_ELEMENT);
+    return elementsOf(bytes, elementClass);
   }
 
   /** Returns the tensor as the wire carries it, with its memory. @internal */
@@ -167,10 +162,7 @@ export function tensor(array: Elements, options: TensorOptions = {}): Tensor {
   if (count !== array.length) {
     throw new TypeError(`array: ${array.length} elements, shape [${shape.join(", ")}] has ${count}`);
   }
-  const elType = elTypeOf(array, options);
-  const bytes = new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
-  const memory = endianness() === "LE" ? bytes.slice() : swapped(bytes, array.BYTES_PER_ELEMENT);
-  return new Tensor(memory, shape, elType, options);
+  return new Tensor(littleEndian(array).slice(), shape, elTypeOf(array, options), options);
 }
 
 function elTypeOf(array: Elements, { fracBits, sa }: TensorOptions): ElType {

@@ -25,6 +25,9 @@ public final class Descriptors {
   private static final Set<DataTypes> FLOATS =
       EnumSet.of(DataTypes.FP32, DataTypes.FP16, DataTypes.BFLOAT);
 
+  private static final Set<DataLayouts> NOT_QUANTIZABLE =
+      EnumSet.of(DataLayouts.ZDNN_NCHW, DataLayouts.ZDNN_HWCK, DataLayouts.ZDNN_4DS);
+
   private Descriptors() {}
 
   /**
@@ -49,8 +52,7 @@ public final class Descriptors {
     }
     int[] all = new int[4];
     System.arraycopy(dims, 0, all, 4 - rank, rank);
-    TensorDesc.Builder desc = TensorDesc.newBuilder().setLayoutValue(layout).setTypeValue(type);
-    return place(desc, all[0], all[1], all[2], all[3]).build();
+    return place(TensorDesc.newBuilder(), all).setLayoutValue(layout).setTypeValue(type).build();
   }
 
   /** Returns layout, sizes and type: "ZDNN_2D 2x3 FP32". */
@@ -89,67 +91,43 @@ public final class Descriptors {
    */
   public static TensorDesc generateTransformedDesc(TensorDesc preTfrmdDesc) {
     String op = "generate_transformed_desc";
-    TensorDesc.Builder target = TensorDesc.newBuilder();
-    boolean kernel = preTfrmdDesc.getLayout() == DataLayouts.ZDNN_HWCK;
-    if (!quantizable(preTfrmdDesc, target) && !unquantizable(preTfrmdDesc, target)) {
-      throw refuse(
-          ZdnnStatus.ZDNN_INVALID_LAYOUT,
-          op,
-          1,
-          "pre_tfrmd_desc.layout",
-          layout(preTfrmdDesc),
-          "a plain one");
+    int[] dims = placed(preTfrmdDesc);
+    if (dims.length == 0) {
+      throw refuseLayout(op, 1, preTfrmdDesc, "a plain one");
     }
     boolean whole = preTfrmdDesc.getType() == DataTypes.INT32;
     if (!whole && !FLOATS.contains(preTfrmdDesc.getType())) {
-      String limit = "FP32, FP16, BFLOAT or INT32";
-      throw refuse(
-          ZdnnStatus.ZDNN_INVALID_TYPE, op, 2, "pre_tfrmd_desc.type", type(preTfrmdDesc), limit);
+      throw refuseType(op, 2, preTfrmdDesc, "FP32, FP16, BFLOAT or INT32");
     }
-    return target
+    boolean kernel = preTfrmdDesc.getLayout() == DataLayouts.ZDNN_HWCK;
+    return place(TensorDesc.newBuilder(), dims)
         .setLayout(kernel ? DataLayouts.ZDNN_HWCK : DataLayouts.ZDNN_NHWC)
         .setFormat(kernel ? DataFormats.ZDNN_FORMAT_4DKERNEL : DataFormats.ZDNN_FORMAT_4DFEATURE)
         .setType(whole ? DataTypes.ZDNN_BINARY_INT32 : DataTypes.ZDNN_DLFLOAT16)
         .build();
   }
 
-  /** Places the dimensions of layouts that every transform knows; returns whether it is one. */
-  private static boolean quantizable(TensorDesc pre, TensorDesc.Builder target) {
-    switch (pre.getLayout()) {
-      case ZDNN_1D -> place(target, 1, 1, 1, pre.getDim1());
-      case ZDNN_2D -> place(target, 1, 1, pre.getDim2(), pre.getDim1());
-      case ZDNN_2DS -> place(target, pre.getDim2(), 1, 1, pre.getDim1());
-      case ZDNN_3D -> place(target, 1, pre.getDim3(), pre.getDim2(), pre.getDim1());
-      case ZDNN_3DS -> place(target, pre.getDim3(), 1, pre.getDim2(), pre.getDim1());
-      case ZDNN_4D, ZDNN_NHWC ->
-          place(target, pre.getDim4(), pre.getDim3(), pre.getDim2(), pre.getDim1());
-      default -> {
-        return false;
-      }
-    }
-    return true;
+  /** Returns dim4 to dim1 of the sticks of a layout; none for one without a transformed form. */
+  private static int[] placed(TensorDesc pre) {
+    int d4 = pre.getDim4();
+    int d3 = pre.getDim3();
+    int d2 = pre.getDim2();
+    int d1 = pre.getDim1();
+    return switch (pre.getLayout()) {
+      case ZDNN_1D -> new int[] {1, 1, 1, d1};
+      case ZDNN_2D -> new int[] {1, 1, d2, d1};
+      case ZDNN_2DS -> new int[] {d2, 1, 1, d1};
+      case ZDNN_3D -> new int[] {1, d3, d2, d1};
+      case ZDNN_3DS -> new int[] {d3, 1, d2, d1};
+      case ZDNN_4D, ZDNN_NHWC, ZDNN_HWCK -> new int[] {d4, d3, d2, d1};
+      case ZDNN_NCHW -> new int[] {d4, d2, d1, d3};
+      case ZDNN_4DS -> new int[] {d4, 1, d2, d3 == 1 ? d1 : d3 * padded(d1)};
+      default -> new int[0];
+    };
   }
 
-  /** Places the dimensions of layouts that are not quantized; directions of 4DS share dim1. */
-  private static boolean unquantizable(TensorDesc pre, TensorDesc.Builder target) {
-    int directions = pre.getDim3();
-    switch (pre.getLayout()) {
-      case ZDNN_NCHW -> place(target, pre.getDim4(), pre.getDim2(), pre.getDim1(), pre.getDim3());
-      case ZDNN_HWCK -> place(target, pre.getDim4(), pre.getDim3(), pre.getDim2(), pre.getDim1());
-      case ZDNN_4DS -> {
-        int columns = directions == 1 ? pre.getDim1() : directions * padded(pre.getDim1());
-        place(target, pre.getDim4(), 1, pre.getDim2(), columns);
-      }
-      default -> {
-        return false;
-      }
-    }
-    return true;
-  }
-
-  private static TensorDesc.Builder place(
-      TensorDesc.Builder desc, int dim4, int dim3, int dim2, int dim1) {
-    return desc.setDim4(dim4).setDim3(dim3).setDim2(dim2).setDim1(dim1);
+  private static TensorDesc.Builder place(TensorDesc.Builder desc, int... dims) {
+    return desc.setDim4(dims[0]).setDim3(dims[1]).setDim2(dims[2]).setDim1(dims[3]);
   }
 
   /** Returns the size rounded up to whole sticks of 64 cells, as a uint32_t. */
@@ -171,27 +149,24 @@ public final class Descriptors {
   /** As above for any number. */
   public static TensorDesc generateQuantizedTransformedDesc(
       TensorDesc preTfrmdDesc, int transformType) {
-    TensorDesc.Builder target = TensorDesc.newBuilder().setLayout(DataLayouts.ZDNN_NHWC);
-    checkQuantized(preTfrmdDesc, quantizable(preTfrmdDesc, target), transformType);
+    checkQuantized(preTfrmdDesc, transformType);
     QuantizedTransformTypes chosen = QuantizedTransformTypes.forNumber(transformType);
     boolean weights = chosen == QuantizedTransformTypes.QUANTIZED_WEIGHTS_INT8;
     boolean real = chosen == QuantizedTransformTypes.QUANTIZED_DLFLOAT16;
-    return target
+    return place(TensorDesc.newBuilder(), placed(preTfrmdDesc))
+        .setLayout(DataLayouts.ZDNN_NHWC)
         .setFormat(weights ? DataFormats.ZDNN_FORMAT_4DWEIGHTS : DataFormats.ZDNN_FORMAT_4DFEATURE)
         .setType(real ? DataTypes.ZDNN_DLFLOAT16 : DataTypes.ZDNN_BINARY_INT8)
         .build();
   }
 
-  private static void checkQuantized(TensorDesc pre, boolean quantizable, int transformType) {
+  private static void checkQuantized(TensorDesc pre, int transformType) {
     String op = "generate_quantized_transformed_desc";
-    if (!quantizable) {
-      String limit = "1D, 2D, 2DS, 3D, 3DS, 4D or NHWC";
-      throw refuse(
-          ZdnnStatus.ZDNN_INVALID_LAYOUT, op, 1, "pre_tfrmd_desc.layout", layout(pre), limit);
+    if (placed(pre).length == 0 || NOT_QUANTIZABLE.contains(pre.getLayout())) {
+      throw refuseLayout(op, 1, pre, "1D, 2D, 2DS, 3D, 3DS, 4D or NHWC");
     }
     if (pre.getType() != DataTypes.INT8 && !FLOATS.contains(pre.getType())) {
-      String limit = "FP32, FP16, BFLOAT or INT8";
-      throw refuse(ZdnnStatus.ZDNN_INVALID_TYPE, op, 2, "pre_tfrmd_desc.type", type(pre), limit);
+      throw refuseType(op, 2, pre, "FP32, FP16, BFLOAT or INT8");
     }
     if (QuantizedTransformTypes.forNumber(transformType) == null) {
       String value = Integer.toUnsignedString(transformType);
@@ -217,9 +192,7 @@ public final class Descriptors {
     int previous = info & 0xFF << Constants.BITSHIFT_PREV_LAYER;
     boolean halves = usage == Constants.USAGE_WEIGHTS && previous == Constants.PREV_LAYER_BIDIR;
     if (!FLOATS.contains(preTfrmdDesc.getType())) {
-      String limit = "FP32, FP16 or BFLOAT";
-      throw refuse(
-          ZdnnStatus.ZDNN_INVALID_TYPE, op, 1, "pre_tfrmd_desc.type", type(preTfrmdDesc), limit);
+      throw refuseType(op, 1, preTfrmdDesc, "FP32, FP16 or BFLOAT");
     }
     if (halves && preTfrmdDesc.getDim2() % 2 != 0) {
       String value = Integer.toUnsignedString(preTfrmdDesc.getDim2());
@@ -247,13 +220,7 @@ public final class Descriptors {
     }
     DataLayouts expected = biases(usage) ? DataLayouts.ZDNN_2DS : DataLayouts.ZDNN_3DS;
     if (pre.getLayout() != expected) {
-      throw refuse(
-          ZdnnStatus.ZDNN_INVALID_LAYOUT,
-          op,
-          3,
-          "pre_tfrmd_desc.layout",
-          layout(pre),
-          expected.name());
+      throw refuseLayout(op, 3, pre, expected.name());
     }
   }
 
@@ -264,13 +231,14 @@ public final class Descriptors {
     int rows = halves ? 2 * padded(pre.getDim2() >>> 1) : pre.getDim2();
     int columns = (lstm ? 4 : 3) * padded(pre.getDim1());
     TensorDesc.Builder target =
-        TensorDesc.newBuilder()
-            .setLayout(halves ? split : whole)
-            .setFormat(DataFormats.ZDNN_FORMAT_4DFEATURE)
-            .setType(DataTypes.ZDNN_DLFLOAT16);
-    return biases
-        ? place(target, pre.getDim2(), 1, 1, columns).build()
-        : place(target, pre.getDim3(), 1, rows, columns).build();
+        biases
+            ? place(TensorDesc.newBuilder(), pre.getDim2(), 1, 1, columns)
+            : place(TensorDesc.newBuilder(), pre.getDim3(), 1, rows, columns);
+    return target
+        .setLayout(halves ? split : whole)
+        .setFormat(DataFormats.ZDNN_FORMAT_4DFEATURE)
+        .setType(DataTypes.ZDNN_DLFLOAT16)
+        .build();
   }
 
   /**
@@ -359,12 +327,15 @@ public final class Descriptors {
     };
   }
 
-  private static String layout(TensorDesc desc) {
-    return Integer.toUnsignedString(desc.getLayoutValue());
+  private static ZdnnException refuseLayout(String op, int number, TensorDesc pre, String limit) {
+    String value = Integer.toUnsignedString(pre.getLayoutValue());
+    String field = "pre_tfrmd_desc.layout";
+    return refuse(ZdnnStatus.ZDNN_INVALID_LAYOUT, op, number, field, value, limit);
   }
 
-  private static String type(TensorDesc desc) {
-    return Integer.toUnsignedString(desc.getTypeValue());
+  private static ZdnnException refuseType(String op, int number, TensorDesc pre, String limit) {
+    String value = Integer.toUnsignedString(pre.getTypeValue());
+    return refuse(ZdnnStatus.ZDNN_INVALID_TYPE, op, number, "pre_tfrmd_desc.type", value, limit);
   }
 
   private static ZdnnException refuse(

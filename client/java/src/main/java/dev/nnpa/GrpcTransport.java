@@ -8,17 +8,11 @@ import dev.nnpa.zdnn.v1.DeleteSessionRequest;
 import dev.nnpa.zdnn.v1.ExecuteRequest;
 import dev.nnpa.zdnn.v1.ExecuteResponse;
 import dev.nnpa.zdnn.v1.GetMachineRequest;
-import dev.nnpa.zdnn.v1.GetSessionRequest;
 import dev.nnpa.zdnn.v1.ListMachinesRequest;
 import dev.nnpa.zdnn.v1.ListMachinesResponse;
-import dev.nnpa.zdnn.v1.ListTensorsRequest;
-import dev.nnpa.zdnn.v1.ListTensorsResponse;
 import dev.nnpa.zdnn.v1.Machine;
 import dev.nnpa.zdnn.v1.ReadTensorRequest;
 import dev.nnpa.zdnn.v1.ReadTensorResponse;
-import dev.nnpa.zdnn.v1.UpdateSessionRequest;
-import dev.nnpa.zdnn.v1.WriteTensorRequest;
-import dev.nnpa.zdnn.v1.WriteTensorResponse;
 import io.grpc.Channel;
 import io.grpc.Context;
 import io.grpc.ManagedChannel;
@@ -27,7 +21,6 @@ import io.grpc.Status;
 import io.grpc.StatusRuntimeException;
 import io.grpc.stub.AbstractStub;
 import java.time.Duration;
-import java.util.Iterator;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Consumer;
@@ -131,16 +124,6 @@ final class GrpcTransport implements Transport {
   }
 
   @Override
-  public dev.nnpa.zdnn.v1.Session getSession(GetSessionRequest request) {
-    return inSession(endpoint.timeout(), stub -> stub.getSession(request));
-  }
-
-  @Override
-  public dev.nnpa.zdnn.v1.Session updateSession(UpdateSessionRequest request) {
-    return inSession(endpoint.timeout(), stub -> stub.updateSession(request));
-  }
-
-  @Override
   public void deleteSession(DeleteSessionRequest request) {
     if (lists != null) {
       lists.close();
@@ -172,22 +155,6 @@ final class GrpcTransport implements Transport {
     return failure instanceof TransportException refused
         && ("max_conversations".equals(refused.metadata().get("field"))
             || refused.code().equals("UNIMPLEMENTED") && refused.reason().isEmpty());
-  }
-
-  @Override
-  public ListTensorsResponse listTensors(ListTensorsRequest request) {
-    return inSession(endpoint.timeout(), stub -> stub.listTensors(request));
-  }
-
-  @Override
-  public WriteTensorResponse writeTensor(Iterator<WriteTensorRequest> parts) {
-    Upload<WriteTensorRequest, WriteTensorResponse> upload = new Upload<>(parts);
-    return call(
-        AcceleratorServiceGrpc::newStub,
-        stub -> {
-          stub.writeTensor(upload);
-          return upload.answer();
-        });
   }
 
   @Override

@@ -168,7 +168,7 @@ final class Guest {
       } else {
         markUncertain();
       }
-      throw renumbered(error, freed.size());
+      throw freed.isEmpty() ? error : error.renumbered(freed.size());
     }
   }
 
@@ -176,15 +176,6 @@ final class Guest {
     String tensor = error.metadata().getOrDefault("tensor", "0");
     return error.reason().equals("TENSOR_NOT_FOUND")
         && freed.contains(Long.parseUnsignedLong(tensor));
-  }
-
-  private static NnpaException renumbered(NnpaException error, int before) {
-    if (before > 0 && error instanceof TransportException lost) {
-      return lost.renumbered(before);
-    }
-    return before > 0 && error instanceof ProgramCheckException check
-        ? check.renumbered(before)
-        : error;
   }
 
   private static Operation free(long id) {

@@ -12,7 +12,6 @@ import io.grpc.stub.ClientCallStreamObserver;
 import io.grpc.stub.ClientResponseObserver;
 import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ExecutionException;
 
 /**
  * Lists of operations over one stream, which costs less than a call each. A stream that has ended,
@@ -86,16 +85,10 @@ final class ListStream {
         cancelled -> stream.call.cancel("the context is cancelled", cancelled.cancellationCause());
     context.addListener(giveUp, Runnable::run);
     try {
-      return answer.get();
-    } catch (ExecutionException error) {
+      return Upload.await(answer, stream.call);
+    } catch (StatusRuntimeException error) {
       running = null;
-      throw Status.fromThrowable(error.getCause())
-          .asRuntimeException(Status.trailersFromThrowable(error.getCause()));
-    } catch (InterruptedException error) {
-      running = null;
-      stream.call.cancel("interrupted", error);
-      Thread.currentThread().interrupt();
-      throw Status.CANCELLED.withDescription("interrupted").withCause(error).asRuntimeException();
+      throw error;
     } finally {
       context.removeListener(giveUp);
       used = System.nanoTime();

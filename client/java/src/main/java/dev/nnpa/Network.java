@@ -2,6 +2,8 @@
 package dev.nnpa;
 
 import com.google.protobuf.ByteString;
+import com.google.protobuf.Descriptors.Descriptor;
+import com.google.protobuf.Message;
 import dev.nnpa.network.v1.Buffer;
 import dev.nnpa.network.v1.CreateNetworkHeader;
 import dev.nnpa.network.v1.CreateNetworkRequest;
@@ -80,15 +82,19 @@ public final class Network implements AutoCloseable {
     Upload<CreateNetworkRequest, CreateNetworkResponse> upload =
         new Upload<>(Stream.concat(Stream.of(first), parts).iterator());
     return guest.transport.call(
-        NetworkServiceGrpc::newStub,
-        stub -> {
-          stub.createNetwork(upload);
-          return upload.answer();
-        });
+        NetworkServiceGrpc::newStub, stub -> upload.answer(stub::createNetwork));
   }
 
   private <T> T call(Function<NetworkServiceBlockingStub, T> method) {
     return guest.transport.call(NetworkServiceGrpc::newBlockingStub, method);
+  }
+
+  /** Returns a request with the names of session and network. */
+  private <B extends Message.Builder> B named(B request) {
+    Descriptor type = request.getDescriptorForType();
+    request.setField(type.findFieldByName("session"), guest.name);
+    request.setField(type.findFieldByName("network"), message.getName());
+    return request;
   }
 
   /** Binds the model's own weights, and activations of the size that the report asks for. */
@@ -102,9 +108,7 @@ public final class Network implements AutoCloseable {
             .setParams(Buffer.getDefaultInstance())
             .setActivations(activations);
     InitNetworkRequest request =
-        InitNetworkRequest.newBuilder()
-            .setSession(guest.name)
-            .setNetwork(message.getName())
+        named(InitNetworkRequest.newBuilder())
             .setParams(params)
             .build();
     if (!call(stub -> stub.initNetwork(request)).getOk()) {
@@ -114,11 +118,7 @@ public final class Network implements AutoCloseable {
 
   /** Returns the first error of the network, and clears it: ai_name_get_error. */
   private NetworkException refusal() {
-    GetNetworkErrorRequest request =
-        GetNetworkErrorRequest.newBuilder()
-            .setSession(guest.name)
-            .setNetwork(message.getName())
-            .build();
+    GetNetworkErrorRequest request = named(GetNetworkErrorRequest.newBuilder()).build();
     return new NetworkException(call(stub -> stub.getNetworkError(request)).getError());
   }
 
@@ -169,9 +169,7 @@ public final class Network implements AutoCloseable {
   public Inference infer(Map<String, NetworkArray> inputs) {
     requireOpen();
     InferNetworkRequest request =
-        InferNetworkRequest.newBuilder()
-            .setSession(guest.name)
-            .setNetwork(message.getName())
+        named(InferNetworkRequest.newBuilder())
             .addAllInputs(encoded(inputs))
             .build();
     InferNetworkResponse answer = call(stub -> stub.inferNetwork(request));
@@ -211,9 +209,7 @@ public final class Network implements AutoCloseable {
   public List<ProbeRun> probe(List<Integer> sizes, List<String> machines) {
     requireOpen();
     ProbeNetworkRequest request =
-        ProbeNetworkRequest.newBuilder()
-            .setSession(guest.name)
-            .setNetwork(message.getName())
+        named(ProbeNetworkRequest.newBuilder())
             .addAllSizes(sizes)
             .addAllMachines(machines)
             .build();
@@ -226,11 +222,7 @@ public final class Network implements AutoCloseable {
    */
   public NetworkReport report() {
     requireOpen();
-    GetNetworkInfoRequest request =
-        GetNetworkInfoRequest.newBuilder()
-            .setSession(guest.name)
-            .setNetwork(message.getName())
-            .build();
+    GetNetworkInfoRequest request = named(GetNetworkInfoRequest.newBuilder()).build();
     GetNetworkInfoResponse answer = call(stub -> stub.getNetworkInfo(request));
     if (!answer.getOk()) {
       throw refusal();
@@ -252,11 +244,7 @@ public final class Network implements AutoCloseable {
       return;
     }
     closed = true;
-    DestroyNetworkRequest request =
-        DestroyNetworkRequest.newBuilder()
-            .setSession(guest.name)
-            .setNetwork(message.getName())
-            .build();
+    DestroyNetworkRequest request = named(DestroyNetworkRequest.newBuilder()).build();
     try {
       call(stub -> stub.destroyNetwork(request));
     } catch (TransportException gone) {

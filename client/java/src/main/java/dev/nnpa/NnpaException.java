@@ -79,6 +79,14 @@ public abstract sealed class NnpaException extends RuntimeException
     return new SessionLostException(status.getCode().name(), details, error);
   }
 
+  /**
+   * Returns this exception with {@code before} operations, which the caller did not ask for, not
+   * counted.
+   */
+  NnpaException renumbered(int before) {
+    return this;
+  }
+
   /** Returns the detail of a type that an error carries; {@code none} where there is none. */
   private static <M extends Message> M detail(StatusRuntimeException error, M none) {
     com.google.rpc.Status details = StatusProto.fromThrowable(error);

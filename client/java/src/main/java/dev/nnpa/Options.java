@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package dev.nnpa;
 
-import com.google.protobuf.Descriptors.FieldDescriptor;
 import com.google.protobuf.FieldMask;
 import com.google.protobuf.TextFormat;
 import dev.nnpa.zdnn.v1.Accumulate;
@@ -24,10 +23,9 @@ public final class Options {
   private String machine = "";
   private Duration maxWait;
 
-  private Options set(int number, Object value) {
-    FieldDescriptor field = dev.nnpa.zdnn.v1.Session.getDescriptor().findFieldByNumber(number);
-    session.setField(field, value);
-    fields.add(field.getName());
+  private Options set(String field, Object value) {
+    session.setField(session.getDescriptorForType().findFieldByName(field), value);
+    fields.add(field);
     return this;
   }
 
@@ -41,14 +39,14 @@ public final class Options {
   /** Makes a machine of its own: a model, and what differs from it. */
   public Options machine(MachineSpec spec) {
     machine = "";
-    return set(dev.nnpa.zdnn.v1.Session.MACHINE_SPEC_FIELD_NUMBER, spec);
+    return set("machine_spec", spec);
   }
 
   /**
    * Chooses the version of zDNN, for example "1.0.0". Default "1.2.0". Fixed for a session's life.
    */
   public Options library(String version) {
-    return set(dev.nnpa.zdnn.v1.Session.LIBRARY_VERSION_FIELD_NUMBER, version);
+    return set("library_version", version);
   }
 
   /**
@@ -56,43 +54,42 @@ public final class Options {
    * ProgramCheckException}.
    */
   public Options precheck(boolean on) {
-    return set(dev.nnpa.zdnn.v1.Session.PRECHECK_FIELD_NUMBER, on);
+    return set("precheck", on);
   }
 
   /** Chooses the status that triggers a diagnosis: ZDNN_STATUS_DIAG. */
   public Options statusDiag(int status) {
-    return set(dev.nnpa.zdnn.v1.Session.STATUS_DIAG_FIELD_NUMBER, status);
+    return set("status_diag", status);
   }
 
   /** Chooses what a program check does. */
   public Options programCheck(ProgramCheckAction action) {
-    return set(
-        dev.nnpa.zdnn.v1.Session.PROGRAM_CHECK_ACTION_FIELD_NUMBER, action.getValueDescriptor());
+    return set("program_check_action", action.getValueDescriptor());
   }
 
   /** Chooses which log lines come back: ZDNN_LOGLEVEL. */
   public Options logLevel(LogLevel level) {
-    return set(dev.nnpa.zdnn.v1.Session.LOG_LEVEL_FIELD_NUMBER, level.getValueDescriptor());
+    return set("log_level", level.getValueDescriptor());
   }
 
   /** Chooses which modules log: ZDNN_LOGMODULE. */
   public Options logModule(String modules) {
-    return set(dev.nnpa.zdnn.v1.Session.LOG_MODULE_FIELD_NUMBER, modules);
+    return set("log_module", modules);
   }
 
   /** Chooses how results are computed. */
   public Options numerics(Numerics numerics) {
-    return set(dev.nnpa.zdnn.v1.Session.NUMERICS_FIELD_NUMBER, numerics.getValueDescriptor());
+    return set("numerics", numerics.getValueDescriptor());
   }
 
   /** Chooses the seed of NUMERICS_JITTER. */
   public Options jitterSeed(long seed) {
-    return set(dev.nnpa.zdnn.v1.Session.JITTER_SEED_FIELD_NUMBER, seed);
+    return set("jitter_seed", seed);
   }
 
   /** Chooses how sums of products are computed. */
   public Options accumulate(Accumulate accumulate) {
-    return set(dev.nnpa.zdnn.v1.Session.ACCUMULATE_FIELD_NUMBER, accumulate.getValueDescriptor());
+    return set("accumulate", accumulate.getValueDescriptor());
   }
 
   /**

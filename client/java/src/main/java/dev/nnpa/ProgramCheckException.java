@@ -79,10 +79,7 @@ public final class ProgramCheckException extends NnpaException {
     return text.isEmpty() ? OptionalInt.empty() : OptionalInt.of(Integer.parseInt(text));
   }
 
-  /**
-   * Returns this exception with {@code before} operations, which the caller did not ask for, not
-   * counted.
-   */
+  @Override
   ProgramCheckException renumbered(int before) {
     return new ProgramCheckException(
         TransportException.shift(details, before),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package dev.nnpa;
 
+import dev.nnpa.zdnn.v1.AcceleratorServiceGrpc;
 import dev.nnpa.zdnn.v1.CreateSessionRequest;
 import dev.nnpa.zdnn.v1.DeleteSessionRequest;
 import dev.nnpa.zdnn.v1.ExecuteRequest;
@@ -50,10 +51,14 @@ public interface Transport extends AutoCloseable {
   dev.nnpa.zdnn.v1.Session createSession(CreateSessionRequest request);
 
   /** Gets a session with its present use. */
-  dev.nnpa.zdnn.v1.Session getSession(GetSessionRequest request);
+  default dev.nnpa.zdnn.v1.Session getSession(GetSessionRequest request) {
+    return call(AcceleratorServiceGrpc::newBlockingStub, stub -> stub.getSession(request));
+  }
 
   /** Changes options of a session. */
-  dev.nnpa.zdnn.v1.Session updateSession(UpdateSessionRequest request);
+  default dev.nnpa.zdnn.v1.Session updateSession(UpdateSessionRequest request) {
+    return call(AcceleratorServiceGrpc::newBlockingStub, stub -> stub.updateSession(request));
+  }
 
   /** Deletes a session with its tensors. */
   void deleteSession(DeleteSessionRequest request);
@@ -62,13 +67,18 @@ public interface Transport extends AutoCloseable {
   ExecuteResponse execute(ExecuteRequest request);
 
   /** Fills a tensor: a header, then chunks. */
-  WriteTensorResponse writeTensor(Iterator<WriteTensorRequest> parts);
+  default WriteTensorResponse writeTensor(Iterator<WriteTensorRequest> parts) {
+    Upload<WriteTensorRequest, WriteTensorResponse> upload = new Upload<>(parts);
+    return call(AcceleratorServiceGrpc::newStub, stub -> upload.answer(stub::writeTensor));
+  }
 
   /** Reads a tensor: hands a header, then chunks, to {@code sink}. */
   void readTensor(ReadTensorRequest request, Consumer<ReadTensorResponse> sink);
 
   /** Lists one page of a session's tensors. */
-  ListTensorsResponse listTensors(ListTensorsRequest request);
+  default ListTensorsResponse listTensors(ListTensorsRequest request) {
+    return call(AcceleratorServiceGrpc::newBlockingStub, stub -> stub.listTensors(request));
+  }
 
   /**
    * Calls a method of another service of the server by a stub, for hosted networks and embARC MLI;

@@ -82,10 +82,7 @@ public sealed class TransportException extends NnpaException permits SessionLost
     return advice;
   }
 
-  /**
-   * Returns this exception with {@code before} operations, which the caller did not ask for, not
-   * counted.
-   */
+  @Override
   TransportException renumbered(int before) {
     return new TransportException(
         code, shift(details, before), reason, shift(metadata, before), getCause());

@@ -4,9 +4,11 @@ package dev.nnpa;
 import io.grpc.Status;
 import io.grpc.stub.ClientCallStreamObserver;
 import io.grpc.stub.ClientResponseObserver;
+import io.grpc.stub.StreamObserver;
 import java.util.Iterator;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
+import java.util.function.Consumer;
 
 /**
  * A call of a stream of requests under way: sends as fast as the server takes, and keeps the
@@ -56,8 +58,14 @@ final class Upload<Q, A> implements ClientResponseObserver<Q, A> {
     answer.completeExceptionally(Status.INTERNAL.withDescription("no answer").asRuntimeException());
   }
 
-  /** Waits for the answer; an interrupted thread cancels the call. */
-  A answer() {
+  /** Makes the call, and waits for the answer; an interrupted thread cancels it. */
+  A answer(Consumer<StreamObserver<A>> method) {
+    method.accept(this);
+    return await(answer, call);
+  }
+
+  /** Waits for the answer of a call, whose errors are gRPC's; an interrupted thread cancels it. */
+  static <A> A await(CompletableFuture<A> answer, ClientCallStreamObserver<?> call) {
     try {
       return answer.get();
     } catch (ExecutionException error) {

@@ -5,6 +5,7 @@ package zdnn
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"unsafe"
 )
 
@@ -77,10 +78,9 @@ func fill[T Element](array []T, raw []byte) {
 
 // turn copies words of a size with their bytes in the opposite order.
 func turn(into, from []byte, size int) {
-	for at := 0; at < len(from); at += size {
-		for i := range size {
-			into[at+i] = from[at+size-1-i]
-		}
+	copy(into, from)
+	for word := range slices.Chunk(into, size) {
+		slices.Reverse(word)
 	}
 }
 

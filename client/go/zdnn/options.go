@@ -3,6 +3,7 @@
 package zdnn
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -156,12 +157,7 @@ func (o *Options) plain() (bool, error) {
 }
 
 // or returns an option, or else what the environment has under a name.
-func or(option, name string) string {
-	if option != "" {
-		return option
-	}
-	return os.Getenv(name)
-}
+func or(option, name string) string { return cmp.Or(option, os.Getenv(name)) }
 
 func (o *Options) credentials(isUnix bool) (credentials.TransportCredentials, error) {
 	ca, cert, key := or(o.TLSCA, "ZDNN_TLS_CA"), or(o.TLSCert, "ZDNN_TLS_CERT"), or(o.TLSKey, "ZDNN_TLS_KEY")

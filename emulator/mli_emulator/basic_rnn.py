@@ -36,6 +36,7 @@ from mli_emulator.recurrent import (
     prepare,
     require_cfg,
     require_known_cfg,
+    require_one_type,
     require_sequence,
     require_variant,
     state_of,
@@ -46,7 +47,6 @@ from mli_emulator.tensor import Tensor, count, dims, element_size
 
 _WHERE = "basic_rnn_cell"
 _SHAPE = MliStatus.MLI_STATUS_SHAPE_MISMATCH
-_TYPE = MliStatus.MLI_STATUS_TYPE_MISMATCH
 _BAD_CFG = MliStatus.MLI_STATUS_BAD_FUNC_CFG
 
 
@@ -90,17 +90,6 @@ def _check_shapes(call: Call) -> None:
     equal(12, "bias.shape[-1]", dims(bias)[-1], count(prev_out))
     equal(13, "weights.shape[-1]", dims(weights)[-1], call.frames[1] + count(prev_out))
     equal(14, "prev_out.rank", prev_out.rank, 1)
-
-
-def _check_types(call: Call) -> None:
-    """Constraints 15 and 16."""
-    for number, name, tensor, previous, second in (
-        (15, "weights", call.weights, "bias", call.bias),
-        (16, "in", call.x, "prev_out", call.prev_out),
-    ):
-        same = tensor.el_type == second.el_type
-        value, limit = f"{tensor.el_type:#x}", f"{second.el_type:#x} ({previous})"
-        require(same, f"{_WHERE}_c{number}", _TYPE, f"{name}.el_type", value, limit)
 
 
 def _check_memory(call: Call, variant: Variant) -> None:
@@ -173,7 +162,8 @@ def _basic_rnn_cell(
     """
     call = _given(in_, prev_out, weights, bias, cfg, out)
     _check_shapes(call)
-    _check_types(call)
+    require_one_type(("weights", call.weights), ("bias", call.bias), f"{_WHERE}_c15")
+    require_one_type(("in", call.x), ("prev_out", call.prev_out), f"{_WHERE}_c16")
     require_bias_precision(call.x, call.weights, call.bias, f"{_WHERE}_c17", options)
     _check_memory(call, variant)
     messages = ignored_out_frac_bits(call, f"{_WHERE}_c24")

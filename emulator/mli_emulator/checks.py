@@ -142,46 +142,29 @@ def require_el_params(tensor: Tensor, name: str, shape: tuple[int, ...], constra
         require(length >= slices, constraint, bad, f"{name}.scale", f"{length} long", slices)
 
 
-def is_contiguous(tensor: Tensor) -> bool:
-    """Tell whether some stride is derived, or all are the dense ones."""
-    strides = raw_strides(tensor, tensor.rank)
-    dense = derived_strides(dims(tensor), (0,) * tensor.rank)
-    return not all(strides) or strides == dense
-
-
-def is_contiguous_output(tensor: Tensor, rank: int) -> bool:
-    """Tell whether some of the first ``rank`` strides is derived, or rank and stride are 1."""
-    strides = raw_strides(tensor, rank)
-    return not all(strides) or strides == (1,)
-
-
 def is_inner_dense(tensor: Tensor, rank: int) -> bool:
     """Tell whether the innermost of ``rank`` strides is 1 or derived."""
     return rank <= 0 or raw_strides(tensor, rank)[-1] in (0, 1)
 
 
 def require_contiguous(tensor: Tensor, name: str, constraint: str) -> None:
-    """``is_contiguous``, else INCOMPATEBLE_TENSORS."""
-    require(
-        is_contiguous(tensor),
-        constraint,
-        MliStatus.MLI_STATUS_INCOMPATEBLE_TENSORS,
-        f"{name}.mem_stride",
-        raw_strides(tensor, tensor.rank),
-        "0 or the dense strides",
-    )
+    """Some stride is derived, or all are the dense ones: INCOMPATEBLE_TENSORS."""
+    strides = raw_strides(tensor, tensor.rank)
+    dense = derived_strides(dims(tensor), (0,) * tensor.rank)
+    holds = not all(strides) or strides == dense
+    field, limit = f"{name}.mem_stride", "0 or the dense strides"
+    require(holds, constraint, MliStatus.MLI_STATUS_INCOMPATEBLE_TENSORS, field, strides, limit)
 
 
 def require_contiguous_output(tensor: Tensor, name: str, rank: int, constraint: str) -> None:
-    """``is_contiguous_output``, else INCOMPATEBLE_TENSORS."""
-    require(
-        is_contiguous_output(tensor, rank),
-        constraint,
-        MliStatus.MLI_STATUS_INCOMPATEBLE_TENSORS,
-        f"{name}.mem_stride",
-        raw_strides(tensor, rank),
-        "0, or 1 for rank 1",
-    )
+    """Some of the first ``rank`` strides is derived, or rank and stride are 1.
+
+    Else INCOMPATEBLE_TENSORS.
+    """
+    strides = raw_strides(tensor, rank)
+    holds = not all(strides) or strides == (1,)
+    field, limit = f"{name}.mem_stride", "0, or 1 for rank 1"
+    require(holds, constraint, MliStatus.MLI_STATUS_INCOMPATEBLE_TENSORS, field, strides, limit)
 
 
 def frac_bits(tensor: Tensor) -> int | None:

@@ -233,16 +233,11 @@ def hlp_subtensor(
     require_el_params(x, "in", shape, f"{_WHERE}_c10")
     strides = derived_strides(shape, raw_strides(x, x.rank))
     moved = width * sum(o * s for o, s in zip(offset, strides, strict=True))
-    _point(y, x, moved)
+    require_capacity(x, "in", moved, f"{_WHERE}_c11")
+    assert x.data is not None
+    y.data, y.capacity = x.data[moved:], x.capacity - moved
     kept = _kept(size, cfg.sub_tensor_rank)
     y.shape, y.mem_stride = tuple(size[d] for d in kept), tuple(strides[d] for d in kept)
     y.rank, y.el_type = cfg.sub_tensor_rank, x.el_type
     y.el_params = _sliced_params(x.el_params, kept, offset, size)
     return Remarks()
-
-
-def _point(out: Tensor, in_: Tensor, moved: int) -> None:
-    """Constraint 11, then data and capacity ``moved`` bytes further than in's."""
-    assert in_.data is not None
-    require_capacity(in_, "in", moved, f"{_WHERE}_c11")
-    out.data, out.capacity = in_.data[moved:], in_.capacity - moved

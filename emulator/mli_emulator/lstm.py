@@ -37,6 +37,7 @@ from mli_emulator.recurrent import (
     prepare,
     require_cfg,
     require_known_cfg,
+    require_one_type,
     require_sequence,
     require_variant,
     state_of,
@@ -47,7 +48,6 @@ from mli_emulator.tensor import Tensor, count, dims, element_size, integers
 
 _WHERE = "lstm_cell"
 _SHAPE = MliStatus.MLI_STATUS_SHAPE_MISMATCH
-_TYPE = MliStatus.MLI_STATUS_TYPE_MISMATCH
 _BAD_CFG = MliStatus.MLI_STATUS_BAD_FUNC_CFG
 
 
@@ -99,18 +99,6 @@ def _check_layout(call: Call) -> None:
         require_contiguous(tensor, name, f"{_WHERE}_c16")
     rank = 2 if call.cfg.mode == RnnMode.RNN_BATCH_TO_BATCH else 1
     require_contiguous_output(call.out, "out", rank, f"{_WHERE}_c17")
-
-
-def _check_types(call: Call, cell: Tensor) -> None:
-    """Constraints 18 to 20."""
-    for number, name, tensor, previous, second in (
-        (18, "weights", call.weights, "bias", call.bias),
-        (19, "in", call.x, "prev_out", call.prev_out),
-        (20, "in", call.x, "cell", cell),
-    ):
-        same = tensor.el_type == second.el_type
-        value, limit = f"{tensor.el_type:#x}", f"{second.el_type:#x} ({previous})"
-        require(same, f"{_WHERE}_c{number}", _TYPE, f"{name}.el_type", value, limit)
 
 
 def _check_memory(call: Call, cell: Tensor, ir: Tensor, variant: Variant) -> None:
@@ -211,7 +199,9 @@ def _lstm_cell(
     call, c, ir = _given(in_, prev_out, weights, bias, cfg, cell, out)
     _check_shapes(call, c)
     _check_layout(call)
-    _check_types(call, c)
+    require_one_type(("weights", call.weights), ("bias", call.bias), f"{_WHERE}_c18")
+    require_one_type(("in", call.x), ("prev_out", call.prev_out), f"{_WHERE}_c19")
+    require_one_type(("in", call.x), ("cell", c), f"{_WHERE}_c20")
     require_bias_precision(call.x, call.weights, call.bias, f"{_WHERE}_c21", options)
     _check_memory(call, c, ir, variant)
     messages = ignored_out_frac_bits(call, f"{_WHERE}_c26")

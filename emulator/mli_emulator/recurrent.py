@@ -106,6 +106,16 @@ def require_sequence(cfg: RnnCellCfg, x: Tensor, constraint: str) -> None:
     require(holds, constraint, _BAD_CFG, "in.rank", x.rank, "2 or more in a batch mode")
 
 
+def require_one_type(
+    first: tuple[str, Tensor], second: tuple[str, Tensor], constraint: str
+) -> None:
+    """Two tensors, each with its name, have one element type: TYPE_MISMATCH."""
+    (name, tensor), (second_name, reference) = first, second
+    same, status = tensor.el_type == reference.el_type, MliStatus.MLI_STATUS_TYPE_MISMATCH
+    value, limit = f"{tensor.el_type:#x}", f"{reference.el_type:#x} ({second_name})"
+    require(same, constraint, status, f"{name}.el_type", value, limit)
+
+
 def require_variant(call: Call, variant: Variant, constraint: str) -> None:
     """Element types of the variant: TYPE_MISMATCH; 0..255 fractional bits: tensor_c9."""
     for name, tensor in call.inputs.items():

@@ -12,6 +12,7 @@ from typing import TypeAlias
 from nnpa_emulator.machine import Guest
 from nnpa_emulator.status import Refused, Status
 from nnpa_emulator.ztensor import (
+    LAYOUT_DIMS,
     LAYOUT_GATES,
     PAGE,
     DataFormats,
@@ -27,19 +28,7 @@ Operands: TypeAlias = Mapping[str, Ztensor]
 # Layouts whose sticks are 4DFEATURE: plain ones and concatenated ones.
 FEATURE_LAYOUTS = frozenset((DataLayouts.ZDNN_NHWC, *LAYOUT_GATES))
 # Layouts of user data that become NHWC.
-PLAIN_LAYOUTS = frozenset(
-    (
-        DataLayouts.ZDNN_1D,
-        DataLayouts.ZDNN_2D,
-        DataLayouts.ZDNN_2DS,
-        DataLayouts.ZDNN_3D,
-        DataLayouts.ZDNN_3DS,
-        DataLayouts.ZDNN_4D,
-        DataLayouts.ZDNN_4DS,
-        DataLayouts.ZDNN_NHWC,
-        DataLayouts.ZDNN_NCHW,
-    )
-)
+PLAIN_LAYOUTS = frozenset(LAYOUT_DIMS) - {DataLayouts.ZDNN_HWCK}
 
 
 def require_in(

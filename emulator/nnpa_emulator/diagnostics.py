@@ -44,11 +44,6 @@ class Diagnostic:
     text: str
 
 
-# The library returns these without its status macro, so nothing is logged or diagnosed.
-_SILENT_CONSTRAINTS = frozenset(("pipeline_c2",))
-_SILENT_STATUSES = frozenset((Status.ZDNN_INVALID_BESSEL_CORRECTION,))
-
-
 def print_precheck(name: str, parameters: Mapping[str, object], available: bool) -> Diagnostic:
     """Print the parameters of an operation and whether it is available, as precheck does."""
     lines = [f"{parameter}: {_shown(value)}" for parameter, value in parameters.items()]
@@ -61,8 +56,9 @@ def diagnose(
     parameters: Mapping[str, object],
 ) -> Iterator[Diagnostic]:  # fmt: skip
     """Yield the log line of a status and the diagnosis that the session asked for."""
-    silent = status in _SILENT_STATUSES or (
-        refusal is not None and refusal.constraint in _SILENT_CONSTRAINTS
+    # The library returns these without its status macro, so nothing is logged or diagnosed.
+    silent = status == Status.ZDNN_INVALID_BESSEL_CORRECTION or (
+        refusal is not None and refusal.constraint == "pipeline_c2"
     )
     if silent or (status == Status.ZDNN_OK and guest.log_level is None):
         return

@@ -132,7 +132,10 @@ def _compute(
     guest: Guest, code: int, block: ParameterBlock, storage: Mapping[Role, Memory]
 ) -> tuple[bool, Mapping[Role, int]]:
     """Check and compute; tell whether a non-numeric value was used or stored, and what is where."""
-    operands = {role: _operand(desc, storage.get(role)) for role, desc in block.descriptors.items()}
+    operands = {  # nobody looks at their memory before all checks have passed
+        role: Ztensor(desc, desc, buffer=storage.get(role))
+        for role, desc in block.descriptors.items()
+    }
     leading = (*(operands[role] for role in INPUTS), operands[Role.OUTPUT_1])
     function = None
     if guest.machine.qaf.has_parmblk_format(block.version & 0x7F) and block.version < 0x80:
@@ -147,9 +150,12 @@ def _compute(
     alignment = _alignment(block, roles, operands)
     require_operands(guest.machine, alignment, function.operation, arguments)
     for name in function.operation.tensors:
-        _require_storage(name, operands[roles[name]], block.addresses[roles[name]])
+        operand = operands[roles[name]]
+        needed = operand_bytes(operand.transformed_desc)
+        _require_access(name, operand.buffer, needed, block.addresses[roles[name]])
     if function.operation.save_area:
-        _require_save_area(block.save_area, storage)
+        area = storage.get(Role.SAVE_AREA)
+        _require_access("save area", area, SAVE_AREA_BYTES, block.save_area)
     violated: bool = _run(guest, function, arguments)
     written = dict[Role, int]()
     for name in function.form.outputs:
@@ -170,11 +176,6 @@ def _parameters(
     return values
 
 
-def _operand(desc: TensorDesc, memory: Memory | None) -> Ztensor:
-    """Return an operand, whose memory nobody looks at before all checks have passed."""
-    return Ztensor(desc, desc, buffer=memory)
-
-
 def _alignment(
     block: ParameterBlock, roles: Mapping[str, Role], operands: Mapping[Role, Ztensor]
 ) -> Alignment:
@@ -190,20 +191,11 @@ def _alignment(
     )
 
 
-def _require_storage(name: str, operand: Ztensor, address: int) -> None:
-    needed = operand_bytes(operand.transformed_desc)
-    held = 0 if operand.buffer is None else operand.buffer.nbytes
+def _require_access(name: str, memory: Memory | None, needed: int, address: int) -> None:
+    held = 0 if memory is None else memory.nbytes
     if held < needed:
         limit = f"at least {needed} bytes"
         raise _check("access", name, f"{held} bytes", limit, "execution_c5", address + held)
-
-
-def _require_save_area(address: int, storage: Mapping[Role, Memory]) -> None:
-    area = storage.get(Role.SAVE_AREA)
-    held = 0 if area is None else area.nbytes
-    if held < SAVE_AREA_BYTES:
-        limit = f"at least {SAVE_AREA_BYTES} bytes"
-        raise _check("access", "save area", f"{held} bytes", limit, "execution_c5", address + held)
 
 
 def _run(guest: Guest, function: MachineFunction, arguments: dict[str, Argument]) -> bool:

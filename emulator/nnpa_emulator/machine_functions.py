@@ -15,10 +15,10 @@ from nnpa_emulator.function_forms import FORMS
 from nnpa_emulator.instruction import Operation
 from nnpa_emulator.matmul_shapes import is_quantized
 from nnpa_emulator.ops import matmul, quantized
-from nnpa_emulator.ops.recurrent_activation import GRUACT, LSTMACT
 from nnpa_emulator.ops.transform_function import TRANSFORM
 from nnpa_emulator.parameter_block import Form
 from nnpa_emulator.pipeline import FUNCTIONS
+from nnpa_emulator.recurrent_activation import ACTIVATIONS, GRU, LSTM
 from nnpa_emulator.ztensor import Ztensor
 
 
@@ -32,8 +32,8 @@ class MachineFunction:
 
 # Operations that no function of the library has, or several codes have, by name and code.
 _OPERATIONS: Mapping[str, Mapping[FunctionCode, Operation]] = {
-    "lstmact": {LSTMACT.code: LSTMACT},
-    "gruact": {GRUACT.code: GRUACT},
+    "lstmact": {FunctionCode.NNPA_LSTMACT: ACTIVATIONS[LSTM]},
+    "gruact": {FunctionCode.NNPA_GRUACT: ACTIVATIONS[GRU]},
     "transform": {TRANSFORM.code: TRANSFORM},
     "matmul_transpose_op": matmul.TRANSPOSING,
     "quantized_matmul_op": quantized.OPERATIONS,

@@ -12,7 +12,6 @@ from itertools import count
 
 from nnpa_emulator.checks import Operands, require_dim, require_fields
 from nnpa_emulator.engines.matmul import place_of
-from nnpa_emulator.engines.recurrent import Singles, States
 from nnpa_emulator.instruction import (
     Alignment,
     Arguments,
@@ -20,9 +19,8 @@ from nnpa_emulator.instruction import (
     require_operands,
     require_storage,
 )
-from nnpa_emulator.kernels.recurrent import Place
-from nnpa_emulator.machine import FORMAT_0, FunctionCode
-from nnpa_emulator.pipeline import FUNCTIONS, Call, define
+from nnpa_emulator.pipeline import FUNCTIONS, Call
+from nnpa_emulator.recurrent_activation import ACTIVATIONS, LSTM
 from nnpa_emulator.status import ProgramCheck, Refusal, Refused, Status
 from nnpa_emulator.ztensor import (
     DataFormats,
@@ -34,7 +32,6 @@ from nnpa_emulator.ztensor import (
 )
 
 FWD, BWD, BIDIR = 0, 1, 2
-LSTM, GRU = 4, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,74 +154,6 @@ def require_direction(layer: Layer) -> None:
             raise Refused(Status.ZDNN_INVALID_SHAPE, field, dim4, "2 for BIDIR", label)
 
 
-def _verify_activation(
-    fused: Ztensor,
-    added: Ztensor,
-    state: Ztensor,
-    h: Ztensor,
-    c: Ztensor | None = None,
-    **_: object,
-) -> None:
-    """Check the operands of LSTMACT or GRUACT as the library and the machine do."""
-    desc = fused.transformed_desc
-    outputs: Operands = {"h": h, "c": c} if c is not None else {"h": h}
-    require_dim(4, 1, "", {"state": state, "h": h}, "c1")
-    require_dim(4, desc.dim4, "gates", {"added": added}, "c1")
-    for dimension in (3, 2, 1):
-        size = desc.dims[4 - dimension]
-        require_dim(dimension, size, "gates", {"added": added, "state": state, **outputs}, "c1")
-    operands = {"added": added, "state": state, **outputs}
-    require_fields(desc.type, desc.format, operands, "c2", "c3")
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What an activation is handed beside its operands: dense gates, states, places."""
-
-    states: States
-    fused: Singles
-    added: Singles
-    h_place: Place
-    c_place: Place
-
-
-def _lstm_activation(
-    fused: Ztensor,  # noqa: ARG001 - an operand; its values are dense ones of the step
-    added: Ztensor,  # noqa: ARG001 - as fused
-    state: Ztensor,  # noqa: ARG001 - as fused
-    h: Ztensor,
-    c: Ztensor,
-    *,
-    step: Step,
-) -> bool:
-    """Compute LSTMACT; gates and cell state are dense values of the step."""
-    return step.states.lstm(step.fused, step.added, h, step.h_place, c, step.c_place)
-
-
-def _gru_activation(
-    fused: Ztensor,  # noqa: ARG001 - an operand; its values are dense ones of the step
-    added: Ztensor,  # noqa: ARG001 - as fused
-    state: Ztensor,  # noqa: ARG001 - as fused
-    h: Ztensor,
-    *,
-    step: Step,
-) -> bool:
-    """Compute GRUACT; gates and hidden state are dense values of the step."""
-    return step.states.gru(step.fused, step.added, h, step.h_place)
-
-
-ACTIVATIONS: dict[int, Operation] = {
-    LSTM: define(
-        _lstm_activation, FunctionCode.NNPA_LSTMACT, FORMAT_0,
-        verify=_verify_activation, outputs=("h", "c"),
-    ),
-    GRU: define(
-        _gru_activation, FunctionCode.NNPA_GRUACT, FORMAT_0,
-        verify=_verify_activation, outputs=("h",),
-    ),
-}  # fmt: skip
-
-
 @lru_cache(maxsize=1024)
 def _work_desc(*dims: int) -> TensorDesc:
     """Describe a tensor of the work area."""
@@ -296,21 +225,16 @@ class Direction:
         for operand, tensor in operands.items():
             require_storage(names[operand], tensor)
 
-    def activation(self) -> dict[str, Ztensor]:
-        """Return the operands of LSTMACT or GRUACT; gates are nowhere but in the step."""
-        layer = self.layer
-        gates = layer.gates, 1, layer.batch, layer.hidden
-        operands = {"fused": _work(*gates), "added": _work(*gates)}
-        operands["state"] = self.tensors[layer.state]
-        return operands | {operand: _side(layer, mine) for operand, mine in layer.outputs.items()}
-
-    def check_activation(self, operands: dict[str, Ztensor]) -> None:
-        """Check LSTMACT or GRUACT."""
+    def check_activation(self) -> None:
+        """Check LSTMACT or GRUACT; gates are nowhere but in a step, and without storage."""
         if self.call.checked:
             return
-        self._check("activation", ACTIVATIONS[self.layer.gates], operands)
         layer = self.layer
-        require_storage(layer.state, operands["state"])
+        gates, state = (layer.gates, 1, layer.batch, layer.hidden), self.tensors[layer.state]
+        operands = {"fused": _work(*gates), "added": _work(*gates), "state": state}
+        operands |= {operand: _side(layer, mine) for operand, mine in layer.outputs.items()}
+        self._check("activation", ACTIVATIONS[layer.gates], operands)
+        require_storage(layer.state, state)
         for name in layer.outputs.values():
             require_storage(name, layer.tensors[name])
 

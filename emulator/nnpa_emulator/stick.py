@@ -21,6 +21,7 @@ from nnpa_emulator import dlfloat
 from nnpa_emulator.blocks import Block, blocks_of, images_of
 from nnpa_emulator.dlfloat import Codes, Flags
 from nnpa_emulator.kernels import convert, integers, planar, sticks, tables
+from nnpa_emulator.reference.layout import Dims, Pages
 from nnpa_emulator.ztensor import (
     CELLS_PER_STICK,
     LAYOUT_GATES,
@@ -40,7 +41,7 @@ _Bits = TypeVar("_Bits", np.uint16, np.uint32)
 Buffer: TypeAlias = npt.NDArray[np.uint8]
 """One-dimensional stick buffer, whole pages."""
 Fill: TypeAlias = Callable[
-    [convert.Words, Codes, sticks.Dims, sticks.Pages, np.uint32, bool], tuple[np.uint32, np.uint32]
+    [convert.Words, Codes, Dims, Pages, np.uint32, bool], tuple[np.uint32, np.uint32]
 ]
 """A kernel that rounds FP32 bits into sticks."""
 

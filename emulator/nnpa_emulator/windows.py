@@ -15,7 +15,7 @@ import numpy as np
 from nnpa_emulator import stick
 from nnpa_emulator.blocks import PAGE_CELLS, cut
 from nnpa_emulator.dlfloat import NINF
-from nnpa_emulator.kernels.pooling import Window
+from nnpa_emulator.reference.pooling import Window
 from nnpa_emulator.status import Refused, Status
 from nnpa_emulator.ztensor import CELLS_PER_STICK, Ztensor
 

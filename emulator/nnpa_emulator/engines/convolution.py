@@ -17,19 +17,20 @@ from functools import lru_cache, partial
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
 from nnpa_emulator import stick
 from nnpa_emulator.dlfloat import NINF
 from nnpa_emulator.engines import operands
+from nnpa_emulator.engines.matmul import spans, whole_sticks
 from nnpa_emulator.interruption import go_on
 from nnpa_emulator.kernels import convolution, padding
 from nnpa_emulator.kernels import convolution_matrices as kernels
+from nnpa_emulator.reference.convolution import Lattice, Limits, Part, Slide, Tile, Under
+from nnpa_emulator.reference.layout import Dims, Singles
 from nnpa_emulator.scratch import aligned, scratch
 from nnpa_emulator.ztensor import CELLS_PER_STICK, Array, Ztensor
 
-Singles: TypeAlias = npt.NDArray[np.float32]
 Convolve: TypeAlias = Callable[[Singles, bool], bool]
 """Convolves with a bias (k,); True asks for sums in float64. Tells whether any result is NINF."""
 
@@ -41,34 +42,8 @@ SUMS = 1 << 20
 """Most sums at a time in float64: 8 MiB."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sliding:
-    """How windows slide: strides and padding before, (height, width); stride 1 for a single one."""
-
-    strides: tuple[int, int]
-    before: tuple[int, int]
-
-    @property
-    def slide(self) -> kernels.Slide:
-        """Both pairs, as kernels take them."""
-        return (*self.strides, *self.before)
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What results are limited to before they are rounded; by default nothing changes."""
-
-    low: float = -np.inf
-    high: float = np.inf
-
-
-@dataclass(frozen=True, slots=True)
-class _Blocks:
-    """Sizes of blocks: output channels, kernel rows and input channels of a product."""
-
-    columns: int
-    rows: int
-    channels: int
+UNLIMITED: Limits = np.float32(-np.inf), np.float32(np.inf)
+"""Limits that change no result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +53,15 @@ class _Work:
     input: Ztensor
     kernel: Ztensor
     output: Ztensor
-    slide: kernels.Slide
-    limits: convolution.Limits
+    slide: Slide
+    limits: Limits
 
 
 def prepare(
     input: Ztensor,  # noqa: A002 - zDNN's name
     kernel: Ztensor,
     output: Ztensor,
-    sliding: Sliding,
+    slide: Slide,
     limits: Limits,
     *,
     fresh: bool,
@@ -94,11 +69,11 @@ def prepare(
     """Return what convolves, adds a bias, limits, rounds, and tells whether any result is NINF.
 
     Shapes: input (n, h, w, c), kernel (kh, kw, c, k), output one element per window. It may be
-    called as often as the tensors keep their memory. `fresh` leaves the output's padding as it is.
+    called as often as the tensors keep their memory; strides are 1 for a single window. `fresh`
+    leaves the output's padding as it is.
     """
     target, cells = stick.geometry(output.transformed_desc), output.sticks.view(np.uint16)
-    ends = np.float32(limits.low), np.float32(limits.high)
-    work = _Work(input, kernel, output, sliding.slide, ends)
+    work = _Work(input, kernel, output, slide, limits)
     depth = math.prod(kernel.transformed_desc.dims[:3])
     in_strips = None if depth * CELLS_PER_STICK > WEIGHTS else _strips(work)
 
@@ -116,11 +91,11 @@ def _strips(work: _Work) -> Callable[[Singles], int]:
     target = stick.geometry(work.output.transformed_desc)
     kernel, codes = work.kernel.sticks, work.input.sticks.view(np.uint16)
     out, slide = work.output.sticks.view(np.uint16), work.slide
-    columns = _whole_sticks(WEIGHTS // math.prod(window[:3]))
+    columns = whole_sticks(WEIGHTS // math.prod(window[:3]))
     parts = [
         (first, count, operands.repeated(kernel, ("panels", window, first, count),
                                          partial(_widen_panels, work.kernel, first, count)))
-        for first, count in _ranges(window[3], columns)
+        for first, count in spans(window[3], columns)
     ]  # fmt: skip
     tiles = [
         (tile, *_layout((tile[1], tile[3], tile[5]), window, slide))
@@ -161,15 +136,13 @@ def _widen_panels(kernel: Ztensor, first: int, count: int, lasting: bool) -> tup
     return dense, False
 
 
-def _scattered(window: kernels.Dims, slide: kernels.Slide) -> bool:
+def _scattered(window: Dims, slide: Slide) -> bool:
     """Tell whether some elements lie between windows: then windows are widened one by one."""
     return slide[0] > window[0] or slide[1] > window[1]
 
 
 @lru_cache(maxsize=256)
-def _cut(
-    sizes: kernels.Dims, window: kernels.Dims, slide: kernels.Slide, most: int
-) -> tuple[int, int, int]:
+def _cut(sizes: Dims, window: Dims, slide: Slide, most: int) -> tuple[int, int, int]:
     """Return images, lines and places of tiles that lie over at most `most` elements."""
     high, wide, channels, _ = window
     down, right = (high, wide) if _scattered(window, slide) else slide[:2]
@@ -188,9 +161,7 @@ def _fitting(size: int, window: int, stride: int, most: int) -> int:
 
 
 @lru_cache(maxsize=256)
-def _layout(
-    counts: tuple[int, int, int], window: kernels.Dims, slide: kernels.Slide
-) -> tuple[int, convolution.Under, convolution.Lattice]:
+def _layout(counts: tuple[int, int, int], window: Dims, slide: Slide) -> tuple[int, Under, Lattice]:
     """Return the elements that lie under a tile of windows, and how they lie."""
     rows, width, channels, _ = window
     if _scattered(window, slide):
@@ -202,16 +173,14 @@ def _layout(
     return counts[0] * image, (line, rows, width * channels), lattice
 
 
-def _strides(
-    counts: tuple[int, int, int], window: kernels.Dims, slide: kernels.Slide
-) -> tuple[int, int, int, int]:
+def _strides(counts: tuple[int, int, int], window: Dims, slide: Slide) -> tuple[int, int, int, int]:
     """Return the elements of a patch from image to image, from window to window, of a line."""
     high, wide = (counts[1] - 1) * slide[0] + window[0], (counts[2] - 1) * slide[1] + window[1]
     line = wide * window[2]
     return high * line, slide[0] * line, slide[1] * window[2], line
 
 
-def _lattice(counts: Sequence[int], strides: Sequence[int]) -> convolution.Lattice:
+def _lattice(counts: Sequence[int], strides: Sequence[int]) -> Lattice:
     """Join planes, lines and pixels that lie as if they were more pixels: strips get longer."""
     levels: list[tuple[int, int]] = []
     for count, stride in zip(counts, strides, strict=True):
@@ -226,10 +195,9 @@ def _lattice(counts: Sequence[int], strides: Sequence[int]) -> convolution.Latti
 def _in_blocks(work: _Work, bias: Singles) -> int:
     """Sum block by block in float64; return the largest magnitude."""
     out, target = work.output.sticks.view(np.uint16), stick.geometry(work.output.transformed_desc)
-    blocks = _blocks(work.kernel)
-    product = _Product(work, blocks)
+    product = _Product(work)
     largest = 0
-    for first, count in _ranges(work.kernel.transformed_desc.dim1, blocks.columns):
+    for first, count in spans(work.kernel.transformed_desc.dim1, product.columns):
         most = max(1, min(WINDOWS // product.depth, SUMS // count))
         for tile in _tiles(target.dims, *_whole(target.dims, most)):
             go_on()
@@ -239,27 +207,16 @@ def _in_blocks(work: _Work, bias: Singles) -> int:
     return largest
 
 
-def _blocks(kernel: Ztensor) -> _Blocks:
-    """Cut the kernel so that a block of the right matrix keeps to its limit."""
+def _blocks(kernel: Ztensor) -> tuple[int, int, int]:
+    """Return the output channels, rows and channels of a block of the right matrix in its limit."""
     rows, width, channels, columns = kernel.transformed_desc.dims
-    columns = min(columns, _whole_sticks(WEIGHTS // (rows * width * channels)))
-    channels = min(channels, _whole_sticks(WEIGHTS // (rows * width * columns)))
+    columns = min(columns, whole_sticks(WEIGHTS // (rows * width * channels)))
+    channels = min(channels, whole_sticks(WEIGHTS // (rows * width * columns)))
     rows = min(rows, max(1, WEIGHTS // (width * channels * columns)))
-    return _Blocks(columns, rows, channels)
+    return columns, rows, channels
 
 
-def _whole_sticks(count: int) -> int:
-    """Round down to whole sticks, at least one."""
-    return max(1, count // CELLS_PER_STICK) * CELLS_PER_STICK
-
-
-def _ranges(size: int, block: int) -> Iterator[tuple[int, int]]:
-    """Yield first and count of every block."""
-    for first in range(0, size, block):
-        yield first, min(block, size - first)
-
-
-def _whole(sizes: kernels.Dims, most: int) -> tuple[int, int, int]:
+def _whole(sizes: Dims, most: int) -> tuple[int, int, int]:
     """Return images, lines and places of a tile of at most `most` windows."""
     wide = min(sizes[2], most)
     high = min(sizes[1], most // wide) if wide == sizes[2] else 1
@@ -267,36 +224,37 @@ def _whole(sizes: kernels.Dims, most: int) -> tuple[int, int, int]:
     return deep, high, wide
 
 
-def _tiles(sizes: kernels.Dims, deep: int, high: int, wide: int) -> Iterator[kernels.Tile]:
+def _tiles(sizes: Dims, deep: int, high: int, wide: int) -> Iterator[Tile]:
     """Cut the output into tiles of whole images, else of whole lines, else of parts of a line."""
-    for e4, images in _ranges(sizes[0], deep):
-        for o3, lines in _ranges(sizes[1], high):
-            for o2, places in _ranges(sizes[2], wide):
+    for e4, images in spans(sizes[0], deep):
+        for o3, lines in spans(sizes[1], high):
+            for o2, places in spans(sizes[2], wide):
                 yield e4, images, o3, lines, o2, places
 
 
 class _Product:
     """The matrices of one convolution in float64; the last block of the right one is kept."""
 
-    def __init__(self, work: _Work, blocks: _Blocks) -> None:
+    def __init__(self, work: _Work) -> None:
+        self.columns, self._rows, self._channels = _blocks(work.kernel)
         self._codes = work.input.sticks.view(np.uint16)
         self._shape = stick.geometry(work.input.transformed_desc)
         self._kernel, self._sizes = work.kernel, work.kernel.transformed_desc.dims
         self._pages = stick.geometry(work.kernel.transformed_desc).pages
-        self._slide, self._blocks = work.slide, blocks
+        self._slide = work.slide
         self._key: tuple[object, ...] = ()
         self._right: Array = np.empty(0)
 
     @property
     def depth(self) -> int:
         """Columns of a block of the left matrix."""
-        return self._blocks.rows * self._sizes[1] * self._blocks.channels
+        return self._rows * self._sizes[1] * self._channels
 
-    def sums(self, tile: kernels.Tile, first: int, count: int) -> Array:
+    def sums(self, tile: Tile, first: int, count: int) -> Array:
         """Return the sums of products of a tile, for output channels `first` on."""
         total: Array | None = None
-        for row, rows in _ranges(self._sizes[0], self._blocks.rows):
-            for channel, channels in _ranges(self._sizes[2], self._blocks.channels):
+        for row, rows in spans(self._sizes[0], self._rows):
+            for channel, channels in spans(self._sizes[2], self._channels):
                 part = (row, rows, self._sizes[1], channel, channels)
                 left, right = self._windows(tile, part), self._weights(part, first, count)
                 total = self._multiply(left, right) if total is None else total + left @ right
@@ -307,7 +265,7 @@ class _Product:
         target: Array = scratch("sums", (left.shape[0], right.shape[1]), np.float64)
         return np.dot(left, right, out=target)
 
-    def _weights(self, part: kernels.Part, first: int, count: int) -> Array:
+    def _weights(self, part: Part, first: int, count: int) -> Array:
         key = (part, first, count)
         if key != self._key:
             cells = self._kernel.sticks
@@ -316,9 +274,7 @@ class _Product:
             self._key = key
         return self._right
 
-    def _widen(
-        self, part: kernels.Part, first: int, count: int, lasting: bool
-    ) -> tuple[Array, bool]:
+    def _widen(self, part: Part, first: int, count: int, lasting: bool) -> tuple[Array, bool]:
         """Widen a block of the right matrix, into scratch unless it is to last."""
         shape = part[1] * part[2] * part[4], count
         dense = aligned(shape) if lasting else scratch("kernel", shape, np.float32)
@@ -326,7 +282,7 @@ class _Product:
         kernels.weights(cells, words, self._pages, part, first, count)
         return dense.astype(np.float64), False
 
-    def _windows(self, tile: kernels.Tile, part: kernels.Part) -> Array:
+    def _windows(self, tile: Tile, part: Part) -> Array:
         whole = part[1] == self._sizes[0] and part[4] == self._sizes[2]
         if whole and not _scattered(self._sizes, self._slide):
             return self._copies(tile)
@@ -336,7 +292,7 @@ class _Product:
         kernels.windows(self._codes, words, shape.dims, shape.pages, self._slide, tile, part)
         return np.asarray(left, np.float64)
 
-    def _copies(self, tile: kernels.Tile) -> Array:
+    def _copies(self, tile: Tile) -> Array:
         """Copy windows that overlap from a patch, which is widened once."""
         (rows, width, channels, _), counts = self._sizes, (tile[1], tile[3], tile[5])
         strides, shape = _strides(counts, self._sizes, self._slide), self._shape

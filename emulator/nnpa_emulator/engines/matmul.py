@@ -24,6 +24,8 @@ from nnpa_emulator.engines import operands
 from nnpa_emulator.interruption import go_on
 from nnpa_emulator.kernels import convert, matmul, matmul_blocks
 from nnpa_emulator.machine import Guest
+from nnpa_emulator.reference.layout import Place
+from nnpa_emulator.reference.matmul import EQUAL, GREATER, LESS, Shape
 from nnpa_emulator.scratch import aligned, borrow, give_back, scratch
 from nnpa_emulator.ztensor import (
     CELLS_PER_STICK,
@@ -42,8 +44,6 @@ Range: TypeAlias = tuple[int, int]
 Block: TypeAlias = tuple[Range, Range, Range]
 """Stacks, rows and columns of a result that are computed together."""
 Panels: TypeAlias = tuple["Panel", "Panel"]
-Shape: TypeAlias = tuple[int, int, int, int, int, int, int]
-"""Stacks of a, b, c and output; rows, inner dimension and columns of the product."""
 Buffers: TypeAlias = tuple[Array, Array, Array, Array, Array]
 """Sticks of a and of b, panels of b or none, sticks of c and of the output."""
 
@@ -59,12 +59,12 @@ ADDITION, LAST_RELATION = 0, 6
 MULTIPLICATIONS = 1 << 32
 """Most multiplications of a call of the kernel, where a stick of columns has no more."""
 RELATIONS = {
-    1: matmul_blocks.GREATER,
-    2: matmul_blocks.GREATER | matmul_blocks.EQUAL,
-    3: matmul_blocks.EQUAL,
-    4: matmul_blocks.LESS | matmul_blocks.GREATER,
-    5: matmul_blocks.LESS | matmul_blocks.EQUAL,
-    6: matmul_blocks.LESS,
+    1: GREATER,
+    2: GREATER | EQUAL,
+    3: EQUAL,
+    4: LESS | GREATER,
+    5: LESS | EQUAL,
+    6: LESS,
 }
 
 
@@ -121,7 +121,7 @@ class Panel:
         return dense.astype(self.dtype, copy=False), any_ninf
 
 
-def place_of(desc: TensorDesc, stacks: Range) -> matmul_blocks.Place:
+def place_of(desc: TensorDesc, stacks: Range) -> Place:
     """Return where a run of matrices lies in the buffer of a 4DFEATURE tensor with dim3 = 1."""
     pages = stick.geometry(desc).pages
     cells = PAGE // 2
@@ -300,7 +300,7 @@ def _parts(
         yield buffers, shape
         return
     most = MULTIPLICATIONS // (rows * inner)
-    widest = _whole_sticks(min(most, BLOCK // inner) if turned[1] else most)
+    widest = whole_sticks(min(most, BLOCK // inner) if turned[1] else most)
     high, wide = (inner, rows) if turned[0] else (rows, inner)
     for stack in range(stacks):
         left = _cut_columns(a, _column(high), stack % stacks_a, wide, (0, wide))
@@ -321,7 +321,7 @@ def _parts(
             yield parts, (1, 1, 1, 1, rows, inner, part[1])
 
 
-def _whole_sticks(count: int) -> int:
+def whole_sticks(count: int) -> int:
     """Round down to whole sticks, at least one."""
     return max(1, count // CELLS_PER_STICK) * CELLS_PER_STICK
 
@@ -364,10 +364,8 @@ def multiply(
     transpose_b: bool = False,
 ) -> bool:
     """Multiply stacks of matrices; tell whether a NINF was stored."""
-    turned = bool(transpose_a), bool(transpose_b)
-    if guest.accumulate == "fp32":
-        return _in_order(input_a, input_b, input_c, op_type, output, turned)()
-    return _in_blocks(input_a, input_b, input_c, op_type, output, turned)
+    operands = input_a, input_b, input_c, op_type, output, transpose_a, transpose_b
+    return prepare_multiply(guest, *operands)()
 
 
 def prepare_multiply(

@@ -24,7 +24,9 @@ import numpy.typing as npt
 from nnpa_emulator import stick
 from nnpa_emulator.dlfloat import to_fp32
 from nnpa_emulator.engines.matmul import Range, place_of, read_block, spans
-from nnpa_emulator.kernels import matmul_blocks, quantized
+from nnpa_emulator.kernels import quantized
+from nnpa_emulator.reference.layout import Place
+from nnpa_emulator.reference.quantized import Finish
 from nnpa_emulator.ztensor import PAGE, DataFormats, DataTypes, TensorDesc, Ztensor
 
 Singles = npt.NDArray[np.float32]
@@ -46,7 +48,7 @@ def factor_of(a_scale: int, b_scale: int, output_scale: int) -> float:
     return number_of(output_scale) / (number_of(a_scale) * number_of(b_scale))
 
 
-def _byte_place(desc: TensorDesc, stack: int) -> matmul_blocks.Place:
+def _byte_place(desc: TensorDesc, stack: int) -> Place:
     """Return where a matrix lies in an INT8 buffer, in bytes."""
     pages = stick.geometry(desc).pages
     return stack * pages[0] * PAGE, pages[0] * PAGE, pages[1] * PAGE, 1
@@ -175,7 +177,7 @@ def _row_terms(a: Ztensor, scales: Scales) -> Singles:
 
 
 def finish(
-    a: Ztensor, b: Ztensor, y: Ztensor, scales: Scales, correcting: bool, how: quantized.Finish
+    a: Ztensor, b: Ztensor, y: Ztensor, scales: Scales, correcting: bool, how: Finish
 ) -> None:
     """Take the results through the library's own pass."""
     desc = y.transformed_desc

@@ -11,10 +11,8 @@ Source: zDNN API Reference 1.2.0, zdnn_lstm and zdnn_gru; rounding points are th
 """
 
 from collections.abc import Mapping
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from nnpa_emulator.dlfloat import NINF
 from nnpa_emulator.engines import operands
@@ -23,10 +21,11 @@ from nnpa_emulator.interruption import go_on
 from nnpa_emulator.kernels import matmul_blocks, recurrent
 from nnpa_emulator.kernels import recurrent_layers as layers
 from nnpa_emulator.machine import Guest
+from nnpa_emulator.reference.layout import Singles
+from nnpa_emulator.reference.recurrent import Corner
+from nnpa_emulator.reference.recurrent_layers import UNITS
 from nnpa_emulator.scratch import aligned, scratch
 from nnpa_emulator.ztensor import Ztensor, padded
-
-Singles: TypeAlias = npt.NDArray[np.float32]
 
 GATES = 1 << 24
 """Most elements of dense gates, and of dense input: 64 MiB each."""
@@ -45,8 +44,8 @@ class Whole:
         source = tensors["input"].transformed_desc
         hidden = tensors["h0"].transformed_desc.dim1
         self._shape = source.dim4, source.dim2, source.dim1, hidden, gates
-        self._panels = -(-hidden // layers.UNITS)
-        self._width = self._panels * gates * layers.UNITS
+        self._panels = -(-hidden // UNITS)
+        self._width = self._panels * gates * UNITS
         self._fused = NO_CODES
 
     def fits(self) -> bool:
@@ -81,7 +80,7 @@ class Whole:
         """Take the states through the sequence; tell how it ended. See `layers.run_layer`."""
         panels = self._weights("hidden_weights")
         tensors, (_, batch, _, hidden, gates) = self._tensors, self._shape
-        width = self._panels * layers.UNITS
+        width = self._panels * UNITS
         size = layers.TILE + self._width + 2 * batch * (width + 16)
         work = scratch("layer", (size,), np.float32)
         new = scratch("states", (2 * batch * width,), np.uint16)
@@ -244,15 +243,15 @@ class States:
         """Read the cell state, once the activation has been checked: before, c0 may be anything."""
         self._c, _ = read_block(c0, (0, 1), self._rows, (0, self.hidden))
 
-    def place(self, output: Ztensor, half: int, timestep: int) -> recurrent.Place:
+    def place(self, output: Ztensor, half: int, timestep: int) -> Corner:
         """Return where the rows of a timestep lie in one half of an output."""
         first, stack, column, _ = place_of(output.transformed_desc, (0, 1))
         corner = first + timestep * stack + half * (self._stick_width // 64) * column
         return corner + self._rows[0] * 64, column
 
     def lstm(
-        self, fused: Singles, added: Singles, h: Ztensor, h_place: recurrent.Place,
-        c: Ztensor, c_place: recurrent.Place,
+        self, fused: Singles, added: Singles, h: Ztensor, h_place: Corner,
+        c: Ztensor, c_place: Corner,
     ) -> bool:  # fmt: skip
         """Make a step of LSTMACT and store the states; tell whether one became NINF."""
         met = recurrent.lstm_step(
@@ -261,7 +260,7 @@ class States:
         )  # fmt: skip
         return bool(met == NINF)
 
-    def gru(self, fused: Singles, added: Singles, h: Ztensor, h_place: recurrent.Place) -> bool:
+    def gru(self, fused: Singles, added: Singles, h: Ztensor, h_place: Corner) -> bool:
         """Make a step of GRUACT and store the state; tell whether it became NINF."""
         cells = h.sticks.view(np.uint16)
         met = recurrent.gru_step(
@@ -270,7 +269,7 @@ class States:
         return bool(met == NINF)
 
 
-NOWHERE: recurrent.Place = (-1, 0)
+NOWHERE: Corner = (-1, 0)
 """The place of a state that stays in the work area."""
 
 

@@ -9,17 +9,13 @@ Source: zDNN API Reference 1.2.0, zdnn_softmax and zdnn_softmax_mask.
 import math
 
 import numpy as np
-import numpy.typing as npt
 
 from nnpa_emulator.kernels.convert import MAGNITUDE16, Codes, decode, encode_run64
 from nnpa_emulator.kernels.jit import implements, inlined, kernel
 from nnpa_emulator.kernels.order import MIN_KEY, NINF16, from_ordered, ordered
 from nnpa_emulator.kernels.padding import clear_padding
 from nnpa_emulator.reference import activation as reference
-
-Doubles = npt.NDArray[np.float64]
-Dims = tuple[int, int, int, int]
-Pages = tuple[int, int, int]
+from nnpa_emulator.reference.layout import Dims, Doubles, Pages
 
 PAGE_CELLS = 2048
 LOG2_E = 1.4426950408889634

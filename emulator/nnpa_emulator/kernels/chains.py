@@ -28,13 +28,13 @@ from nnpa_emulator.kernels.jit import implements, inlined, kernel
 from nnpa_emulator.kernels.normalization import scaled
 from nnpa_emulator.reference import chains as reference
 from nnpa_emulator.reference.chains import LOAD, RELU, SCALE, SPLAT, STORE
+from nnpa_emulator.reference.elementwise import Region
+from nnpa_emulator.reference.layout import Singles
 
 Links = npt.NDArray[np.int64]
-Singles = npt.NDArray[np.float32]
 Registers = npt.NDArray[np.float32]
 Runs = npt.NDArray[np.uintp]
 """Runs of real cells that follow each other in memory: (first cell, how many)."""
-Region = tuple[int, int, int, int, int]
 Planes = tuple[int, int, int, int]
 """(first, the one behind the last, rows, real cells of a stick)."""
 

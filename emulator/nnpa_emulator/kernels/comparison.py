@@ -10,9 +10,8 @@ from nnpa_emulator.kernels.convert import as_bits, as_float
 from nnpa_emulator.kernels.jit import implements, kernel
 from nnpa_emulator.reference import comparison as reference
 from nnpa_emulator.reference.comparison import LANES, LEAST, NOT_NUMERIC, ULP
+from nnpa_emulator.reference.layout import Doubles, Singles
 
-Singles = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 
 _MOST = np.finfo(np.float32).max

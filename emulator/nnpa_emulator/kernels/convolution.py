@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import cast
 
 import numpy as np
-import numpy.typing as npt
 
 from nnpa_emulator.kernels.convert import (
     LINE_HIGH32,
@@ -27,28 +26,23 @@ from nnpa_emulator.kernels.convert import (
 from nnpa_emulator.kernels.convolution_matrices import (
     PAGE_CELLS,
     STICK_CELLS,
-    Dims,
-    Pages,
-    Slide,
-    Tile,
     widen_element,
 )
 from nnpa_emulator.kernels.jit import implements, inlined, kernel, kernel_in
 from nnpa_emulator.kernels.tiles import ROWS, accumulate
 from nnpa_emulator.reference import convolution as reference
+from nnpa_emulator.reference.convolution import (
+    NARROW,
+    PANEL,
+    Indices,
+    Lattice,
+    Limits,
+    Slide,
+    Tile,
+    Under,
+)
+from nnpa_emulator.reference.layout import Dims, Pages, Singles, Span
 
-Singles = npt.NDArray[np.float32]
-Places = npt.NDArray[np.int64]
-Under = tuple[int, int, int]
-"""What lies under a window: elements from row to row, rows, elements of a row."""
-Lattice = tuple[int, int, int, int, int, int]
-"""Numbers of planes, lines and pixels; elements of the source from one to the next of each."""
-Limits = tuple[np.float32, np.float32]
-"""Least and greatest result."""
-Span = tuple[int, int]
-
-PANEL, NARROW = 64, 48
-"""Output channels of a panel, and of the last one where that is enough."""
 BEGIN = cast(int, np.intp(0))
 """No literal, for which `accumulate` would be compiled once more."""
 ONE, TWO, THREE, FOUR, STEP = (np.uintp(number) for number in (1, 2, 3, 4, 8))
@@ -142,7 +136,7 @@ def _copy_step(source: Codes, start: np.uintp, codes: Codes, code: np.uintp) -> 
 
 @implements(reference.correlate)
 def correlate(
-    source: Singles, panels: Singles, bias: Singles, out: Codes, places: Places, pages: Pages,
+    source: Singles, panels: Singles, bias: Singles, out: Codes, places: Indices, pages: Pages,
     tile: Tile, under: Under, lattice: Lattice, first: int, limits: Limits,
 ) -> np.uint16:  # fmt: skip
     """Sum the products of all windows of a tile and store them; return the largest magnitude.
@@ -171,7 +165,7 @@ def correlate(
 @kernel
 def _sum_line(
     sums: Singles, source: Singles, start: int, step: int, under: Under, panels: Singles,
-    panel: Span, bias: Singles, out: Codes, cells: Places, offset: int, limits: Limits,
+    panel: Span, bias: Singles, out: Codes, cells: Indices, offset: int, limits: Limits,
 ) -> np.uint32:  # fmt: skip
     """Sum the products of a line of windows and a panel, and store them strip by strip.
 
@@ -195,7 +189,7 @@ def _sum_line(
 
 
 @kernel
-def _find(places: Places, pages: Pages, tile: Tile) -> None:
+def _find(places: Indices, pages: Pages, tile: Tile) -> None:
     """Write the first cell of every window's result, in the order of the windows."""
     index = 0
     for e4 in range(tile[0], tile[0] + tile[1]):
@@ -208,7 +202,13 @@ def _find(places: Places, pages: Pages, tile: Tile) -> None:
 
 @kernel
 def _store_strip(
-    sums: Singles, width: int, bias: Singles, out: Codes, cells: Places, offset: int, limits: Limits
+    sums: Singles,
+    width: int,
+    bias: Singles,
+    out: Codes,
+    cells: Indices,
+    offset: int,
+    limits: Limits,
 ) -> np.uint32:
     """Store the rows of a strip `offset` behind their first cells; return the largest magnitude."""
     largest = np.uint32(0)

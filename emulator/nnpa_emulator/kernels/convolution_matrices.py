@@ -13,15 +13,8 @@ import numpy.typing as npt
 from nnpa_emulator.kernels.convert import Codes, Words, decode_bits, decode_run, encode_fp64
 from nnpa_emulator.kernels.jit import implements, kernel
 from nnpa_emulator.reference import convolution as reference
-
-Dims = tuple[int, int, int, int]
-Pages = tuple[int, int, int]
-Tile = tuple[int, int, int, int, int, int]
-"""First window and number of windows along dim4, dim3, dim2."""
-Part = tuple[int, int, int, int, int]
-"""First row and number of rows of the kernel, its width, first channel and number of channels."""
-Slide = tuple[int, int, int, int]
-"""Strides (height, width), padding before (height, width)."""
+from nnpa_emulator.reference.convolution import Part, Slide, Tile
+from nnpa_emulator.reference.layout import Dims, Pages
 
 PAGE_CELLS = 2048
 STICK_CELLS = np.uintp(64)

@@ -15,8 +15,7 @@ import numpy as np
 from nnpa_emulator.kernels.convert import MAGNITUDE16, Codes, decode, encode_result
 from nnpa_emulator.kernels.jit import implements, inlined, kernel
 from nnpa_emulator.reference import elementwise as reference
-
-Region = tuple[int, int, int, int, int]
+from nnpa_emulator.reference.elementwise import Region
 
 PAGE_CELLS = np.uintp(2048)
 SHORT_CELLS = np.uintp(16)

@@ -11,16 +11,12 @@ import numpy.typing as npt
 
 from nnpa_emulator.kernels.jit import implements, inlined, kernel, kernel_in
 from nnpa_emulator.reference import host_operators as reference
+from nnpa_emulator.reference.host_operators import HALF, ONE, SIXTH, ZERO, Sizes, Window
+from nnpa_emulator.reference.layout import Dims, Singles
 
-Singles = npt.NDArray[np.float32]
-Dims = tuple[int, int, int, int]
-Sizes = tuple[int, int]
-Window = tuple[int, int, int, int, int, int, int, int]
 Steps = npt.NDArray[np.int64]
 
 sum_window: Callable[..., None] = kernel_in("nnpa_emulator.kernels.lanes", "sum_window")
-ZERO, ONE = np.float32(0), np.float32(1)
-SIXTH, HALF = np.float32(1 / 6), np.float32(0.5)
 
 
 @implements(reference.depthwise)

@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from nnpa_emulator.kernels.convert import INFINITY32, MAGNITUDE32, as_bits
 from nnpa_emulator.kernels.jit import implements, kernel
-from nnpa_emulator.kernels.sticks import STICK_BYTES, Dims, Pages
+from nnpa_emulator.kernels.sticks import STICK_BYTES
 from nnpa_emulator.reference import integers as reference
+from nnpa_emulator.reference.layout import Dims, Pages
 
 
 @implements(reference.stickify_quantized)

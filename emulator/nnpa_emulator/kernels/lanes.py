@@ -16,8 +16,8 @@ from numba.extending import intrinsic
 
 from nnpa_emulator.kernels.jit import kernel
 from nnpa_emulator.kernels.registers import LANES, Builder, Context, Signature, Typed, Value
+from nnpa_emulator.reference.layout import Singles
 
-Singles = npt.NDArray[np.float32]
 Steps = npt.NDArray[np.int64]
 
 _FLOAT, _INDEX = ir.FloatType(), ir.IntType(64)

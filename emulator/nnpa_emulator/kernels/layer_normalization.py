@@ -23,12 +23,9 @@ from nnpa_emulator.kernels.jit import implements, inlined, kernel
 from nnpa_emulator.kernels.normalization import LANES, PAGE_CELLS, SUMS, cell_of, moments_of
 from nnpa_emulator.kernels.order import NINF16
 from nnpa_emulator.reference import layer_normalization as reference
+from nnpa_emulator.reference.layout import Dims, Doubles, Pages, Singles
 
-Singles = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
 Places = npt.NDArray[np.uintp]
-Dims = tuple[int, int, int, int]
-Pages = tuple[int, int, int]
 
 
 @implements(reference.layer_normalization)

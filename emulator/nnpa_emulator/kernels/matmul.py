@@ -8,18 +8,14 @@ Source: zDNN API Reference 1.2.0, zdnn_matmul_op and zdnn_matmul_transpose_op; "
 """
 
 import numpy as np
-import numpy.typing as npt
 
 from nnpa_emulator.kernels.convert import MAGNITUDE16, Codes, Words, decode_run, encode_result
 from nnpa_emulator.kernels.jit import implements, inlined, kernel
-from nnpa_emulator.kernels.matmul_blocks import EQUAL, GREATER, LESS, NINF, ONE
 from nnpa_emulator.kernels.tiles import ROWS, accumulate
 from nnpa_emulator.reference import matmul as reference
+from nnpa_emulator.reference.layout import NINF, Bytes, Singles
+from nnpa_emulator.reference.matmul import EQUAL, GREATER, LESS, ONE, Shape
 
-Buffer = npt.NDArray[np.uint8]
-Singles = npt.NDArray[np.float32]
-Shape = tuple[int, int, int, int, int, int, int]
-"""Stacks of a, b, c and output; rows, inner dimension and columns of the product."""
 Turned = tuple[bool, bool]
 """Whether a and b are."""
 
@@ -95,7 +91,7 @@ def turned_panel(
 
 @implements(reference.all_panels)
 def all_panels(
-    buffer: Buffer, panels: Singles, stacks: int, rows: int, columns: int, turned: bool,
+    buffer: Bytes, panels: Singles, stacks: int, rows: int, columns: int, turned: bool,
     work: Singles,
 ) -> None:  # fmt: skip
     """Widen stacks of matrices to panels, one after the other; rows and columns as multiplied."""
@@ -253,7 +249,7 @@ def _right_panel(
 
 @implements(reference.multiply)
 def multiply(
-    a: Buffer, b: Buffer, panels: Singles, c: Buffer, output: Buffer, shape: Shape, turned: Turned,
+    a: Bytes, b: Bytes, panels: Singles, c: Bytes, output: Bytes, shape: Shape, turned: Turned,
     relations: int, work: Singles,
 ) -> np.uint16:  # fmt: skip
     """Multiply stacks of matrices, add c or compare with it, and store codes with zero padding.

@@ -14,16 +14,12 @@ import numpy.typing as npt
 from nnpa_emulator.kernels.convert import Codes, Words, decode_run
 from nnpa_emulator.kernels.jit import implements
 from nnpa_emulator.reference import matmul as reference
+from nnpa_emulator.reference.layout import NINF, Place, Span
+from nnpa_emulator.reference.matmul import EQUAL, GREATER, LESS, ONE
 
-Place = tuple[int, int, int, int]
-Span = tuple[int, int]
-Singles = npt.NDArray[np.float32]
 CELLS = np.uintp(64)
 BLOCK_ROWS = 32
 """Rows that are moved together: one page of a stick column."""
-ONE, NINF = np.uint16(0x3E00), np.uint16(0x7FFF)
-LESS, EQUAL, GREATER = 1, 2, 4
-"""Bits of the relation between a sum and its operand."""
 
 
 @implements(reference.decode_block)

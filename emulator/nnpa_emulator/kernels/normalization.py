@@ -24,11 +24,8 @@ from nnpa_emulator.kernels.jit import implements, inlined, kernel
 from nnpa_emulator.kernels.order import MAX_KEY, MIN_KEY, from_ordered, greater, lesser
 from nnpa_emulator.kernels.padding import clear_padding
 from nnpa_emulator.reference import normalization as reference
+from nnpa_emulator.reference.layout import Dims, Doubles, Pages, Singles
 
-Singles = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
-Dims = tuple[int, int, int, int]
-Pages = tuple[int, int, int]
 Places = npt.NDArray[np.uintp]
 
 PAGE_CELLS = 2048

@@ -7,9 +7,7 @@ Source: zDNN API Reference 1.2.0, "Stickified tensors".
 from nnpa_emulator.kernels.convert import Codes
 from nnpa_emulator.kernels.jit import implements
 from nnpa_emulator.reference import layout as reference
-
-Dims = tuple[int, int, int, int]
-Pages = tuple[int, int, int]
+from nnpa_emulator.reference.layout import Dims, Pages
 
 PAGE_CELLS = 2048
 

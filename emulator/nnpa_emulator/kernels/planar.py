@@ -13,11 +13,10 @@ from nnpa_emulator.kernels.sticks import (
     PAGE_CELLS,
     PAGE_STICKS,
     STICK_CELLS,
-    Dims,
-    Pages,
     encode_page,
 )
 from nnpa_emulator.reference import sticks as reference
+from nnpa_emulator.reference.layout import Dims, Pages
 
 
 @implements(reference.stickify_nchw)

@@ -15,11 +15,8 @@ from nnpa_emulator.kernels.jit import implements, kernel
 from nnpa_emulator.kernels.order import MIN_KEY, from_ordered, greater
 from nnpa_emulator.kernels.padding import clear_padding
 from nnpa_emulator.reference import pooling as reference
-
-Dims = tuple[int, int, int, int]
-Pages = tuple[int, int, int]
-Window = tuple[int, int, int, int, int, int]
-"""Height and width of the window, strides (height, width), padding before (height, width)."""
+from nnpa_emulator.reference.layout import Dims, Pages
+from nnpa_emulator.reference.pooling import Window
 
 PAGE_CELLS = 2048
 

@@ -11,15 +11,11 @@ import numpy.typing as npt
 
 from nnpa_emulator.kernels.convert import Codes, decode, encode_result
 from nnpa_emulator.kernels.jit import implements
-from nnpa_emulator.kernels.matmul_blocks import Place, Span
 from nnpa_emulator.reference import quantized as reference
+from nnpa_emulator.reference.layout import Place, Singles, Span
+from nnpa_emulator.reference.quantized import Finish, Sums
 
 Bytes = npt.NDArray[np.int8]
-Singles = npt.NDArray[np.float32]
-Sums = npt.NDArray[np.int64]
-
-Finish = tuple[bool, bool, np.float32, np.float32, np.float32, np.float32]
-"""Whether to round and clip, whether to dequantize, clip_min, clip_max, offset, scale."""
 
 
 @implements(reference.decode_bytes)

@@ -8,7 +8,6 @@ Source: zDNN API Reference 1.2.0, zdnn_lstm and zdnn_gru; rounding points are th
 """
 
 import numpy as np
-import numpy.typing as npt
 
 from nnpa_emulator.kernels.convert import DROPPED_BITS64 as DROPPED
 from nnpa_emulator.kernels.convert import (
@@ -25,15 +24,9 @@ from nnpa_emulator.kernels.convert import (
 )
 from nnpa_emulator.kernels.jit import implements, inlined
 from nnpa_emulator.reference import recurrent as reference
+from nnpa_emulator.reference.layout import Doubles, Singles
+from nnpa_emulator.reference.recurrent import Corner, Sizes
 
-Singles = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
-Place = tuple[int, int]
-"""(cell of the first element, cells per stick column) of one matrix in a buffer."""
-Sizes = tuple[int, int, int, int]
-"""Rows, hidden size, columns of a gate in a row of fused and of added gates."""
-
-NINF = np.uint16(0x7FFF)
 SIGN64, TO_SIGN16 = np.uint64(0x8000), np.uint64(48)
 LOG2_E = 1.4426950408889634
 # Adding 1.5 * 2**52 leaves the nearest integer in the low bits of the significand.
@@ -132,7 +125,7 @@ def gru_cell(z: float, r: float, x: float, y: float, h: float) -> float:
 @implements(reference.lstm_step, contracted=True)
 def lstm_step(
     fused: Singles, added: Singles, h: Singles, c: Singles, sizes: Sizes,
-    h_cells: Codes, h_place: Place, c_cells: Codes, c_place: Place,
+    h_cells: Codes, h_place: Corner, c_cells: Codes, c_place: Corner,
 ) -> np.uint16:  # fmt: skip
     """Update h and c, gates F, I, C, O in each row, and store h, and c where it has a place.
 
@@ -172,7 +165,7 @@ def lstm_step(
 
 @implements(reference.gru_step, contracted=True)
 def gru_step(
-    fused: Singles, added: Singles, h: Singles, sizes: Sizes, h_cells: Codes, h_place: Place
+    fused: Singles, added: Singles, h: Singles, sizes: Sizes, h_cells: Codes, h_place: Corner
 ) -> np.uint16:
     """Update h, gates Z, R, H in each row, and store it where it has a place; see `lstm_step`."""
     largest = np.uint16(0)

@@ -13,7 +13,6 @@ Sources: zDNN API Reference 1.2.0, zdnn_lstm and zdnn_gru; rounding points are t
 """
 
 import numpy as np
-import numpy.typing as npt
 
 from nnpa_emulator.kernels.convert import (
     LINE_HIGH32,
@@ -33,35 +32,33 @@ from nnpa_emulator.kernels.matmul_blocks import clear_padding
 from nnpa_emulator.kernels.recurrent import encode_double, gru_cell, lstm_cell
 from nnpa_emulator.kernels.tiles import ROWS, accumulate
 from nnpa_emulator.reference import recurrent_layers as reference
+from nnpa_emulator.reference.layout import NINF, Bytes, Singles
+from nnpa_emulator.reference.recurrent_layers import (
+    COMPLETED,
+    GATES_VIOLATED,
+    HARMLESS,
+    LSTM,
+    PADDED,
+    STATES_VIOLATED,
+    UNITS,
+    Shape,
+    Target,
+)
 
-Buffer = npt.NDArray[np.uint8]
-Singles = npt.NDArray[np.float32]
-Shape = tuple[int, int, int, int, int]
-"""Timesteps, batch, features, hidden size, gates (4 of LSTM, 3 of GRU)."""
-Target = tuple[int, int, int, int]
-"""Timesteps of the outputs of h and of c; stick columns of a timestep, the first written."""
-
-UNITS = 16
-NINF = np.uint16(0x7FFF)
-LSTM = 4
 LEFT = 1 << 17
 """Most elements of input that are widened at once: 512 KiB."""
-COMPLETED, GATES_VIOLATED, STATES_VIOLATED, PADDED = 0, 1, 2, 3
-"""How a kernel ends: with NINF among gates, or states, or early: what is between gates counts."""
 HALF_UNIT, KEPT = np.uint32(0x2000), np.uint32(0xFFFFC000)
 """FP32 bits of half a unit of a DLFLOAT16 number, and those that the number keeps."""
 BEYOND = LINE_HIGH32
 """FP32 bits of the first magnitude that is NINF."""
 SIGN32 = np.uint32(0x80000000)
-HARMLESS = 4294967296.0
-"""Sums below, half of the largest number, do not violate the range, however they are rounded."""
 TILE = ROWS * 64
 """Most sums of a tile."""
 
 
 @implements(reference.gate_panels)
 def gate_panels(
-    buffer: Buffer, panels: Words, start: int, rows: int, hidden: int, gates: int
+    buffer: Bytes, panels: Words, start: int, rows: int, hidden: int, gates: int
 ) -> np.float32:
     """Widen weights or biases from index `start` on; return the largest magnitude between gates."""
     sticks, largest = buffer.view(np.uint16), np.uint16(0)
@@ -113,7 +110,7 @@ def _widen_rows(
 
 @implements(reference.fuse)
 def fuse(
-    source: Buffer, panels: Singles, biases: Buffer, fused: Codes, shape: Shape, work: Singles
+    source: Bytes, panels: Singles, biases: Bytes, fused: Codes, shape: Shape, work: Singles
 ) -> int:
     """Compute the codes of input * weights + biases of all timesteps; tell how it ended.
 
@@ -255,7 +252,7 @@ def _clear_half(cells: Codes, timesteps: int, target: Target, batch: int, hidden
 
 @inlined
 def _read_rows(
-    buffer: Buffer, states: Words, start: int, stride: int, batch: int, hidden: int
+    buffer: Bytes, states: Words, start: int, stride: int, batch: int, hidden: int
 ) -> np.float32:
     """Widen a state to dense rows; return the largest magnitude."""
     cells = buffer.view(np.uint16)
@@ -263,7 +260,7 @@ def _read_rows(
 
 
 @inlined
-def _read_panels(buffer: Buffer, states: Words, start: int, batch: int, hidden: int) -> np.float32:
+def _read_panels(buffer: Bytes, states: Words, start: int, batch: int, hidden: int) -> np.float32:
     """Widen a state to panels, zero behind the last unit; return the largest magnitude."""
     cells, largest = buffer.view(np.uint16), np.uint16(0)
     column = (batch + 31) // 32 * 2048
@@ -300,8 +297,8 @@ def _step_rows(
 
 @implements(reference.run_layer, contracted=True)
 def run_layer(
-    fused: Codes, panels: Singles, biases: Buffer, h0: Buffer, c0: Buffer, h_output: Buffer,
-    c_output: Buffer, shape: Shape, target: Target, backward: bool, probing: bool, work: Singles,
+    fused: Codes, panels: Singles, biases: Bytes, h0: Bytes, c0: Bytes, h_output: Bytes,
+    c_output: Bytes, shape: Shape, target: Target, backward: bool, probing: bool, work: Singles,
     new: Codes,
 ) -> int:  # fmt: skip
     """Take the states through the sequence and store them; tell how it ended.

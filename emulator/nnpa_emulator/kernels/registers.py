@@ -15,8 +15,6 @@ import platform
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
 from llvmlite import binding, ir
 from numba import types
 from numba.core import config
@@ -24,8 +22,8 @@ from numba.extending import intrinsic
 
 from nnpa_emulator.kernels.jit import inlined, kernel
 from nnpa_emulator.kernels.tiles import ROWS
+from nnpa_emulator.reference.layout import Singles
 
-Singles = npt.NDArray[np.float32]
 Value: TypeAlias = ir.Value
 Builder: TypeAlias = Any
 """The builder of llvmlite, whose methods are made by decorators that no checker follows."""

@@ -25,11 +25,10 @@ from nnpa_emulator.kernels.convert import (
     encode_masked,
     encode_run,
 )
-from nnpa_emulator.kernels.jit import implements, kernel
+from nnpa_emulator.kernels.jit import implements, inlined, kernel
 from nnpa_emulator.reference import sticks as reference
+from nnpa_emulator.reference.layout import Dims, Pages
 
-Dims = tuple[int, int, int, int]
-Pages = tuple[int, int, int]
 Cells = npt.NDArray[np.uint8] | npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 
 PAGE_STICKS = 32
@@ -85,13 +84,13 @@ def encode_page(
     `mask` has ones for the first `real` of 64 cells if `real` is less than 64.
     """
     if real == 64:
-        met = _encode_sticks(words, word, sticks, cell, rows, step, limit)
+        met = _encode_cells(words, word, sticks, cell, rows, step, STICK_CELLS, limit)
     elif fresh:
-        met = _encode_cells(words, word, sticks, cell, rows, step, real, limit)
+        met = _encode_cells(words, word, sticks, cell, rows, step, np.uintp(real), limit)
     elif real <= 16:
-        met = _encode_short(words, word, sticks, cell, rows, step, mask, limit)
+        met = _encode_masked_cells(words, word, sticks, cell, rows, step, SHORT_CELLS, mask, limit)
     else:
-        met = _encode_long(words, word, sticks, cell, rows, step, mask, limit)
+        met = _encode_masked_cells(words, word, sticks, cell, rows, step, STICK_CELLS, mask, limit)
     if limit != LINE_HIGH32 and met[0] >= INFINITY32:
         _mark_nonfinite(words, word, sticks, cell, rows, step, real)
     if not fresh:
@@ -99,27 +98,7 @@ def encode_page(
     return met
 
 
-@kernel
-def _encode_sticks(
-    words: Words,
-    word: np.uintp,
-    sticks: Codes,
-    cell: np.uintp,
-    rows: int,
-    step: int,
-    limit: np.uint32,
-) -> tuple[np.uint32, np.uint32]:
-    """Fill whole sticks, one per row; rows are `step` words apart."""
-    largest, smallest = np.uint32(0), np.uint32(0xFFFFFFFF)
-    for row in range(np.uintp(rows)):
-        source, target = word + row * np.uintp(step), cell + row * STICK_CELLS
-        high, low = encode_run(words, source, sticks, target, STICK_CELLS, limit)
-        largest = np.uint32(max(largest, high))
-        smallest = np.uint32(min(smallest, low))
-    return largest, smallest
-
-
-@kernel
+@inlined
 def _encode_cells(
     words: Words,
     word: np.uintp,
@@ -127,60 +106,40 @@ def _encode_cells(
     cell: np.uintp,
     rows: int,
     step: int,
-    real: int,
+    real: np.uintp,
     limit: np.uint32,
 ) -> tuple[np.uint32, np.uint32]:
-    """Fill the first `real` cells of a stick per row, and leave the others."""
+    """Fill the first `real` cells of a stick per row; rows are `step` words apart."""
     largest, smallest = np.uint32(0), np.uint32(0xFFFFFFFF)
     for row in range(np.uintp(rows)):
         source, target = word + row * np.uintp(step), cell + row * STICK_CELLS
-        high, low = encode_run(words, source, sticks, target, np.uintp(real), limit)
+        high, low = encode_run(words, source, sticks, target, real, limit)
         largest = np.uint32(max(largest, high))
         smallest = np.uint32(min(smallest, low))
     return largest, smallest
 
 
-@kernel
-def _encode_short(
+@inlined
+def _encode_masked_cells(
     words: Words,
     word: np.uintp,
     sticks: Codes,
     cell: np.uintp,
     rows: int,
     step: int,
+    cells: np.uintp,
     mask: Words,
     limit: np.uint32,
 ) -> tuple[np.uint32, np.uint32]:
-    """Fill a stick per row: at most sixteen cells that `mask` lets through, then zeros."""
+    """Fill a stick per row: what `mask` lets through of the first `cells`, zeros elsewhere."""
     largest, smallest = np.uint32(0), np.uint32(0xFFFFFFFF)
     for row in range(np.uintp(rows)):
         source, target = word + row * np.uintp(step), cell + row * STICK_CELLS
-        high, low = encode_masked(words, source, sticks, target, SHORT_CELLS, mask, limit)
+        high, low = encode_masked(words, source, sticks, target, cells, mask, limit)
         largest = np.uint32(max(largest, high))
         smallest = np.uint32(min(smallest, low))
-        for i in range(STICK_CELLS - SHORT_CELLS):
-            sticks[target + SHORT_CELLS + i] = 0
-    return largest, smallest
-
-
-@kernel
-def _encode_long(
-    words: Words,
-    word: np.uintp,
-    sticks: Codes,
-    cell: np.uintp,
-    rows: int,
-    step: int,
-    mask: Words,
-    limit: np.uint32,
-) -> tuple[np.uint32, np.uint32]:
-    """Fill a stick per row: the cells that `mask` lets through, zeros elsewhere."""
-    largest, smallest = np.uint32(0), np.uint32(0xFFFFFFFF)
-    for row in range(np.uintp(rows)):
-        source, target = word + row * np.uintp(step), cell + row * STICK_CELLS
-        high, low = encode_masked(words, source, sticks, target, STICK_CELLS, mask, limit)
-        largest = np.uint32(max(largest, high))
-        smallest = np.uint32(min(smallest, low))
+        for i in range(STICK_CELLS - cells):
+            sticks[target + cells + i] = 0
     return largest, smallest
 
 

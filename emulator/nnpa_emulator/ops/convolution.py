@@ -23,10 +23,11 @@ import numpy.typing as npt
 from nnpa_emulator import dlfloat, stick
 from nnpa_emulator.checks import require_dim, require_fields, require_in
 from nnpa_emulator.engines import operands
-from nnpa_emulator.engines.convolution import Limits, Sliding, prepare
+from nnpa_emulator.engines.convolution import UNLIMITED, prepare
 from nnpa_emulator.instruction import OperandRule, response
 from nnpa_emulator.machine import FORMAT_0, FunctionCode, Guest
 from nnpa_emulator.pipeline import Descriptors, operation
+from nnpa_emulator.reference.convolution import Limits, Slide
 from nnpa_emulator.shape_inference import resized
 from nnpa_emulator.status import Refused, Status
 from nnpa_emulator.windows import (
@@ -128,16 +129,17 @@ def _convolved(
     return (resized(input, (d4, high, wide, window.dim1)),)
 
 
-def _sliding(input: Ztensor, kernel: Ztensor, padding: int, strides: tuple[int, int]) -> Sliding:
+def _slide(input: Ztensor, kernel: Ztensor, padding: int, strides: tuple[int, int]) -> Slide:
     desc, window = input.transformed_desc, kernel.transformed_desc
     above = before(desc.dim3, window.dim4, strides[0], padding)
     left = before(desc.dim2, window.dim3, strides[1], padding)
-    return Sliding((max(strides[0], 1), max(strides[1], 1)), (above, left))
+    return max(strides[0], 1), max(strides[1], 1), above, left
 
 
 def _limits(clipping: int) -> Limits:
     """Return those of relu, clipped at a code unless that is 0."""
-    return Limits(0.0, float(dlfloat.to_fp32(np.array(clipping, np.uint16))) or np.inf)
+    high = dlfloat.to_fp32(np.array(clipping, np.uint16))
+    return np.float32(0), np.float32(high or np.inf)
 
 
 def _widen(bias: Ztensor, _lasting: bool) -> tuple[npt.NDArray[np.float32], bool]:
@@ -224,9 +226,9 @@ def prepare_conv2d(
 
     With `fresh` the output's padding stays as it is.
     """
-    sliding = _sliding(input, kernel, padding_type, (stride_height, stride_width))
-    limits = _limits(int(clipping_value or 0)) if act_func == CONV2D_ACT_RELU else Limits()
-    convolve = prepare(input, kernel, output, sliding, limits, fresh=fresh)
+    slide = _slide(input, kernel, padding_type, (stride_height, stride_width))
+    limits = _limits(int(clipping_value or 0)) if act_func == CONV2D_ACT_RELU else UNLIMITED
+    convolve = prepare(input, kernel, output, slide, limits, fresh=fresh)
     key = "bias", bias.transformed_desc.dims
     widen = operands.repeated(bias.sticks, key, partial(_widen, bias))
 

@@ -121,7 +121,7 @@ def _define(code: FunctionCode, parmblk_format: int, *, transposing: bool = Fals
     combining = parmblk_format == FORMAT_1
     adds_only = code == FunctionCode.NNPA_MATMUL_OP_BCAST23 and not combining
     return define(
-        _compute_transposed if transposing else _compute,
+        multiply if transposing else matmul_op,
         code,
         parmblk_format,
         verify=partial(_verify, code),
@@ -129,32 +129,6 @@ def _define(code: FunctionCode, parmblk_format: int, *, transposing: bool = Fals
         responses=partial(_respond, ADDITION if adds_only else LAST_RELATION, combining),
         operands=_UNRULED if combining else None,
     )
-
-
-def _compute(
-    input_a: Ztensor,
-    input_b: Ztensor,
-    input_c: Ztensor,
-    op_type: int,
-    output: Ztensor,
-    *,
-    guest: Guest,
-) -> bool:
-    return multiply(guest, input_a, input_b, input_c, op_type, output)
-
-
-def _compute_transposed(
-    input_a: Ztensor,
-    input_b: Ztensor,
-    input_c: Ztensor,
-    transpose_a: bool,
-    transpose_b: bool,
-    op_type: int,
-    output: Ztensor,
-    *,
-    guest: Guest,
-) -> bool:
-    return multiply(guest, input_a, input_b, input_c, op_type, output, transpose_a, transpose_b)
 
 
 _STACKED = _define(FunctionCode.NNPA_MATMUL_OP, FORMAT_0)

@@ -13,10 +13,8 @@ variance of layernorm that are no scalars, and an output type of reduce that doe
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
 from nnpa_emulator import dlfloat, stick
 from nnpa_emulator.arith import parts
@@ -222,33 +220,32 @@ def moments(
     Scratch: the results in double precision.
     Source: zDNN API Reference 1.2.0, zdnn_moments; state of output_b as in the zDNN library.
     """
-    return _take_moments(input, bessel_correction_type, output_a, output_b, fresh=False)
+    return prepare_moments(input, bessel_correction_type, output_a, output_b, fresh=False)()
 
 
 def prepare_moments(
-    input: Ztensor, bessel_correction_type: int, output_a: Ztensor, output_b: Ztensor
-) -> Callable[[], bool]:
-    """Return what does `moments` over these tensors and leaves the outputs' padding as it is."""
-    return partial(_take_moments, input, bessel_correction_type, output_a, output_b, fresh=True)
-
-
-def _take_moments(
     input: Ztensor,
     bessel_correction_type: int,
     output_a: Ztensor,
     output_b: Ztensor,
     *,
-    fresh: bool,
-) -> bool:
-    shape = stick.geometry(input.transformed_desc)
-    results = np.empty((shape.dims[0], 2), np.float64)
-    bessel, codes = int(bessel_correction_type), input.sticks.view(np.uint16)
-    for block in images_of(shape.dims, shape.pages):
-        kernels.moments(block.sticks(codes), *block.place, bessel, results[block.images].ravel())
-    mean, variance = results.T.copy()
-    violated = stick.write_fp32(mean, output_a.transformed_desc, output_a.sticks, fresh=fresh)
-    sticks = output_b.sticks
-    return stick.write_fp32(variance, output_b.transformed_desc, sticks, fresh=fresh) or violated
+    fresh: bool = True,
+) -> Callable[[], bool]:
+    """Return what does `moments` over these tensors; `fresh` leaves padding as it is."""
+    shape, bessel = stick.geometry(input.transformed_desc), int(bessel_correction_type)
+
+    def take() -> bool:
+        results, codes = np.empty((shape.dims[0], 2), np.float64), input.sticks.view(np.uint16)
+        for block in images_of(shape.dims, shape.pages):
+            place = block.place
+            kernels.moments(block.sticks(codes), *place, bessel, results[block.images].ravel())
+        violated = False
+        for values, output in zip(results.T.copy(), (output_a, output_b), strict=True):
+            desc = output.transformed_desc
+            violated |= stick.write_fp32(values, desc, output.sticks, fresh=fresh)
+        return violated
+
+    return take
 
 
 def _verify_layernorm(
@@ -320,8 +317,8 @@ def layernorm(
     A tensor's type is tested before its format. Scratch: two values in double precision per dim4.
     Source: zDNN API Reference 1.2.0, zdnn_layernorm (whose first step has the sign reversed).
     """
-    scalars = _scalars(beta_value, gamma_value, epsilon_value)
-    return _normalise(input_a, input_b, input_c, scalars, output, fresh=False)
+    scalars = beta_value, gamma_value, epsilon_value
+    return prepare_layernorm(input_a, input_b, input_c, *scalars, output, fresh=False)()
 
 
 def prepare_layernorm(
@@ -332,37 +329,27 @@ def prepare_layernorm(
     gamma_value: float,
     epsilon_value: float,
     output: Ztensor,
-) -> Callable[[], bool]:
-    """Return what does `layernorm` over these tensors and leaves the output's padding as it is."""
-    scalars = _scalars(beta_value, gamma_value, epsilon_value)
-    return partial(_normalise, input_a, input_b, input_c, scalars, output, fresh=True)
-
-
-def _normalise(
-    input_a: Ztensor,
-    input_b: Ztensor,
-    input_c: Ztensor,
-    scalars: npt.NDArray[np.float64],
-    output: Ztensor,
     *,
-    fresh: bool,
-) -> bool:
-    beta, gamma, epsilon = scalars
-    means = stick.read_fp32(input_b.sticks, input_b.transformed_desc)[0].reshape(-1)
-    variances = stick.read_fp32(input_c.sticks, input_c.transformed_desc)[0].reshape(-1)
-    total = variances.astype(np.float64) + epsilon
-    root = np.sqrt(total, out=np.full_like(total, np.nan), where=total > 0)
-    mean, scale = means.astype(np.float64), gamma / root
-    largest = 0
-    for block, codes, out in parts(input_a, output):
-        lines = mean[block.images], scale[block.images]
-        met = kernels.standardise(codes, out, *block.place, *lines, beta, fresh)
-        largest = max(largest, int(met))
-    return bool(largest == dlfloat.NINF)
+    fresh: bool = True,
+) -> Callable[[], bool]:
+    """Return what does `layernorm` over these tensors; `fresh` leaves padding as it is."""
+    codes = np.array([int(beta_value), int(gamma_value), int(epsilon_value)], np.uint16)
+    beta, gamma, epsilon = dlfloat.to_fp32(codes).astype(np.float64)
 
+    def normalise() -> bool:
+        means = stick.read_fp32(input_b.sticks, input_b.transformed_desc)[0].reshape(-1)
+        variances = stick.read_fp32(input_c.sticks, input_c.transformed_desc)[0].reshape(-1)
+        total = variances.astype(np.float64) + epsilon
+        root = np.sqrt(total, out=np.full_like(total, np.nan), where=total > 0)
+        mean, scale = means.astype(np.float64), gamma / root
+        largest = 0
+        for block, source, out in parts(input_a, output):
+            lines = mean[block.images], scale[block.images]
+            met = kernels.standardise(source, out, *block.place, *lines, beta, fresh)
+            largest = max(largest, int(met))
+        return bool(largest == dlfloat.NINF)
 
-def _scalars(*codes: float) -> npt.NDArray[np.float64]:
-    return dlfloat.to_fp32(np.array([int(code) for code in codes], np.uint16)).astype(np.float64)
+    return normalise
 
 
 def _verify_reduce(input: Ztensor, op_type: int, output: Ztensor) -> None:

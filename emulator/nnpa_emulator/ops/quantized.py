@@ -280,16 +280,15 @@ def parameters_of(guest: Guest, scales: Scales, adding: bool, on_the_fly: bool) 
     """Return the function specific parameters that scales and offsets become."""
     unit = scalar_to_dlfloat(1.0)
     a_scale = dlfloat_field(guest, float(scales.sa))
+    output_scale = a_scale if on_the_fly else unit  # of comparisons
+    if adding:
+        output_scale = dlfloat_field(guest, float(scales.sy))
     return {
         "a_scale": a_scale if adding or on_the_fly else unit,
         "a_offset": dlfloat_field(guest, float(scales.za)) if on_the_fly else 0,
         "b_scale": dlfloat_field(guest, float(scales.sb)) if adding else unit,
-        "output_scale": _output_scale(guest, scales, adding, a_scale if on_the_fly else unit),
+        "output_scale": output_scale,
     }
-
-
-def _output_scale(guest: Guest, scales: Scales, adding: bool, comparing: int) -> int:
-    return dlfloat_field(guest, float(scales.sy)) if adding else comparing
 
 
 @function("1.1.0", outputs=("output",), ulps=DEFAULT_ULPS)

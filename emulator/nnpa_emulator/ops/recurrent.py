@@ -31,8 +31,6 @@ from nnpa_emulator.engines.recurrent import (
     clear_padding,
 )
 from nnpa_emulator.instruction import Argument, require_storage
-from nnpa_emulator.kernels import recurrent_layers as layers
-from nnpa_emulator.kernels.recurrent import Place
 from nnpa_emulator.machine import FORMAT_0, FunctionCode, Guest
 from nnpa_emulator.pipeline import (
     DEFAULT_ULPS,
@@ -43,22 +41,21 @@ from nnpa_emulator.pipeline import (
     function,
     require_facility,
 )
+from nnpa_emulator.recurrent_activation import ACTIVATIONS, GRU, LSTM
 from nnpa_emulator.recurrent_layer import (
-    ACTIVATIONS,
     BIDIR,
     BWD,
     FWD,
-    GRU,
-    LSTM,
     SLICED,
     Direction,
     Layer,
-    Step,
     require_direction,
     require_timesteps,
     slice_of,
     verify,
 )
+from nnpa_emulator.reference import recurrent_layers as layers
+from nnpa_emulator.reference.layout import Singles
 from nnpa_emulator.status import Refused, Status
 from nnpa_emulator.ztensor import DataLayouts, TensorDesc, Ztensor, padded
 
@@ -78,7 +75,7 @@ def _run_direction(direction: Direction, backward: bool) -> Outcome | None:
         if not direction.call.checked:
             ended = whole.run(outputs, direction.half, backward, probing=True)
             if ended == layers.COMPLETED:
-                direction.check_activation(direction.activation())
+                direction.check_activation()
         if ended == layers.COMPLETED:
             ended = whole.run(outputs, direction.half, backward, probing=False)
     if ended == layers.PADDED:
@@ -121,39 +118,40 @@ def _run_rows(
     direction: Direction, fused: FusedGates, hidden: Product, rows: Range, backward: bool
 ) -> Outcome | None:
     """Take some rows of the batch through all timesteps; see `_run_by_steps`."""
-    layer, definition = direction.layer, ACTIVATIONS[direction.layer.gates]
+    layer = direction.layer
     states = States(direction.tensors["h0"], rows, (fused.gate, hidden.gate))
-    operands = direction.activation()
     order = range(layer.timesteps)[:: -1 if backward else 1]
     for timestep in order:
         added, violated = hidden.rounded(states.h)
         if violated or states.any_ninf:
             return _violation(FunctionCode.NNPA_MATMUL_OP, direction, *_ADDED)
         if timestep == order[0] and rows[0] == 0:
-            direction.check_activation(operands)
+            direction.check_activation()
             _clear_padding(direction)
         if timestep == order[0] and layer.gates == LSTM:
             states.take_cell(direction.tensors["c0"])
-        places = _places(direction, states, timestep, timestep == order[-1])
-        step = Step(states, fused.read(rows, timestep), added, *places)
-        if definition.compute(**operands, step=step):
-            return _violation(definition.code, direction, layer.state, *layer.outputs.values())
+        gates = fused.read(rows, timestep), added
+        if _step(direction, states, gates, timestep, timestep == order[-1]):
+            return _ended(direction, layers.STATES_VIOLATED)
     return None
 
 
-def _places(direction: Direction, states: States, timestep: int, last: bool) -> tuple[Place, Place]:
-    """Return where h and c of a timestep are stored.
+def _step(
+    direction: Direction, states: States, gates: tuple[Singles, Singles], timestep: int, last: bool
+) -> bool:
+    """Make the step of a timestep and store h and c; tell whether one of them became NINF.
 
     Without a place for every step LSTM overwrites h, GRU stores the last; c stores the last.
     """
-    layer = direction.layer
-    h_place, c_place = NOWHERE, NOWHERE
-    if layer.every_step or last or layer.gates == LSTM:
-        slab = timestep if layer.every_step else 0
-        h_place = states.place(layer.tensors["hn_output"], direction.half, slab)
-    if last and layer.gates == LSTM:
-        c_place = states.place(layer.tensors["cf_output"], direction.half, 0)
-    return h_place, c_place
+    layer, half = direction.layer, direction.half
+    h = layer.tensors["hn_output"]
+    slab = timestep if layer.every_step else 0
+    if layer.gates != LSTM:
+        stored = layer.every_step or last
+        return states.gru(*gates, h, states.place(h, half, slab) if stored else NOWHERE)
+    c = layer.tensors["cf_output"]
+    places = states.place(h, half, slab), states.place(c, half, 0) if last else NOWHERE
+    return states.lstm(*gates, h, places[0], c, places[1])
 
 
 def _clear_padding(direction: Direction) -> None:

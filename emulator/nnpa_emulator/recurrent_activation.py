@@ -6,12 +6,36 @@ or Z, R, H; `state` (1,1,b,s), c of LSTM and h of GRU; `h` and `c` (1,1,b,s).
 Fidelity: as `recurrent`. Source: zDNN API Reference 1.2.0, zdnn_lstm and zdnn_gru.
 """
 
-from dataclasses import replace
-
 from nnpa_emulator import stick
-from nnpa_emulator.engines.recurrent import Singles, States
-from nnpa_emulator.recurrent_layer import ACTIVATIONS, GRU, LSTM
+from nnpa_emulator.checks import Operands, require_dim, require_fields
+from nnpa_emulator.engines.recurrent import States
+from nnpa_emulator.instruction import Operation
+from nnpa_emulator.machine import FORMAT_0, FunctionCode
+from nnpa_emulator.pipeline import define
+from nnpa_emulator.reference.layout import Singles
 from nnpa_emulator.ztensor import Ztensor
+
+LSTM, GRU = 4, 3
+"""Gates of each."""
+
+
+def _verify(
+    fused: Ztensor,
+    added: Ztensor,
+    state: Ztensor,
+    h: Ztensor,
+    c: Ztensor | None = None,
+) -> None:
+    """Check the operands of LSTMACT or GRUACT as the library and the machine do."""
+    desc = fused.transformed_desc
+    outputs: Operands = {"h": h, "c": c} if c is not None else {"h": h}
+    require_dim(4, 1, "", {"state": state, "h": h}, "c1")
+    require_dim(4, desc.dim4, "gates", {"added": added}, "c1")
+    for dimension in (3, 2, 1):
+        size = desc.dims[4 - dimension]
+        require_dim(dimension, size, "gates", {"added": added, "state": state, **outputs}, "c1")
+    operands = {"added": added, "state": state, **outputs}
+    require_fields(desc.type, desc.format, operands, "c2", "c3")
 
 
 def _lstmact(fused: Ztensor, added: Ztensor, state: Ztensor, h: Ztensor, c: Ztensor) -> bool:
@@ -40,5 +64,12 @@ def _step(
     return states, (rows[0], rows[1]), violated
 
 
-LSTMACT = replace(ACTIVATIONS[LSTM], compute=_lstmact)
-GRUACT = replace(ACTIVATIONS[GRU], compute=_gruact)
+ACTIVATIONS: dict[int, Operation] = {
+    LSTM: define(
+        _lstmact, FunctionCode.NNPA_LSTMACT, FORMAT_0, verify=_verify, outputs=("h", "c"),
+    ),
+    GRU: define(
+        _gruact, FunctionCode.NNPA_GRUACT, FORMAT_0, verify=_verify, outputs=("h",),
+    ),
+}  # fmt: skip
+"""The operations by the number of gates."""

@@ -115,7 +115,7 @@ class Server:
             config.limits.max_message,
             0.0 if config.access_log else config.slow,
             MessageWaits(
-                config.max_unfinished,
+                config.workers,
                 _MIN_WAIT,
                 config.message_timeout,
                 process.give_back,

@@ -166,11 +166,6 @@ class Config:
         return min(MAX_REGIONS, self._spare_descriptors // 4)
 
     @property
-    def max_unfinished(self) -> int:
-        """Most calls whose message has not come, while others want their threads."""
-        return self.workers
-
-    @property
     def max_streams(self) -> int:
         """Most streams at a time: an open stream keeps a thread, and half must stay free."""
         return self.workers // 2
@@ -187,9 +182,9 @@ class Config:
     def max_threads(self) -> int:
         """Most threads of other calls; one caller alone has half of them.
 
-        That is its workers, and its calls whose message has not come.
+        That is its workers, and as many calls whose message has not come.
         """
-        return 2 * (self.workers + self.max_unfinished)
+        return 4 * self.workers
 
     @property
     def max_session_calls(self) -> int:

@@ -20,7 +20,7 @@ import re
 import secrets
 import struct
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,20 +65,16 @@ class SavedModel:
 
 
 @dataclass(frozen=True, slots=True)
-class _Version:
-    number: str
-    size: int
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
 class _Header:
-    """What a file says before its contents: `size` are the bytes of the whole file."""
+    """What a file says before its contents: `size` are the bytes of the whole file.
+
+    Of each of `versions` it has the number, the bytes, and their SHA-256.
+    """
 
     name: str
     owner: str
     config: str
-    versions: tuple[_Version, ...]
+    versions: Sequence[tuple[str, int, str]]
     size: int
 
 
@@ -137,11 +133,11 @@ class SavedModels:
         with (self._folder / _file_name(name)).open("rb") as file:
             header = _read_header(file)
             files: dict[str, bytes] = {}
-            for version in header.versions:
-                contents = file.read(version.size)
-                if hashlib.sha256(contents).hexdigest() != version.digest:
-                    raise Damaged(f"version {version.number} is not what was written")
-                files[version.number] = contents
+            for number, size, digest in header.versions:
+                contents = file.read(size)
+                if hashlib.sha256(contents).hexdigest() != digest:
+                    raise Damaged(f"version {number} is not what was written")
+                files[number] = contents
         return SavedModel(header.name, header.owner, header.config, files)
 
     def require_room(self, name: str, size: int, owner: str, quota: int | None = None) -> None:
@@ -255,19 +251,14 @@ def _file_name(name: str) -> str:
 
 def _encode(model: SavedModel) -> tuple[bytes, _Header]:
     """Return the bytes of a file before its contents, and what they say."""
-    versions = tuple(
-        _Version(number, len(contents), hashlib.sha256(contents).hexdigest())
+    versions = [
+        (number, len(contents), hashlib.sha256(contents).hexdigest())
         for number, contents in model.files.items()
-    )
-    text = json.dumps({
-        "name": model.name,
-        "owner": model.owner,
-        "config": model.config,
-        "versions": [[version.number, version.size, version.digest] for version in versions],
-    }).encode()  # fmt: skip
+    ]
+    facts = {"name": model.name, "owner": model.owner, "config": model.config, "versions": versions}
+    text = json.dumps(facts).encode()
     prefix = PREFIX.pack(MARK, hashlib.sha256(text).digest(), len(text))
-    size = len(prefix) + len(text) + sum(version.size for version in versions)
-    return prefix + text, _Header(model.name, model.owner, model.config, versions, size)
+    return prefix + text, _parse_header(text)
 
 
 def _read_header(file: BinaryIO) -> _Header:
@@ -293,14 +284,13 @@ def _read_header(file: BinaryIO) -> _Header:
 def _parse_header(text: bytes) -> _Header:
     try:
         fields = json.loads(text)
-        versions = tuple(
-            _Version(str(number), int(size), str(digest))
-            for number, size, digest in fields["versions"]
-        )
+        versions = [
+            (str(number), int(size), str(digest)) for number, size, digest in fields["versions"]
+        ]
         name, owner, config = (str(fields[key]) for key in ("name", "owner", "config"))
     except (ValueError, TypeError, KeyError) as error:
         raise Damaged(f"its header is of another kind ({type(error).__name__})") from error
-    size = PREFIX.size + len(text) + sum(version.size for version in versions)
+    size = PREFIX.size + len(text) + sum(size for _, size, _ in versions)
     return _Header(name, owner, config, versions, size)
 
 

@@ -76,24 +76,17 @@ def said(name: str, shape: Iterable[int]) -> str:
 
 def mismatched(path: str, got: str, expected: str) -> CallRefused:
     """Return the error for a tensor that is not what the model takes: one sentence."""
-    return CallRefused(
-        wire.ERROR_REASON_FIELD_INVALID,
-        f"{path}: got {got}, expected {expected}",
-        field=path,
-        value=got,
-        limit=expected,
-    )
+    return _unexpected(wire.ERROR_REASON_FIELD_INVALID, path, got, expected)
 
 
 def wrong_size(path: str, got: object, expected: object) -> CallRefused:
     """Return the error for contents of another size than shape and type call for."""
-    return CallRefused(
-        wire.ERROR_REASON_DATA_SIZE_MISMATCH,
-        f"{path}: got {got}, expected {expected}",
-        field=path,
-        value=got,
-        limit=expected,
-    )
+    return _unexpected(wire.ERROR_REASON_DATA_SIZE_MISMATCH, path, got, expected)
+
+
+def _unexpected(reason: int, path: str, got: object, expected: object) -> CallRefused:
+    text = f"{path}: got {got}, expected {expected}"
+    return CallRefused(reason, text, field=path, value=got, limit=expected)
 
 
 def read_raw(kind: Datatype, shape: Sequence[int], data: Buffer, path: str) -> "Array":

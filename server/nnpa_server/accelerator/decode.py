@@ -116,33 +116,27 @@ def decode(session: Session, request: Request) -> Sequence[Step]:
         except (CallRefused, NotInLibrary) as error:
             raise from_exception(error, operation_index=index, operation=name or "") from error
         shares_memory |= bool(operation.shared_data)
-    return attach_shared(session, steps) if shares_memory else steps
+    return _attach_shared(session, steps) if shares_memory else steps
 
 
-def attach_shared(session: Session, steps: Iterable[Step]) -> list[Step]:
+def _attach_shared(session: Session, steps: Iterable[Step]) -> list[Step]:
     """Return steps with the arrays that their operations have in shared memory."""
-    return [
-        _with_shared(session, step, step.origin, index)
-        if step.origin is not None and step.origin.shared_data
-        else step
-        for index, step in enumerate(steps)
-    ]
+    whole = list(steps)
+    for index, step in enumerate(whole):
+        if step.origin is not None and step.origin.shared_data:
+            try:
+                path = f"operations[{index}].shared_data"
+                whole[index] = _with_shared(session, step, step.origin.shared_data, path)
+            except CallRefused as error:
+                name = step.spec.name
+                raise from_exception(error, operation_index=index, operation=name) from error
+    return whole
 
 
 def _with_shared(
-    session: Session, step: Step, operation: operation_pb2.Operation, index: int
+    session: Session, step: Step, extents: Sequence[tensor_pb2.Extent], path: str
 ) -> Step:
     """Return a step with its arrays from shared memory, or with the place of its answer there."""
-    try:
-        return _read_shared(session, step, operation, index)
-    except CallRefused as error:
-        raise from_exception(error, operation_index=index, operation=step.spec.name) from error
-
-
-def _read_shared(
-    session: Session, step: Step, operation: operation_pb2.Operation, index: int
-) -> Step:
-    extents, path = operation.shared_data, f"operations[{index}].shared_data"
     if "data" in step.values and not step.values["data"]:
         arrays = read_arrays(session, extents, path)
         return step._replace(values={**step.values, "data": arrays})

@@ -9,6 +9,7 @@ Source: zDNN API Reference 1.2.0, "Stickified tensors", "Concatenated tensors", 
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -17,6 +18,9 @@ from nnpa_emulator import DataLayouts, DataTypes, Guest, Ztensor, run, stick
 from nnpa_emulator.dlfloat import NINF
 from nnpa_emulator.machine import Memory
 from nnpa_emulator.ztensor import LAYOUT_GATES, padded, stick_bytes
+
+from nnpa_server.accelerator.decode import Step
+from nnpa_server.accelerator.seams import Tensors
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
@@ -100,34 +104,25 @@ class Inputs:
     sequence: int
 
     def find_significant(
-        self,
-        guest: Guest,
-        name: str,
-        tensors: Mapping[str, Ztensor],
-        values: Mapping[str, object],
-        outputs: Sequence[str],
+        self, guest: Guest, step: Step, tensors: Tensors, outputs: Sequence[str]
     ) -> list[str]:
         """Return the inputs on whose padding the outputs of an operation depend.
 
         The operation is computed again with other values in the padding.
         """
+        is_same = partial(self._is_same, guest, step, tensors, outputs)
         try:
-            if self._same(guest, name, tensors, values, outputs, tuple(self.masks)):
+            if is_same(tuple(self.masks)):
                 return []
-            return [
-                operand
-                for operand in self.masks
-                if not self._same(guest, name, tensors, values, outputs, (operand,))
-            ]
+            return [operand for operand in self.masks if not is_same((operand,))]
         except MemoryError:
             return []
 
-    def _same(
+    def _is_same(
         self,
         guest: Guest,
-        name: str,
-        tensors: Mapping[str, Ztensor],
-        values: Mapping[str, object],
+        step: Step,
+        tensors: Tensors,
         outputs: Sequence[str],
         disturbed: tuple[str, ...],
     ) -> bool:
@@ -146,7 +141,7 @@ class Inputs:
             for output in outputs
         }
         guest.sequence = self.sequence
-        run(guest, name, {**values, **tensors, **copies, **blank})
+        run(guest, step.spec.name, {**step.values, **tensors, **copies, **blank})
         return all(_same_elements(tensors[output], blank[output]) for output in outputs)
 
 

@@ -105,7 +105,7 @@ class Sanitizer:
         spec = step.spec
         for name in spec.tensors:
             provenance = _provenance(step, name)
-            history = self._history(step, name, provenance)
+            history = self._history(step, name)
             number = step.ids.get(name, 0) or provenance.freed_id
             if history.free is not None and (_touches(spec, name) or spec.frees):
                 yield report(pb.MISUSE_USE_AFTER_FREE, use, name, number, history, history.free)
@@ -121,12 +121,8 @@ class Sanitizer:
     ) -> Generator[Report]:
         """Find the inputs on whose padding the results depend."""
         outputs = [output for output in step.spec.filled if padding.is_whole(tensors[output])]
-        names = inputs.find_significant(guest, step.spec.name, tensors, step.values, outputs)
-        for name in names:
-            history, number = (
-                self._history(step, name, _provenance(step, name)),
-                step.ids.get(name, 0),
-            )
+        for name in inputs.find_significant(guest, step, tensors, outputs):
+            history, number = self._history(step, name), step.ids.get(name, 0)
             yield report(pb.MISUSE_PADDING_READ, use, name, number, history, history.writing)
 
     def _transformed_twice(self, step: Step, tensors: Tensors, use: Site) -> Generator[Report]:
@@ -134,14 +130,14 @@ class Sanitizer:
         if not step.spec.name.startswith(_REFUSE_TRANSFORMED):
             return
         for name in step.spec.filled:
-            history = self._history(step, name, _provenance(step, name))
+            history = self._history(step, name)
             if tensors[name].is_transformed:
                 number, writer = step.ids.get(name, 0), history.writing
                 yield report(pb.MISUSE_TRANSFORMED_TWICE, use, name, number, history, writer)
 
-    def _history(self, step: Step, name: str, provenance: pb.Provenance) -> History:
+    def _history(self, step: Step, name: str) -> History:
         """Return the server's history of an operand, or else the client's."""
-        number = step.ids.get(name, 0)
+        number, provenance = step.ids.get(name, 0), _provenance(step, name)
         history = self._histories.get(number) or self._freed.get(provenance.freed_id) or History()
         allocation = read_site(provenance.allocation) if provenance.HasField("allocation") else None
         free = read_site(provenance.free) if provenance.HasField("free") else None

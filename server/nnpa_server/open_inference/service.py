@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GRPCInferenceService: each method of nnpa/oip/open_inference_grpc.proto in a few lines."""
+"""GRPCInferenceService: each method of nnpa/oip/open_inference_grpc.proto in a few lines.
+
+Methods raise `CallRefused`; the interceptor turns it into a gRPC error.
+"""
 
 import logging
 from collections.abc import Callable, Generator, Iterator

@@ -64,15 +64,16 @@ def counting_failures(model: Model, began: int) -> Generator[None]:
         yield
     except Exception as error:
         model.statistics.failed(time.perf_counter_ns() - began)
+        path = f"model {model.name}"
         match error:
             case ModelRefused():
-                path = f"model {model.name}"
                 raise mismatched(path, str(error), "what the model takes") from error
             case StepFailed():
+                reason, text = wire.ERROR_REASON_NETWORK_FAILED, f"{path}: {error}"
                 facts = {"node": error.node, "operation": error.verb, "status": error.status}
-                text = f"model {model.name}: {error}"
-                raise CallRefused(wire.ERROR_REASON_NETWORK_FAILED, text, **facts) from error
-        raise
+                raise CallRefused(reason, text, **facts) from error
+            case _:
+                raise
 
 
 class RequestReader:

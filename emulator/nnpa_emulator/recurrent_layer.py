@@ -167,17 +167,12 @@ def _work(*dims: int) -> Ztensor:
     return Ztensor(desc, desc)
 
 
-@lru_cache(maxsize=1024)
-def _slice_desc(desc: TensorDesc, dim1: int) -> TensorDesc:
-    return replace(desc, dim4=1, dim1=dim1)
-
-
 def slice_of(layer: Layer, name: str, half: int) -> Ztensor:
     """Return the part of a tensor that one direction works with: one of two along dim4."""
     tensor = layer.tensors[name]
     if layer.direction != BIDIR:
         return tensor
-    desc = _slice_desc(tensor.transformed_desc, tensor.transformed_desc.dim1)
+    desc = replace(tensor.transformed_desc, dim4=1)
     first = half * place_of(tensor.transformed_desc, (0, 1))[1] * 2
     buffer = None if tensor.buffer is None else tensor.buffer[first:]
     return Ztensor(tensor.pre_transformed_desc, desc, buffer=buffer)

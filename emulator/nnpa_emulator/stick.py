@@ -83,7 +83,7 @@ class Geometry:
     @property
     def columns(self) -> int:
         """Number of stick columns of dim1."""
-        return _ceil(self.dims[3], self.cells)
+        return -(-self.dims[3] // self.cells)
 
 
 @lru_cache(maxsize=1024)
@@ -95,8 +95,8 @@ def geometry(desc: TensorDesc) -> Geometry:
     cell_bytes *= rows
     cells = STICK // cell_bytes
     d4, d3, d2, d1 = desc.dims
-    height = _ceil(_ceil(d2, rows), STICKS_PER_PAGE)
-    columns = _ceil(d1, cells)
+    height = -(-d2 // (rows * STICKS_PER_PAGE))
+    columns = -(-d1 // cells)
     if desc.format == DataFormats.ZDNN_FORMAT_4DKERNEL:
         pages = (d3 * height, d4 * d3 * height, height)
     else:
@@ -161,7 +161,7 @@ def stickify_gate(
     columns = array.shape[-1]
     rows = array.size // columns
     width = padded(columns) // CELLS_PER_STICK
-    height = _ceil(desc.dim2, STICKS_PER_PAGE)
+    height = -(-desc.dim2 // STICKS_PER_PAGE)
     first = (index * LAYOUT_GATES[desc.layout] + gate) * width * height
     halves = 2 if desc.layout in _HALVES else 1
     shape = Geometry((1, halves, rows // halves, columns), (0, height, height // halves), 64, 2)
@@ -387,11 +387,6 @@ def _to_read(line: Array, dtype: type[_Bits]) -> npt.NDArray[_Bits]:
     view = line.view(dtype)
     view.setflags(write=False)
     return view
-
-
-def _ceil(count: int, size: int) -> int:
-    """Divide, rounding up."""
-    return (count + size - 1) // size
 
 
 def _cell_dtype(desc: TensorDesc) -> np.dtype[np.generic]:

@@ -88,17 +88,12 @@ class Panel:
     _block: Array = field(default_factory=lambda: NOTHING, init=False)
     _any_ninf: bool = field(default=False, init=False)
 
-    @property
-    def stacks(self) -> int:
-        """Number of matrices."""
-        return self.tensor.transformed_desc.dim4
-
     def read(self, stacks: Range, rows: Range, columns: Range) -> tuple[Array, bool]:
         """Return a block (stacks, rows, columns) of the operand as it is multiplied, and NINF.
 
         Stacks of a broadcast operand are always its only one.
         """
-        if self.stacks == 1:
+        if self.tensor.transformed_desc.dim4 == 1:
             stacks = (0, 1)
         if self.transposed:
             rows, columns = columns, rows

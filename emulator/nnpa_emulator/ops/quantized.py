@@ -10,7 +10,7 @@ Scratch: 16 MB each of input_a and input_b, 32 MB of sums, and c~.
 """
 
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 
 import numpy as np
 
@@ -71,7 +71,6 @@ from nnpa_emulator.status import Refused, Status
 from nnpa_emulator.ztensor import (
     DataFormats,
     DataTypes,
-    TensorDesc,
     Ztensor,
     getsize_ztensor,
 )
@@ -235,11 +234,6 @@ OPERATIONS: dict[FunctionCode, Operation] = {
 }
 
 
-@lru_cache(maxsize=256)
-def _work_desc(desc: TensorDesc) -> TensorDesc:
-    return replace(desc, type=DataTypes.ZDNN_DLFLOAT16)
-
-
 def make_bias(
     code: FunctionCode, a: Ztensor, b: Ztensor, c: Ztensor, y: Ztensor, adding: bool
 ) -> Ztensor:
@@ -248,7 +242,7 @@ def make_bias(
         field = "input_c.transformed_desc.type"
         status, kind = Status.ZDNN_INVALID_TYPE, c.transformed_desc.type
         raise Refused(status, field, kind, "ZDNN_BINARY_INT8 unless pre_computed", "c2")
-    desc = _work_desc(c.transformed_desc)
+    desc = replace(c.transformed_desc, type=DataTypes.ZDNN_DLFLOAT16)
     size = getsize_ztensor(desc)
     memory = page_memory(size)
     if memory is None:

@@ -96,7 +96,7 @@ struct connection *connection_of_thread(void)
   if (!slot)
     return 0;
   if (!slot->buffers) {
-    long mapped = system_call_mmap(0, BUFFERS_SIZE, PROT_R | PROT_W, MAP_PRIVATE_ANONYMOUS);
+    long mapped = system_call_mmap(0, BUFFERS_SIZE, PROT_R | PROT_W, MAP_PRIVATE_ANONYMOUS, -1, 0);
     if (mapped < 0 && mapped > -4096)
       return 0;
     slot->socket = slot->memory = -1;
@@ -218,14 +218,6 @@ static int connect_to_server(struct connection *connection)
   set_prefix((uint8_t *)lines.characters, METADATA, (uint32_t)lines.size - PREFIX);
   return send_all(connection->socket, (uint8_t *)lines.characters, lines.size,
                   &connection->memory);
-}
-
-static uint64_t number_at(const uint8_t *bytes, int size)
-{
-  uint64_t number = 0;
-  for (int i = 0; i < size; i++)
-    number = number << 8 | bytes[i];
-  return number;
 }
 
 /* Return whether metadata have this line, which a server that cut an idle call off sends. */

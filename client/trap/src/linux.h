@@ -35,9 +35,10 @@ static inline long system_call6(long number, long a, long b, long c, long d, lon
 }
 
 /* mmap passes its six arguments in storage. */
-static inline long system_call_mmap(uint64_t hint, uint64_t size, long protection, long flags)
+static inline long system_call_mmap(uint64_t hint, uint64_t size, long protection, long flags,
+                                    long file, uint64_t offset)
 {
-  long block[6] = {(long)hint, (long)size, protection, flags, -1, 0};
+  long block[6] = {(long)hint, (long)size, protection, flags, file, (long)offset};
   return system_call6(NR_MMAP, (long)block, 0, 0, 0, 0, 0);
 }
 
@@ -68,6 +69,15 @@ static inline void copy_bytes(void *to, const void *from, size_t size)
     target[i] = source[i];
     __asm__ volatile("" ::: "memory"); /* no call of memcpy in its place */
   }
+}
+
+/* Read a big-endian number. */
+static inline uint64_t number_at(const uint8_t *bytes, int size)
+{
+  uint64_t number = 0;
+  for (int i = 0; i < size; i++)
+    number = number << 8 | bytes[i];
+  return number;
 }
 
 static inline void clear_bytes(void *to, size_t size)

@@ -38,7 +38,8 @@ static uint64_t new_pool(uint64_t place)
 {
   for (uint64_t i = 1; i <= HINTS; i++) {
     uint64_t hint = (place & ~(HINT_STEP - 1)) + i * HINT_STEP;
-    long mapped = system_call_mmap(hint, POOL_SIZE, PROT_R | PROT_X, MAP_PRIVATE_ANONYMOUS);
+    long mapped =
+        system_call_mmap(hint, POOL_SIZE, PROT_R | PROT_X, MAP_PRIVATE_ANONYMOUS, -1, 0);
     if (mapped < 0 && mapped > -4096)
       return 0;
     if (distance((uint64_t)mapped, place) < REACH)

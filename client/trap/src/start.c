@@ -47,29 +47,27 @@ static const char *fill_variable(int place, const char *name, const char *value)
   return variables[place];
 }
 
+static const struct { const char *name, *value; } ours[] = {
+    {"NNPA_TRAP_SOCKET", settings.socket},   {"NNPA_TRAP_SESSION", settings.session},
+    {"NNPA_TRAP_TOKEN", settings.token},     {"NNPA_TRAP_STATS", settings.stats},
+    {"NNPA_TRAP_QEMU", settings.qemu},       {"NNPA_TRAP_SYSROOT", settings.sysroot},
+    {"NNPA_TRAP_MACHINE", settings.machine}, {"NNPA_TRAP_PATCH_STFLE", settings.patch},
+    {"NNPA_TRAP_KEEP_STFLE", settings.keep},
+};
+
+#define OURS (int)(sizeof ours / sizeof *ours)
+
 static size_t add_ours(char **environment, size_t count)
 {
-  const struct { const char *name, *value; } ours[] = {
-      {"NNPA_TRAP_SOCKET", settings.socket},   {"NNPA_TRAP_SESSION", settings.session},
-      {"NNPA_TRAP_TOKEN", settings.token},     {"NNPA_TRAP_STATS", settings.stats},
-      {"NNPA_TRAP_QEMU", settings.qemu},       {"NNPA_TRAP_SYSROOT", settings.sysroot},
-      {"NNPA_TRAP_MACHINE", settings.machine}, {"NNPA_TRAP_PATCH_STFLE", settings.patch},
-      {"NNPA_TRAP_KEEP_STFLE", settings.keep},
-  };
-  for (int i = 0; i < (int)(sizeof ours / sizeof *ours); i++)
+  for (int i = 0; i < OURS; i++)
     environment[count++] = (char *)fill_variable(i, ours[i].name, ours[i].value);
   return count;
 }
 
 static int is_ours(const char *variable)
 {
-  static const char *const names[] = {"SOCKET=", "SESSION=", "TOKEN=", "STATS=", "QEMU=",
-                                      "SYSROOT=", "MACHINE=", "PATCH_STFLE=",
-                                      "KEEP_STFLE="};
-  if (!starts_with(variable, "NNPA_TRAP_"))
-    return 0;
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    if (starts_with(variable + strlen("NNPA_TRAP_"), names[i]))
+  for (int i = 0; i < OURS; i++)
+    if (starts_with(variable, ours[i].name) && variable[strlen(ours[i].name)] == '=')
       return 1;
   return 0;
 }

@@ -10,10 +10,12 @@
 
 enum access { FETCH, PROBE_READ, PROBE_WRITE };
 
-static int copies(int memory, uint64_t offset, uint64_t address, uint64_t size)
+/* Move storage to the shared memory by pwrite64, or from there by pread64. */
+static int moves(enum system_call call, int memory, uint64_t offset, uint64_t address,
+                 uint64_t size)
 {
   while (size) {
-    long moved = SYS4(NR_PWRITE64, memory, address, size, offset);
+    long moved = SYS4(call, memory, address, size, offset);
     if (moved == -ERR_INTR)
       continue;
     if (moved <= 0)
@@ -34,7 +36,7 @@ static int succeeds(enum access access, int memory, uint64_t offset, uint64_t ad
     return SYS4(NR_PWRITE64, memory, address, size, NOWHERE) == -ERR_INVAL;
   if (access == PROBE_WRITE)
     return SYS4(NR_PREAD64, memory, address, size, BEYOND_THE_END) == 0;
-  return copies(memory, offset, address, size);
+  return moves(NR_PWRITE64, memory, offset, address, size);
 }
 
 /* Find by bisection where accessible storage ends: on a boundary of pages. */
@@ -73,15 +75,5 @@ uint64_t storage_writable(int memory, uint64_t address, uint64_t size)
 
 int storage_store(int memory, uint64_t offset, uint64_t address, uint64_t size)
 {
-  while (size) {
-    long moved = SYS4(NR_PREAD64, memory, address, size, offset);
-    if (moved == -ERR_INTR)
-      continue;
-    if (moved <= 0)
-      return 0;
-    address += (uint64_t)moved;
-    offset += (uint64_t)moved;
-    size -= (uint64_t)moved;
-  }
-  return 1;
+  return moves(NR_PREAD64, memory, offset, address, size);
 }

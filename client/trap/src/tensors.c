@@ -4,20 +4,13 @@
 #include "tensors.h"
 
 #include "functions.gen.h"
+#include "linux.h"
 
 enum layout { FEATURE = 0, KERNEL = 1, WEIGHTS = 2, GENERIC = 31 };
 enum type { DLFLOAT16 = 0, FP32 = 6, INT8 = 8, INT32 = 10 };
 
 #define STICKS_OF_PAGE 32UL
 #define MAX_TENSOR_SIZE (1UL << 32)
-
-static uint64_t number_at(const uint8_t *bytes, int size)
-{
-  uint64_t number = 0;
-  for (int i = 0; i < size; i++)
-    number = number << 8 | bytes[i];
-  return number;
-}
 
 /* Return the product, 0 where it is none that a tensor may have. */
 static uint64_t product(const uint64_t *factors, int count)

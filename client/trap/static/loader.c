@@ -17,13 +17,6 @@ enum { MAP_PRIVATE_FIXED = 0x12 };
 
 struct image { struct elf_header elf; struct program_header headers[MAX_HEADERS]; };
 
-static long map(uint64_t address, uint64_t size, int protection, int flags, long file,
-                uint64_t offset)
-{
-  long block[6] = {(long)address, (long)size, protection, flags, file, (long)offset};
-  return system_call6(NR_MMAP, (long)block, 0, 0, 0, 0, 0);
-}
-
 static int failed(long answer)
 {
   return answer < 0 && answer > -4096;
@@ -52,7 +45,7 @@ static long base_of(const struct image *image)
   for (int i = 0; i < image->elf.header_count; i++)
     if (is_load(&image->headers[i]))
       end = image->headers[i].address + image->headers[i].memory_size;
-  return map(0, end + PAGE, 0, MAP_PRIVATE_ANONYMOUS, -1, 0);
+  return system_call_mmap(0, end + PAGE, 0, MAP_PRIVATE_ANONYMOUS, -1, 0);
 }
 
 /* Map one segment; what is behind its bytes in the file is zero. */
@@ -63,15 +56,17 @@ static int map_segment(long file, uint64_t base, const struct program_header *he
   uint64_t boundary = (file_end + PAGE - 1) & ~(PAGE - 1);
   int protection = (header->flags & FLAG_R ? PROT_R : 0) | (header->flags & FLAG_W ? PROT_W : 0) |
                    (header->flags & FLAG_X ? PROT_X : 0);
-  if (header->file_size && failed(map(address - skew, header->file_size + skew, protection,
-                                      MAP_PRIVATE_FIXED, file, header->offset - skew)))
+  if (header->file_size &&
+      failed(system_call_mmap(address - skew, header->file_size + skew, protection,
+                              MAP_PRIVATE_FIXED, file, header->offset - skew)))
     return 0;
   if (end > file_end && header->flags & FLAG_W && header->file_size)
     clear_bytes((void *)file_end, (end < boundary ? end : boundary) - file_end);
   if (!header->file_size)
     boundary = address - skew;
-  return end <= boundary || !failed(map(boundary, end - boundary, protection,
-                                        MAP_PRIVATE_FIXED | MAP_PRIVATE_ANONYMOUS, -1, 0));
+  return end <= boundary ||
+         !failed(system_call_mmap(boundary, end - boundary, protection,
+                                  MAP_PRIVATE_FIXED | MAP_PRIVATE_ANONYMOUS, -1, 0));
 }
 
 static uint64_t headers_in_memory(const struct image *image, uint64_t base)

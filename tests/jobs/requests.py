@@ -25,7 +25,8 @@ def evaluate_rows(job: dict[str, Any], progress: Progress | None = None) -> Accu
     """Do an evaluation here, or on the cluster at `ray`."""
     source = Source(job["data"], job["labels"], preprocessing=job["preprocessing"])
     hosted = job["model"], source, "telum2", Options(), job["jobs"]
-    engine = LocalEngine(*hosted) if job["ray"] is None else RayEngine(*hosted, job["ray"])
+    ray = job["ray"]
+    engine = LocalEngine(*hosted) if ray is None else RayEngine(*hosted, address=ray)
     names = ("batch", "node_rows", "int8", "max_drop", "html")
     choice = Measuring(**{name: job[name] for name in names})
     dataset = source.open(engine.inputs, engine.outputs)

@@ -26,7 +26,6 @@ from nnpa_network.reporting.metrics import (
 
 TITLES = {name: MACHINES[name].title.rpartition(", ")[2] for name in TELUMS}
 _NODE_ROWS = 64
-_DIFFERENT = 2  # kinds of workers
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -74,13 +73,12 @@ class Report:
     @property
     def measured_by(self) -> list[str]:
         """What computed: runtimes, and kinds of workers, by name where they differ."""
-        if len(self.workers) < _DIFFERENT:
-            kinds = [f"{kind.processor}, {kind.versions}" for kind in self.workers]
-            return [*self.measured.runtimes, *kinds]
-        kinds = [
-            f"workers differ: {kind.processor}, {kind.versions} ({', '.join(kind.names)})"
-            for kind in self.workers
-        ]
+        kinds = [f"{kind.processor}, {kind.versions}" for kind in self.workers]
+        if len(kinds) > 1:
+            kinds = [
+                f"workers differ: {text} ({', '.join(kind.names)})"
+                for text, kind in zip(kinds, self.workers, strict=True)
+            ]
         return [*self.measured.runtimes, *kinds]
 
     @property
@@ -257,7 +255,7 @@ def node_rows(report: Report, run: Run) -> list[NodeRow]:
         if node is None or not value.tally.count:
             continue
         inputs = _measured(node.inputs, run.values, makers, set())
-        entering = relative_error({name: run.values[name].tally for name in inputs})
+        entering = relative_error([run.values[name].tally for name in inputs])
         exponents = report.measured.exponents.get(name, Exponents())
         rows.append(NodeRow(node, name, value, entering, exponents))
     return rows
@@ -309,7 +307,6 @@ def as_json(report: Report) -> str:
 
 
 def _run_json(report: Report, run: Run) -> dict[str, object]:
-    first = run.first
     names = {node.index: node.name for node in run.nodes}
     return {
         "machine": run.machine,
@@ -321,15 +318,7 @@ def _run_json(report: Report, run: Run) -> dict[str, object]:
         "drop": float(drop_of(report, run)) if run in report.whole else None,
         "labels": _labels_json(run.labels),
         "violations": run.violations,
-        "first_violation": None
-        if first is None
-        else {
-            "row": first.row,
-            "node": first.node,
-            "op_type": first.op_type,
-            "function": first.function,
-            "elements": first.elements,
-        },
+        "first_violation": None if run.first is None else asdict(run.first),
         "outputs": [_output_json(name, output) for name, output in run.outputs.items()],
         "nodes": [
             {
@@ -345,14 +334,8 @@ def _run_json(report: Report, run: Run) -> dict[str, object]:
             for row in node_rows(report, run)
         ],
         "turned": [{"row": turn.row, "node": names.get(turn.node, "")} for turn in run.turns],
-        "worst": [
-            {
-                "row": row.row, "changed": row.changed, "error": row.error,
-                "fp32": row.fp32, "answer": row.answer, "label": row.label,
-            }
-            for row in run.worst
-        ],
-    }  # fmt: skip
+        "worst": [asdict(row) for row in run.worst],
+    }
 
 
 def _labels_json(labels: Agreement) -> dict[str, object] | None:
@@ -381,11 +364,10 @@ def figures(tally: Tally) -> dict[str, object]:
         "max": tally.largest, "mae": tally.mae, "rmse": tally.rmse, "l2r": tally.l2r,
         "mean": tally.mean, "std": tally.std, "nse": tally.nse, "cos": tally.cosine,
     }  # fmt: skip
-    numbers = {name: number(value) for name, value in named.items()}
     return {
         "elements": tally.count,
         "not_numeric": tally.bad,
-        **numbers,
+        **{name: number(value) for name, value in named.items()},
         "ulps": dict(zip(ULP_LABELS, tally.histogram, strict=True)),
     }
 

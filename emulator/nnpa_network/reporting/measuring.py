@@ -11,15 +11,13 @@ from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 
 import numpy as np
-import onnx
 from nnpa_emulator import Guest, find_machine
 from nnpa_emulator.machine import DEFAULT_MACHINE, TELUMS, Memory, page_memory
 
 from nnpa_network.importing.onnx_import import ImportOptions, import_onnx
-from nnpa_network.maps import cut_maps
 from nnpa_network.program import Array, ModelRefused
 from nnpa_network.reporting.batches import Batch, find_answers, make_batch
-from nnpa_network.reporting.fp32_values import all_values
+from nnpa_network.reporting.fp32_values import all_values, outputs_of
 from nnpa_network.reporting.int8 import with_int8_products
 from nnpa_network.reporting.interpreter import Interpreter
 from nnpa_network.reporting.machine_runs import MachineRuns, judge_rows
@@ -72,24 +70,16 @@ class Measurer:
                 guest = Guest(find_machine(DEFAULT_MACHINE), allocate=allocate)
                 chosen = replace(options, offload_integer=True)
                 self._hosted.append(MachineRuns(import_onnx(changed, guest, chosen), "int8", True))
-        proto = _with_known_opsets(model)
-        cut_maps(proto)
         try:
-            self._session = host.load(proto.SerializeToString())
-            self._all_values = all_values(model)
+            self._outputs, self._all_values = outputs_of(model), all_values(model)
         except host.HostError as error:
             raise ModelRefused("ONNX Runtime does not take the model in FP32") from error
-        outputs = self._session.get_outputs()
-        self._names = [output.name for output in outputs if output.type.startswith("tensor(")]
-        facts = [list(machines), self._options_facts(options), asdict(self._settings)]
-        self._key = sha256(sha256(model).digest() + repr(facts).encode()).hexdigest()[:32]
-
-    @staticmethod
-    def _options_facts(options: ImportOptions) -> list[object]:
-        return [
+        compiled = [
             options.strict, options.saturate, options.offload_integer, options.placement,
             options.device_placement,
         ]  # fmt: skip
+        facts = [list(machines), compiled, asdict(self._settings)]
+        self._key = sha256(sha256(model).digest() + repr(facts).encode()).hexdigest()[:32]
 
     def measure(
         self,
@@ -161,10 +151,7 @@ class Measurer:
 
     def _fp32(self, batch: Batch) -> list[dict[str, Array]]:
         try:
-            return [
-                dict(zip(self._names, host.results(self._session, self._names, feeds), strict=True))
-                for feeds in batch.runs()
-            ]
+            return list(map(self._outputs, batch.runs()))
         except host.HostError as error:
             rows = f"rows {batch.first} to {batch.first + batch.rows - 1}"
             raise self._refusal(rows, batch.runs()) from error
@@ -184,14 +171,3 @@ class Measurer:
 
 _RUNTIME = f"ONNX Runtime {vars(host)['onnxruntime'].__version__}, NumPy {np.__version__}"
 _WHY = "values are not what it takes, such as an index beyond a table"
-
-
-def _with_known_opsets(model: bytes) -> onnx.ModelProto:
-    """Return a model in opsets that ONNX Runtime knows, as `all_values` has it."""
-    proto = onnx.ModelProto.FromString(model)
-    for domain in proto.opset_import:
-        if domain.domain in ("", "ai.onnx"):
-            nodes = [node for node in proto.graph.node if node.domain in ("", "ai.onnx")]
-            versions = [host.opset_for(node.op_type, "", domain.version) for node in nodes]
-            domain.version = min([domain.version, *versions])
-    return proto

@@ -8,7 +8,7 @@ Source: X-CUBE-AI 7.0, validation metrics (ACC, RMSE, MAE, L2R, MEAN, STD, NSE, 
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -31,6 +31,11 @@ _SUMS = "absolute", "error", "square", "a", "b", "ab", "wanted"
 
 Doubles = npt.NDArray[np.float64]
 Classes = npt.NDArray[np.int64]
+
+
+def _sums(counts: Sequence[int], others: Sequence[int]) -> list[int]:
+    """Return sums of counts, place by place."""
+    return [count + other for count, other in zip(counts, others, strict=True)]
 
 
 @dataclass(slots=True)
@@ -59,10 +64,8 @@ class Tally:
         form.tally(a, b, sums, counts)
         *values, largest = sums.tolist()
         for name, value in zip(_SUMS, values, strict=True):
-            mine = self.sums.get(name)
-            self.sums[name] = Fraction(value) if mine is None else mine + Fraction(value)
-        pairs = zip(self.histogram, counts.tolist(), strict=True)
-        self.histogram = [mine + more for mine, more in pairs]
+            self.sums[name] = self._sum(name) + Fraction(value)
+        self.histogram = _sums(self.histogram, counts.tolist())
         self.count, self.bad = self.count + a.size, self.histogram[-1]
         self.largest = max(self.largest, largest)
 
@@ -72,9 +75,8 @@ class Tally:
         self.bad += other.bad
         self.largest = max(self.largest, other.largest)
         for name, value in other.sums.items():
-            self.sums[name] = self.sums.get(name, Fraction()) + value
-        pairs = zip(self.histogram, other.histogram, strict=True)
-        self.histogram = [mine + theirs for mine, theirs in pairs]
+            self.sums[name] = self._sum(name) + value
+        self.histogram = _sums(self.histogram, other.histogram)
 
     def _sum(self, name: str) -> Fraction:
         return self.sums.get(name, Fraction())
@@ -140,10 +142,12 @@ def are_singles(*arrays: Array) -> bool:
     return all(array.dtype == np.float32 for array in arrays)
 
 
-def relative_error(tallies: Mapping[str, Tally]) -> float:
+def relative_error(tallies: Collection[Tally]) -> float:
     """Return the norm of the error of several values by the norm of their references."""
-    square = sum((tally.sums.get("square", Fraction()) for tally in tallies.values()), Fraction())
-    norm = sum((tally.sums.get("b", Fraction()) for tally in tallies.values()), Fraction())
+    square, norm = (
+        sum((tally.sums.get(name, Fraction()) for tally in tallies), Fraction())
+        for name in ("square", "b")
+    )
     return _ratio(math.sqrt(square), math.sqrt(norm))
 
 
@@ -208,10 +212,8 @@ class Agreement:
             self.confusion = self.confusion or [list(row) for row in other.confusion]
             return
         size = max(len(self.confusion), len(other.confusion))
-        pairs = zip(_square(self.confusion, size), _square(other.confusion, size), strict=True)
-        self.confusion = [
-            [mine + theirs for mine, theirs in zip(*rows, strict=True)] for rows in pairs
-        ]
+        squares = _square(self.confusion, size), _square(other.confusion, size)
+        self.confusion = list(map(_sums, *squares))
 
     @property
     def accuracy(self) -> float:
@@ -308,8 +310,7 @@ class Exponents:
         self.lost += int(np.count_nonzero(some < 2.0**-41))
         exponents = np.clip(np.frexp(some)[1] - 1, LOWEST, HIGHEST) - LOWEST
         counts = np.bincount(exponents, minlength=len(self.histogram))
-        pairs = zip(self.histogram, counts.tolist(), strict=True)
-        self.histogram = [mine + int(more) for mine, more in pairs]
+        self.histogram = _sums(self.histogram, counts.tolist())
 
     def merge(self, other: "Exponents") -> None:
         """Add what another counted."""
@@ -317,5 +318,4 @@ class Exponents:
         self.zeros += other.zeros
         self.beyond += other.beyond
         self.lost += other.lost
-        pairs = zip(self.histogram, other.histogram, strict=True)
-        self.histogram = [mine + theirs for mine, theirs in pairs]
+        self.histogram = _sums(self.histogram, other.histogram)

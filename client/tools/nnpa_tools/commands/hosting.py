@@ -26,27 +26,24 @@ EPILOG = (
 Command = TypeVar("Command", bound=Callable[..., object])
 
 
-class Hosting(Reaching):
-    """The options that say where and how a model is hosted, and what `generate` adds to them."""
-
-    target: str | None
-    machine: str
-    strict: bool
-    shapes: tuple[str, ...]
-    offload_integer: bool
-    placement: Literal["compiler", "all"]
-    overflow: Literal["saturate", "ninf"]
-    allocate_inputs: NotRequired[bool]
-    allocate_outputs: NotRequired[bool]
-    split_weights: NotRequired[bool]
-
-
 class Asking(Reaching):
     """The options that say where and how a model is hosted on several machines in turn."""
 
     target: str | None
     shapes: tuple[str, ...]
     placement: Literal["compiler", "all"]
+
+
+class Hosting(Asking):
+    """The options that say where and how a model is hosted, and what `generate` adds to them."""
+
+    machine: str
+    strict: bool
+    offload_integer: bool
+    overflow: Literal["saturate", "ninf"]
+    allocate_inputs: NotRequired[bool]
+    allocate_outputs: NotRequired[bool]
+    split_weights: NotRequired[bool]
 
 
 def asking_options(command: Command) -> Command:
@@ -80,19 +77,16 @@ def asking_options(command: Command) -> Command:
 
 def hosting_on(machine: str, asking: Asking) -> Hosting:
     """Return the options of hosting on a machine."""
-    return Hosting(
-        token=asking["token"],
-        tls_ca=asking["tls_ca"],
-        tls_cert=asking["tls_cert"],
-        tls_key=asking["tls_key"],
-        target=asking["target"],
-        machine=machine,
-        strict=False,
-        shapes=asking["shapes"],
-        offload_integer=False,
-        placement=asking["placement"],
-        overflow="saturate",
-    )
+    return {
+        **asking,
+        "machine": machine,
+        "strict": False,
+        "offload_integer": False,
+        "overflow": "saturate",
+        "allocate_inputs": False,
+        "allocate_outputs": False,
+        "split_weights": False,
+    }
 
 
 def hosting_options(command: Command) -> Command:

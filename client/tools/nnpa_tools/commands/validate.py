@@ -222,7 +222,7 @@ def _engine(model: Path, source: Source, options: _Options) -> Generator[Engine]
         text = f"{error.name} is not installed: {pip_install('server', 'onnx')}"
         raise ValueError(text) from error
     hosted = model, source, options["machine"], options_of(options)
-    yield LocalEngine(*hosted, jobs) if ray is None else RayEngine(*hosted, jobs, ray)
+    yield LocalEngine(*hosted, jobs) if ray is None else RayEngine(*hosted, jobs, address=ray)
 
 
 def _tell_unmeasured(result: Accuracy) -> None:

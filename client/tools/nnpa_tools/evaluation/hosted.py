@@ -2,8 +2,9 @@
 """The engines that host the model themselves: this machine, and a Ray cluster."""
 
 import os
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import InitVar, dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -37,32 +38,55 @@ from nnpa_tools.evaluation.results import Accuracy
 from nnpa_tools.evaluation.rows import Rows
 
 
-class HostedModel:
+@dataclass
+class HostedModel(ABC):
     """A model's file, hosted on a machine; `source` is where workers find the rows.
 
+    `jobs` is how many of them measure at a time, None or 0: one for each core, on a cluster two.
     Raise `TransportError` for a model that cannot be hosted, as a server does; ValueError.
     """
 
-    def __init__(self, model: Path, source: Source, machine: str, options: Options) -> None:
-        self.model, self.source = model, source
-        self.contents = external_data.read_model(model)
+    model: Path
+    source: Source
+    machine: str
+    compiled: InitVar[Options]
+    jobs: int | None
+
+    def __post_init__(self, compiled: Options) -> None:
+        self.contents = external_data.read_model(self.model)
         self.options = ImportOptions(
-            options.strict_placement,
-            options.overflow == "saturate",
-            options.offload_integer,
-            options.placement,
+            compiled.strict_placement,
+            compiled.overflow == "saturate",
+            compiled.offload_integer,
+            compiled.placement,
         )
         try:
-            network = _network(self.contents, source, machine, self.options)
+            network = _network(self.contents, self.source, self.machine, self.options)
         except ModelRefused as refused:
             raise _refusal(f"the model cannot be hosted: {refused}") from refused
         self.inputs, self.outputs = ports(network.plan.inputs), ports(network.plan.outputs)
         self.activations = network.activations_size
 
-    def settings(self, choice: Measuring) -> Settings:
-        """Return how the rows of a choice, whose batch is known, are measured."""
+    @abstractmethod
+    def gather(
+        self, settings: Settings, dataset: Dataset, batches: Sequence[Rows], progress: Progress
+    ) -> Gathering:
+        """Measure batches of a data set; raise ValueError, `ModelRefused`."""
+
+    def measure(
+        self, dataset: Dataset, choice: Measuring, about: Mapping[str, str], progress: Progress
+    ) -> Accuracy:
+        """Measure all rows; raise ValueError, `TransportError` where the model cannot run."""
         assert choice.batch is not None
-        return Settings(choice.batch, choice.node_rows, choice.int8)
+        settings = Settings(choice.batch, choice.node_rows, choice.int8)
+        batches = list(Rows(0, dataset.rows).batches(settings.batch_rows))
+        try:
+            gathering = self.gather(settings, dataset, batches, progress)
+        except ModelRefused as refused:
+            if refused.node:
+                raise _refusal(str(refused)) from refused
+            raise ValueError(str(refused)) from refused
+        return as_result(gathering.report(about, choice.max_drop), choice)
 
 
 def _network(model: bytes, source: Source, machine: str, options: ImportOptions) -> Network:
@@ -77,64 +101,43 @@ def _network(model: bytes, source: Source, machine: str, options: ImportOptions)
 
 
 class LocalEngine(HostedModel):
-    """Measures in this process where `jobs` is 1, else in a pool: None, 0: one for each core."""
+    """Measures in this process where `jobs` is 1, else in a pool."""
 
-    def __init__(
-        self, model: Path, source: Source, machine: str, options: Options, jobs: int | None
-    ) -> None:
-        super().__init__(model, source, machine, options)
-        self._jobs = jobs
-
-    def measure(
-        self, dataset: Dataset, choice: Measuring, about: Mapping[str, str], progress: Progress
-    ) -> Accuracy:
-        """Measure all rows; raise ValueError, `TransportError` where the model cannot run."""
-        settings, gathering = self.settings(choice), Gathering()
-        batches = list(Rows(0, dataset.rows).batches(settings.batch_rows))
-        with _refusals_as_of_a_server():
-            if self._jobs == 1:
-                model = MeasuredModel(self.contents, self.options, settings)
-                for batch in batches:
-                    gathering.add(model.measure(dataset, batch))
-                    progress(batch.end, dataset.rows)
-            else:
-                cores = self._jobs or len(os.sched_getaffinity(0))
-                evaluation = Evaluation(self.model, self.source, self.options, settings)
-                with LocalPool(evaluation, min(cores, len(batches))) as pool:
-                    gathering.add_all(pool, batches, progress)
-        return as_result(gathering.report(about, choice.max_drop), choice)
+    def gather(
+        self, settings: Settings, dataset: Dataset, batches: Sequence[Rows], progress: Progress
+    ) -> Gathering:
+        """Measure batches here, each worker of a pool with a data set of its own."""
+        gathering = Gathering()
+        if self.jobs == 1:
+            model = MeasuredModel(self.contents, self.options, settings)
+            for batch in batches:
+                gathering.add(model.measure(dataset, batch))
+                progress(batch.end, dataset.rows)
+            return gathering
+        evaluation = Evaluation(self.model, self.source, self.options, settings)
+        cores = self.jobs or len(os.sched_getaffinity(0))
+        with LocalPool(evaluation, min(cores, len(batches))) as pool:
+            gathering.add_all(pool, batches, progress)
+        return gathering
 
 
+@dataclass
 class RayEngine(HostedModel):
-    """Measures on a Ray cluster, whose nodes read the data: `jobs` tasks at a time."""
+    """Measures on the Ray cluster at an address, whose nodes read the data."""
 
-    def __init__(
-        self,
-        model: Path,
-        source: Source,
-        machine: str,
-        options: Options,
-        jobs: int | None,
-        address: str,
-    ) -> None:
-        super().__init__(model, source, machine, options)
-        self._jobs, self._address = jobs, address
+    address: str = field(kw_only=True)
 
-    def measure(
-        self, dataset: Dataset, choice: Measuring, about: Mapping[str, str], progress: Progress
-    ) -> Accuracy:
-        """Measure all rows; raise as `LocalEngine`, `ClusterError` for what no node can do."""
-        settings, gathering = self.settings(choice), Gathering()
-        batches = list(Rows(0, dataset.rows).batches(settings.batch_rows))
-        begin = partial(
-            begin_on_node, Evaluation(self.contents, self.source, self.options, settings)
-        )
-        with (
-            _refusals_as_of_a_server(),
-            RayCluster(self._address, self._jobs, begin, lambda rows: rows) as cluster,
-        ):
+    def gather(
+        self, settings: Settings, dataset: Dataset, batches: Sequence[Rows], progress: Progress
+    ) -> Gathering:
+        """Measure batches there; raise `ClusterError`, too, for what no node can do."""
+        del dataset
+        gathering = Gathering()
+        evaluation = Evaluation(self.contents, self.source, self.options, settings)
+        begin = partial(begin_on_node, evaluation)
+        with RayCluster(self.address, self.jobs, begin, lambda rows: rows) as cluster:
             gathering.add_all(cluster, batches, progress)
-        return as_result(gathering.report(about, choice.max_drop), choice)
+        return gathering
 
 
 def begin_on_node(evaluation: Evaluation) -> Callable[[Rows], Measured]:
@@ -145,15 +148,6 @@ def begin_on_node(evaluation: Evaluation) -> Callable[[Rows], Measured]:
         raise
     except (OSError, ValueError) as error:
         raise node_error(error, "every node reads the data, under the same path") from error
-
-
-@contextmanager
-def _refusals_as_of_a_server() -> Generator[None]:
-    """Raise `ModelRefused` as a server's answer where a node refuses, else as ValueError."""
-    try:
-        yield
-    except ModelRefused as refused:
-        raise (_refusal(str(refused)) if refused.node else ValueError(str(refused))) from refused
 
 
 def _refusal(why: str) -> TransportError:

@@ -152,9 +152,9 @@ def _require_all(preprocessing: Preprocessing, port: Port) -> None:
         raise ValueError(f"images need {options}, given or in the JSON beside the model")
     if preprocessing.layout not in _LAYOUTS:
         raise ValueError(f"--layout {preprocessing.layout}: expected {' or '.join(_LAYOUTS)}")
-    for name, most in (("resize", 2), ("crop", 2)):
+    for name in ("resize", "crop"):
         numbers = getattr(preprocessing, name)
-        if numbers is not None and (not 1 <= len(numbers) <= most or min(numbers) < 1):
+        if numbers is not None and (len(numbers) not in (1, 2) or min(numbers) < 1):
             raise ValueError(f"--{name}: expected a size, or height and width")
     if preprocessing.std is not None and 0 in preprocessing.std:
         raise ValueError("--std: expected numbers other than 0")
@@ -202,17 +202,12 @@ def _pixels(
         picture = picture.crop(_middle(picture.size, preprocessing.crop, path.name))
     pixels: Array = np.asarray(picture).reshape(picture.size[1], picture.size[0], channels)
     if np.dtype(port.dtype).kind == "f":
-        values: Array = pixels.astype(np.float32) * np.float32(preprocessing.scale)
+        scaled = pixels.astype(np.float32) * np.float32(preprocessing.scale)
         mean, std = preprocessing.mean or (0.0,), preprocessing.std or (1.0,)
-        values = (values - np.array(mean, np.float32)) / np.array(std, np.float32)
-        pixels = values.astype(port.dtype)
-    else:
-        pixels = pixels.astype(port.dtype)
-    return np.ascontiguousarray(pixels.transpose(2, 0, 1)) if _is_first(preprocessing) else pixels
-
-
-def _is_first(preprocessing: Preprocessing) -> bool:
-    return preprocessing.layout == "NCHW"
+        pixels = (scaled - np.array(mean, np.float32)) / np.array(std, np.float32)
+    pixels = pixels.astype(port.dtype)
+    is_first = preprocessing.layout == "NCHW"
+    return np.ascontiguousarray(pixels.transpose(2, 0, 1)) if is_first else pixels
 
 
 def _resized(size: tuple[int, int], resize: Sequence[int]) -> tuple[int, int]:

@@ -27,7 +27,6 @@ from nnpa_tools.evaluation.datasets.tables import (
     gather,
     read_arrays,
     read_table,
-    without,
 )
 
 Data = npt.ArrayLike | Mapping[str, npt.ArrayLike] | str | PathLike[str]
@@ -114,7 +113,8 @@ def _without_labels(columns: Columns, labels: Labels, source: str) -> tuple[Colu
     if not isinstance(labels, str):
         return {}, columns
     if labels in columns:
-        return {labels: columns[labels]}, without(columns, labels)
+        rest = {name: column for name, column in columns.items() if name != labels}
+        return {labels: columns[labels]}, rest
     if not Path(labels).is_file():
         raise ValueError(f"{_no_labels(labels, source)}, which has {', '.join(columns)}")
     return {}, columns

@@ -106,11 +106,6 @@ def _column(column: Any, file: str, name: str) -> Array:
     return array
 
 
-def without(columns: Columns, name: str) -> dict[str, Array]:
-    """Return columns without one."""
-    return {key: column for key, column in columns.items() if key != name}
-
-
 def gather(columns: Columns, names: Sequence[str]) -> Array:
     """Return columns side by side, rows first."""
     parts = [columns[name].reshape(len(columns[name]), -1) for name in names]

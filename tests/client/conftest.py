@@ -17,7 +17,7 @@ from nnpa_client.config import Endpoint, plain_shortcuts
 from nnpa_server.config import Limits
 from nnpa_server.sessions.store import Store
 from nnpa_tools.commands import score as score_command
-from nnpa_tools.conformance import Tree
+from nnpa_tools.conformance.suites import Tree
 
 from tests.client.in_process import InProcessTransport
 from tests.client.server_process import serving

@@ -6,6 +6,7 @@ import shutil
 import sys
 import time
 import tomllib
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,22 +14,18 @@ import psutil
 import pytest
 from click.testing import CliRunner
 from nnpa_tools.cli import main
-from nnpa_tools.conformance import (
-    FILES,
-    OUTCOMES,
+from nnpa_tools.conformance.counts import OUTCOMES, Case, Suite, summed
+from nnpa_tools.conformance.page import FILES, badge, markdown, page
+from nnpa_tools.conformance.score import Score
+from nnpa_tools.conformance.suites import (
     SUITES,
-    Case,
-    Score,
-    Suite,
+    Progress,
     SuiteKind,
     Tree,
-    markdown,
-    page,
+    cases_of,
     run_suite,
-    summed,
     tree,
 )
-from nnpa_tools.conformance.page import badge
 
 from tests.client.scoring import data, score
 from tests.vector_runner import VECTORS
@@ -146,12 +143,24 @@ def test_what_a_suite_lacks_is_its_reason(
     assert "nnpa_server" in suite.why
 
 
+def pytest_suite(grouped_by: str, words: Sequence[str], progress: Progress = silent) -> Suite:
+    """Run tests as a suite."""
+    command = [sys.executable, "-m", "tests.score.pytest_suites", grouped_by, *words]
+    return summed("own", "own tests", cases_of(command, ROOT, progress), 0.0)
+
+
+def written(folder: Path, text: str) -> Sequence[str]:
+    """Write a file of tests, and return the words of pytest that run it."""
+    (folder / "test_own.py").write_text(text)
+    return (str(folder / "test_own.py"), "-n0", "-c", str(ROOT / "pyproject.toml"))
+
+
 def test_a_missing_toolchain_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without Go the SDK's group is not run, with the tool that is missing as the reason."""
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
     monkeypatch.delenv("NNPA_REQUIRE_TOOLCHAINS", raising=False)
     words = ("tests/conformance/test_conformance.py", "-n0", "-k", "function and go-relu")
-    suite = run_suite(SuiteKind("sdks", "SDKs", words, "subject"), HERE, VECTORS, None, silent)
+    suite = pytest_suite("subject", words)
     assert [group.name for group in suite.groups] == ["go"]
     assert suite.counts == {"passed": 0, "failed": 0, "refused": 0, "not run": 1}
     assert suite.skips == {"conformance of go: go not installed": 1}
@@ -178,16 +187,9 @@ def test_tells(record_property):
 '''
 
 
-def pytest_suite(file: Path, text: str) -> Suite:
-    """Run a file of tests as a suite."""
-    file.write_text(text)
-    kind = SuiteKind("own", "own tests", (str(file), "-n0", "-c", str(ROOT / "pyproject.toml")))
-    return run_suite(kind, HERE, VECTORS, None, silent)
-
-
 def test_tests_are_cases(tmp_path: Path) -> None:
     """A test is a case under its law, or the cases that it tells; a skip has its reason."""
-    suite = pytest_suite(tmp_path / "test_own.py", TESTS)
+    suite = pytest_suite("law", written(tmp_path, TESTS))
     assert suite.counts == {"passed": 41, "failed": 1, "refused": 2, "not run": 2}
     assert suite.skips == {"no qemu-s390x": 2}
     assert suite.refusals == {"no such tensor": 2}
@@ -198,7 +200,7 @@ def test_tests_are_cases(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["import no_such_module_here", "def test_x(): raise SystemExit"])
 def test_a_suite_that_breaks_has_failed(tmp_path: Path, text: str) -> None:
     """A module that cannot be imported, and a run that ends early, are failures, not silence."""
-    assert pytest_suite(tmp_path / "test_own.py", text).counts["failed"] >= 1
+    assert pytest_suite("law", written(tmp_path, text)).counts["failed"] >= 1
 
 
 SLEEPS = """
@@ -226,7 +228,7 @@ def test_an_abandoned_suite_ends_its_workers(tmp_path: Path) -> None:
     files[1].write_text(SLEEPS.format(path=str(pid)))
     words = (*map(str, files), "-n2", "-c", str(ROOT / "pyproject.toml"))
     with pytest.raises(KeyboardInterrupt):
-        run_suite(SuiteKind("own", "own tests", words), HERE, VECTORS, None, abandon)
+        pytest_suite("law", words, abandon)
     for _ in range(200):
         if not psutil.pid_exists(int(pid.read_text())):
             return

@@ -5,8 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from nnpa_tools.conformance import Case, Measured, Score, page, summed
-from nnpa_tools.conformance.real_machines import Function
+from nnpa_tools.conformance.counts import Case, summed
+from nnpa_tools.conformance.page import page
+from nnpa_tools.conformance.real_machines import Function, Measured
+from nnpa_tools.conformance.score import Score
 
 pytestmark = pytest.mark.browser
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

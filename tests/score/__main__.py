@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The suites that need the installed package only: `python -m tests.score SUITE FOLDER [SERVER]`.
+"""The suites of the score: `python -m tests.score SUITE FOLDER [SERVER]`.
 
 JSON lines on the standard output: {"of": cases}, then a line for each case, whose keys are the
-fields of `nnpa_tools.conformance.Case`.
+fields of `nnpa_tools.conformance.counts.Case`. The first two suites run without a clone.
 """
 
 import argparse
@@ -10,14 +10,15 @@ import json
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 
-from nnpa_tools.conformance import Case
+from nnpa_tools.conformance.counts import Case
 
 from tests.score import reference_cases, shared_vectors
 
 Cases = Callable[[argparse.Namespace], tuple[int, Iterator[Case]]]
-SUITES: Mapping[str, Cases] = {
+PORTABLE: Mapping[str, Cases] = {
     "vectors": lambda words: shared_vectors.cases(words.folder, words.server, words.answers),
     "mli": lambda words: reference_cases.cases(words.folder / "mli"),
 }
@@ -26,18 +27,21 @@ SUITES: Mapping[str, Cases] = {
 def main(words: list[str]) -> None:
     """Run a suite and tell its cases as they end."""
     parser = argparse.ArgumentParser(prog="python -m tests.score")
-    parser.add_argument("suite", choices=SUITES)
+    parser.add_argument("suite")
     parser.add_argument("folder", type=Path)
     parser.add_argument("server", nargs="?")
     parser.add_argument("--answers", type=Path)
     chosen = parser.parse_args(words)
-    of, cases = SUITES[chosen.suite](chosen)
+    if chosen.suite not in PORTABLE:
+        from tests.score import pytest_suites  # in a clone only
+
+        pytest_suites.run(*pytest_suites.SUITES[chosen.suite])
+    warnings.simplefilter("ignore")
+    of, cases = PORTABLE[chosen.suite](chosen)
     print(json.dumps({"of": of}), flush=True)
     for case in cases:
-        line = {name: getattr(case, name) for name in Case.__dataclass_fields__}
-        print(json.dumps(line), flush=True)
+        print(json.dumps(asdict(case)), flush=True)
 
 
 if __name__ == "__main__":
-    warnings.simplefilter("ignore")
     main(sys.argv[1:])

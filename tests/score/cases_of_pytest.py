@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plugin of pytest that writes what tests came to, a JSON line each: `--score-log FILE`.
+"""A plugin of pytest that writes what tests came to, as the cases of a suite: `--score-fd N`.
 
 A test that runs several cases tells them by `record_property("score", [[outcome, count, reason]])`.
 """
 
 import json
-from pathlib import Path
+import os
+from dataclasses import asdict
 from typing import Any, TextIO
 
 import pytest
+from nnpa_tools.conformance.counts import Case
 
 CASES, _ABOUT = "score", "score_about"
 _LONGEST = 500
@@ -16,15 +18,18 @@ _OUTCOMES = {"passed": "passed", "failed": "failed", "skipped": "not run"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --score-log."""
-    parser.addoption("--score-log", type=Path, help="where cases are written, as JSON lines")
+    """Add the options of a suite."""
+    parser.addoption("--score-fd", type=int, help="file descriptor that takes cases, JSON lines")
+    parser.addoption("--score-group", default="law", help="what of a test names its group")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Write in the process that all reports reach, not in workers."""
-    path = config.getoption("--score-log")
-    if path is not None and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(_Log(path.open("a", encoding="utf-8")), "score-log")
+    number = config.getoption("--score-fd")
+    if number is not None and not hasattr(config, "workerinput"):
+        os.set_inheritable(number, False)
+        log = _Log(os.fdopen(number, "w", encoding="utf-8"), config.getoption("--score-group"))
+        config.pluginmanager.register(log, "score-log")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -36,10 +41,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class _Log:
-    """Writes lines as tests end."""
+    """Writes cases as tests end, grouped as `pytest_suites.Tests` says."""
 
-    def __init__(self, out: TextIO) -> None:
-        self._out = out
+    def __init__(self, out: TextIO, grouped_by: str) -> None:
+        self._out, self._grouped_by = out, grouped_by
         self._of = 0
 
     def _write(self, line: dict[str, Any]) -> None:
@@ -64,21 +69,31 @@ class _Log:
         """Tell of a module that cannot be collected, as a failed case."""
         if report.failed:
             story = _first(report.longreprtext)
-            line = {"law": "collection", "id": "", "test": report.nodeid, "reason": story}
-            self._write({**line, "outcome": "failed"})
+            self._write(asdict(Case("collection", "failed", "", report.nodeid, story)))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Tell of a test that ended, or could not begin or end well."""
         if report.when != "call" and report.passed:
             return
         properties: dict[str, Any] = dict(report.user_properties)
-        law, parameters = properties[_ABOUT]
-        line = {"law": law, "id": parameters, "test": report.nodeid, "reason": _reason(report)}
-        line["outcome"] = _OUTCOMES[report.outcome]
+        group, machine = self._group(*properties[_ABOUT])
+        cases = [(_OUTCOMES[report.outcome], 1, _reason(report))]
         if report.passed and CASES in properties:
-            line["cases"] = [case for case in properties[CASES] if case[1]]
-            line["count"] = 1
-        self._write(line)
+            cases = [case for case in properties[CASES] if case[1]]
+        for outcome, count, reason in cases:
+            self._write(asdict(Case(group, outcome, machine, report.nodeid, reason, count)))
+
+    def _group(self, law: str, parameters: str) -> tuple[str, str]:
+        """Return a test's group, and its machine where the parameters end with one."""
+        if self._grouped_by == "law":
+            return law, ""
+        group, _, last = parameters.rpartition("-")
+        return group, last if self._grouped_by == "subject and machine" else ""
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """End with 0 where tests failed: the suite itself did not."""
+        if session.exitstatus == pytest.ExitCode.TESTS_FAILED:
+            session.exitstatus = pytest.ExitCode.OK
 
     def pytest_unconfigure(self) -> None:
         """Close the file."""

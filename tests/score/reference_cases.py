@@ -4,7 +4,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from nnpa_tools.conformance import Case
+from nnpa_tools.conformance.counts import Case
 
 from tests.mli.golden import run_file
 

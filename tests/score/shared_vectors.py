@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, TextIO
 
-from nnpa_tools.conformance import Case
+from nnpa_tools.conformance.counts import Case
 
 from tests.conformance import answers, python_locals, python_testee
 from tests.conformance.answers import SkippedError

@@ -14,34 +14,20 @@ from pathlib import Path
 import click
 from nnpa_client._values.display import counted
 from nnpa_client.connection import Reach, close_connection, open_transport
-from rich import box
-from rich.table import Table
 
 from nnpa_tools.commands.exit_codes import NOT_AS_PROMISED, reported
 from nnpa_tools.commands.hosting import table_console
 from nnpa_tools.commands.outputs import new_folder_option
 from nnpa_tools.commands.progress import shown_progress
 from nnpa_tools.commands.terminal import echo
-from nnpa_tools.conformance import (
-    FILES,
-    OUTCOMES,
-    SUITES,
-    Measured,
-    Recorded,
-    Score,
-    Suite,
-    SuiteKind,
-    Tree,
-    changes,
-    measured,
-    read_answers,
-    read_suites,
-    recorded,
-    run_suite,
-    tree,
-)
+from nnpa_tools.conformance.answers import read_answers
+from nnpa_tools.conformance.counts import OUTCOMES, Suite
+from nnpa_tools.conformance.page import FILES, rows
+from nnpa_tools.conformance.real_machines import Measured, Recorded, measured, recorded
+from nnpa_tools.conformance.score import Score, changes, read_suites
+from nnpa_tools.conformance.suites import SUITES, VECTORS, SuiteKind, Tree, run_suite, tree
+from nnpa_tools.tables import simple_table
 
-_VECTORS = "vectors"
 _SHOWN_FAILURES = 20
 _QUICK = "--quick leaves it out"
 _NOT_CHOSEN = "--suite leaves it out"
@@ -93,14 +79,14 @@ def score(
     chosen = {kind.name for kind in SUITES if not quick or kind.is_quick} & (
         set(names) or {kind.name for kind in SUITES}
     )
-    if not chosen or (sent and _VECTORS not in chosen):
+    if not chosen or (sent and VECTORS not in chosen):
         what = "results are compared with our answers to vectors" if sent else "nothing is left"
-        raise click.UsageError(f"--suite, --quick: {what}, choose --suite {_VECTORS}")
-    rows = {kind.name: _left_out(kind, quick) for kind in SUITES if kind.name not in chosen}
-    rows |= {name: earlier[name] for name in rows if name in earlier}
+        raise click.UsageError(f"--suite, --quick: {what}, choose --suite {VECTORS}")
+    left_out = {kind.name: _left_out(kind, quick) for kind in SUITES if kind.name not in chosen}
+    left_out |= {name: earlier[name] for name in left_out if name in earlier}
     if out is not None:
         reported(lambda: import_module("jinja2"))  # before the work, not after it
-    scored = reported(lambda: _score(files, vectors or files.vectors, rows, sent, quick))
+    scored = reported(lambda: _score(files, vectors or files.vectors, left_out, sent, quick))
     if out is not None:
         _write(scored, out)
     if as_json:
@@ -133,8 +119,8 @@ def _score(
             or replace(_run(kind, files, vectors, answers if sent else None), date=today)
             for kind in SUITES
         )
-        rows = _rows(sent, answers)
-    return Score(version("nnpa"), today, quick, suites, rows, files.not_public())
+        machines = _rows(sent, answers)
+    return Score(version("nnpa"), today, quick, suites, machines, files.not_public())
 
 
 def _left_out(kind: SuiteKind, quick: bool) -> Suite:
@@ -143,7 +129,7 @@ def _left_out(kind: SuiteKind, quick: bool) -> Suite:
 
 
 def _run(kind: SuiteKind, files: Tree, vectors: Path, answers: Path | None) -> Suite:
-    kept = answers if kind.name == _VECTORS else None
+    kept = answers if kind.name == VECTORS else None
     with shown_progress(f"cases of {kind.title}") as progress:
         return run_suite(kind, files, vectors, kept, progress)
 
@@ -167,21 +153,13 @@ def _write(scored: Score, out: Path) -> None:
 
 def _print(scored: Score) -> None:
     console = table_console()
-    table = Table(box=box.SIMPLE)
-    table.add_column("suite")
-    for outcome in OUTCOMES:
-        table.add_column(outcome, justify="right")
-    for suite in scored.suites:
-        cells = ("-", "-", "-", suite.why) if suite.why else _cells(suite)
-        table.add_row(suite.title, *cells)
-    table.add_row("all", *(f"{scored.totals[outcome]:,}" for outcome in OUTCOMES), style="bold")
+    table = simple_table(("suite", *OUTCOMES), right=OUTCOMES)
+    for cells in rows(scored.as_data()):
+        table.add_row(*cells)
+    table.rows[-1].style = "bold"
     console.print(table)
     for text in (*_failures(scored), *_machines(scored), scored.verdict + "."):
         echo(text)
-
-
-def _cells(suite: Suite) -> Iterator[str]:
-    return (f"{suite.counts[outcome]:,}" for outcome in OUTCOMES)
 
 
 def _failures(scored: Score) -> Iterator[str]:

@@ -2,7 +2,7 @@
 """The score as a page, a badge, and a table in Markdown."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,15 +44,20 @@ def badge(score: Score) -> str:
 def markdown(data: Mapping[str, Any]) -> str:
     """Return the totals of a score's JSON as a table."""
     lines = [f"| suite | {' | '.join(OUTCOMES)} |", f"|---|{'---:|' * len(OUTCOMES)}"]
-    for suite in data["suites"]:
-        cells = ["-", "-", "-", suite["why"]] if suite["why"] else _cells(suite)
-        lines.append(f"| {suite['title']} | {' | '.join(cells)} |")
-    lines.append(f"| all | {' | '.join(_cells(data['totals']))} |")
+    lines += [f"| {' | '.join(cells)} |" for cells in rows(data)]
     return "\n".join(lines) + "\n"
 
 
-def _cells(counts: Mapping[str, int]) -> list[str]:
-    return [f"{counts[outcome]:,}" for outcome in OUTCOMES]
+def rows(data: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield the cells of each suite of a score's JSON, and those of all suites together."""
+    for suite in data["suites"]:
+        cells = ("-", "-", "-", suite["why"]) if suite["why"] else _cells(suite)
+        yield suite["title"], *cells
+    yield "all", *_cells(data["totals"])
+
+
+def _cells(counts: Mapping[str, int]) -> Iterator[str]:
+    return (f"{counts[outcome]:,}" for outcome in OUTCOMES)
 
 
 def _matrix(suite: Suite) -> tuple[list[str], list[tuple[str, list[Mapping[str, int] | None]]]]:

@@ -108,11 +108,12 @@ def test_no_server_is_exit_code_3() -> None:
 
 
 def test_rates_are_differences_over_time() -> None:
-    """Between two scrapes 2 s apart, 8 more runs are 4 per second; without one before, none."""
+    """Between two scrapes 2 s apart, 8 more runs are 4 per second; after a restart, none."""
     before = Scrape(read_metrics(METRICS % (3, 100)).samples, 10.0)
     now = Scrape(read_metrics(METRICS % (11, 500)).samples, 12.0)
     view = look(now, before)
     row = view.operations[0]
     assert (row.total, row.not_ok, row.per_second, row.mean_ms) == (12, 1, 4.0, 2.0)
     assert (view.sessions, view.received_per_second) == (2, 200.0)
-    assert look(now, None).operations[0].per_second == 0
+    restarted = Scrape(read_metrics(METRICS % (1, 50)).samples, 14.0)
+    assert look(restarted, now).operations[0].per_second == 0

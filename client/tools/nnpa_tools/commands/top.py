@@ -20,7 +20,6 @@ from urllib.request import urlopen
 
 import click
 from nnpa_wire.installation import pip_install
-from rich import box
 from rich.console import Group
 from rich.live import Live
 from rich.table import Table
@@ -28,12 +27,14 @@ from rich.table import Table
 from nnpa_tools.commands.exit_codes import EXIT_CODES, Unreachable
 from nnpa_tools.commands.reaching import tls_options
 from nnpa_tools.commands.terminal import Terminal
+from nnpa_tools.tables import simple_table
 
 _DEFAULT = "127.0.0.1:9464"
 _TIMEOUT = 10.0  # seconds for one scrape
 _MAX_BYTES = 16 << 20  # of a scrape; a server's own is some tens of KiB
 _MAX_ROWS = 20
 _HTTP2 = "\0\0"  # a frame of HTTP/2, with its length in front; source: RFC 9113, 4.1
+_OPERATIONS = "nnpa_operations_total"
 _WHERE = "Give the address of the server's --metrics"
 _START = "Start nnpa-server with --metrics ADDRESS, and give that ADDRESS."
 
@@ -55,7 +56,7 @@ class OperationRow:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A server at one moment; rates are since the previous view, 0 in the first."""
+    """A server at one moment; rates are since the previous view."""
 
     sessions: int
     store_bytes: int
@@ -104,36 +105,33 @@ def read_metrics(text: str) -> Scrape:
     )
 
 
-def look(now: Scrape, before: Scrape | None) -> View:
-    """Return the view of a scrape, with rates since the previous scrape."""
-    elapsed = now.when - before.when if before else 0.0
+def look(now: Scrape, before: Scrape) -> View:
+    """Return the view of a scrape, with rates since the previous one; 0 of a server that is new."""
+    elapsed = now.when - before.when
 
-    def rate(name: str, labels: tuple[str, ...], key: tuple[str, ...]) -> float:
-        if before is None or elapsed <= 0:
-            return 0.0
-        return max(0, now.by(name, *labels)[key] - before.by(name, *labels)[key]) / elapsed
+    def rates(name: str, *labels: str) -> Mapping[tuple[str, ...], float]:
+        earlier = before.by(name, *labels)
+        counts = now.by(name, *labels).items()
+        return {key: max(0, count - earlier[key]) / elapsed for key, count in counts}
 
-    def moved(direction: str) -> float:
-        return rate("nnpa_bytes_total", ("direction",), (direction,))
-
+    moved = rates("nnpa_bytes_total", "direction")
     return View(
         sessions=now.by("nnpa_sessions")[()],
         store_bytes=now.by("nnpa_store_bytes")[()],
         cache_hits=now.by("nnpa_cache_hits_total")[()],
-        received_per_second=moved("received"),
-        sent_per_second=moved("sent"),
+        received_per_second=moved.get(("received",), 0.0),
+        sent_per_second=moved.get(("sent",), 0.0),
         calls={key[0]: n for key, n in now.by("nnpa_call_seconds_count", "method").items()},
         refused={key[0]: n for key, n in now.by("nnpa_refused_total", "reason").items()},
-        operations=_operations(now, before, elapsed),
+        operations=_operations(now, rates(_OPERATIONS, "op", "machine")),
     )
 
 
-def _operations(now: Scrape, before: Scrape | None, elapsed: float) -> tuple[OperationRow, ...]:
-    name, labels = "nnpa_operations_total", ("op", "machine")
-    fine = Counter[tuple[str, ...]]()
-    for (op, machine, status), count in now.by(name, *labels, "status").items():
-        fine[op, machine] += count if status == "ZDNN_OK" else 0
-    earlier = before.by(name, *labels) if before else None
+def _operations(
+    now: Scrape, per_second: Mapping[tuple[str, ...], float]
+) -> tuple[OperationRow, ...]:
+    totals = now.by(_OPERATIONS, "op", "machine", "status")
+    fine = Counter({key[:2]: count for key, count in totals.items() if key[2] == "ZDNN_OK"})
     timed = now.by("nnpa_operation_seconds_count", "op")
     rows = [
         OperationRow(
@@ -141,10 +139,10 @@ def _operations(now: Scrape, before: Scrape | None, elapsed: float) -> tuple[Ope
             machine,
             total,
             total - fine[op, machine],
-            0.0 if earlier is None or elapsed <= 0 else (total - earlier[op, machine]) / elapsed,
+            per_second[op, machine],
             now.seconds(op) / timed[(op,)] * 1e3 if timed[(op,)] else 0.0,
         )
-        for (op, machine), total in now.by(name, *labels).items()
+        for (op, machine), total in now.by(_OPERATIONS, "op", "machine").items()
     ]
     return tuple(sorted(rows, key=_by_rate))
 
@@ -163,11 +161,10 @@ def show(view: View) -> Group:
         f"out {view.sent_per_second / 2**20:.2f} MiB/s",
         f"cache hits {view.cache_hits}",
     )
-    table = Table(box=box.SIMPLE)
-    for heading in ("operation", "machine"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("per s", "total", "not OK", "mean ms"):
-        table.add_column(heading, justify="right")
+    rates = ("per s", "total", "not OK", "mean ms")
+    table = simple_table(("operation", "machine", *rates), right=rates)
+    for column in table.columns[:2]:
+        column.no_wrap = True
     for operation in view.operations[:_MAX_ROWS]:
         cells = (
             f"{operation.per_second:.1f}",

@@ -5,8 +5,7 @@ Answers are JSON lines as `zdnn-testee` writes them; `client/README.md`, "Testee
 """
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ Key = tuple[str, str]
 NOT_A_NUMBER = "not a number"
 BUCKETS = ((0, "0"), (1, "1"), (2, "2"), (4, "3-4"), (16, "5-16"))
 BEYOND = ">16"
+_BUCKET_NAMES = tuple(name for _, name in BUCKETS)
 _STEP_KEYS = ("value", "range", "fp_flags", "result", "failed")
 _FP32_KEYS = ("rec_scale", "offset")
 _TENSOR_KEYS = ("is_transformed", "buffer_size", "rec_scale", "offset")
@@ -102,70 +102,103 @@ def _function(function: str, ours: Mapping[Key, Answer], theirs: Mapping[Key, An
         for name, (our, their) in pairs.items()
         if our and their and "skipped" not in our and "skipped" not in their
     }
-    parts = [part for name, (our, their) in cases.items() for part in _case(name, our, their)]
-    counts: Counter[str] = sum((part.ulps for part in parts), Counter())
-    firsts = [part.first for part in parts if part.first is not None]
+    comparer = _Comparer()
+    for name, answers in cases.items():
+        comparer.compare(name, *answers)
     return Report(
         function=function,
         cases=len(cases),
         not_compared=len(pairs) - len(cases),
-        statuses=tuple(status for part in parts for status in part.statuses),
-        others=tuple(difference for part in parts for difference in part.fields),
-        elements=sum(counts.values()),
-        ulps={name: counts[name] for name in (*(b[1] for b in BUCKETS), BEYOND, NOT_A_NUMBER)},
-        worst=max((part.worst for part in parts), default=0),
-        first=firsts[0] if firsts else None,
+        statuses=tuple(comparer.statuses),
+        others=tuple(comparer.others),
+        elements=sum(comparer.ulps.values()),
+        ulps=comparer.ulps,
+        worst=comparer.worst,
+        first=comparer.first,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """The contribution of a step, or of one of its arrays, to a report."""
+@dataclass(slots=True)
+class _Comparer:
+    """Compares the answers to vectors of a function, and keeps how they differ."""
 
-    statuses: tuple[Difference, ...] = ()
-    fields: tuple[Difference, ...] = ()
-    ulps: Counter[str] = field(default_factory=Counter[str])
+    statuses: list[Difference] = field(default_factory=list[Difference])
+    others: list[Difference] = field(default_factory=list[Difference])
+    ulps: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys((*_BUCKET_NAMES, BEYOND, NOT_A_NUMBER), 0)
+    )
     worst: int = 0
     first: Difference | None = None
 
+    def compare(self, name: str, ours: Answer, theirs: Answer) -> None:
+        """Compare the answers to one vector; an answer without steps is one step itself."""
+        our_steps, their_steps = ours.get("steps", [ours]), theirs.get("steps", [theirs])
+        if len(our_steps) != len(their_steps):
+            counts = (str(len(our_steps)), str(len(their_steps)))
+            self.others.append(Difference(name, "steps", *counts))
+        for number, pair in enumerate(zip(our_steps, their_steps, strict=False)):
+            self._step(name, f"step {number}", *pair)
 
-def _case(name: str, ours: Answer, theirs: Answer) -> Iterator[_Part]:
-    """Yield the parts of one vector; an answer without steps is one step itself."""
-    our_steps, their_steps = ours.get("steps", [ours]), theirs.get("steps", [theirs])
-    if len(our_steps) != len(their_steps):
-        counts = (str(len(our_steps)), str(len(their_steps)))
-        yield _Part(fields=(Difference(name, "steps", *counts),))
-    for number, pair in enumerate(zip(our_steps, their_steps, strict=False)):
-        yield from _step(name, f"step {number}", *pair)
+    def _step(self, name: str, where: str, ours: Answer, theirs: Answer) -> None:
+        if _status(ours) != _status(theirs):
+            self.statuses.append(Difference(name, where, _status(ours), _status(theirs)))
+        self._fields(name, where, ours, theirs, _STEP_KEYS)
+        self._words(name, f"{where} data_out", ours.get("data_out"), theirs.get("data_out"), False)
+        our_outputs, their_outputs = ours.get("outputs", {}), theirs.get("outputs", {})
+        for operand in sorted({*our_outputs, *their_outputs}):
+            our_tensor = our_outputs.get(operand) or {}
+            their_tensor = their_outputs.get(operand) or {}
+            place = f"{where} {operand}"
+            self._fields(name, place, our_tensor, their_tensor, _TENSOR_KEYS)
+            self._words(name, place, our_tensor.get("memory"), their_tensor.get("memory"), True)
 
+    def _fields(
+        self, name: str, where: str, ours: Answer, theirs: Answer, keys: Sequence[str]
+    ) -> None:
+        for key in keys:
+            left, right = ours.get(key), theirs.get(key)
+            if _plain(key, left) != _plain(key, right):
+                self.others.append(Difference(name, f"{where} {key}", str(left), str(right)))
 
-def _step(name: str, where: str, ours: Answer, theirs: Answer) -> Iterator[_Part]:
-    if _status(ours) != _status(theirs):
-        difference = Difference(name, where, _status(ours), _status(theirs))
-        yield _Part(statuses=(difference,))
-    yield _Part(fields=tuple(_unequal(name, where, ours, theirs, _STEP_KEYS)))
-    if "data_out" in ours or "data_out" in theirs:
-        yield _words(name, f"{where} data_out", ours.get("data_out"), theirs.get("data_out"), False)
-    our_outputs, their_outputs = ours.get("outputs", {}), theirs.get("outputs", {})
-    for operand in sorted({*our_outputs, *their_outputs}):
-        our_tensor, their_tensor = our_outputs.get(operand) or {}, their_outputs.get(operand) or {}
-        place = f"{where} {operand}"
-        yield _Part(fields=tuple(_unequal(name, place, our_tensor, their_tensor, _TENSOR_KEYS)))
-        yield _words(name, place, our_tensor.get("memory"), their_tensor.get("memory"), True)
+    def _words(
+        self, name: str, where: str, ours: str | None, theirs: str | None, sticks: bool
+    ) -> None:
+        """Compare two texts of hexadecimal words element by element."""
+        if ours is None or theirs is None:
+            if ours != theirs:
+                present = ("none" if text is None else "present" for text in (ours, theirs))
+                self.others.append(Difference(name, where, *present))
+            return
+        (left, width), (right, their_width) = _parse_words(ours), _parse_words(theirs)
+        if left.size != right.size or width != their_width:
+            pairs = ((left, width), (right, their_width))
+            sizes = (f"{words.size} words of {digits} digits" for words, digits in pairs)
+            self.others.append(Difference(name, where, *sizes))
+            return
+        differs = left != right
+        if differs.any() and self.first is None:
+            at = int(np.flatnonzero(differs)[0])
+            bits = (f"{int(words[at]):0{width}X}" for words in (left, right))
+            self.first = Difference(name, f"{where}[{at}]", *bits)
+        distance = np.abs(_ordinals(left, width, sticks) - _ordinals(right, width, sticks))
+        numberless = _not_numbers(left, width, sticks) | _not_numbers(right, width, sticks)
+        self._count(distance[~(differs & numberless)], int((differs & numberless).sum()))
+
+    def _count(self, distances: npt.NDArray[np.int64], not_numbers: int) -> None:
+        """Add distances of elements, and how many others have no distance, to the histogram."""
+        limits = [limit for limit, _ in BUCKETS]
+        places = np.searchsorted(limits, distances)  # the first bucket whose limit is not below
+        counts = np.bincount(places, minlength=len(BUCKETS) + 1)
+        for name, count in zip((*_BUCKET_NAMES, BEYOND), counts.tolist(), strict=True):
+            self.ulps[name] += count
+        self.ulps[NOT_A_NUMBER] += not_numbers
+        self.worst = max(self.worst, int(distances.max(initial=0)))
 
 
 def _status(step: Answer) -> str:
     if "status" in step:
         return f"0x{step['status']:08X}"
     return str(step.get("error", "none"))
-
-
-def _unequal(
-    name: str, where: str, ours: Answer, theirs: Answer, keys: Sequence[str]
-) -> Iterator[Difference]:
-    for key in keys:
-        if _plain(key, ours.get(key)) != _plain(key, theirs.get(key)):
-            yield Difference(name, f"{where} {key}", str(ours.get(key)), str(theirs.get(key)))
 
 
 def _plain(key: str, value: Any) -> Any:
@@ -175,32 +208,6 @@ def _plain(key: str, value: Any) -> Any:
     if key == "result" and isinstance(value, dict):
         return {name: field for name, field in value.items() if field != 0}
     return value
-
-
-def _words(name: str, where: str, ours: str | None, theirs: str | None, sticks: bool) -> _Part:
-    """Compare two texts of hexadecimal words element by element."""
-    if ours is None or theirs is None:
-        if ours == theirs:
-            return _Part()
-        present = ("none" if text is None else "present" for text in (ours, theirs))
-        return _Part(fields=(Difference(name, where, *present),))
-    (our_words, width), (their_words, their_width) = _parse_words(ours), _parse_words(theirs)
-    if our_words.size != their_words.size or width != their_width:
-        pairs = ((our_words, width), (their_words, their_width))
-        sizes = (f"{words.size} words of {digits} digits" for words, digits in pairs)
-        return _Part(fields=(Difference(name, where, *sizes),))
-    distance = np.abs(_ordinals(our_words, width, sticks) - _ordinals(their_words, width, sticks))
-    differs = our_words != their_words
-    numberless = _not_numbers(our_words, width, sticks) | _not_numbers(their_words, width, sticks)
-    not_numbers = differs & numberless
-    first = None
-    if differs.any():
-        at = int(np.flatnonzero(differs)[0])
-        bits = (f"{int(our_words[at]):0{width}X}", f"{int(their_words[at]):0{width}X}")
-        first = Difference(name, f"{where}[{at}]", *bits)
-    distances = distance[~not_numbers]
-    worst = int(distances.max(initial=0))
-    return _Part(ulps=_histogram(distances, int(not_numbers.sum())), worst=worst, first=first)
 
 
 def _parse_words(text: str) -> tuple[npt.NDArray[np.int64], int]:
@@ -241,14 +248,3 @@ def _not_numbers(words: npt.NDArray[np.int64], width: int, sticks: bool) -> npt.
         magnitude, limit = words, 1 << 62
     not_numbers: npt.NDArray[np.bool_] = magnitude >= limit
     return not_numbers
-
-
-def _histogram(distance: npt.NDArray[np.int64], not_numbers: int) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    below = -1
-    for limit, name in BUCKETS:
-        counts[name] = int(((distance > below) & (distance <= limit)).sum())
-        below = limit
-    counts[BEYOND] = int((distance > below).sum())
-    counts[NOT_A_NUMBER] = not_numbers
-    return counts

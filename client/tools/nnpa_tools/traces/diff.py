@@ -10,9 +10,9 @@ operations that take what it would have written, and those behind it in a list t
 """
 
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Literal
 
 from nnpa.zdnn.v1.operation_pb2 import OperationResult
@@ -99,15 +99,6 @@ class Comparison:
 
 
 @dataclass(slots=True)
-class _Counts:
-    statuses: int = 0
-    values: int = 0
-    unknown: int = 0
-    by_contents: int = 0
-    cut_off: int = 0
-
-
-@dataclass(slots=True)
 class _Tensors:
     """The tensors of a session that are not the same on both sides, since one side refused a call.
 
@@ -150,20 +141,100 @@ def diff(left: Trace, right: Trace, ulp: int = 0, with_values: bool = True) -> C
     Without `with_values`, for traces of different inputs, values and the statuses that depend on
     them are counted but not compared.
     """
-    counts, differences = _Counts(), list[Difference]()
-    tensors = defaultdict[int, _Tensors](_Tensors)
-    for a, b in pairs(left, right):
-        if a is None or b is None or a.name != b.name:
-            differences.append(_sequence_difference(a, b))
-            continue
-        is_cut_off = tensors[a.session].is_cut_off(a, b)
-        are_same = not is_cut_off and a.is_valid == b.is_valid
-        tensors[a.session].note(a, b, are_same=are_same)
-        if is_cut_off:
-            counts.cut_off += 1
-            continue
-        differences += _compare(left, right, a, b, counts, ulp if with_values else None)
-    return Comparison(tuple(differences), **asdict(counts))
+    comparer = _Comparer(left, right, ulp if with_values else None)
+    differences = tuple(comparer.differences())
+    counts = comparer.counts
+    return Comparison(
+        differences,
+        counts["statuses"],
+        counts["values"],
+        counts["unknown"],
+        counts["by_contents"],
+        counts["cut_off"],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparer:
+    """Compares two traces operation by operation, and counts what it compared.
+
+    `ulp` is the distance up to which values are equal, None where they are not compared.
+    """
+
+    left: Trace
+    right: Trace
+    ulp: int | None
+    counts: Counter[str] = field(default_factory=Counter[str])
+
+    def differences(self) -> Iterator[Difference]:
+        """Yield the differences in order."""
+        tensors = defaultdict[int, _Tensors](_Tensors)
+        for a, b in pairs(self.left, self.right):
+            if a is None or b is None or a.name != b.name:
+                yield _sequence_difference(a, b)
+                continue
+            is_cut_off = tensors[a.session].is_cut_off(a, b)
+            are_same = not is_cut_off and a.is_valid == b.is_valid
+            tensors[a.session].note(a, b, are_same=are_same)
+            if is_cut_off:
+                self.counts["cut_off"] += 1
+            else:
+                yield from self._differences_of(a, b)
+
+    def _differences_of(self, a: TracedOperation, b: TracedOperation) -> Iterator[Difference]:
+        def difference(kind: Kind, left: str, right: str) -> Difference:
+            return Difference(a.session, a.index, a.name, kind, left, right)
+
+        if self.ulp is None and a.status != b.status and _both_by_contents(a, b):
+            self.counts["by_contents"] += 1
+        else:
+            self.counts["statuses"] += 1
+            if a.status != b.status:
+                yield difference("status", a.status, b.status)
+        if self.ulp is None:
+            self.counts["unknown"] += len(_outputs(a))
+            return
+        answers = _answer(a.result), _answer(b.result)
+        if answers[0] != answers[1] and a.status == b.status:
+            yield difference("answer", *answers)
+        flags = [result.fp_flags if result else 0 for result in (a.result, b.result)]
+        if flags[0] != flags[1]:
+            yield difference("flags", f"0x{flags[0]:02X}", f"0x{flags[1]:02X}")
+        yield from self._unequal_outputs(a, b, self.ulp)
+
+    def _unequal_outputs(
+        self, a: TracedOperation, b: TracedOperation, ulp: int
+    ) -> Iterator[Difference]:
+        others = _outputs(b)
+        for key, output in _outputs(a).items():
+            if key not in others:
+                self.counts["unknown"] += 1
+                continue
+            self.counts["values"] += 1
+            other = others[key]
+            if (output.size, output.digest) == (other.size, other.digest):
+                continue
+            is_known, distance = self._distance(a, output, b, other)
+            if not is_known or (distance and (distance.ulp is None or distance.ulp > ulp)):
+                sizes = f"{output.size} bytes", f"{other.size} bytes"
+                yield Difference(a.session, a.index, a.name, "values", *sizes, key[1], distance)
+
+    def _distance(
+        self, a: TracedOperation, output: TracedContents, b: TracedOperation, other: TracedContents
+    ) -> tuple[bool, ValueDifference | None]:
+        """Return whether the distance of two outputs is known, and the distance, None if equal."""
+        contents = self.left.bytes_of(output), self.right.bytes_of(other)
+        if contents[0] is None or contents[1] is None or output.size != other.size:
+            return False, None
+        is_array = output.role == CONTENTS_ROLE_ARRAY_OUT
+        elements = array_elements if is_array else stick_elements
+        structure = structure_of(a, output, is_array)
+        values = elements(contents[0], structure)
+        other_values = elements(contents[1], structure_of(b, other, is_array))
+        if (values.shape, values.dtype) != (other_values.shape, other_values.dtype):
+            return False, None
+        is_codes = not is_array and is_dlfloat(structure)
+        return True, value_difference(values, other_values, is_codes)
 
 
 def pairs(
@@ -196,52 +267,6 @@ def _sequence_difference(left: TracedOperation | None, right: TracedOperation | 
     return Difference(operation.session, index, name, "operation", left_name, right_name)
 
 
-def _compare(
-    left: Trace,
-    right: Trace,
-    a: TracedOperation,
-    b: TracedOperation,
-    counts: _Counts,
-    ulp: int | None,
-) -> Iterator[Difference]:
-    def difference(kind: Kind, left_text: str, right_text: str) -> Difference:
-        return Difference(a.session, a.index, a.name, kind, left_text, right_text)
-
-    if ulp is None and a.status != b.status and _both_by_contents(a, b):
-        counts.by_contents += 1
-    else:
-        counts.statuses += 1
-        if a.status != b.status:
-            yield difference("status", a.status, b.status)
-    if ulp is None:
-        counts.unknown += len(_outputs(a))
-        return
-    answers = _answer(a.result), _answer(b.result)
-    if answers[0] != answers[1] and a.status == b.status:
-        yield difference("answer", *answers)
-    flags = [result.fp_flags if result else 0 for result in (a.result, b.result)]
-    if flags[0] != flags[1]:
-        yield difference("flags", f"0x{flags[0]:02X}", f"0x{flags[1]:02X}")
-    yield from _compare_outputs(left, right, a, b, counts, ulp)
-
-
-def _compare_outputs(
-    left: Trace,
-    right: Trace,
-    a: TracedOperation,
-    b: TracedOperation,
-    counts: _Counts,
-    ulp: int,
-) -> Iterator[Difference]:
-    right_outputs = _outputs(b)
-    for key, output in _outputs(a).items():
-        pair = (a, output), (b, right_outputs.get(key))
-        mismatch = _compare_values(left, right, *pair, counts, ulp)
-        if mismatch is not None:
-            sizes = f"{output.size} bytes", f"{right_outputs[key].size} bytes"
-            yield Difference(a.session, a.index, a.name, "values", *sizes, key[1], mismatch[0])
-
-
 def _both_by_contents(a: TracedOperation, b: TracedOperation) -> bool:
     results = (a.result, b.result)
     return all(result is not None and result.zdnn_status in _BY_CONTENTS for result in results)
@@ -265,38 +290,6 @@ def _answer(result: OperationResult | None) -> str:
 def _outputs(operation: TracedOperation) -> dict[tuple[int, str], TracedContents]:
     outputs = operation.having(CONTENTS_ROLE_ARRAY_OUT, CONTENTS_ROLE_STICKS_OUT)
     return {(int(output.role), output.operand): output for output in outputs}
-
-
-def _compare_values(
-    left: Trace,
-    right: Trace,
-    left_output: tuple[TracedOperation, TracedContents],
-    right_output: tuple[TracedOperation, TracedContents | None],
-    counts: _Counts,
-    ulp: int,
-) -> tuple[ValueDifference | None] | None:
-    """Return how an output differs: None if equal, a tuple of None if the distance is unknown."""
-    (a, a_contents), (b, b_contents) = left_output, right_output
-    if b_contents is None:
-        counts.unknown += 1
-        return None
-    counts.values += 1
-    if (a_contents.size, a_contents.digest) == (b_contents.size, b_contents.digest):
-        return None
-    a_bytes, b_bytes = left.bytes_of(a_contents), right.bytes_of(b_contents)
-    is_array = a_contents.role == CONTENTS_ROLE_ARRAY_OUT
-    elements = array_elements if is_array else stick_elements
-    structure = structure_of(a, a_contents, is_array)
-    if a_bytes is None or b_bytes is None or a_contents.size != b_contents.size:
-        return (None,)
-    a_array = elements(a_bytes, structure)
-    b_array = elements(b_bytes, structure_of(b, b_contents, is_array))
-    if (a_array.shape, a_array.dtype) != (b_array.shape, b_array.dtype):
-        return (None,)
-    distance = value_difference(a_array, b_array, not is_array and is_dlfloat(structure))
-    if distance is None or (distance.ulp is not None and distance.ulp <= ulp):
-        return None
-    return (distance,)
 
 
 def structure_of(

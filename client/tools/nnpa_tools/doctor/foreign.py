@@ -16,7 +16,7 @@ from nnpa_client.trace.history import read
 from nnpa_tools import s390x
 from nnpa_tools.doctor.laboratory import AGAIN, Condition, Run, on_machines
 from nnpa_tools.doctor.trials import EXCEPTION, RANGE_VIOLATION, Attempt, Trials
-from nnpa_tools.faults.program import Ended, execute, write_rules
+from nnpa_tools.faults.program import execute, write_rules
 from nnpa_tools.faults.sweep import Verdict
 
 _NNPA = (sys.executable, "-c", "from nnpa_tools.cli import main; main(prog_name='nnpa')", "run")
@@ -73,8 +73,7 @@ def runner(command: Sequence[str], timeout: float) -> Once:
             write_rules(faults, rules)
             chosen = ("--machine", condition.machine, "--trace", str(trace))
             met = ("--faults", str(faults)) if rules else ()
-            done = execute([*_NNPA, *chosen, *met, "--", *command], timeout, {})
-            ended = Ended(done.code, done.output, done.errors, (), done.seconds)
+            ended = execute([*_NNPA, *chosen, *met, "--", *command], timeout, {})
             return Run(condition, ended, read(trace))
 
     return once

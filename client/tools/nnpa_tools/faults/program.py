@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ class Marked:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The outcome of a program's run.
+    """How a program ended: what it printed, the faults that it met, how long it ran.
 
     `code` is the exit code, negative for a signal, None for a program that did not end in time.
     """
@@ -50,8 +50,8 @@ class Ended:
     code: int | None
     output: bytes
     errors: bytes
-    marked: tuple[Marked, ...]
     seconds: float
+    marked: tuple[Marked, ...] = ()
 
 
 class FaultServer:
@@ -109,17 +109,7 @@ def write_rules(path: Path, rules: Sequence[FaultRule]) -> None:
 _INT64_FIELDS = ("call", "nth", "every", "seed")  # strings in protobuf's JSON
 
 
-@dataclass(frozen=True, slots=True)
-class Executed:
-    """How a program ended: its exit code as in `Ended`, what it printed, seconds."""
-
-    code: int | None
-    output: bytes
-    errors: bytes
-    seconds: float
-
-
-def execute(command: Sequence[str], timeout: float, variables: Mapping[str, str]) -> Executed:
+def execute(command: Sequence[str], timeout: float, variables: Mapping[str, str]) -> Ended:
     """Run a program without input, for at most `timeout` seconds; then kill its process group.
 
     `variables` are added to its environment. Raises OSError for a program that cannot be started.
@@ -138,7 +128,7 @@ def execute(command: Sequence[str], timeout: float, variables: Mapping[str, str]
         seconds = time.monotonic() - started
         output.seek(0)
         errors.seek(0)
-        return Executed(code, output.read(), errors.read(), seconds)
+        return Ended(code, output.read(), errors.read(), seconds)
 
 
 def run(
@@ -154,8 +144,7 @@ def run(
         write_rules(path, rules)
         met = {"ZDNN_SERVER": server.target, "ZDNN_FAULTS": str(path)}
         added = {**library_path(library_folder()), **met, **variables}
-        done = execute(command, timeout, added)
-        return Ended(done.code, done.output, done.errors, server.marked(), done.seconds)
+        return replace(execute(command, timeout, added), marked=server.marked())
 
 
 def _wait(process: "subprocess.Popen[bytes]", timeout: float) -> int | None:

@@ -14,12 +14,10 @@ from nnpa_client.trace import COMPUTING
 from nnpa_tools.estimates import (
     Call,
     Interval,
-    Point,
     dominant,
     estimate,
     estimated_machine,
     is_small,
-    ledger,
     machines,
     shipped,
     time_of,
@@ -32,7 +30,9 @@ from nnpa_tools.estimates.graphs import (
     transform,
 )
 from nnpa_tools.estimates.published import (
+    Point,
     is_kept,
+    ledger,
     median_widths,
     published_points,
     steeper,

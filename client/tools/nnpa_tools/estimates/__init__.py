@@ -6,44 +6,24 @@
 The answer is an interval with a grade, never one number, and no time that this emulator takes.
 """
 
-from nnpa_tools.estimates.coefficients import (
-    Coefficients,
-    Grade,
-    estimated_machine,
-    machines,
-    model_of,
-    shipped,
-)
+from nnpa_tools.estimates.coefficients import estimated_machine, machines, model_of, shipped
 from nnpa_tools.estimates.dominance import dominant
-from nnpa_tools.estimates.estimator import Estimate, Line, estimate, is_small, time_of
+from nnpa_tools.estimates.estimator import Estimate, estimate, is_small, time_of
 from nnpa_tools.estimates.intervals import Interval
-from nnpa_tools.estimates.programs import (
-    NetworkTimes,
-    ProgramCalls,
-    calls_of,
-    network_times,
-)
-from nnpa_tools.estimates.published import Entry, Point, ledger
+from nnpa_tools.estimates.programs import NetworkTimes, calls_of, network_times
 from nnpa_tools.estimates.work import Call, call_of
 
 __all__ = [
     "Call",
-    "Coefficients",
-    "Entry",
     "Estimate",
-    "Grade",
     "Interval",
-    "Line",
     "NetworkTimes",
-    "Point",
-    "ProgramCalls",
     "call_of",
     "calls_of",
     "dominant",
     "estimate",
     "estimated_machine",
     "is_small",
-    "ledger",
     "machines",
     "model_of",
     "network_times",

@@ -3,7 +3,7 @@
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any, Literal, TypeAlias
@@ -139,15 +139,14 @@ def _rows(machine: Mapping[str, Any]) -> dict[str, Row]:
 def _derived(row: Row, table: Mapping[str, Any]) -> Row:
     """Return the row of a function that is like another's, as a table says."""
     times = table.get("times", 1.0)
-    return Row(
+    return replace(
+        row,
         call_us=row.call_us * times,
         slope_ps=row.slope_ps * times,
-        per=row.per,
         grade=table.get("grade", _DERIVED),
         source=table.get("source", "derived"),
         r2=None,
         cpu=None,
-        least_us=row.least_us,
         like=table["like"],
         why=table["why"],
     )

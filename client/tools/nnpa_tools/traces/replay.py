@@ -192,17 +192,18 @@ class _Player:
     def array(self, operation: TracedOperation, contents: TracedContents) -> bytes:
         """Return a user array, or ones (zeros) where the trace does not have it."""
         structure = operation.operands[0].structure if operation.operands else None
-        recorded = self.trace.bytes_of(contents)
-        if recorded is None and is_zeros(contents):
-            recorded = bytes(contents.size)
-        return neutral_array(contents.size, structure) if recorded is None else recorded
+        return self._recorded(contents) or neutral_array(contents.size, structure)
 
     def sticks(self, contents: TracedContents, structure: tensor_pb2.Ztensor | None) -> bytes:
         """Return sticks, or ones (zeros) where the trace does not have them."""
+        return self._recorded(contents) or neutral_sticks(contents.size, structure)
+
+    def _recorded(self, contents: TracedContents) -> bytes:
+        """Return contents, which the trace has or whose digest tells zeros; empty for others."""
         recorded = self.trace.bytes_of(contents)
         if recorded is None and is_zeros(contents):
-            recorded = bytes(contents.size)
-        return neutral_sticks(contents.size, structure) if recorded is None else recorded
+            return bytes(contents.size)
+        return recorded or b""
 
 
 @contextmanager
@@ -298,9 +299,7 @@ def play(
     library: str | None = None,
 ) -> Trace:
     """Replay a trace, and return the new one, whose file is `output`; raise as `replay`."""
-    spec = None
-    if machine is not None:
-        spec = machine_spec(transport, machine)
+    spec = None if machine is None else machine_spec(transport, machine)
     recording = Recording(transport, output, trace.start.contents)
     try:
         _play(trace, transport, recording.name, spec, library)
@@ -322,7 +321,9 @@ def _play(
     try:
         for event in trace.events:
             if isinstance(event, Call):
-                _play_call(players, event)
+                if event.record.session in players and event.record.error.reason != _RETRIED:
+                    with _going_on():
+                        players[event.record.session].play(event)
                 continue
             number, recorded = event
             options = _options(recorded, name, spec, library)
@@ -335,14 +336,6 @@ def _play(
     finally:
         for player in players.values():
             transport.unary(DELETE_SESSION, DeleteSessionRequest(name=player.session.name))
-
-
-def _play_call(players: dict[int, _Player], call: Call) -> None:
-    player = players.get(call.record.session)
-    if player is None or call.record.error.reason == _RETRIED:
-        return
-    with _going_on():
-        player.play(call)
 
 
 def _options(

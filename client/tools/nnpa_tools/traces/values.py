@@ -68,10 +68,8 @@ def stick_elements(contents: bytes, structure: Ztensor | None) -> Array:
 
     DLFLOAT16 is returned as codes, uint16; formats other than 4DFEATURE are flat, with padding.
     """
-    desc = TensorDesc() if structure is None else structure.transformed_desc
-    dtype = _STICK_TYPES.get(desc.type, np.dtype(np.uint8))
-    if structure is not None and structure.byte_order == BYTE_ORDER_BIG_ENDIAN:
-        dtype = dtype.newbyteorder(">")
+    held = Ztensor() if structure is None else structure
+    desc, dtype = held.transformed_desc, _stick_type(held)
     if len(contents) % dtype.itemsize:
         return np.frombuffer(contents, np.uint8)
     flat = np.frombuffer(contents, dtype)
@@ -147,13 +145,16 @@ def neutral_array(size: int, structure: Ztensor | None) -> bytes:
 
 def neutral_sticks(size: int, structure: Ztensor | None) -> bytes:
     """Return `size` bytes of ones in the transformed type of a ztensor."""
-    kind = -1 if structure is None else structure.transformed_desc.type
-    dtype = _STICK_TYPES.get(kind, np.dtype(np.uint8))
-    if structure is not None and structure.byte_order == BYTE_ORDER_BIG_ENDIAN:
-        dtype = dtype.newbyteorder(">")
-    return _filled(
-        size, dtype, 31 << 9 if kind == ZDNN_DLFLOAT16 else 1
-    )  # 1.0: bias 31, fraction 0
+    if structure is None:
+        return _filled(size, np.dtype(np.uint8), 1)
+    is_dlfloat = structure.transformed_desc.type == ZDNN_DLFLOAT16
+    one = 31 << 9 if is_dlfloat else 1  # 1.0 of DLFLOAT16: bias 31, fraction 0
+    return _filled(size, _stick_type(structure), one)
+
+
+def _stick_type(structure: Ztensor) -> np.dtype[np.generic]:
+    dtype = _STICK_TYPES.get(structure.transformed_desc.type, np.dtype(np.uint8))
+    return dtype.newbyteorder(">") if structure.byte_order == BYTE_ORDER_BIG_ENDIAN else dtype
 
 
 def _filled(size: int, dtype: np.dtype[np.generic], element: int) -> bytes:

@@ -192,23 +192,19 @@ def _machine(session: Session) -> str:
 
 def _row(shown: _Shown, row: int) -> Mapping[str, object]:
     """Return what a line of the timeline shows; times in nanoseconds from the trace's begin."""
+    timed: TracedOperation | TracedInstruction
     if row < len(shown.rows):
-        operation = shown.rows[row]
-        line = {
-            **_line("call", cells(operation)),
-            **_times(operation),
-            "valid": operation.is_valid,
-        }
+        timed = shown.rows[row]
+        line, is_valid = _line("call", cells(timed)), timed.is_valid
     else:
         place = row - len(shown.rows)
-        instruction = shown.trace.instructions[place]
-        line = {
-            **_line("session", instruction_cells(place, instruction)),
-            **_times(instruction),
-            "valid": is_done(instruction),
-        }
+        timed = shown.trace.instructions[place]
+        line, is_valid = _line("session", instruction_cells(place, timed)), is_done(timed)
     return {
         **line,
+        "start_ns": timed.start_ns,
+        "duration_ns": timed.duration_ns,
+        "valid": is_valid,
         "findings": [entry.rule for entry in shown.findings.get(row, ())],
         "differences": [_mark(entry) for entry in shown.differences.get(row, ())],
     }
@@ -226,10 +222,6 @@ def _line(place: str, texts: Sequence[str]) -> Mapping[str, object]:
         "takes": f"{takes} us",
         "status": status,
     }
-
-
-def _times(timed: TracedOperation | TracedInstruction) -> Mapping[str, object]:
-    return {"start_ns": timed.start_ns, "duration_ns": timed.duration_ns}
 
 
 def _mark(difference: Difference) -> str:

@@ -64,14 +64,13 @@ class AcceleratorService:
         store: Store,
         objects: ObjectAccess | None = None,
         allow_faults: bool = False,
-        traces: Traces | None = None,
         shortcuts: Collection[str] = SHORTCUTS,
     ) -> None:
         self.store = store
         self.shortcuts = shortcuts
         self._allow_faults = allow_faults
         self._objects = objects
-        self.traces = traces or Traces()
+        self.traces = Traces()
         self.plain_suffix = ""
         """The suffix of plain sockets, which clients on this host learn, once some are open."""
 

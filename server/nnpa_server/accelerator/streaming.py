@@ -49,7 +49,6 @@ from nnpa_server.sessions.store import Session, Store
 
 Upload: TypeAlias = accelerator_pb2.WriteTensorRequest | memoryview
 Download: TypeAlias = accelerator_pb2.ReadTensorResponse | memoryview
-Header = accelerator_pb2.WriteTensorHeader
 Result = operation_pb2.OperationResult
 
 READ_CHUNK = MIB

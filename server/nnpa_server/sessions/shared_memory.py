@@ -18,7 +18,7 @@ import numpy as np
 from nnpa_emulator.machine import Memory
 
 from nnpa_server.errors import CallRefused, invalid
-from nnpa_server.sessions.shared_objects import NAMES, ObjectAccess, is_name, open_object
+from nnpa_server.sessions.shared_objects import ObjectAccess
 from nnpa_server.sessions.store import Session
 
 HOLDING = "shared memory"
@@ -26,14 +26,13 @@ _PIECE = 1 << 30  # bytes of one read or write, below what Linux does at once
 
 
 class SharedMemory:
-    """An open object of POSIX shared memory; `file`, if it is open already, is taken over.
+    """An object of POSIX shared memory, whose open `file` is taken over.
 
     Used and closed under its session's lock, as all memory that a session shares.
     """
 
-    def __init__(self, name: str, size: int, file: int | None = None) -> None:
-        self.name, self.size = name, size
-        self._file = _open(name) if file is None else file
+    def __init__(self, name: str, size: int, file: int) -> None:
+        self.name, self.size, self._file = name, size, file
         held = os.fstat(self._file).st_size
         if held < size:
             self.close()
@@ -141,17 +140,6 @@ def _require(memory: Sharing, offset: int, size: int, path: str) -> None:
     if offset + size > memory.size:
         limit = f"inside the {memory.size} bytes of shared memory"
         raise invalid(path, f"{size} bytes at {offset}", limit)
-
-
-def _open(name: str) -> int:
-    """Open an object of this user; no name leads out of the folder of objects."""
-    path = "session.shared_memory.name"
-    if not is_name(name):
-        raise invalid(path, repr(name[:80]), NAMES)
-    try:
-        return open_object(name)
-    except OSError as error:
-        raise invalid(path, name, "an object of shared memory of this user") from error
 
 
 def open_for(access: ObjectAccess, peer: str, name: str, size: int) -> SharedMemory | None:

@@ -13,9 +13,11 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack, redirect_stdout
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
+from io import StringIO
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -75,8 +77,11 @@ class RayCluster(Generic[Answer]):
         self._running: dict[Any, Rows] = {}
         self._piece = piece
         self._shipment = Shipment(uuid4().hex, self._ray.put(begin), str(Path.cwd()))
+        self._kept = ExitStack()
 
     def __enter__(self) -> Self:
+        self._kept.enter_context(redirect_stdout(StringIO()))  # Ray prints that workers died
+        self._kept.callback(self._ray.shutdown)
         return self
 
     def __exit__(
@@ -85,7 +90,7 @@ class RayCluster(Generic[Answer]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._ray.shutdown()
+        self._kept.close()
 
     @property
     def places(self) -> int:

@@ -28,7 +28,8 @@ def pytest_configure(config: pytest.Config) -> None:
     number = config.getoption("--score-fd")
     if number is not None and not hasattr(config, "workerinput"):
         os.set_inheritable(number, False)
-        log = _Log(os.fdopen(number, "w", encoding="utf-8"), config.getoption("--score-group"))
+        grouped_by = str(config.getoption("--score-group"))
+        log = _Log(os.fdopen(number, "w", encoding="utf-8"), grouped_by)
         config.pluginmanager.register(log, "score-log")
 
 

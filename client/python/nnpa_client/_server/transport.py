@@ -366,12 +366,10 @@ def error_from_rpc(
         return SessionLostError(code, f"{target}: {message}")
     metadata = dict(info.metadata)
     where = f"{target}: " if code == "UNAVAILABLE" and not info.reason else ""
-    failure: TransportError | ProgramCheck
-    if info.reason == "PROGRAM_CHECK":
-        failure = ProgramCheck(message, metadata)
-    else:
-        failure = TransportError(code, f"{where}{message}", info.reason, metadata)
-        if retry.HasField("retry_delay"):
-            failure.retry_delay = retry.retry_delay.ToNanoseconds() / 1e9
+    refusal = TransportError(code, f"{where}{message}", info.reason, metadata)
+    if retry.HasField("retry_delay"):
+        refusal.retry_delay = retry.retry_delay.ToNanoseconds() / 1e9
+    is_check = info.reason == "PROGRAM_CHECK"
+    failure: NnpaError = ProgramCheck(message, metadata) if is_check else refusal
     failure.reports = reports
     return failure

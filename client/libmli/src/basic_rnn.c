@@ -35,22 +35,16 @@ static mli_status check_shapes(const call *arguments) {
   const bool stacked = arguments->cfg->mode == RNN_ONE_TO_ONE && weights->rank == 3;
   const uint32_t last = stacked ? 2 : 1;
   const uint64_t m = count(prev_out), columns = frame_length(arguments) + m;
-  REQUIRE(weights->rank == last + 1, MLI_STATUS_SHAPE_MISMATCH, "basic_rnn_cell_c9",
-          "weights.rank is %" PRIu32 ", must be %" PRIu32, weights->rank, last + 1);
-  REQUIRE(bias->rank == last, MLI_STATUS_SHAPE_MISMATCH, "basic_rnn_cell_c10",
-          "bias.rank is %" PRIu32 ", must be %" PRIu32, bias->rank, last);
+  PASS(require_equal("basic_rnn_cell_c9", "weights.rank", weights->rank, last + 1));
+  PASS(require_equal("basic_rnn_cell_c10", "bias.rank", bias->rank, last));
   for (uint32_t d = 0; d < last; d++) {
     REQUIRE(weights->shape[d] == bias->shape[d], MLI_STATUS_SHAPE_MISMATCH, "basic_rnn_cell_c11",
             "weights.shape is %" PRIu32 " in dimension %" PRIu32 ", must be %" PRIu32 " (bias)",
             weights->shape[d], d, bias->shape[d]);
   }
-  REQUIRE(bias->shape[last - 1] == m, MLI_STATUS_SHAPE_MISMATCH, "basic_rnn_cell_c12",
-          "bias.shape[-1] is %" PRIu32 ", must be %" PRIu64, bias->shape[last - 1], m);
-  REQUIRE(weights->shape[last] == columns, MLI_STATUS_SHAPE_MISMATCH, "basic_rnn_cell_c13",
-          "weights.shape[-1] is %" PRIu32 ", must be %" PRIu64, weights->shape[last], columns);
-  REQUIRE(prev_out->rank == 1, MLI_STATUS_SHAPE_MISMATCH, "basic_rnn_cell_c14",
-          "prev_out.rank is %" PRIu32 ", must be 1", prev_out->rank);
-  return MLI_STATUS_OK;
+  PASS(require_equal("basic_rnn_cell_c12", "bias.shape[-1]", bias->shape[last - 1], m));
+  PASS(require_equal("basic_rnn_cell_c13", "weights.shape[-1]", weights->shape[last], columns));
+  return require_equal("basic_rnn_cell_c14", "prev_out.rank", prev_out->rank, 1);
 }
 
 /* Constraints 18 to 23: the library tests out.capacity early in one mode, never in others. */
@@ -157,23 +151,14 @@ static mli_status basic_rnn_cell(const call *arguments) {
   return MLI_STATUS_OK;
 }
 
-mli_status mli_krn_basic_rnn_cell_fx8(
-    const mli_tensor *in, const mli_tensor *prev_out, const mli_tensor *weights,
-    const mli_tensor *bias, const mli_rnn_cell_cfg *cfg, mli_tensor *out) {
-  const call arguments = {in, prev_out, weights, bias, cfg, out, &FX8};
-  return answer(basic_rnn_cell(&arguments));
-}
+#define BASIC_RNN_CELL(name, kind) \
+  mli_status mli_krn_basic_rnn_cell_##name( \
+      const mli_tensor *in, const mli_tensor *prev_out, const mli_tensor *weights, \
+      const mli_tensor *bias, const mli_rnn_cell_cfg *cfg, mli_tensor *out) { \
+    const call arguments = {in, prev_out, weights, bias, cfg, out, &kind}; \
+    return answer(basic_rnn_cell(&arguments)); \
+  }
 
-mli_status mli_krn_basic_rnn_cell_fx16(
-    const mli_tensor *in, const mli_tensor *prev_out, const mli_tensor *weights,
-    const mli_tensor *bias, const mli_rnn_cell_cfg *cfg, mli_tensor *out) {
-  const call arguments = {in, prev_out, weights, bias, cfg, out, &FX16};
-  return answer(basic_rnn_cell(&arguments));
-}
-
-mli_status mli_krn_basic_rnn_cell_fx8w16d(
-    const mli_tensor *in, const mli_tensor *prev_out, const mli_tensor *weights,
-    const mli_tensor *bias, const mli_rnn_cell_cfg *cfg, mli_tensor *out) {
-  const call arguments = {in, prev_out, weights, bias, cfg, out, &FX8W16D};
-  return answer(basic_rnn_cell(&arguments));
-}
+BASIC_RNN_CELL(fx8, FX8)
+BASIC_RNN_CELL(fx16, FX16)
+BASIC_RNN_CELL(fx8w16d, FX8W16D)

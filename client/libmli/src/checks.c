@@ -9,24 +9,22 @@
 
 static const uint64_t LARGE = UINT64_C(1) << 62;
 
-static const char *status_name(mli_status status) {
-  switch (status) {
-    case MLI_STATUS_OK: return "MLI_STATUS_OK";
-    case MLI_STATUS_BAD_TENSOR: return "MLI_STATUS_BAD_TENSOR";
-    case MLI_STATUS_SHAPE_MISMATCH: return "MLI_STATUS_SHAPE_MISMATCH";
-    case MLI_STATUS_INCOMPATEBLE_TENSORS: return "MLI_STATUS_INCOMPATEBLE_TENSORS";
-    case MLI_STATUS_BAD_FUNC_CFG: return "MLI_STATUS_BAD_FUNC_CFG";
-    case MLI_STATUS_NOT_ENGH_MEM: return "MLI_STATUS_NOT_ENGH_MEM";
-    case MLI_STATUS_NOT_SUPPORTED: return "MLI_STATUS_NOT_SUPPORTED";
-    case MLI_STATUS_ARGUMENT_ERROR: return "MLI_STATUS_ARGUMENT_ERROR";
-    case MLI_STATUS_SIZE_MISMATCH: return "MLI_STATUS_SIZE_MISMATCH";
-    case MLI_STATUS_TYPE_MISMATCH: return "MLI_STATUS_TYPE_MISMATCH";
-    default: return "a status that no function returns";
-  }
-}
+#define NAMED(status) [status] = #status
+static const char *const status_names[] = {
+    NAMED(MLI_STATUS_OK),
+    NAMED(MLI_STATUS_BAD_TENSOR),
+    NAMED(MLI_STATUS_SHAPE_MISMATCH),
+    NAMED(MLI_STATUS_INCOMPATEBLE_TENSORS),
+    NAMED(MLI_STATUS_BAD_FUNC_CFG),
+    NAMED(MLI_STATUS_NOT_ENGH_MEM),
+    NAMED(MLI_STATUS_NOT_SUPPORTED),
+    NAMED(MLI_STATUS_ARGUMENT_ERROR),
+    NAMED(MLI_STATUS_SIZE_MISMATCH),
+    NAMED(MLI_STATUS_TYPE_MISMATCH)
+};
 
 static void print(mli_status status, const char *constraint, const char *text, va_list values) {
-  fprintf(stderr, "%s (%s): ", status_name(status), constraint);
+  fprintf(stderr, "%s (%s): ", status_names[status], constraint);
   vfprintf(stderr, text, values);
   fputc('\n', stderr);
 }
@@ -245,6 +243,13 @@ mli_status require_contiguous_output(
   REQUIRE(!all_given(strides, rank) || (rank == 1 && strides[0] == 1),
           MLI_STATUS_INCOMPATEBLE_TENSORS, constraint,
           "out.mem_stride is %" PRId32 ", must be 0, or 1 for rank 1", strides[0]);
+  return MLI_STATUS_OK;
+}
+
+mli_status require_equal(
+    const char *constraint, const char *field, uint64_t value, uint64_t limit) {
+  REQUIRE(value == limit, MLI_STATUS_SHAPE_MISMATCH, constraint,
+          "%s is %" PRIu64 ", must be %" PRIu64, field, value, limit);
   return MLI_STATUS_OK;
 }
 

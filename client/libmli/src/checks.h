@@ -81,6 +81,9 @@ bool is_inner_dense(const mli_tensor *tensor, uint32_t rank);
 mli_status require_contiguous(const mli_tensor *tensor, const char *name, const char *constraint);
 mli_status require_contiguous_output(
     const mli_tensor *out, uint32_t rank, const char *constraint);
+/* A dimension or rank is what the other tensors ask for. */
+mli_status require_equal(
+    const char *constraint, const char *field, uint64_t value, uint64_t limit);
 /* 0..255, the unsigned byte of the 1.x kernels. */
 mli_status require_frac_bits(const mli_tensor *tensor, const char *name, const char *constraint);
 /* Bias has at most the fractional bits of the products; a RELEASE build rounds it. */

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* LSTM cell of MLI 1.x. */
-#include <inttypes.h>
-
 #include "activation.h"
 #include "fixedpoint.h"
 #include "recurrent.h"
@@ -20,13 +18,6 @@ static mli_status check_given(const call *arguments, const mli_tensor *cell) {
           "cfg.ir_tsr.data is NULL, must be a pointer");
   PASS(require_known_cfg(cfg, "lstm_cell_c5"));
   return require_sequence(arguments, "lstm_cell_c6");
-}
-
-static mli_status require_equal(
-    const char *constraint, const char *field, uint64_t value, uint64_t limit) {
-  REQUIRE(value == limit, MLI_STATUS_SHAPE_MISMATCH, constraint,
-          "%s is %" PRIu64 ", must be %" PRIu64, field, value, limit);
-  return MLI_STATUS_OK;
 }
 
 /* Constraints 7 to 15. */
@@ -162,23 +153,14 @@ static mli_status lstm_cell(const call *arguments, const mli_tensor *cell) {
   return MLI_STATUS_OK;
 }
 
-mli_status mli_krn_lstm_cell_fx8(
-    const mli_tensor *in, const mli_tensor *prev_out, const mli_tensor *weights,
-    const mli_tensor *bias, const mli_lstm_cell_cfg *cfg, mli_tensor *cell, mli_tensor *out) {
-  const call arguments = {in, prev_out, weights, bias, cfg, out, &FX8};
-  return answer(lstm_cell(&arguments, cell));
-}
+#define LSTM_CELL(name, kind) \
+  mli_status mli_krn_lstm_cell_##name( \
+      const mli_tensor *in, const mli_tensor *prev_out, const mli_tensor *weights, \
+      const mli_tensor *bias, const mli_lstm_cell_cfg *cfg, mli_tensor *cell, mli_tensor *out) { \
+    const call arguments = {in, prev_out, weights, bias, cfg, out, &kind}; \
+    return answer(lstm_cell(&arguments, cell)); \
+  }
 
-mli_status mli_krn_lstm_cell_fx16(
-    const mli_tensor *in, const mli_tensor *prev_out, const mli_tensor *weights,
-    const mli_tensor *bias, const mli_lstm_cell_cfg *cfg, mli_tensor *cell, mli_tensor *out) {
-  const call arguments = {in, prev_out, weights, bias, cfg, out, &FX16};
-  return answer(lstm_cell(&arguments, cell));
-}
-
-mli_status mli_krn_lstm_cell_fx8w16d(
-    const mli_tensor *in, const mli_tensor *prev_out, const mli_tensor *weights,
-    const mli_tensor *bias, const mli_lstm_cell_cfg *cfg, mli_tensor *cell, mli_tensor *out) {
-  const call arguments = {in, prev_out, weights, bias, cfg, out, &FX8W16D};
-  return answer(lstm_cell(&arguments, cell));
-}
+LSTM_CELL(fx8, FX8)
+LSTM_CELL(fx16, FX16)
+LSTM_CELL(fx8w16d, FX8W16D)

@@ -10,7 +10,7 @@ from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1 import operation_pb2, tensor_pb2
 from nnpa_client._server.shortcuts import out_of_band_arrays as client
 from nnpa_client._server.transport import Request
-from nnpa_server.accelerator.execute import encode
+from nnpa_server.accelerator.execute import serialize
 from nnpa_server.rpc import codec as server
 from nnpa_wire.fields import delimited
 
@@ -77,7 +77,7 @@ def test_answers_mean_the_same_on_both_sides(sizes: list[int | None]) -> None:
     data = {n: np.full(size, n, np.uint8) for n, size in enumerate(sizes) if size is not None}
     answered = server.Response(results, data)
     raw = server.serialize(answered)
-    wanted = encode(answered)
+    wanted = pb.ExecuteResponse.FromString(serialize(answered))
     assert pb.ExecuteResponse.FromString(raw) == wanted
     assert client.parse(raw).whole() == list(wanted.results)
     assert client.parse(wanted.SerializeToString()).whole() == list(wanted.results)
@@ -97,7 +97,7 @@ def test_sticks_apart_are_those_of_their_output(sizes: list[list[int]], with_dat
     }
     data = {0: np.arange(LARGE, dtype=np.uint32).view(np.uint8)} if with_data and sizes else {}
     answered = server.Response(results, data, sticks)
-    wanted = encode(answered)
+    wanted = pb.ExecuteResponse.FromString(serialize(answered))
     assert pb.ExecuteResponse.FromString(server.serialize(answered)) == wanted
     assert client.parse(server.serialize(answered)).whole() == list(wanted.results)
 

@@ -285,15 +285,15 @@ def _violation(violation: RangeViolation) -> operation_pb2.RangeViolation:
     return message
 
 
-def encode(answered: Response) -> accelerator_pb2.ExecuteResponse:
-    """Return the message of a list's results, their arrays and sticks included."""
+def serialize(answered: Response) -> bytes:
+    """Return the wire form of a list's results, their arrays and sticks included."""
     response = accelerator_pb2.ExecuteResponse(results=answered.results)
     for index, array in answered.arrays.items():
         response.results[index].data = array.tobytes()
     for index, outputs in answered.sticks.items():
         for output, array in outputs.items():
             response.results[index].outputs[output].ztensor.sticks = array.tobytes()
-    return response
+    return response.SerializeToString()
 
 
 @lru_cache(maxsize=4096)

@@ -8,12 +8,12 @@ import grpc
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 
 from nnpa_server.accelerator.decode import Request
-from nnpa_server.accelerator.execute import encode
+from nnpa_server.accelerator.execute import serialize
 from nnpa_server.accelerator.service import SERVICE, AcceleratorService
 from nnpa_server.accelerator.streaming import parse_write, serialize_read
 from nnpa_server.rpc import codec
 from nnpa_server.rpc.codec import Response
-from nnpa_server.rpc.methods import Conversation, Handler, codec_of, handler_of
+from nnpa_server.rpc.methods import Conversation, Handler, Parse, codec_of, handler_of
 
 _SERVICE = pb.DESCRIPTOR.services_by_name["AcceleratorService"]
 
@@ -21,7 +21,7 @@ _SERVICE = pb.DESCRIPTOR.services_by_name["AcceleratorService"]
 class Codec(NamedTuple):
     """How a list of operations is parsed, and its answer serialized, whole or in pieces."""
 
-    parse: Callable[[bytes | memoryview], Request]
+    parse: Parse
     serialize: Callable[[Response], bytes]
     pieces: Callable[[Response], Sequence[bytes | memoryview]]
 
@@ -31,24 +31,16 @@ def list_codec(shortcuts: Collection[str]) -> Codec:
     if "out-of-band-arrays" in shortcuts:
         return Codec(codec.parse, codec.serialize, codec.pieces)
     if "request-cache" in shortcuts:
-        return Codec(_parse_lazily, _serialize, _pieces)
-    return Codec(_parse, _serialize, _pieces)
-
-
-def _parse(raw: bytes | memoryview) -> Request:
-    return pb.ExecuteRequest.FromString(bytes(raw))
+        return Codec(_parse_lazily, serialize, _pieces)
+    return Codec(pb.ExecuteRequest.FromString, serialize, _pieces)
 
 
 def _parse_lazily(raw: bytes | memoryview) -> Request:
     return codec.WireRequest(bytes(raw))
 
 
-def _serialize(answered: Response) -> bytes:
-    return encode(answered).SerializeToString()
-
-
 def _pieces(answered: Response) -> Sequence[bytes | memoryview]:
-    return (_serialize(answered),)
+    return (serialize(answered),)
 
 
 def conversation_of(service: AcceleratorService) -> Conversation:

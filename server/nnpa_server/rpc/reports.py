@@ -19,8 +19,8 @@ _TOO_LONG = "MESSAGE_TOO_LONG"  # what metrics call a message above --max-messag
 class Reports:
     """Tells metrics and spans of calls, and logs those that failed or took `slow` seconds.
 
-    Without metrics and spans others are `counts` alone: how many calls of a method ended how. Lines
-    name the holder of the call's token if `names_tokens`.
+    `counts` has the number of calls by method and status. Lines name the holder of the call's token
+    if `names_tokens`.
     """
 
     def __init__(

@@ -248,6 +248,10 @@ class LogLevel(IntEnum):
     TRACE = 7
 
 
+def any_size(_size: int) -> None:
+    """Let storage be used again: nobody counts it."""
+
+
 @dataclass(slots=True)
 class Guest:
     """A program's view of the machine: where it runs, its library, and what it remembers.
@@ -257,7 +261,8 @@ class Guest:
     `precheck`, `status_diag`, `log_level` (None: a release build) and `log_module` are what the
     library reads from its environment.
     `numerics` "jitter" perturbs results within each operation's tolerance, `accumulate` says how
-    sums of products are made. `allocate` provides storage for sticks, or None. `sequence` counts
+    sums of products are made. `allocate` provides storage for sticks, or None; `reserve` is told
+    the bytes of such storage that is used again, and raises where it may not be. `sequence` counts
     jittered calls.
     """
 
@@ -271,6 +276,7 @@ class Guest:
     jitter_seed: int = 0
     accumulate: Literal["fp32", "fp64"] = "fp32"
     allocate: Callable[[int], Memory | None] = page_memory
+    reserve: Callable[[int], None] = any_size
     cached: QueryResult = field(init=False)
     sequence: int = field(init=False, default=0)
 

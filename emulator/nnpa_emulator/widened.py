@@ -157,6 +157,17 @@ def written(buffer: Buffer | None) -> None:
         _kept.forget(id(_owner(buffer)))
 
 
+def writing(*buffers: Buffer) -> Callable[[], None]:
+    """Return what does `written` for all of them often."""
+    owners = {id(owner): owner for owner in map(_owner, buffers)}
+
+    def forget() -> None:
+        for number in owners:
+            _kept.forget(number)
+
+    return forget
+
+
 def _owner(buffer: Buffer) -> Array:
     """Return the array that has the memory behind a buffer: itself, if no array has."""
     base = buffer.base

@@ -2,11 +2,12 @@
 """Names of the shortcuts of hosted networks; without them a network gives the same bytes, slower.
 
     prepared-steps      a step that ran clean goes straight to the emulator's arithmetic
+    run-buffers         the tensors of a run share an arena, which serves the next run
 
 The module imports nothing: a server reads the names before the emulator is there.
 """
 
 from typing import Literal, TypeAlias, get_args
 
-ShortcutName: TypeAlias = Literal["prepared-steps"]
+ShortcutName: TypeAlias = Literal["prepared-steps", "run-buffers"]
 SHORTCUTS: frozenset[str] = frozenset(get_args(ShortcutName))

@@ -377,10 +377,13 @@ def _choose_kernels(shortcuts: frozenset[str]) -> BackgroundCompiler | None:
 
 def serve(config: Config) -> int:
     """Run until a signal or the parent's end; return the exit code."""
+    is_tuned = "process-tuning" in config.shortcuts
     compiler = _choose_kernels(config.shortcuts)
     if "widened-operands" not in config.shortcuts:
         widened.disable()
     process.pin_blas()
+    if is_tuned:
+        process.tune_interpreter()
     config = replace(config, descriptors=process.raise_descriptor_limit())
     if config.max_accepted < config.max_connections:
         text = "%d connections at a time, not %d: the process may open %d files (ulimit -n)"
@@ -400,7 +403,10 @@ def serve(config: Config) -> int:
         print(f"nnpa-server {kind} on {address}", flush=True)
     if config.exit_with_parent:
         signals.watch_parent()
-    gc.enable()  # it was off: imports make many objects, and no cycle to be collected
+    if is_tuned:
+        process.tune_collector()
+    else:
+        gc.enable()
     while (reason := signals.wait()) == signal.SIGHUP:
         server.reload_tokens()
     signals.delay(reason, config.drain_delay, server.readiness.drain)

@@ -45,10 +45,12 @@ SHORTCUTS: Mapping[str, str] = {
     "prepared-calls": "repeated calls are checked once",
     "placed-operands": "operands are used where they lie in mapped memory",
     "prepared-steps": "steps of hosted networks that come again are checked once",
+    "run-buffers": "tensors of a network's run share an arena, which serves the next",
     "compiled-kernels": "Numba compiles what the reference defines",
     "widened-operands": "operands of products that come again are widened to FP32 once",
     "lazy-services": "services are constructed when they are called",
     "warm-up": "NumPy computes until a kernel that is called often is compiled",
+    "process-tuning": "memory is kept, collections are few, threads switch often",
 }
 
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The bare server that the real one is compared with: it sends back what it gets.
 
-`python -m tests.bench.echo ADDRESS` prints the address when it is ready. Options of gRPC are its
-defaults, but for the size of messages.
+`python -m tests.bench.echo ADDRESS [--tuned]` prints the address when it is ready. Options of gRPC
+and malloc are its defaults, but for the size of messages, and with `--tuned` malloc's, which are
+those of the real one.
 """
 
 import sys
@@ -32,6 +33,12 @@ def _copied(request: BytesValue, _context: object) -> BytesValue:
 
 def main() -> None:
     """Serve until standard input is closed."""
+    if sys.argv[2:] == ["--tuned"]:
+        from nnpa_server.tuning.process import (
+            tune_malloc,  # heavy: without the flag the start is bare too
+        )
+
+        tune_malloc()
     server = grpc.server(ThreadPoolExecutor(8), options=OPTIONS)
     handlers: dict[str, Any] = {
         "Raw": grpc.unary_unary_rpc_method_handler(_same),

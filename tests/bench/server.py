@@ -73,9 +73,9 @@ def server(listen: str) -> str:
 
 
 @cache
-def echo(listen: str) -> EchoClient:
+def echo(listen: str, *flags: str) -> EchoClient:
     """Start the bare server once; return a client of it."""
-    process, address = start("tests.bench.echo", listen)
+    process, address = start("tests.bench.echo", listen, *flags)
     atexit.register(process.terminate)
     return EchoClient(address)
 
@@ -124,9 +124,9 @@ def adds_in(ours: Session, array: npt.NDArray[np.float32]) -> dict[str, Work]:
     grpc=True,
 )
 def chunked() -> list[Figure]:
-    """Floor 2.0, moonshot 1.2. Both from array to array."""
+    """Floor 2.0, moonshot 1.2. Both from array to array, with the same malloc settings."""
     figures: list[Figure] = []
-    stream = echo(sockets()[1]).stream
+    stream = echo(f"{sockets()[1]}-tuned", "--tuned").stream
     for mib in (1, 4, 64):
         array = array_of(mib * MIB)
 

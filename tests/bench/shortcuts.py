@@ -95,8 +95,17 @@ SHORTCUTS: tuple[Shortcut, ...] = (
         "warm-up", "server", "kernel", (f"{_SERVER}/tuning/background.py",), "start to first add"
     ),
     Shortcut(
+        "process-tuning", "server", "channel", (f"{_SERVER}/tuning/process.py",),
+        "4 MiB inline", for_memory=True,
+    ),
+    Shortcut(
         "prepared-steps", "server", "network",
         (f"{_RUNNING}/prepared_steps.py",), "hosted CNN",
+    ),
+    Shortcut(
+        "run-buffers", "server", "network",
+        (f"{_RUNNING}/run_buffers.py", f"{_RUNNING}/liveness.py"),
+        "hosted CNN", for_memory=True,
     ),
     Shortcut(
         "request-cache", "server", "network", (f"{_INFERENCE}/request_cache.py",), "ModelInfer"

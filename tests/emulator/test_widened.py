@@ -247,11 +247,12 @@ def test_ninf_of_kept_weights_is_reported_every_time() -> None:
 
 def test_repeated_operands_are_seen_when_written() -> None:
     """What widens an operand often gives what it holds now, whoever says that it was written."""
-    one = weights(2)
+    one, other = weights(2), weights(3)
     read = operands.repeated(one.sticks, "cells", lambda _: (one.sticks.copy(), False))
+    write = widened.writing(one.sticks, other.sticks)
     for factor in (2.0, 5.0):
         one.sticks[:] = weights(factor).sticks
-        widened.written(one.sticks)
+        write()
         for _ in range(4):
             assert read()[0].tolist() == weights(factor).sticks.tolist()
     assert read()[0] is read()[0]

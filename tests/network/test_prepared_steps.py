@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 from nnpa_emulator import MACHINES, Guest, blocks
 from nnpa_emulator.interruption import set_check
 from nnpa_network.importing.onnx_import import ImportOptions, import_onnx
-from nnpa_network.program import AcceleratorStep
+from nnpa_network.program import AcceleratorStep, Step, reads, writes
 from nnpa_network.running import plain
 from nnpa_network.running.executor import Executor
+from nnpa_network.running.liveness import plan
 from nnpa_network.running.loading import LoadedProgram
 from nnpa_network.running.results import Result
+from nnpa_network.running.run_buffers import lifetimes
 from onnx import TensorProto
 
 from tests.server.onnx_models import Array, binary, dense, model
@@ -74,7 +76,7 @@ def test_warm_steps_agree_with_cold_ones(name: str, values: list[float], saturat
     feeds = _feeds(cold, np.array(values, np.float32).reshape(3, 4))
     first = cold.run(feeds)
     nans = {key: int(np.isnan(array).sum()) for key, array in first.outputs.items()}
-    for _ in range(3):
+    for _ in range(3):  # asked in full, bound to its tensors, taken as bound
         warm.run(_feeds(warm, CLEAN))
         second = warm.run(feeds)
         assert _same(first, second)
@@ -83,7 +85,7 @@ def test_warm_steps_agree_with_cold_ones(name: str, values: list[float], saturat
 
 
 @given(values=st.lists(numbers, min_size=12, max_size=12))
-def test_steps_are_prepared_again_after_a_value_that_is_none(values: list[float]) -> None:
+def test_steps_are_bound_again_after_a_value_that_is_none(values: list[float]) -> None:
     """A step that did not come out clean goes the short way again, with the bits of the long."""
     cold, warm = _executor("div"), _executor("div")
     feeds = _feeds(cold, np.array(values, np.float32).reshape(3, 4))
@@ -126,7 +128,7 @@ def test_a_clean_run_skips_the_pipeline(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_calls_in_a_row_are_one_chain() -> None:
-    """Six calls are one chain, which writes two results."""
+    """Six calls are one chain, which writes two results, and nothing where it reads."""
     loaded = LoadedProgram(_executor("row").program, Guest(MACHINES["telum2"]))
     (chain,) = loaded.chains
     steps = [loaded.program.steps[index] for index in range(chain.first, chain.last + 1)]
@@ -134,10 +136,16 @@ def test_calls_in_a_row_are_one_chain() -> None:
         "add", "relu", "mul", "div", "sub", "max"
     ]  # fmt: skip
     assert len(chain.outputs) == 2
+    lives = lifetimes(loaded)
+    offsets = plan(lives)
+    read = {number for step in steps for number in reads(step)} - {*writes_of(steps)}
+    places = [range(offsets[n], offsets[n] + lives[n].size) for n in (*read, *chain.outputs)]
+    assert len(read) == 2
+    assert sum(map(len, places)) == len(set().union(*places))
 
 
 def test_layer_normalizations_go_over_their_vectors_once() -> None:
-    """A normalisation ends where others read; no chain has its steps."""
+    """A normalisation ends where others read; no chain has its steps; it lives on till its end."""
     loaded = LoadedProgram(_executor("norm").program, Guest(MACHINES["telum2"]))
     spans = [range(each.first, each.last + 1) for each in loaded.normalizations]
     verbs = [
@@ -150,6 +158,16 @@ def test_layer_normalizations_go_over_their_vectors_once() -> None:
         ["reshape_ztensor", "moments", "layernorm", "reshape_ztensor", "mul"],
     ]
     assert not any(chain.first in span for chain in loaded.chains for span in spans)
+    lives = lifetimes(loaded)
+    offsets = plan(lives)
+    for each in loaded.normalizations:
+        places = [range(offsets[n], offsets[n] + lives[n].size) for n in (each.source, each.output)]
+        assert sum(map(len, places)) == len(set().union(*places))
+
+
+def writes_of(steps: list[Step]) -> list[int]:
+    """Return what steps write."""
+    return [number for step in steps for number in writes(step)]
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -531,3 +532,28 @@ __main__.main(["--listen", "unix:/unused.sock"])
     environment.pop("ORT_DISABLE_TELEMETRY", None)
     ended = subprocess.run(run, capture_output=True, text=True, check=True, env=environment)
     assert ended.stdout == "0\n"
+
+
+def _arenas(pid: int) -> int:
+    """Count malloc's arenas beside the heap: 64 MiB each, the unused part without access.
+
+    Source: glibc, malloc/arena.c, HEAP_MAX_SIZE.
+    """
+    spans: list[tuple[int, int, str]] = []
+    for line in Path(f"/proc/{pid}/maps").read_text("ascii", "replace").splitlines():
+        place, access, *_ = line.split()
+        first, end = (int(part, 16) for part in place.split("-"))
+        spans.append((first, end, access))
+    return sum(
+        first % (64 << 20) == 0 and unused == end and last - first == 64 << 20
+        for (first, end, access), (unused, last, none) in pairwise(spans)
+        if (access, none) == ("rw-p", "---p")
+    )
+
+
+@pytest.mark.shortcut
+def test_threads_share_one_arena(tmp_path: Path) -> None:
+    """What one call freed the next one has: no thread has memory of its own for malloc."""
+    with serving(tmp_path, *ANY_PORT) as server, grpc.insecure_channel(server.address) as channel:
+        Client(channel).run(*load(1, np.ones((1, 1, 512, 512), np.float32)))
+        assert _arenas(server.process.pid) == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run single steps over their tensors without the emulator's checks."""
+"""Bind single steps to their tensors, so that they skip the emulator's checks."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -26,9 +26,10 @@ from nnpa_emulator.ztensor import DataLayouts, DataTypes, TensorDesc
 from nnpa_network.program import AcceleratorStep, ArrayInfo, HostStep
 from nnpa_network.running.host_operators import CHANNELS_FIRST, CHANNELS_LAST
 from nnpa_network.running.plain import Run
+from nnpa_network.running.run_buffers import PreparedStep
 
-PreparedStep: TypeAlias = Callable[[Run], bool]
-"""Runs a step over the tensors of a run; False: it is to be run the plain way."""
+Bind: TypeAlias = Callable[[Run], PreparedStep]
+"""Binds a step to its tensors in a run."""
 SATURATING = "transform_ztensor_with_saturation"
 _INTO_STICKS = ("transform_ztensor", SATURATING)
 _PLAIN_LAYOUTS = (DataLayouts.ZDNN_NHWC, DataLayouts.ZDNN_HWCK)
@@ -44,15 +45,15 @@ PREPARATIONS: Mapping[str, Callable[..., Callable[[], bool]]] = {
 """What prepares an operation over its tensors, which share no memory, by verb."""
 
 
-def prepare_step(
+def bind_step(
     guest: Guest,
     step: AcceleratorStep,
     result: ArrayInfo | None,
     clip: HostStep | None,
     *,
     channels_last: bool,
-) -> PreparedStep | None:
-    """Return what runs a step, None where it cannot be prepared.
+) -> Bind | None:
+    """Return what binds a step, None where it cannot be prepared.
 
     `clip` is a step before it that clips as it saturates: its input is read instead, and
     infinities do not come out clean. `channels_last` lets images lie so that come out of sticks.
@@ -70,48 +71,77 @@ def prepare_step(
     return partial(_again, step) if operation is None else _operation(guest, step, operation)
 
 
-def _into_sticks(target: int, source: int, saturate: bool, run: Run) -> bool:
-    tensor, array = run.tensors[target], run.arrays[source]
+def _never(_run: Run) -> bool:
+    """Run no step: its tensor is of a kind that only the emulator's function moves."""
+    return False
+
+
+def _into_sticks(target: int, source: int, saturate: bool, run: Run) -> PreparedStep:
+    tensor = run.tensors[target]
     desc = tensor.transformed_desc
     plain = desc.layout in _PLAIN_LAYOUTS and desc.type == DataTypes.ZDNN_DLFLOAT16
-    if not plain or _is_large(desc) or array.dtype != FP32:
-        return False
-    nchw = _is_nchw(tensor)
-    if nchw and not array.flags.c_contiguous:
-        array, nchw = array.transpose(CHANNELS_LAST), False
-    widened.written(tensor.sticks)
-    write = prepare_stickify(desc, tensor.sticks, saturate=saturate, nchw=nchw)
-    tensor.is_transformed = clean = write(array)
-    return clean
+    if not plain or _is_large(desc):
+        return _never
+    buffer, is_image = tensor.sticks, _is_nchw(tensor)
+    write = prepare_stickify(desc, buffer, saturate=saturate, nchw=is_image)
+    write_turned = prepare_stickify(desc, buffer, saturate=saturate, nchw=False)
+    forget = widened.writing(buffer)
+
+    def prepared(run: Run) -> bool:
+        array = run.arrays[source]
+        forget()
+        if array.dtype != FP32:
+            return False
+        if is_image and not array.flags.c_contiguous:
+            tensor.is_transformed = clean = write_turned(array.transpose(CHANNELS_LAST))
+        else:
+            tensor.is_transformed = clean = write(array)
+        return clean
+
+    return prepared
 
 
-def _out_of_sticks(step: AcceleratorStep, result: ArrayInfo, channels_last: bool, run: Run) -> bool:
-    tensor, shape = run.tensors[step.arguments["ztensor"]], result.shape
+def _out_of_sticks(
+    step: AcceleratorStep, result: ArrayInfo, channels_last: bool, run: Run
+) -> PreparedStep:
+    tensor = run.tensors[step.arguments["ztensor"]]
+    target, shape = step.result, result.shape
     desc = desc_of_rows(tensor)
     if not _is_plain(desc) or tensor.pre_transformed_desc.type != DataTypes.FP32:
-        return False
+        return _never
+    dtype = None if result.dtype == FP32 else result.dtype
     turned = _is_nchw(tensor) and channels_last
     if turned:
         shape = tuple(shape[axis] for axis in CHANNELS_LAST)
-    line = prepare_unstickify(desc, tensor.sticks, nchw=_is_nchw(tensor) and not turned)()
-    if line is None:
-        return False
-    array = line.astype(result.dtype, copy=False).reshape(shape)
-    run.arrays[step.result] = array.transpose(CHANNELS_FIRST) if turned else array
-    run.numeric.add(step.result)
-    return True
+    read = prepare_unstickify(desc, tensor.sticks, nchw=_is_nchw(tensor) and not turned)
+
+    def prepared(run: Run) -> bool:
+        line = read()
+        if line is None:
+            return False
+        array = (line if dtype is None else line.astype(dtype)).reshape(shape)
+        run.arrays[target] = array.transpose(CHANNELS_FIRST) if turned else array
+        run.numeric.add(target)
+        return True
+
+    return prepared
 
 
-def _reshaped(source: int, target: int, run: Run) -> bool:
+def _reshaped(source: int, target: int, run: Run) -> PreparedStep:
     src, dest = run.tensors[source], run.tensors[target]
     layouts = (tensor.pre_transformed_desc.layout for tensor in (src, dest))
     descs = src.transformed_desc, dest.transformed_desc
     if DataLayouts.ZDNN_4DS in layouts or not all(map(_is_plain, descs)):
-        return False
-    widened.written(dest.sticks)
+        return _never
     reshape = prepare_reshape(src, dest, nchw=(_is_nchw(src), _is_nchw(dest)))
-    dest.is_transformed = clean = reshape()
-    return clean
+    forget = widened.writing(dest.sticks)
+
+    def prepared(_run: Run) -> bool:
+        forget()
+        dest.is_transformed = clean = reshape()
+        return clean
+
+    return prepared
 
 
 def _is_plain(desc: TensorDesc) -> bool:
@@ -129,13 +159,19 @@ def _is_nchw(tensor: Ztensor) -> bool:
     return tensor.pre_transformed_desc.layout == DataLayouts.ZDNN_NCHW
 
 
-def _again(step: AcceleratorStep, run: Run) -> bool:
-    """Run a function that consists of several operations."""
+def _again(step: AcceleratorStep, run: Run) -> PreparedStep:
+    """Bind a function that consists of several operations."""
     names, guest = FUNCTIONS[step.verb].tensors, run.loaded.guest
     arguments = dict(step.arguments) | {name: run.tensors[step.arguments[name]] for name in names}
     call = prepare(guest, step.verb, arguments)
-    outcome = call(guest, arguments) if call is not None else None
-    return outcome is not None and outcome.status == Status.ZDNN_OK
+    if call is None:
+        return _never
+
+    def prepared(_run: Run) -> bool:
+        outcome = call(guest, arguments)
+        return outcome is not None and outcome.status == Status.ZDNN_OK
+
+    return prepared
 
 
 def fields(guest: Guest, step: AcceleratorStep) -> dict[str, Any]:
@@ -145,8 +181,8 @@ def fields(guest: Guest, step: AcceleratorStep) -> dict[str, Any]:
     return {name: rule(guest, step.arguments.get(name)) for name, rule in rules.items()}
 
 
-def _operation(guest: Guest, step: AcceleratorStep, operation: Operation) -> PreparedStep:
-    """Return what runs an operation of the accelerator."""
+def _operation(guest: Guest, step: AcceleratorStep, operation: Operation) -> Bind:
+    """Bind an operation of the accelerator."""
     names = {name: step.arguments[name] for name in operation.tensors}
     written = FUNCTIONS[step.verb].written
     arguments = {name: step.arguments[name] for name in step.arguments.keys() - names.keys()}
@@ -160,18 +196,23 @@ def _operation(guest: Guest, step: AcceleratorStep, operation: Operation) -> Pre
     distinct = len({*names.values()}) == len(names)
     prepare = PREPARATIONS.get(step.verb, repeat) if distinct else repeat
 
-    def prepared(run: Run) -> bool:
+    def bind(run: Run) -> PreparedStep:
         tensors = {name: run.tensors[number] for name, number in names.items()}
         compute = _binary(step.verb, tensors) or prepare(**tensors, **arguments)
-        for name in written:
-            widened.written(tensors[name].sticks)
-        if compute():
-            return False
-        for name in written:
-            tensors[name].is_transformed = name in operation.marks
-        return True
+        outputs = [(tensors[name], name in operation.marks) for name in written]
+        forget = widened.writing(*(tensor.sticks for tensor, _ in outputs))
 
-    return prepared
+        def prepared(_run: Run) -> bool:
+            forget()
+            if compute():
+                return False
+            for tensor, marked in outputs:
+                tensor.is_transformed = marked
+            return True
+
+        return prepared
+
+    return bind
 
 
 def _binary(verb: str, tensors: Mapping[str, Ztensor]) -> Callable[[], bool] | None:

@@ -6,10 +6,12 @@ from collections.abc import Callable, Collection, Mapping
 from nnpa_network.running.loading import LoadedProgram
 from nnpa_network.running.plain import RunProgram, run_program
 from nnpa_network.running.prepared_steps import prepare_steps
+from nnpa_network.running.run_buffers import reuse_buffers
 from nnpa_network.shortcuts import ShortcutName
 
 _WRAPPERS: Mapping[ShortcutName, Callable[[LoadedProgram, RunProgram], RunProgram]] = {
     "prepared-steps": prepare_steps,
+    "run-buffers": reuse_buffers,
 }
 """What wraps `run_program`, the innermost first."""
 

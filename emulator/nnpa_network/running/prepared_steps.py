@@ -3,7 +3,8 @@
 
 The descriptors and parameters of a step never change, so a call that passed its checks once passes
 them always; only values differ. A prepared step skips the checks, and where a value does not come
-out clean the step is run the plain way, which gives status and violation.
+out clean the step is run the plain way, which gives status and violation. A step is bound to the
+tensors of a run, and used as often as these buffers serve.
 
 A Clip of FP32 to DLFLOAT16's range before a saturating transform is prepared together with it; so
 are element-wise calls in a row, which then read and write sticks once: see `chains`, and layer
@@ -26,11 +27,12 @@ from nnpa_emulator.layer_normalization import Normalization, prepare_layer_norma
 from nnpa_emulator.machine import Machine, QueryResult
 
 from nnpa_network.program import AcceleratorStep, HostStep, writes
-from nnpa_network.running.bindings import FP32, SATURATING, PreparedStep, fields, prepare_step
+from nnpa_network.running.bindings import FP32, SATURATING, Bind, bind_step, fields
 from nnpa_network.running.chains import Chain
 from nnpa_network.running.layer_normalizations import LayerNormalization
 from nnpa_network.running.loading import LoadedProgram
 from nnpa_network.running.plain import Run, RunProgram, run_step
+from nnpa_network.running.run_buffers import BufferedRun, Buffers, PreparedStep
 
 
 @dataclass(slots=True)
@@ -42,7 +44,7 @@ class _Stage:
 
     indices: tuple[int, ...]
     step: AcceleratorStep | None
-    prepared: PreparedStep | None
+    bind: Bind | None
     written: tuple[int, ...]
     dead: tuple[int, ...]
     accepted: int = 0
@@ -63,15 +65,21 @@ class PreparedSteps:
         self._seen: tuple[Machine, QueryResult] = (loaded.guest.machine, loaded.guest.cached)
 
     def run_program(self, run: Run) -> None:
-        """Run every step in order, those that ran clean before without their checks."""
+        """Run every step in order, prepared ones straight over the tensors they are bound to."""
         generation = self._current_generation()
         if not generation:
             self._plain(run)
             return
-        for stage in self._stages:
+        buffers = run.buffers if isinstance(run, BufferedRun) else Buffers()
+        if buffers.generation != generation:
+            buffers.generation, buffers.prepared = generation, [None] * len(self._stages)
+        run.tensors.update(buffers.tensors)
+        for index, stage in enumerate(self._stages):
             go_on()
-            if stage.accepted != generation or not _run_prepared(run, stage):
-                _run_plainly(run, stage, generation)
+            prepared = buffers.prepared[index]
+            if prepared is None or not prepared(run):
+                may_bind = prepared is None
+                buffers.prepared[index] = _run_stage(run, stage, generation, may_bind)
             run.release(stage.dead)
 
     def _current_generation(self) -> int:
@@ -83,22 +91,20 @@ class PreparedSteps:
         return self._generation if guest.only_computes else 0
 
 
-def _run_prepared(run: Run, stage: _Stage) -> bool:
-    """Run a stage over tensors of its own; return whether it came out clean."""
-    if stage.prepared is None or stage.step is None:
-        return False
-    for number in stage.written:
-        run.tensors[number] = run.allocate(stage.step, number)
-    return stage.prepared(run)
-
-
-def _run_plainly(run: Run, stage: _Stage, generation: int) -> None:
-    """Run the steps of a stage the plain way, and accept it where they run clean."""
+def _run_stage(run: Run, stage: _Stage, generation: int, may_bind: bool) -> PreparedStep | None:
+    """Run a stage bound anew, else the plain way; return what was bound if it ran."""
+    if may_bind and stage.accepted == generation and stage.bind and stage.step:
+        for number in stage.written:
+            run.tensors[number] = run.allocate(stage.step, number)
+        prepared = stage.bind(run)
+        if prepared(run):
+            return prepared
     warnings = len(run.violations)
     for index in stage.indices:
         run_step(run, index)
     if len(run.violations) == warnings:
         stage.accepted = generation
+    return None
 
 
 def _stages(loaded: LoadedProgram) -> list[_Stage]:
@@ -130,8 +136,8 @@ def _stages(loaded: LoadedProgram) -> list[_Stage]:
             written = tuple(set(writes(step)) & loaded.templates.keys())
             result = loaded.program.arrays.get(step.result)
             last = step.result not in elsewhere
-            prepared = prepare_step(loaded.guest, step, result, clip_step, channels_last=last)
-            stages.append(_Stage(indices, step, prepared, written, dead))
+            bind = bind_step(loaded.guest, step, result, clip_step, channels_last=last)
+            stages.append(_Stage(indices, step, bind, written, dead))
         clip = None
     return stages
 
@@ -144,11 +150,11 @@ def _fused_stage(loaded: LoadedProgram, fused: Chain | LayerNormalization) -> _S
              if isinstance(step, AcceleratorStep)]  # fmt: skip
     if isinstance(fused, LayerNormalization):
         parameters = _parameters(loaded, fused)
-        prepared = partial(_normalization, parameters, fused.source, fused.output)
-        return _Stage(indices, steps[-1], prepared, (fused.output,), dead)
+        bind = partial(_normalization, parameters, fused.source, fused.output)
+        return _Stage(indices, steps[-1], bind, (fused.output,), dead)
     links = [_link(loaded, step) for step in steps]
-    prepared = partial(_chain, links, fused.outputs, loaded.tensors.keys())
-    return _Stage(indices, steps[-1], prepared, fused.outputs, dead)
+    bind = partial(_chain, links, fused.outputs, loaded.tensors.keys())
+    return _Stage(indices, steps[-1], bind, fused.outputs, dead)
 
 
 def _parameters(loaded: LoadedProgram, normalization: LayerNormalization) -> Normalization:
@@ -159,10 +165,10 @@ def _parameters(loaded: LoadedProgram, normalization: LayerNormalization) -> Nor
     return Normalization(beta, gamma, epsilon, *tensors)
 
 
-def _normalization(parameters: Normalization, source: int, output: int, run: Run) -> bool:
+def _normalization(parameters: Normalization, source: int, output: int, run: Run) -> PreparedStep:
     target = run.tensors[output]
     compute = prepare_layer_normalization(run.tensors[source], parameters, target)
-    return _computed(compute, [target])
+    return _marking(compute, [target])
 
 
 def _link(loaded: LoadedProgram, step: AcceleratorStep) -> Link:
@@ -178,19 +184,24 @@ def _link(loaded: LoadedProgram, step: AcceleratorStep) -> Link:
 
 def _chain(
     links: Sequence[Link], outputs: Sequence[int], constants: Collection[int], run: Run
-) -> bool:
+) -> PreparedStep:
     compute = prepare_chain(links, run.tensors, outputs, constants)
-    return _computed(compute, [run.tensors[number] for number in outputs])
+    return _marking(compute, [run.tensors[number] for number in outputs])
 
 
-def _computed(compute: Callable[[], bool], written: Sequence[Ztensor]) -> bool:
-    """Compute and mark the tensors that are written; return whether they came out clean."""
-    for tensor in written:
-        widened.written(tensor.sticks)
-    clean = compute()
-    for tensor in written:
-        tensor.is_transformed = clean
-    return clean
+def _marking(compute: Callable[[], bool], written: Sequence[Ztensor]) -> PreparedStep:
+    """Return what computes, and marks the tensors that it has written."""
+    forget = widened.writing(*(tensor.sticks for tensor in written))
+
+    def prepared(_run: Run) -> bool:
+        forget()
+        if not compute():
+            return False
+        for tensor in written:
+            tensor.is_transformed = True
+        return True
+
+    return prepared
 
 
 def _read_by_others(loaded: LoadedProgram, clips: Collection[int]) -> set[int]:

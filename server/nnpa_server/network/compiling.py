@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from nnpa_emulator import Guest
 from nnpa_emulator.kernels import use_reference
-from nnpa_emulator.machine import page_memory
+from nnpa_emulator.machine import any_size, page_memory
 from nnpa_network.importing.onnx_import import ImportOptions, OnnxModel, import_onnx
 from nnpa_network.importing.onnx_plan import weights_of, with_weights
 from nnpa_network.importing.plan import Weight
@@ -54,7 +54,7 @@ def decode_job(text: bytes) -> tuple[str, dict[str, Any]]:
 def without_storage(guest: Guest) -> Guest:
     """Return a guest like another, for a worker, with no account of its memory."""
     like = copy(guest)
-    like.allocate, like.sequence = page_memory, 0
+    like.allocate, like.reserve, like.sequence = page_memory, any_size, 0
     return like
 
 

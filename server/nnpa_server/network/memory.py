@@ -38,6 +38,7 @@ class NetworkMemory:
             jitter_seed=mine.jitter_seed,
             accumulate=mine.accumulate,
             allocate=self.allocate,
+            reserve=self.reserve,
         )
         guest.cached = mine.cached
         return guest
@@ -69,6 +70,12 @@ class NetworkMemory:
             session.pending_bytes += size
             weakref.finalize(memory, self._freed, size, self._call).atexit = False
         return memory
+
+    def reserve(self, size: int) -> None:
+        """Count sticks that are used again until the call ends; raise as `allocate` does."""
+        self.check()
+        self._session.reserve(size)
+        self._session.pending_bytes += size
 
     def check(self) -> None:
         """Raise `CallCancelled`, or the session's error, where nobody waits for the call."""

@@ -92,7 +92,7 @@ class WorkerPlan:
     def lent(self, guest: Guest, workers: Workers) -> "WorkerPlan":
         """Return the plan over the storage of another guest, compiled in its owner's worker."""
         plan = copy(self)
-        plan.guest = replace(self.guest, allocate=guest.allocate)
+        plan.guest = replace(self.guest, allocate=guest.allocate, reserve=guest.reserve)
         plan._workers = workers
         plan._executors, plan._lock, plan._turn = OrderedDict(), Lock(), Lock()
         plan._decoder = Decoder(self._decoder.constants)

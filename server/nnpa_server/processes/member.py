@@ -13,14 +13,20 @@ import sys
 from nnpa_server.config import Config, config_from_json, kernel_cache, leave_out_telemetry
 from nnpa_server.logs import start_logging
 from nnpa_server.tuning.kernel_cache import leave_out_scipy
+from nnpa_server.tuning.process import tune_malloc
 
 _log = logging.getLogger("nnpa.server")
 
 
 def prepare(config: Config, log_level: str) -> None:
-    """Choose the log and the kernel cache, before the emulator is imported."""
+    """Tune malloc, choose the log and the kernel cache, before the emulator is imported.
+
+    Malloc comes first: a thread that is there before has an arena of its own, which others share.
+    """
+    if "process-tuning" in config.shortcuts:
+        tune_malloc()
     start_logging(log_level, as_json=config.json_log)
-    gc.disable()  # until the server listens
+    gc.disable()  # until tune_collector: imports make many objects, and no cycle to be collected
     if notice := kernel_cache():
         _log.warning("%s", notice)
     leave_out_scipy()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that measures: one thread, kernels that were compiled before."""
+"""A process that measures: one thread, memory that is kept, kernels that were compiled before."""
 
 from nnpa_server.config import kernel_cache, leave_out_telemetry
 from nnpa_server.tuning.kernel_cache import leave_out_scipy
@@ -10,6 +10,7 @@ def tune() -> None:
     kernel_cache()
     leave_out_telemetry()
     leave_out_scipy()
-    from nnpa_server.tuning.process import pin_blas  # imports the emulator
+    from nnpa_server.tuning.process import pin_blas, tune_malloc  # imports the emulator
 
     pin_blas()
+    tune_malloc()

@@ -9,7 +9,7 @@ import pytest
 from nnpa.mli.v1.mli_pb2 import Kernel
 from nnpa.zdnn.v1 import options_pb2 as pb
 from nnpa.zdnn.v1.operation_pb2 import Operation
-from nnpa_client import constants
+from nnpa_client._values import constants
 from nnpa_client.status import get_status_message
 from nnpa_emulator import FUNCTIONS, Ztensor
 from nnpa_emulator.function_codes import FunctionCode

@@ -81,13 +81,13 @@ def test_it_is_a_machine_of_the_server(scratch: Path) -> None:
 
 @pytest.mark.heavy
 def test_it_is_in_the_tables_of_what_runs_where(scratch: Path) -> None:
-    """The README and `nnpa check` have a column of it, and the new function runs on it only.
+    """The page and `nnpa check` have a column of it, and the new function runs on it only.
 
     A custom machine has the functions of its base.
     """
-    readme = (scratch / "README.md").read_text(encoding="utf-8")
-    assert "| operations | Telum I (z16) | Telum II (z17) | Telum III (z18) | no NNPA |" in readme
-    assert "| cbrt | UF | UF | yes | UF |" in readme
+    page = (scratch / "deploy/site/availability.md").read_text(encoding="utf-8")
+    assert "| operations | Telum I (z16) | Telum II (z17) | Telum III (z18) | no NNPA |" in page
+    assert "| cbrt | UF | UF | yes | UF |" in page
     judged = json.loads(_nnpa(scratch, "check", "--json", "cbrt"))["machines"]
     answers = {name: verdict["runs"] for name, verdict in judged.items()}
     assert answers == {"telum1": "no", "telum2": "no", "telum3": "yes", "z15": "no"}

@@ -511,7 +511,7 @@ jit.load()
 for name in ("transform FP32", "matmul_op"):
     warmup.steps()[name]()
 print(len(sticks.stickify_fp32.signatures))
-signatures = registers.accumulate.signatures + sticks._encode_long.signatures
+signatures = registers.accumulate.signatures + sticks.encode_page.signatures
 print(len(signatures) > 1, [one for one in signatures if "Literal" in str(one)])
 """
 

@@ -146,7 +146,7 @@ def run(
     """
     if target is not None:
         return _run(target, credentials or {}, show)
-    server = PrivateServer(flags=("--shared-memory",))
+    server = PrivateServer()
     try:
         return _run(server.target, credentials or {}, show)
     finally:

@@ -149,6 +149,14 @@ class Config:
         return max(6, self.descriptors - RESERVED_DESCRIPTORS)
 
     @property
+    def max_connection_calls(self) -> int:
+        """Calls of a gRPC connection at a time: a lease and a conversation a session, 100 others.
+
+        RFC 9113, 6.5.2, recommends 100 or more. Clients keep further calls until one has ended.
+        """
+        return 100 + 2 * self.limits.max_sessions
+
+    @property
     def max_accepted(self) -> int:
         """Most connections of each of gRPC's servers: a quarter of the descriptors.
 

@@ -22,7 +22,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
-from nnpa_server.rpc.listening import FIRST_WINDOW, MAX_CONNECTION_CALLS, server_options
+from nnpa_server.rpc.listening import FIRST_WINDOW, server_options
 from nnpa_server.rpc.public_calls import MAX_MESSAGE, MAX_WATCHES
 
 from tests.server.conftest import CONFIG, OPTIONS, Running
@@ -332,16 +332,29 @@ def test_no_window_grows_while_a_token_is_checked() -> None:
             server.stop(0).wait()
 
 
-def test_calls_of_a_connection_are_bounded(start: Start) -> None:
-    """The server tells how many calls a connection may have open. Source: RFC 9113, 6.5.2."""
-    host, _, port = start().address.rpartition(":")
+def test_a_connection_is_told_how_many_calls_it_may_have(start: Start) -> None:
+    """100 and two a session, in the first SETTINGS. Source: RFC 9113, 6.5.2."""
+    limits = replace(CONFIG.limits, max_sessions=7)
+    host, _, port = start(limits=limits).address.rpartition(":")
     with socket.create_connection((host, int(port)), PATIENCE) as client:
         client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))
         with client.makefile("rb") as received:
             head = received.read(9)
             settings = received.read(int.from_bytes(head[:3], "big"))
     assert head[3] == 4
-    assert dict(struct.iter_unpack(">HI", settings))[3] == MAX_CONNECTION_CALLS
+    assert dict(struct.iter_unpack(">HI", settings))[3] == 114
+
+
+def test_a_client_that_begins_with_more_calls_than_its_connection_may_have_loses_none(
+    start: Start,
+) -> None:
+    """gRPC keeps calls above the bound until others have ended, also on a new connection."""
+    server = start(limits=replace(CONFIG.limits, max_sessions=1))
+    for _ in range(3):
+        with grpc.insecure_channel(server.address, OWN_CONNECTION) as channel:
+            check = health_pb2_grpc.HealthStub(channel).Check
+            calls = [check.future(health_pb2.HealthCheckRequest()) for _ in range(900)]
+            assert Counter(call.code() for call in calls) == {CODE.OK: 900}
 
 
 def test_first_calls_of_a_process_with_few_descriptors(tmp_path: Path) -> None:

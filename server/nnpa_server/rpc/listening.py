@@ -16,7 +16,6 @@ import grpc
 from nnpa_server.config import OVERSIZE_BYTES, Config, Tls, is_local, join_address, split_address
 from nnpa_server.rpc.sockets import IS_KERNEL_ASKED, KEEPALIVE_SECONDS, LOST_SECONDS
 
-MAX_CONNECTION_CALLS = 1000  # of one connection at a time; its client keeps more to itself
 MAX_PENDING_CALLS = 5_000  # that Python has not taken; of more, gRPC cancels anybody's
 FIRST_WINDOW = 512 << 10  # bytes of a call that gRPC takes before anybody reads them
 _NEVER = (1 << 31) - 1  # milliseconds
@@ -33,7 +32,8 @@ def server_options(config: Config) -> Sequence[tuple[str, int]]:
         ("grpc.max_receive_message_length", config.limits.max_message + OVERSIZE_BYTES),
         ("grpc.max_send_message_length", -1),
         ("grpc.so_reuseport", 0),
-        ("grpc.max_concurrent_streams", MAX_CONNECTION_CALLS),
+        ("grpc.max_concurrent_streams", config.max_connection_calls),
+        ("grpc.http.overload_protection", 0),  # else clients learn the bound after their first calls
         ("grpc.max_allowed_incoming_connections", 2 * config.max_accepted),
         ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
         ("grpc.server.max_pending_requests_hard_limit", 2 * MAX_PENDING_CALLS),

@@ -20,7 +20,7 @@ from nnpa_tools.estimates.published import steeper
 from onnx import helper
 
 from tests.network.small_models import dense, model
-from tests.server.instructions import ADD, QAF, sums
+from tests.server.instruction.instructions import ADD, QAF, sums
 
 Open = Callable[..., Session]
 

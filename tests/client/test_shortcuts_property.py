@@ -30,8 +30,8 @@ from nnpa_client._server.transport import GrpcTransport
 from nnpa_client.config import Endpoint
 
 from tests.client.server_process import serving
-from tests.server.random_operands import Step
-from tests.server.random_programs import LISTS, program
+from tests.server.accelerator.random_operands import Step
+from tests.server.accelerator.random_programs import LISTS, program
 
 COUNT = int(os.environ.get("NNPA_PROPERTY_LISTS", "500"))
 SEED = int(os.environ.get("NNPA_PROPERTY_SEED", "1"))

@@ -27,7 +27,7 @@ from nnpa_client.config import Endpoint
 
 from tests.deploy.fleet import ENVOY, Fleet, fleet
 from tests.server.process import serving, wait_until
-from tests.server.test_processes import PROGRAM, doubled
+from tests.server.processes.test_processes import PROGRAM, doubled
 
 pytestmark = [pytest.mark.heavy, pytest.mark.skipif(ENVOY is None, reason="there is no Envoy here")]
 CONNECTIONS, SESSIONS = 10, 30  # of each connection

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from google.protobuf.wrappers_pb2 import BytesValue
 from nnpa.instruction.v1 import instruction_pb2 as pb
 
-from tests.server.instructions import (
+from tests.server.instruction.instructions import (
     ADD,
     EXP,
     INPUT_1,

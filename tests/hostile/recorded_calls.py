@@ -25,7 +25,7 @@ from tests.hostile import instructions, models
 from tests.hostile.calls import ACCELERATOR, HEALTH, INFERENCE, NETWORK, REFLECTION
 from tests.hostile.known_answers import lists
 from tests.hostile.methods import FRAMES, PLAIN_SOCKET, methods
-from tests.server.mli_wire import kernel, scenes
+from tests.server.mli.mli_wire import kernel, scenes
 
 Recording: TypeAlias = Sequence[Message]
 SESSION, NETWORK_NAME = "sessions/" + "S" * 32, "networks/" + "N" * 16

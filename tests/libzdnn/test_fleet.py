@@ -16,7 +16,7 @@ from tests.deploy.fleet import ENVOY, fleet
 from tests.libzdnn import toolchain
 from tests.libzdnn.toolchain import Prefix
 from tests.server.process import serving
-from tests.server.test_processes import TWO, members
+from tests.server.processes.test_processes import TWO, members
 
 PROGRAMS = Path(__file__).parent / "programs"
 ROUNDS = "400"

@@ -11,7 +11,7 @@ from tests.libzdnn import toolchain
 from tests.libzdnn.served_calls import served_calls
 from tests.libzdnn.toolchain import Prefix
 from tests.server.process import serving
-from tests.server.test_metrics import sample, scrape
+from tests.server.sessions.test_metrics import sample, scrape
 
 PROGRAMS = Path(__file__).parent / "programs"
 NAMES = ", ".join(CLIENTS_NAMES)

@@ -23,7 +23,7 @@ from tests.conformance.plain import words_of
 from tests.libzdnn import toolchain
 from tests.libzdnn.scenes import MAKERS, Shape
 from tests.libzdnn.toolchain import Prefix
-from tests.server.random_operands import pages_of
+from tests.server.accelerator.random_operands import pages_of
 from tests.strategies import EDGES
 from tests.vector_runner import cell_bytes
 

@@ -12,7 +12,7 @@ from tests.libzdnn import toolchain
 from tests.libzdnn.relay import relaying
 from tests.libzdnn.toolchain import TRANSFERS, Prefix
 from tests.server.process import serving
-from tests.server.test_metrics import sample, scrape
+from tests.server.sessions.test_metrics import sample, scrape
 
 pytestmark = pytest.mark.shortcut
 PROGRAMS = Path(__file__).parent / "programs"

@@ -23,8 +23,8 @@ from tests.network import real_models, small_models
 from tests.network.backend_cases import Case, cases_by_operator
 from tests.network.confined_runner import ALL, LACKED
 from tests.network.test_host_nodes_in_workers import facts
-from tests.server.compiled_kernels import kernels
-from tests.server.forked import Forked
+from tests.server.sandbox.forked import Forked
+from tests.server.tuning.compiled_kernels import kernels
 
 pytestmark = pytest.mark.skipif(not confinement.is_linux(), reason="workers are Linux processes")
 LIMITS = JobLimits(memory=1 << 30, seconds=300, cpu_seconds=300)

@@ -587,7 +587,7 @@ def test_a_worker_that_was_taken_over(name: str) -> None:
 )
 def test_a_worker_that_dies_says_how(death: str, text: str) -> None:
     """The caller reads the signal or exit code, and the limits of the worker."""
-    pool = Pool("tests.server.sandbox_jobs:start", {})
+    pool = Pool("tests.server.sandbox.sandbox_jobs:start", {})
     owner = Owner(pool)
     try:
         workers = Workers(owner, owner, allow, lambda: 320 << 20)
@@ -600,7 +600,7 @@ def test_a_worker_that_dies_says_how(death: str, text: str) -> None:
 
 def test_a_worker_that_cannot_start_is_no_fault_of_the_model() -> None:
     """Where no process can be made the caller reads that, and the next run is served."""
-    pool = Pool("tests.server.sandbox_jobs:start_late", {})
+    pool = Pool("tests.server.sandbox.sandbox_jobs:start_late", {})
     owner = Owner(pool)
     try:
         workers = Workers(owner, owner, allow, lambda: 320 << 20)

@@ -15,16 +15,16 @@ from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1 import trace_pb2
 from nnpa.zdnn.v1.trace_pb2_grpc import TraceServiceStub
 
+from tests.server.accelerator.test_large_operations import SQUARE, make_matrix
 from tests.server.plain import Plain
 from tests.server.process import PATIENCE, PLAIN, ServerProcess, serving
-from tests.server.test_admission import (
+from tests.server.rpc.test_admission import (
     EXECUTE_STREAM,
     GET_SESSION,
     REFLECT,
     connected,
     nothing_sent,
 )
-from tests.server.test_large_operations import SQUARE, make_matrix
 from tests.server.wire import Client, begun, load, op, read_error
 
 DRAIN = 1.0

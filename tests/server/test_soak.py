@@ -20,8 +20,8 @@ import psutil
 import pytest
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 
+from tests.server.accelerator.test_transfer import VANISH
 from tests.server.process import serving
-from tests.server.test_transfer import VANISH
 from tests.server.wire import Client, New, Operation, chunks, init, load, op, read_error
 
 DATA = np.arange(6, dtype=np.float32).reshape(1, 1, 2, 3)

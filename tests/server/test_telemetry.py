@@ -22,7 +22,7 @@ from nnpa_wire.installation import pip_install
 
 from tests.server.onnx_models import Caller, dense, request
 from tests.server.process import PATIENCE, ServerProcess, serving, wait_until
-from tests.server.test_processes import TWO, needs_envoy
+from tests.server.processes.test_processes import TWO, needs_envoy
 from tests.server.wire import Client, init, load, op, refused
 
 pytest.importorskip("opentelemetry.sdk", reason="OpenTelemetry comes with the extra `otel`")

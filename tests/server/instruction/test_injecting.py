@@ -13,7 +13,7 @@ from nnpa.zdnn.v1 import accelerator_pb2
 from nnpa.zdnn.v1.fault_pb2 import FaultMove, FaultRule
 
 from tests.server.conftest import CONFIG, Running
-from tests.server.instructions import ADD, ONE, PAGE, TWO, sticks, sums
+from tests.server.instruction.instructions import ADD, ONE, PAGE, TWO, sticks, sums
 from tests.server.wire import Client, refused
 
 SUB, INVSQRT = 17, 34

@@ -18,7 +18,7 @@ from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
 
 from tests.server.conftest import CONFIG, Running
 from tests.server.process import PATIENCE, wait_until
-from tests.server.test_admission import connected, nothing_sent
+from tests.server.rpc.test_admission import connected, nothing_sent
 
 PROMPT = 2.0  # seconds that a newcomer waits
 BURSTS = 4

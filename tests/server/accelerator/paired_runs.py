@@ -24,10 +24,10 @@ from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-unty
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa_client.status import status_name
 
+from tests.server.accelerator.random_operands import Step
+from tests.server.accelerator.random_programs import Program
 from tests.server.conftest import OPTIONS
 from tests.server.plain import METADATA, Plain
-from tests.server.random_operands import Step
-from tests.server.random_programs import Program
 from tests.server.wire import Client
 
 Met: TypeAlias = Counter[tuple[str, str]]

@@ -321,7 +321,7 @@ from nnpa_server.config import Limits
 from nnpa_server.rpc import sockets
 from tests.server.conftest import CONFIG, Running
 from tests.server.process import wait_until
-from tests.server.test_leases import Holder, sessions
+from tests.server.sessions.test_leases import Holder, sessions
 
 subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
 sockets.KEEPALIVE_SECONDS, sockets._PROBE_SECONDS, sockets.LOST_SECONDS = 1, 1, 2

@@ -279,9 +279,9 @@ def parent(argument: str) -> None:
     """Start a worker that loops, print its pid, and wait: for a test that kills this process."""
     from nnpa_server.sandbox.process import JobLimits
 
-    from tests.server.forked import Forked
+    from tests.server.sandbox.forked import Forked
 
-    worker = Forked("tests.server.sandbox_jobs:start")
+    worker = Forked("tests.server.sandbox.sandbox_jobs:start")
     print(worker.pid, flush=True)
     worker.run(Message(argument.encode()), JobLimits())
 

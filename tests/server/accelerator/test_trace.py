@@ -29,7 +29,7 @@ from nnpa_server.sessions import traces as open_traces
 
 from tests.server.conftest import CONFIG, OPTIONS, Running
 from tests.server.process import serving
-from tests.server.test_shared import Memory
+from tests.server.sessions.test_shared_memory import Memory
 from tests.server.wire import Client, New, chunks, desc, init, load, op, pre_desc, refused
 
 DATA = np.arange(6, dtype=np.float32).reshape(1, 1, 2, 3)

@@ -20,7 +20,7 @@ from tests.server.process import PATIENCE, ServerProcess, serving, wait_until
 from tests.server.wire import Client, load, op
 
 pytestmark = pytest.mark.shortcut
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ONES = np.ones((2, 3), np.float32)
 
 
@@ -74,7 +74,7 @@ kernel_cache()
 from nnpa_emulator.kernels import elementwise, jit
 from nnpa_server.tuning import background
 
-background.PROGRAM = "tests.server.unhurried_compiler"
+background.PROGRAM = "tests.server.tuning.unhurried_compiler"
 jit.compile_by(background.BackgroundCompiler(kernel_folder(), has_kernels=kernels_are_cached()))
 codes, out = np.full(2048, 0x3E00, np.uint16), np.zeros(2048, np.uint16)
 sums = set()

@@ -28,7 +28,7 @@ from nnpa_server.sandbox import confinement
 
 from tests.server.onnx_models import Caller, binary, chain, code_of, offering, refusal, request
 from tests.server.process import ServerProcess, serving, wait_until
-from tests.server.test_tokens import ALICE, BOB, GONE, bearer, entry, hang_up
+from tests.server.sessions.test_tokens import ALICE, BOB, GONE, bearer, entry, hang_up
 from tests.server.wire import refused
 
 CODE = grpc.StatusCode

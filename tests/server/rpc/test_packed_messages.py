@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.hostile import http2
 from tests.server.process import serving
-from tests.server.test_admission import ALICE, EXECUTE, connected, list_machines
+from tests.server.rpc.test_admission import ALICE, EXECUTE, connected, list_machines
 
 SIZE = 63 << 20  # bytes, of zeros: 62 KiB when they are packed
 CALLS = 40

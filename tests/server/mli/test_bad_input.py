@@ -16,7 +16,7 @@ from nnpa_server.errors import CallCancelled, CallRefused
 from nnpa_server.mli.service import MAX_KERNELS, MliService
 
 from tests.server.conftest import LIMITS, Running
-from tests.server.mli_wire import (
+from tests.server.mli.mli_wire import (
     FX_8,
     Fields,
     M,

@@ -20,7 +20,7 @@ from nnpa.zdnn.v1.fault_pb2 import FaultRule
 
 from tests import vector_runner
 from tests.libzdnn.scenes import MAKERS, Scene, Shape
-from tests.server.random_operands import (
+from tests.server.accelerator.random_operands import (
     MISSING_ID,
     Operands,
     Step,

@@ -25,9 +25,9 @@ from nnpa_server.sandbox.frames import (
 )
 from nnpa_server.sandbox.process import JobLimits, WorkerProcess
 
-from tests.server.forked import Forked
-from tests.server.sandbox_jobs import ANSWERS
-from tests.server.test_sandbox import is_gone
+from tests.server.sandbox.forked import Forked
+from tests.server.sandbox.sandbox_jobs import ANSWERS
+from tests.server.sandbox.test_sandbox import is_gone
 
 LIMITS = JobLimits(memory=64 << 20, seconds=2, cpu_seconds=20)
 LINUX = pytest.mark.skipif(not confinement.is_linux(), reason="workers are Linux processes")
@@ -43,7 +43,7 @@ BODY = encode_body(
 @pytest.fixture
 def worker() -> Iterator[WorkerProcess]:
     """A worker that is about to be taken over."""
-    worker = Forked("tests.server.sandbox_jobs:start")
+    worker = Forked("tests.server.sandbox.sandbox_jobs:start")
     yield worker
     worker.end()
 

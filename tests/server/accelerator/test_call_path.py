@@ -14,9 +14,9 @@ from nnpa_server.rpc.interceptor import Interceptor
 from nnpa_server.rpc.newcomers import Newcomers
 from nnpa_server.sessions.store import Store
 
-from tests.server.test_execute import ONES
-from tests.server.test_interceptor import Call, answered, handler
-from tests.server.test_sanitizer import Waiting
+from tests.server.accelerator.test_execute import ONES
+from tests.server.accelerator.test_sanitizer import Waiting
+from tests.server.rpc.test_interceptor import Call, answered, handler
 from tests.server.wire import Operation, load, op
 
 ROOT = Path(nnpa_server.__file__).parent

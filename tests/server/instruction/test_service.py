@@ -17,7 +17,7 @@ from nnpa_server.app import Server
 from nnpa_server.sessions.store import Counts
 
 from tests.server.conftest import CONFIG, OPTIONS
-from tests.server.instructions import (
+from tests.server.instruction.instructions import (
     ADD,
     INPUT_1,
     INPUT_2,

@@ -22,8 +22,8 @@ from nnpa_client import TransportError, connect
 from tests.certificates import issue
 from tests.server.onnx_models import Caller, dense
 from tests.server.process import PATIENCE, serving, wait_until
-from tests.server.test_metrics import scrape
-from tests.server.test_processes import TWO, doubled, members, needs_envoy, number_of
+from tests.server.processes.test_processes import TWO, doubled, members, needs_envoy, number_of
+from tests.server.sessions.test_metrics import scrape
 
 pytestmark = [pytest.mark.heavy, needs_envoy]
 ANY_PORT = ("--listen", "127.0.0.1:0")

@@ -26,9 +26,9 @@ from nnpa_server.app import Server
 from nnpa_server.config import Config
 
 from tests import vector_runner
+from tests.server.accelerator.test_placed_operands import memfd
 from tests.server.plain import Plain
 from tests.server.process import PLAIN
-from tests.server.test_mapped import memfd
 from tests.server.wire import read_error
 from tests.vector_runner import CallFailedError, Vector
 

@@ -15,9 +15,9 @@ from nnpa_server.instruction import tracing
 from nnpa_tools.traces.show import as_data, timeline
 from rich.console import Console
 
+from tests.server.accelerator.test_trace import FAILED, Open
 from tests.server.conftest import Running
-from tests.server.instructions import ADD, NOT_A_NUMBER, ONE, PAGE, QAF, sticks, sums
-from tests.server.test_trace import FAILED, Open
+from tests.server.instruction.instructions import ADD, NOT_A_NUMBER, ONE, PAGE, QAF, sticks, sums
 from tests.server.wire import Client, load
 
 NONE, AT = 99, 0x8000

@@ -25,10 +25,10 @@ from nnpa_server.sandbox.owner import Owner
 from nnpa_server.sandbox.pool import Pool, PoolClosed
 from nnpa_server.sandbox.process import JobLimits, WorkerProcess, ending, go_on
 
-from tests.server.forked import Forked
-from tests.server.sandbox_jobs import ATTEMPTS
+from tests.server.sandbox.forked import Forked
+from tests.server.sandbox.sandbox_jobs import ATTEMPTS
 
-PROGRAM = "tests.server.sandbox_jobs:start"
+PROGRAM = "tests.server.sandbox.sandbox_jobs:start"
 LIMITS = JobLimits(memory=128 << 20, seconds=20, cpu_seconds=20)
 pytestmark = [
     pytest.mark.skipif(not confinement.is_linux(), reason="workers are Linux processes"),
@@ -283,7 +283,7 @@ def test_a_program_that_raises_goes_on(worker: WorkerProcess) -> None:
 
 def test_a_program_that_cannot_be_loaded_says_why() -> None:
     """What the program raises before it is ready reaches the server as text."""
-    fork_server = ForkServer("tests.server.sandbox_jobs:refuse", {})
+    fork_server = ForkServer("tests.server.sandbox.sandbox_jobs:refuse", {})
     with pytest.raises(WorkerFailed, match="cannot be loaded"):
         fork_server.wait_ready(60, go_on)
     assert is_gone(fork_server.pid)
@@ -291,7 +291,7 @@ def test_a_program_that_cannot_be_loaded_says_why() -> None:
 
 def test_the_end_of_the_server_ends_its_workers() -> None:
     """A worker in an endless loop ends with its server, which is killed."""
-    command = [sys.executable, "-m", "tests.server.sandbox_jobs", "answer loop"]
+    command = [sys.executable, "-m", "tests.server.sandbox.sandbox_jobs", "answer loop"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None
     pid = int(server.stdout.readline())
@@ -343,7 +343,7 @@ def test_a_fork_server_that_died_is_replaced() -> None:
 
 def test_a_fork_that_fails_is_told() -> None:
     """Where no process can be made the owner is told why; the next one is served."""
-    pool = Pool("tests.server.sandbox_jobs:start_late", {})
+    pool = Pool("tests.server.sandbox.sandbox_jobs:start_late", {})
     try:
         with pytest.raises(WorkerFailed, match="no more processes"):
             pool.lease()

@@ -9,7 +9,7 @@ from nnpa.mli.v1 import mli_pb2 as pb
 from nnpa.mli.v1 import mli_pb2_grpc
 
 from tests.server.conftest import Running
-from tests.server.mli_wire import (
+from tests.server.mli.mli_wire import (
     FRAMES,
     FX_8,
     FX_16,

@@ -23,7 +23,7 @@ from nnpa_server.app import Server
 from nnpa_server.sessions.store import Counts
 
 from tests.server.conftest import CONFIG, OPTIONS
-from tests.server.instructions import (
+from tests.server.instruction.instructions import (
     ADD,
     INPUT_1,
     INPUT_2,
@@ -44,10 +44,10 @@ from tests.server.instructions import (
 )
 from tests.server.plain import Plain, frame
 from tests.server.process import wait_until
-from tests.server.test_plain_socket import info_of
+from tests.server.rpc.test_plain_socket import info_of
 from tests.server.wire import Client
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 FOUR = 0x4200
 SOFTMAX, MOMENTS = 52, 65
 EMPTY = 0xABCD  # what lies in the storage of an output before
@@ -302,7 +302,8 @@ def mapped(pid: int) -> int:
 def test_a_client_that_is_killed_leaves_nothing(machine: Machine) -> None:
     """The kernel ends a program in the middle of a frame: its memory is mapped no more."""
     code = (
-        "import sys; from pathlib import Path; from tests.server.instructions import *\n"
+        "import sys; from pathlib import Path\n"
+        "from tests.server.instruction.instructions import *\n"
         "from tests.server.plain import frame\n"
         "program = Program(Path(sys.argv[1]), sys.argv[2], memory_file(4 * PAGE))\n"
         "program.ask_raw(request(QAF, bytes(256)))\n"

@@ -24,9 +24,9 @@ from nnpa.zdnn.v1 import operation_pb2 as wire
 from nnpa_server.config import SHORTCUTS
 
 from tests.client.server_process import serving
+from tests.server.accelerator.paired_runs import Met, Pair, Side, shrink
+from tests.server.accelerator.random_programs import LISTS, Program, program
 from tests.server.conftest import CONFIG, Running
-from tests.server.paired_runs import Met, Pair, Side, shrink
-from tests.server.random_programs import LISTS, Program, program
 from tests.server.wire import load, op, refused
 
 PLAIN_FLAGS = ("--plain",)

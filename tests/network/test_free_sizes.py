@@ -17,8 +17,8 @@ from nnpa_tools.cli import main
 from onnx import numpy_helper
 
 from tests.network.hosting import Array, load, normal, reference, text_model
-from tests.network.service_client import Client
 from tests.server.conftest import CONFIG, Running
+from tests.server.network.service_client import Client
 from tests.server.wire import refused
 
 DETECTOR = """detector (float[1,3,H,W] images) => (float[1,P,12] boxes) <

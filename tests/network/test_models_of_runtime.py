@@ -12,8 +12,8 @@ from nnpa_network.running import host
 from nnpa_network.running.results import StepFailed
 
 from tests.network.hosting import Array, agree, load, normal, reference, text_model
-from tests.network.service_client import Client
 from tests.server.conftest import CONFIG, Running
+from tests.server.network.service_client import Client
 
 
 @pytest.fixture(scope="module")

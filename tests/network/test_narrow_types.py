@@ -11,8 +11,8 @@ from nnpa_network.program import ModelRefused
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from tests.network.hosting import Array, load, reference
-from tests.network.service_client import Client
 from tests.server.conftest import CONFIG, Running
+from tests.server.network.service_client import Client
 
 FOUR_BITS = {"INT4": ml_dtypes.int4, "UINT4": ml_dtypes.uint4}
 EIGHT_BITS = ("FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ")

@@ -27,8 +27,8 @@ from packaging.version import Version
 from tests.network.hosting import Array, load
 from tests.network.random_graphs import REJECTIONS, RandomGraph, random_graph, run_model, run_one
 from tests.network.random_sketch import DRAWS
-from tests.network.service_client import Client
 from tests.server.conftest import CONFIG, Running
+from tests.server.network.service_client import Client
 from tests.server.wire import read_error
 
 pytestmark = pytest.mark.skipif(

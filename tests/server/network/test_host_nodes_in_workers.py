@@ -39,10 +39,10 @@ from nnpa_server.sandbox.process import JobLimits, allow
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from tests.network import real_models, small_models
-from tests.network.service_client import Client
 from tests.network.test_declared_steps import DECLARED, numbers
-from tests.network.test_sandboxed_models import ROOM, Bystander, resident
 from tests.server.conftest import CONFIG, Running
+from tests.server.network.service_client import Client
+from tests.server.network.test_sandboxed_models import ROOM, Bystander, resident
 from tests.server.wire import refused
 
 pytestmark = pytest.mark.skipif(not confinement.is_linux(), reason="workers are Linux processes")

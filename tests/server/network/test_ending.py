@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from nnpa_server.sandbox import confinement
 
-from tests.network.service_client import Client
-from tests.network.test_host_nodes_in_workers import await_end, endless, infer
-from tests.network.test_sandboxed_models import bomb, slow
+from tests.server.network.service_client import Client
+from tests.server.network.test_host_nodes_in_workers import await_end, endless, infer
+from tests.server.network.test_sandboxed_models import bomb, slow
 from tests.server.process import serving, wait_until
 
 Call: TypeAlias = "grpc.Future[Any]"

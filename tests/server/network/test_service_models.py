@@ -23,15 +23,15 @@ from nnpa.zdnn.v1.accelerator_pb2 import (
 from nnpa_server.sessions.store import Counts
 from onnx import ModelProto, helper
 
-from tests.network.service_client import Client
 from tests.network.small_models import (
     dense,
     dense_reference,
     image,
     model,
 )
-from tests.network.test_service import exported
 from tests.server.conftest import CONFIG, Running
+from tests.server.network.service_client import Client
+from tests.server.network.test_service import exported
 from tests.server.onnx_models import binary
 from tests.server.wire import refused
 

@@ -21,8 +21,8 @@ from nnpa_server.sandbox.process import JobLimits, WorkerProcess, allow
 
 from tests.network import real_models, small_models
 from tests.network.backend_cases import Case, cases_by_operator
-from tests.network.confined_runner import ALL, LACKED
-from tests.network.test_host_nodes_in_workers import facts
+from tests.server.network.confined_runner import ALL, LACKED
+from tests.server.network.test_host_nodes_in_workers import facts
 from tests.server.sandbox.forked import Forked
 from tests.server.tuning.compiled_kernels import kernels
 
@@ -52,7 +52,7 @@ def runner(
     is_compiled = request.param == "compiled"
     place = kernels() if is_compiled else tmp_path_factory.mktemp("empty")
     environment = {"ORT_DISABLE_TELEMETRY": "1", "NUMBA_CACHE_DIR": str(place)}
-    worker = Forked("tests.network.confined_runner:start", environment)
+    worker = Forked("tests.server.network.confined_runner:start", environment)
     yield Confined(worker)
     worker.end()
 

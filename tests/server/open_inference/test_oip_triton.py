@@ -16,7 +16,7 @@ from nnpa.oip.open_inference_grpc_pb2_grpc import GRPCInferenceServiceStub
 from tests.server.onnx_models import TYPES, binary, identity, text_model
 from tests.server.process import serving
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("tritonclient") is None,
     reason="tritonclient is not installed: it needs protobuf 6, and this environment has another",
@@ -66,14 +66,16 @@ def _run(*arguments: str) -> str:
 def test_every_chapter_of_the_session(place: tuple[str, Path], chapter: str) -> None:
     """Every chapter of the session is answered as the client's documentation says."""
     address, folder = place
-    finished = _run("-m", "tests.network.oip_triton_session", address, str(folder), chapter)
+    finished = _run(
+        "-m", "tests.server.open_inference.oip_triton_session", address, str(folder), chapter
+    )
     assert finished.startswith(f"=== {chapter}")
     assert finished.count("\n> ") > 0
 
 
 def test_every_chapter_is_played() -> None:
     """The tests play the chapters that there are."""
-    text = "from tests.network.oip_triton_session import CHAPTERS; print(*CHAPTERS)"
+    text = "from tests.server.open_inference.oip_triton_session import CHAPTERS; print(*CHAPTERS)"
     assert _run("-c", text).split() == list(CHAPTERS)
 
 

@@ -36,8 +36,8 @@ from nnpa_server.sandbox.process import JobLimits, allow
 from onnx import ModelProto, TensorProto, helper
 
 from tests.network import real_models, small_models
-from tests.network.service_client import Client
 from tests.server.conftest import CONFIG, Running
+from tests.server.network.service_client import Client
 from tests.server.wire import refused
 
 pytestmark = pytest.mark.skipif(not confinement.is_linux(), reason="workers are Linux processes")

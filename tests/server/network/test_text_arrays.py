@@ -14,9 +14,9 @@ from nnpa_client.network import Buffer, Format, get_error, run
 from nnpa_client.session import Session
 from onnx import ModelProto, helper
 
-from tests.network.service_client import Client
 from tests.network.small_models import model
 from tests.server.conftest import CONFIG, Running
+from tests.server.network.service_client import Client
 from tests.server.wire import refused
 
 TEXT = np.dtype(object)

@@ -16,9 +16,15 @@ from nnpa_server.open_inference.repository import State
 from nnpa_server.sandbox import confinement
 
 from tests.network import small_models
-from tests.network.test_host_nodes_in_workers import await_end, endless, runners
-from tests.network.test_sandboxed_models import ROOM, await_fork_server, await_none, leased, slow
 from tests.server.conftest import CONFIG, Running
+from tests.server.network.test_host_nodes_in_workers import await_end, endless, runners
+from tests.server.network.test_sandboxed_models import (
+    ROOM,
+    await_fork_server,
+    await_none,
+    leased,
+    slow,
+)
 
 pytestmark = pytest.mark.skipif(not confinement.is_linux(), reason="workers are Linux processes")
 

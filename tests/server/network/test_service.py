@@ -12,7 +12,6 @@ from nnpa.network.v1 import network_pb2 as pb
 from nnpa.network.v1 import program_pb2
 from nnpa_server.sessions.store import Counts
 
-from tests.network.service_client import Client, filled, room
 from tests.network.small_models import (
     BIAS,
     WEIGHT,
@@ -23,6 +22,7 @@ from tests.network.small_models import (
     two_ends,
 )
 from tests.server.conftest import CONFIG, Running
+from tests.server.network.service_client import Client, filled, room
 from tests.server.wire import read_error, refused
 
 X = np.array([[1, 2, 3, 4], [-1, 0.5, 2, -3]], np.float32)

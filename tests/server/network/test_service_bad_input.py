@@ -13,10 +13,10 @@ from nnpa.network.v1 import program_pb2
 from nnpa_server.sessions.store import Counts
 from onnx import TensorProto, helper
 
-from tests.network.service_client import Client
 from tests.network.small_models import dense, dense_reference, image, model
-from tests.network.test_service import exported
 from tests.server.conftest import CONFIG, LIMITS, Running
+from tests.server.network.service_client import Client
+from tests.server.network.test_service import exported
 from tests.server.wire import read_error, refused
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT

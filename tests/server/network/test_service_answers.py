@@ -11,9 +11,9 @@ from nnpa_server.network import memory
 from nnpa_server.sessions.store import Counts
 from onnx import ModelProto, helper
 
-from tests.network.service_client import Client
 from tests.network.small_models import model
 from tests.server.conftest import CONFIG, LIMITS, Running
+from tests.server.network.service_client import Client
 from tests.server.wire import refused
 
 MIB = 1 << 20

@@ -13,7 +13,7 @@ from nnpa_server.sandbox import confinement
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from tests.hostile.gauges import MemorySampler, memory, wait_until_quiet
-from tests.network.service_client import Client
+from tests.server.network.service_client import Client
 from tests.server.process import serving
 
 pytestmark = [

@@ -14,7 +14,7 @@ pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 from playwright.sync_api import Browser  # noqa: E402
 
 from tests.network.small_models import dense  # noqa: E402
-from tests.page.browser import NARROW, browsing, opened, overflow  # noqa: E402
+from tests.server.page.browser import NARROW, browsing, opened, overflow  # noqa: E402
 
 _FILLED = 0.9  # of the window, by tables and charts
 

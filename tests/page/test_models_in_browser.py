@@ -11,14 +11,14 @@ import pytest
 from onnx import helper
 
 from tests.network.small_models import model
-from tests.page.serving import PageServer
 from tests.page.viewing import HOSTILE, viewing, write_model_and_report
+from tests.server.page.serving import PageServer
 
 pytestmark = pytest.mark.browser
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 from playwright.sync_api import Browser  # noqa: E402
 
-from tests.page.browser import NARROW, WIDE, browsing, opened, overflow  # noqa: E402
+from tests.server.page.browser import NARROW, WIDE, browsing, opened, overflow  # noqa: E402
 
 
 @pytest.fixture(scope="module")

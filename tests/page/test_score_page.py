@@ -14,7 +14,7 @@ pytestmark = pytest.mark.browser
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 from playwright.sync_api import Browser  # noqa: E402
 
-from tests.page.browser import NARROW, WIDE, browsing, opened, overflow  # noqa: E402
+from tests.server.page.browser import NARROW, WIDE, browsing, opened, overflow  # noqa: E402
 
 NAMES = ("generate_transformed_desc_concatenated", "add")
 MACHINES = ("telum1", "telum2", "z15", "telum1-nonnpa", "telum2-nonnpa")

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from nnpa_client import connect
 
-from tests.page.serving import PageServer
 from tests.page.viewing import HOSTILE, calls, record, viewing, write
+from tests.server.page.serving import PageServer
 
 pytestmark = pytest.mark.browser
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 from playwright.sync_api import Browser, Page  # noqa: E402
 
-from tests.page.browser import NARROW, WIDE, browsing, opened, overflow  # noqa: E402
+from tests.server.page.browser import NARROW, WIDE, browsing, opened, overflow  # noqa: E402
 
 CALLS = 10_000
 IN_SIGHT = 100  # lines in the document, at most

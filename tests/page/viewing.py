@@ -18,7 +18,7 @@ from nnpa_client.trace.format import TraceWriter
 from nnpa_tools.cli import main
 
 from tests.network.small_models import dense
-from tests.page.serving import PageServer
+from tests.server.page.serving import PageServer
 from tests.server.process import PATIENCE
 
 HOSTILE = "<img src=x onerror=document.title='XSS'>"

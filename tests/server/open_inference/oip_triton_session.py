@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A session of NVIDIA's Triton client with a server, in a process of its own.
 
-`python -m tests.server.open_inference.oip_triton_session ADDRESS FOLDER [CHAPTER ...]` plays chapters with a
-server that has the models of FOLDER, and prints what was asked and answered; it fails where an
-answer is not what it should be. A process of its own, for the client and our generated module both
-register the package `inference`.
+    python -m tests.server.open_inference.oip_triton_session ADDRESS FOLDER [CHAPTER ...]
+
+Plays chapters with a server that has the models of FOLDER, and prints what was asked and answered;
+it fails where an answer is not what it should be. A process of its own, for the client and our
+generated module both register the package `inference`.
 """
 
 import json

@@ -17,6 +17,7 @@ from tests.server.onnx_models import TYPES, binary, identity, text_model
 from tests.server.process import serving
 
 ROOT = Path(__file__).parents[3]
+SESSION = "tests.server.open_inference.oip_triton_session"
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("tritonclient") is None,
     reason="tritonclient is not installed: it needs protobuf 6, and this environment has another",

@@ -18,7 +18,7 @@ from nnpa_client import connect
 from nnpa_page import MAX_VIEWERS, Guard, Page, Query, Visitor, open_page
 from nnpa_server.__main__ import main
 
-from tests.page.serving import PageServer, serving_page
+from tests.server.page.serving import PageServer, serving_page
 from tests.server.process import PATIENCE, wait_until
 
 ASSETS = sorted(file.name for file in (resources.files("nnpa_page") / "assets").iterdir())

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from nnpa_client import ZdnnWarning, connect, zdnn
 
-from tests.page.serving import PageServer, serving_page
+from tests.server.page.serving import PageServer, serving_page
 
 pytestmark = pytest.mark.browser
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 from playwright.sync_api import Browser  # noqa: E402
 
-from tests.page.browser import (  # noqa: E402
+from tests.server.page.browser import (  # noqa: E402
     NARROW,
     WIDE,
     browsing,

@@ -23,8 +23,8 @@ from nnpa_server.page.sessions import Sessions
 from nnpa_server.page.watching import Watches
 from nnpa_server.sessions.store import Session, session_tag
 
-from tests.page.serving import PageServer, serving_page
 from tests.server.conftest import CONFIG, Running
+from tests.server.page.serving import PageServer, serving_page
 from tests.server.process import wait_until
 from tests.server.wire import init, load, op, refused
 

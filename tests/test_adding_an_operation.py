@@ -70,8 +70,12 @@ def test_nothing_else_is_edited(scratch: Path) -> None:
 @pytest.mark.heavy
 def test_contract_and_arithmetic_hold(scratch: Path) -> None:
     """The tests that compare the rooms, and those of arithmetic, take the operation up."""
-    files = ("tests/test_contract.py", "tests/test_sdk_verbs.py", "tests/client/test_verbs.py")
-    rooms = ("tests/client/test_availability.py", "tests/emulator", "tests/server/test_contract.py")
+    files = ("tests/test_contract.py", "tests/test_sdk_verbs.py", "tests/client/zdnn/test_verbs.py")
+    rooms = (
+        "tests/client/values/test_availability.py",
+        "tests/emulator",
+        "tests/server/test_contract.py",
+    )
     chosen = "cbrt or test_arms_are or have_vectors"
     assert "passed" in run_tests(scratch, *files, *rooms, "-k", chosen)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.test_verbs import ARMS, LOCAL
+from tests.client.zdnn.test_verbs import ARMS, LOCAL
 
 README = Path(__file__).parents[2] / "client" / "README.md"
 TEXT = README.read_text(encoding="utf-8")

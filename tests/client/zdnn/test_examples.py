@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 from nnpa_client import ZdnnError, connect, zdnn
 
-EXAMPLES = Path(__file__).parents[2] / "client/python/examples"
+EXAMPLES = Path(__file__).parents[3] / "client/python/examples"
 # Largest difference that IBM's own tests of the library allow with FP32 data.
 TOLERANCE = 40960 * 2.0**-24
 QUANTIZED = (

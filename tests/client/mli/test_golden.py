@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from nnpa_client import mli
 
-from tests.client.mli_golden import redirect
+from tests.client.mli.golden import redirect
 from tests.mli.golden import run_file
 
-FOLDER = Path(__file__).parents[1] / "vectors" / "mli"
+FOLDER = Path(__file__).parents[2] / "vectors" / "mli"
 FILES = sorted(FOLDER.glob("*.json"))
 QUICK = {"v1_lstm_fx8", "v1_fully_connected_fx16", "v1_tanh_fx8", "v2_helpers", "v2_subtensor"}
 

@@ -11,7 +11,7 @@ from nnpa_client import Session, ZdnnError, Ztensor, array_api
 from nnpa_client.array_api import Difference
 from nnpa_server.sessions.store import Store
 
-from tests.client.array_api_strictly import (
+from tests.client.array_api.array_api_strictly import (
     LAST_AXIS,
     TWO_OPERANDS,
     differences,

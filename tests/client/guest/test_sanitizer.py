@@ -39,8 +39,8 @@ from nnpa_server.sessions.store import Store
 from tests import vector_runner
 from tests.client.conftest import Open
 from tests.client.in_process import InProcessTransport
-from tests.client.test_examples import EXAMPLES, NAMES
-from tests.client.test_vectors import Opened
+from tests.client.zdnn.test_examples import EXAMPLES, NAMES
+from tests.client.zdnn.test_vectors import Opened
 from tests.vector_runner import Vector
 
 HERE = str(Path(__file__))

@@ -21,7 +21,7 @@ from nnpa_client._server.tickets import Tickets
 from nnpa_client._values.fields import Array
 from nnpa_client.network import Network
 
-from tests.client.test_stream import lines
+from tests.client.server.test_stream import lines
 from tests.network.models import image
 from tests.server.process import ServerProcess, serving
 

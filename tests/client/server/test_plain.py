@@ -16,7 +16,7 @@ from nnpa_client.config import Endpoint, plain_shortcuts
 
 from tests.client.server_process import serving
 
-CLIENT = Path(__file__).parents[2] / "client"
+CLIENT = Path(__file__).parents[3] / "client"
 CHOICES: list[bool | list[str]] = [True, False, *([name] for name in SHORTCUTS)]
 
 

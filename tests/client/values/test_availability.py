@@ -30,7 +30,7 @@ from nnpa_emulator.ztensor import DataFormats, DataLayouts, DataTypes, TensorDes
 
 from tests.client.conftest import Open
 
-EXAMPLES = Path(__file__).parents[2] / "client/python/examples"
+EXAMPLES = Path(__file__).parents[3] / "client/python/examples"
 OPERATIONS = sorted(name for name, one in FUNCTIONS.items() if one.parmblk_format is not None)
 # Sizes that the machine compares with its limits are asked for by these, and only these.
 LIMITED = sorted(name for name, one in FUNCTIONS.items() if one.needs_limits)

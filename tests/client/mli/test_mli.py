@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nnpa_client import NnpaError, ProgramCheck, Session, TransportError, mli
 
-EXAMPLE = Path(__file__).parents[2] / "client/python/examples/mli_keyword_spotting.py"
+EXAMPLE = Path(__file__).parents[3] / "client/python/examples/mli_keyword_spotting.py"
 M, N, FRAMES = 3, 4, 5
 ASSERTING = mli.Options(debug_level="assert")
 

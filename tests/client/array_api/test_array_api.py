@@ -17,7 +17,7 @@ from nnpa_client import Session, ZdnnWarning, array_api, dlfloat16
 from nnpa_server.sessions.store import Store
 
 from tests import strategies
-from tests.client.array_api_strictly import (
+from tests.client.array_api.array_api_strictly import (
     LAST_AXIS,
     TWO_OPERANDS,
     differences,

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sessions for client tests, each test twice: in process, and over gRPC to a server process."""
 
-import json
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,14 +14,10 @@ from nnpa_client._server.transport import GrpcTransport, Transport
 from nnpa_client.config import Endpoint, plain_shortcuts
 from nnpa_server.config import Limits
 from nnpa_server.sessions.store import Store
-from nnpa_tools.commands import score as score_command
-from nnpa_tools.conformance.suites import Tree
 
 from tests.client.in_process import InProcessTransport
 from tests.client.server_process import serving
-from tests.score import shared_vectors
 from tests.server.process import PLAIN
-from tests.vector_runner import VECTORS
 
 Open = Callable[..., Session]
 
@@ -80,33 +74,3 @@ def open_session(make_transport: Callable[[], Transport]) -> Iterator[Open]:
 def session(open_session: Open) -> Session:
     """A session on the default machine, entered."""
     return open_session()
-
-
-@pytest.fixture
-def no_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out of scores the results that the repository keeps, so that others may be added."""
-
-    def none(_files: Tree) -> list[Path]:
-        return []
-
-    monkeypatch.setattr(score_command, "_results", none)
-
-
-@pytest.fixture
-def vectors(tmp_path: Path) -> Path:
-    """A folder with the vectors of relu."""
-    folder = tmp_path / "vectors"
-    folder.mkdir()
-    shutil.copy(VECTORS / "relu.jsonl", folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def answers(server_target: str, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """What a machine with the emulator's numbers answers to the vectors of relu for Telum II."""
-    folder = tmp_path_factory.mktemp("answers")
-    shutil.copy(VECTORS / "relu.jsonl", folder)
-    _, cases = shared_vectors.cases(folder, server_target, folder / "kept")
-    machines = {case.name: case.machine for case in cases}
-    lines = (folder / "kept").read_text().splitlines()
-    return [line for line in lines if machines[json.loads(line)["name"]] == "telum2"]

@@ -10,8 +10,8 @@ import pytest
 from nnpa_client._forwards import HOMES
 from nnpa_wire.installation import pip_install
 
-from tests.client.test_missing_extras import left_out
 from tests.server.process import PATIENCE, ServerProcess
+from tests.tools.test_missing_extras import left_out
 
 NAMES = [
     (module, home, name)

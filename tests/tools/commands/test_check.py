@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nnpa_tools.cli import main
 from nnpa_tools.commands.check import NothingToCheck, functions_of
 
-from tests.client.elf import shared_object
+from tests.tools.commands.elf import shared_object
 
 SOUND = shared_object(["zdnn_add", "zdnn_gelu", "printf"])
 

@@ -13,7 +13,7 @@ from nnpa_client import Session, zdnn
 from nnpa_tools.cli import main
 
 from tests import vector_runner
-from tests.client.scoring import HEADING, Json, data, score, sent
+from tests.tools.conformance.scoring import HEADING, Json, data, score, sent
 from tests.vector_runner import VECTORS
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m"

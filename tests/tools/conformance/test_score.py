@@ -27,10 +27,10 @@ from nnpa_tools.conformance.suites import (
     tree,
 )
 
-from tests.client.scoring import data, score
+from tests.tools.conformance.scoring import data, score
 from tests.vector_runner import VECTORS
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 HERE = Tree(ROOT, True)
 KINDS = {kind.name: kind for kind in SUITES}
 pytestmark = pytest.mark.usefixtures("no_results")

@@ -18,7 +18,7 @@ READMES = (
     "protos/README.md",
 )
 ELSEWHERE = {
-    "import ray\n": "takes a Ray cluster: tests/jobs/test_ray_data.py runs it",
+    "import ray\n": "takes a Ray cluster: tests/tools/evaluation/test_ray_data.py runs it",
     "import torch\n": "takes PyTorch: tests/torch/test_compile.py runs it",
 }
 TUTORIALS = "deploy/site/tutorials/"  # tests/deploy/test_site.py runs them

@@ -26,8 +26,8 @@ from threadpoolctl import threadpool_limits
 from tests.bench.full_size import resnet18
 from tests.bench.models import perceptron
 from tests.bench.report import Figure, row, seconds_of
-from tests.jobs.requests import evaluate_rows, evaluation
 from tests.network.acceptance.trial import on_one_thread
+from tests.tools.evaluation.requests import evaluate_rows, evaluation
 
 _ROUNDS, _PAIRS = 7, 5
 MACHINE = ("telum2",)

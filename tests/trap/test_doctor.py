@@ -13,7 +13,7 @@ from tests.trap.vectors import SMALL
 
 INCLUDE = ROOT / "client/libzdnn/include"
 CLEAN = ROOT / "client/libzdnn/examples/add.c"
-NEEDS_TELUM2 = ROOT / "tests/doctor/programs/needs_telum2.c"
+NEEDS_TELUM2 = ROOT / "tests/tools/doctor/programs/needs_telum2.c"
 NOTHING = "int main(void) { return 0; }"
 
 

@@ -15,7 +15,7 @@ from nnpa_tools.cli import main
 
 from tests.client.conftest import Open
 from tests.network.small_models import dense
-from tests.page.viewing import viewing
+from tests.tools.views.viewing import viewing
 
 LIMITS = {"base": "z16", "max_dim1": 64, "max_tensor_size": 8192, "removed_functions": ["NNPA_SUB"]}
 

@@ -11,8 +11,8 @@ import pytest
 from onnx import helper
 
 from tests.network.small_models import model
-from tests.page.viewing import HOSTILE, viewing, write_model_and_report
 from tests.server.page.serving import PageServer
+from tests.tools.views.viewing import HOSTILE, viewing, write_model_and_report
 
 pytestmark = pytest.mark.browser
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

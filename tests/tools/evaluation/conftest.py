@@ -6,7 +6,7 @@ from collections.abc import Generator
 import pytest
 
 from tests.deploy.fleet import free_port
-from tests.jobs.nodes import Cluster, cluster
+from tests.tools.evaluation.nodes import Cluster, cluster
 
 
 @pytest.fixture

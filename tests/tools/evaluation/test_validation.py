@@ -17,10 +17,10 @@ from click.testing import CliRunner
 from nnpa_tools.cli import main
 from onnx import helper
 
-from tests.jobs.pipes import readers
-from tests.jobs.requests import evaluate_rows, evaluation
 from tests.network.small_models import dense, dense_reference, model
 from tests.server.process import PATIENCE, wait_until
+from tests.tools.evaluation.pipes import readers
+from tests.tools.evaluation.requests import evaluate_rows, evaluation
 
 RNG = np.random.default_rng(20)
 X = RNG.standard_normal((500, 4)).astype(np.float32)

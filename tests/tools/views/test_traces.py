@@ -13,7 +13,7 @@ from nnpa_client.trace.format import MAGIC
 from nnpa_page import Refusal, Visitor
 from nnpa_tools.views.traces import MAX_ROWS, TraceViews
 
-from tests.page.viewing import calls, record, refused, viewing, write
+from tests.tools.views.viewing import calls, record, refused, viewing, write
 
 NOBODY = Visitor()
 MANY = 20_000  # calls, of which some survive in a file that is cut

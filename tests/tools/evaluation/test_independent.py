@@ -24,9 +24,9 @@ from nnpa_tools.conformance import testee
 from nnpa_wire.installation import pip_install
 
 from tests.deploy.fleet import free_port
-from tests.jobs.nodes import HAS_RAY, Cluster, needs_ray, python_without_nnpa
 from tests.libzdnn import toolchain
 from tests.server.process import PATIENCE, wait_until
+from tests.tools.evaluation.nodes import HAS_RAY, Cluster, needs_ray, python_without_nnpa
 from tests.vector_runner import VECTORS
 
 pytestmark = pytest.mark.heavy

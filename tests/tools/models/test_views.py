@@ -13,8 +13,8 @@ from nnpa_tools.models.accuracy import read_accuracy
 from onnx import helper
 
 from tests.network.small_models import dense, model
-from tests.page.viewing import HOSTILE, refused, viewing, write_model_and_report
 from tests.server.page.serving import PageServer
+from tests.tools.views.viewing import HOSTILE, refused, viewing, write_model_and_report
 
 NEWER = (
     "runs[0].nodes is missing: no report of `nnpa network validate --json` of this version: "

@@ -22,11 +22,11 @@ from nnpa_wire.installation import pip_install
 from onnx import helper
 
 from tests.deploy.fleet import free_port
-from tests.jobs.nodes import HAS_RAY, Cluster, Node, needs_ray, python_without_nnpa
-from tests.jobs.pipes import Action, Gate, readers
-from tests.jobs.requests import evaluate_rows, evaluation
 from tests.network.small_models import model
 from tests.server.process import PATIENCE, wait_until
+from tests.tools.evaluation.nodes import HAS_RAY, Cluster, Node, needs_ray, python_without_nnpa
+from tests.tools.evaluation.pipes import Action, Gate, readers
+from tests.tools.evaluation.requests import evaluate_rows, evaluation
 
 pytestmark = pytest.mark.heavy
 IMAGES, BATCH, SIZE = 60, 4, (6, 4)

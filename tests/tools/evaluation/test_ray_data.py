@@ -20,11 +20,11 @@ from nnpa_tools.evaluation.ray_data import MeasureBatch, report
 from onnx import helper
 
 from tests.deploy.fleet import free_port
-from tests.jobs.nodes import cluster
-from tests.jobs.requests import evaluate_rows, evaluation
 from tests.network.small_models import dense, dense_reference, model
+from tests.tools.evaluation.nodes import cluster
+from tests.tools.evaluation.requests import evaluate_rows, evaluation
 
-README = Path(__file__).parents[2] / "server/README.md"
+README = Path(__file__).parents[3] / "server/README.md"
 HAS_RAY_DATA = find_spec("ray") is not None and find_spec("pandas") is not None
 ROWS, BATCH = 500, 32
 X = np.random.default_rng(21).standard_normal((ROWS, 4)).astype(np.float32)

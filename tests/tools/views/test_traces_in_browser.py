@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from nnpa_client import connect
 
-from tests.page.viewing import HOSTILE, calls, record, viewing, write
 from tests.server.page.serving import PageServer
+from tests.tools.views.viewing import HOSTILE, calls, record, viewing, write
 
 pytestmark = pytest.mark.browser
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

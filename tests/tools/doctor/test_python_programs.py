@@ -10,7 +10,7 @@ from nnpa_client.doctor import Report, examine, verdict
 
 pytestmark = pytest.mark.heavy
 HERE = Path(__file__).parent
-EXAMPLE = HERE.parents[1] / "client/python/examples/lstm_forward.py"
+EXAMPLE = HERE.parents[2] / "client/python/examples/lstm_forward.py"
 TELUMS = ("telum1", "telum2")
 ON_Z16 = """\
 import numpy as np

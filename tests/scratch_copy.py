@@ -155,11 +155,16 @@ def is_generated(path: Path, text: str) -> bool:
     return whole or "generated: begin" in text or "<!-- generated: " in text
 
 
+def environment(scratch: Path) -> dict[str, str]:
+    """Return the variables of a process that imports the packages of a copy."""
+    paths = os.pathsep.join(str(scratch / package) for package in PACKAGES)
+    return {**os.environ, "PYTHONPATH": paths, "ZDNN_TOKEN": ""}
+
+
 def run(scratch: Path, *command: str, **variables: str) -> str:
     """Run a command in a copy, with its packages, to success; return its output."""
-    paths = os.pathsep.join(str(scratch / package) for package in PACKAGES)
-    environment = {**os.environ, "PYTHONPATH": paths, "ZDNN_TOKEN": "", **variables}
-    done = subprocess.run(command, cwd=scratch, env=environment, capture_output=True, text=True)
+    variables = {**environment(scratch), **variables}
+    done = subprocess.run(command, cwd=scratch, env=variables, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     return done.stdout
 

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The mutation check itself: what it changes, and that it tells killed faults from survivors."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.__main__ import ROOMS, TESTS, draw
+from tests.mutants.sites import Mutation, mutations
+from tests.mutants.trial import Trial
+from tests.scratch_copy import ROOT
+
+DOUBLE = '''\
+"""Returns 2 * x."""
+
+
+def double(x: int | None, calls: list[int]) -> int:
+    """Double a number, and remember it."""
+    calls.append(1)
+    return 0 if x is None else 2 * x
+'''
+TEST = """\
+from double import double
+
+
+def test_double():
+    assert double(None, []) == 0
+    assert double(3, []) == 6
+"""
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> Trial:
+    """A folder with one function and its test."""
+    (tmp_path / "double.py").write_text(DOUBLE)
+    (tmp_path / "test_double.py").write_text(TEST)
+    command = (sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", str(tmp_path))
+    return Trial(tmp_path, command)
+
+
+def _mutation(before: str, after: str) -> Mutation:
+    """Return the mutation of `DOUBLE` that makes one text another."""
+    for mutation in mutations(DOUBLE):
+        if (DOUBLE[mutation.start : mutation.end], mutation.text) == (before, after):
+            return mutation
+    raise AssertionError(f"{before} never becomes {after}")
+
+
+def test_each_kind_of_fault_is_drawn() -> None:
+    """Docstrings and annotations stay; comparison, condition, constants, sum and call change."""
+    changed = [(one.kind, DOUBLE[one.start : one.end], one.text) for one in mutations(DOUBLE)]
+    assert changed == [
+        ("statement", "calls.append(1)", "pass"),
+        ("constant", "1", "(2)"),
+        ("constant", "0", "(1)"),
+        ("comparison", "x is None", "(x is not None)"),
+        ("condition", "x is None", "(not (x is None))"),
+        ("constant", "2", "(3)"),
+        ("arithmetic", "2 * x", "(2 // x)"),
+    ]
+
+
+def test_a_fault_is_killed_by_the_test_that_fails(trial: Trial, tmp_path: Path) -> None:
+    """The verdict names the test; the file is as it was afterwards."""
+    assert trial.run_without_fault().failed is None
+    verdict = trial.judge(Path("double.py"), _mutation("2 * x", "(2 // x)"))
+    assert verdict.by is not None
+    assert verdict.by.endswith("test_double.py::test_double")
+    assert (verdict.file, verdict.line, verdict.kind) == ("double.py", 7, "arithmetic")
+    assert (tmp_path / "double.py").read_text() == DOUBLE
+
+
+def test_a_fault_that_no_test_finds_survives(trial: Trial) -> None:
+    """The verdict of a survivor has no test, and shows the changed line."""
+    verdict = trial.judge(Path("double.py"), _mutation("calls.append(1)", "pass"))
+    assert verdict.by is None
+    assert "-    calls.append(1)\n+    pass" in verdict.diff
+
+
+def test_tests_that_do_not_end_kill_a_fault(tmp_path: Path) -> None:
+    """A run that takes longer than three times the sound one is ended, and says so."""
+    (tmp_path / "wait.py").write_text("if 1 == 2:\n    import time\n    time.sleep(600)\n")
+    trial = Trial(tmp_path, (sys.executable, "wait.py"), shortest_limit=1.0)
+    assert trial.run_without_fault().failed is None
+    source = (tmp_path / "wait.py").read_text()
+    (negated,) = (one for one in mutations(source) if one.kind == "condition")
+    verdict = trial.judge(Path("wait.py"), negated)
+    assert verdict.by == "no end in 1 s"
+    assert verdict.seconds < 60
+
+
+def test_faults_of_every_room_are_valid_python() -> None:
+    """One seed draws the same faults; they come from all rooms, and each can be parsed."""
+    drawn = draw(300, seed=1)
+    assert drawn == draw(300, seed=1)
+    assert drawn != draw(300, seed=2)
+    for room in ROOMS:
+        assert any(str(file).startswith(room) for file, _ in draw(1000, seed=1)), room
+    for file, mutation in drawn:
+        source = (ROOT / file).read_text(encoding="utf-8")
+        assert ast.dump(ast.parse(mutation.applied(source))) != ast.dump(ast.parse(source))
+
+
+def test_the_command_is_the_readmes() -> None:
+    """Faults are judged by `pytest` as the README has it, up to the first failure."""
+    assert TESTS[1:4] == ("-m", "pytest", "-x")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert any(line.endswith(".venv/bin/pytest") for line in readme.splitlines())

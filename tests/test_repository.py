@@ -56,6 +56,30 @@ def test_hooks_are_checks_of_poe() -> None:
         assert any(command.startswith(program) for command in commands), entry
 
 
+def test_a_table_of_minutes_ends_a_script() -> None:
+    """Stages that ended are rows, with the failed one's exit code as the script's."""
+    script = f"""
+        set -e
+        . {ROOT}/.ci/stages
+        trap table_of_stages EXIT
+        stage "first things" true
+        stage "second" sh -c 'exit 7'
+        stage "third" true
+    """
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
+    table = done.stdout.partition("=== minutes of each stage\n")[2].splitlines()
+    assert (done.returncode, table) == (7, ["   0.0  first things", "=== all: 0.0 minutes"])
+
+
+def test_the_full_script_runs_in_parts() -> None:
+    """A stage that does not exist is refused, before anything is run, with those that do."""
+    done = subprocess.run([ROOT / ".ci/full", "soap"], capture_output=True, text=True)
+    assert done.returncode == 2
+    first, *stages = done.stdout.splitlines()
+    assert first == '.ci/full has no stage "soap", but:'
+    assert {"  score", "  attacks", "  soak"} < set(stages)
+
+
 def test_versions_agree() -> None:
     """What is released together has one version: packages of all languages, and extras' pins."""
 

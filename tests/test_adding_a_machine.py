@@ -85,7 +85,7 @@ def test_it_is_in_the_tables_of_what_runs_where(scratch: Path) -> None:
 
     A custom machine has the functions of its base.
     """
-    page = (scratch / "deploy/site/availability.md").read_text(encoding="utf-8")
+    page = (scratch / "deploy/docs/availability.md").read_text(encoding="utf-8")
     assert "| operations | Telum I (z16) | Telum II (z17) | Telum III (z18) | no NNPA |" in page
     assert "| cbrt | UF | UF | yes | UF |" in page
     judged = json.loads(_nnpa(scratch, "check", "--json", "cbrt"))["machines"]

@@ -54,7 +54,7 @@ def test_nothing_else_is_edited(scratch: Path) -> None:
         assert is_generated(path, (scratch / path).read_text(encoding="utf-8")), path
     named = {path for path in changed if "cbrt" in (scratch / path).read_text(encoding="utf-8")}
     assert {
-        Path("deploy/site/availability.md"),
+        Path("deploy/docs/availability.md"),
         Path("client/README.md"),
         Path("client/go/zdnn/verbs.gen.go"),
         Path("client/java/src/main/java/dev/nnpa/Zdnn.java"),

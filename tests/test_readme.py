@@ -21,8 +21,8 @@ ELSEWHERE = {
     "import ray\n": "takes a Ray cluster: tests/tools/evaluation/test_ray_data.py runs it",
     "import torch\n": "takes PyTorch: tests/torch/test_compile.py runs it",
 }
-TUTORIALS = "deploy/site/tutorials/"  # tests/deploy/test_site.py runs them
-FRAMEWORKS = "deploy/site/frameworks.md"  # tests/network/test_frameworks.py runs it
+TUTORIALS = "deploy/docs/tutorials/"  # tests/deploy/test_site.py runs them
+FRAMEWORKS = "deploy/docs/frameworks.md"  # tests/network/test_frameworks.py runs it
 MAX_LINE = 120
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

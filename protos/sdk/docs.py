@@ -79,7 +79,7 @@ DOCS = Sdk(
     name="documentation",
     home=ROOT,
     files=(
-        File("deploy/site/availability.md", "docs_availability.md.j2", "availability", _computes),
+        File("deploy/docs/availability.md", "docs_availability.md.j2", "availability", _computes),
         File("client/README.md", "docs_python.md.j2", "operations", _computes),
         File("client/libzdnn/README.md", "docs_c.md.j2", "operations", _computes),
         *(_fidelity(row) for row in pb.Fidelity.values() if row),

@@ -14,7 +14,7 @@ USED = (
     "client/libzdnn/target/release/libzdnn.so", "client/typescript/node_modules/eslint/index.js",
     "client/java/target/nnpa.jar", "build/site/index.html", "client/go/nnpa", "dist/nnpa.whl",
     "emulator/nnpa_emulator/kernels/__pycache__/jit.nbi", "tests/.pytest_cache/v/lastfailed",
-    "deploy/site/index.html", ".mypy_cache/3.13/nnpa.json", "core", "models/large.onnx",
+    "deploy/docs/index.html", ".mypy_cache/3.13/nnpa.json", "core", "models/large.onnx",
     "tests/trap/build/program", "token.txt",
 )  # fmt: skip
 

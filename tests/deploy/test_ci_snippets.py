@@ -13,10 +13,10 @@ import yaml
 from nnpa_server.tuning.kernel_cache import choose
 
 TOP = Path(__file__).parents[2]
-PAGE = (TOP / "deploy/site/ci.md").read_text(encoding="utf-8")
+PAGE = (TOP / "deploy/docs/ci.md").read_text(encoding="utf-8")
 _BLOCK = re.compile(r'^```\w+ title="(\S+)"\n(.*?)^```$', re.M | re.S)
 SNIPPETS = dict(_BLOCK.findall(PAGE))
-TUTORIAL = (TOP / "deploy/site/tutorials/fixture.md").read_text(encoding="utf-8")
+TUTORIAL = (TOP / "deploy/docs/tutorials/fixture.md").read_text(encoding="utf-8")
 
 
 def workflow() -> list[dict[str, Any]]:

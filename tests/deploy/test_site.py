@@ -19,7 +19,7 @@ import pytest
 from google.protobuf.descriptor import Descriptor, FileDescriptor
 
 TOP = Path(__file__).parents[2]
-SITE = TOP / "deploy/site"
+SITE = TOP / "deploy/docs"
 TUTORIALS = sorted((SITE / "tutorials").glob("*.md"))
 NOTEBOOKS = sorted((SITE / "notebooks").glob("*.ipynb"))
 SOURCES = sorted(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 TOP = Path(__file__).parents[2]
-PAGE = (TOP / "deploy/site/frameworks.md").read_text(encoding="utf-8")
+PAGE = (TOP / "deploy/docs/frameworks.md").read_text(encoding="utf-8")
 VERSIONS = dict(
     line.split("==")
     for line in (TOP / ".ci/frameworks.txt").read_text(encoding="utf-8").splitlines()

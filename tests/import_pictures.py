@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draw the layers of the import contracts into the READMEs of their rooms.
+"""Draw the layers of the import contracts into the documents of their rooms.
 
 `python tests/import_pictures.py` writes each contract of type `layers` in `.importlinter.toml` as a
-Mermaid flowchart between `# generated: begin layers NAME` and `generated: end`. A new picture is
-appended to its README, where it may be moved; the picture of a contract that is gone is removed.
-`--check` changes nothing and fails when a README is stale.
+Mermaid flowchart between `# generated: begin layers NAME` and `generated: end`. The picture of a
+package stands in the README of its room, the pictures of the packages inside it on the room's page
+in `deploy/docs/layers`. A new picture is appended to its document, where it may be moved; the
+picture of a contract that is gone is removed. `--check` changes nothing and fails when a document
+is stale.
 """
 
 import argparse
@@ -17,15 +19,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 HEADING = "## Layers"
 ROOMS = {
-    "nnpa_client": "client/README.md",
-    "nnpa_emulator": "emulator/README.md",
-    "mli_emulator": "emulator/README.md",
-    "nnpa_network": "emulator/README.md",
-    "nnpa_server": "server/README.md",
-    "nnpa_tools": "client/tools/README.md",
-    "nnpa_page": "server/README.md",
-    "tests": "tests/README.md",
+    "nnpa_client": "client",
+    "nnpa_emulator": "emulator",
+    "mli_emulator": "emulator",
+    "nnpa_network": "emulator",
+    "nnpa_server": "server",
+    "nnpa_tools": "client/tools",
+    "nnpa_page": "server",
+    "tests": "tests",
 }
+PAGES = Path("deploy/docs/layers")
 WHOLE = "CONTRIBUTING.md"
 _BEGIN, _END = "<!--\n# generated: begin layers {}\n-->\n", "\n<!-- generated: end -->"
 _PICTURE = re.compile(_BEGIN.format(r"(?P<name>[^\n]*)") + f".*?{_END}\n*", re.DOTALL)
@@ -42,12 +45,20 @@ class Contract:
     exhaustive: bool
 
     @property
-    def readme(self) -> str:
-        """The README of the room that all modules of the contract belong to, or of the whole."""
+    def is_inner(self) -> bool:
+        """Whether the contract is about a package inside another package."""
+        return any("." in container for container in self.containers)
+
+    @property
+    def document(self) -> str:
+        """The document of the room that has all modules of the contract, or that of the whole."""
         modules = self.containers or tuple(name for layer in self.layers for name in layer)
         roots = {module.strip("()").split(".")[0] for module in modules}
-        rooms = {ROOMS.get(root, WHOLE) for root in roots}
-        return rooms.pop() if len(rooms) == 1 else WHOLE
+        rooms = {ROOMS.get(root, "") for root in roots}
+        if len(rooms) > 1 or "" in rooms:
+            return WHOLE
+        (room,) = rooms
+        return str(PAGES / f"{Path(room).name}.md") if self.is_inner else f"{room}/README.md"
 
 
 def read_contracts(root: Path = ROOT) -> list[Contract]:
@@ -80,17 +91,14 @@ def flowchart(contract: Contract) -> str:
 
 
 def picture(contract: Contract) -> str:
-    """Return the generated text of a contract, folded for a package inside a package."""
-    text = flowchart(contract)
-    if any("." in container for container in contract.containers):
-        text = f"<details><summary>{contract.name}</summary>\n\n{text}\n\n</details>"
-    else:
-        text = f"{contract.name[0].upper()}{contract.name[1:]}:\n\n{text}"
-    return f"{_BEGIN.format(contract.name)}{text}{_END}"
+    """Return the generated text of a contract: a section of a page, or a picture of a README."""
+    title = f"{contract.name[0].upper()}{contract.name[1:]}"
+    caption = f"## {title}" if contract.is_inner else f"{title}:"
+    return f"{_BEGIN.format(contract.name)}{caption}\n\n{flowchart(contract)}{_END}"
 
 
 def drawn(text: str, contracts: list[Contract]) -> str:
-    """Return a README with the pictures of its contracts renewed, appended or removed."""
+    """Return a document with the pictures of its contracts renewed, appended or removed."""
     pictures = {contract.name: picture(contract) for contract in contracts}
 
     def renew(match: re.Match[str]) -> str:
@@ -98,21 +106,23 @@ def drawn(text: str, contracts: list[Contract]) -> str:
         return f"{fresh}\n\n" if fresh else ""
 
     text = _PICTURE.sub(renew, text).rstrip() + "\n"
-    if pictures and HEADING not in text:
+    if pictures and HEADING.lstrip("#") not in text:
         text += f"\n{HEADING}\n"
     return "\n".join([text, *(f"{fresh}\n" for fresh in pictures.values())]) if pictures else text
 
 
 def stale(root: Path = ROOT, *, write: bool = False) -> list[str]:
-    """Return the READMEs whose pictures differ from the contracts; with `write`, renew them."""
+    """Return the documents whose pictures differ from the contracts; with `write`, renew them."""
     contracts = read_contracts(root)
+    pages = {str(path.relative_to(root)) for path in (root / PAGES).glob("*.md")}
+    readmes = {f"{room}/README.md" for room in ROOMS.values()}
     outdated: list[str] = []
-    for readme in sorted({WHOLE, *ROOMS.values()}):
-        path = root / readme
+    for document in sorted({WHOLE, *readmes, *pages, *(each.document for each in contracts)}):
+        path = root / document
         text = path.read_text(encoding="utf-8")
-        fresh = drawn(text, [contract for contract in contracts if contract.readme == readme])
+        fresh = drawn(text, [each for each in contracts if each.document == document])
         if fresh != text:
-            outdated.append(readme)
+            outdated.append(document)
             if write:
                 path.write_text(fresh, encoding="utf-8")
     return outdated
@@ -120,13 +130,13 @@ def stale(root: Path = ROOT, *, write: bool = False) -> list[str]:
 
 def main() -> int:
     """Draw or check; return the exit code."""
-    parser = argparse.ArgumentParser(description="Draw the import contracts into the READMEs.")
-    parser.add_argument("--check", action="store_true", help="fail when a README is stale")
+    parser = argparse.ArgumentParser(description="Draw the import contracts into documents.")
+    parser.add_argument("--check", action="store_true", help="fail when a document is stale")
     check: bool = parser.parse_args().check
     outdated = stale(write=not check)
     if check:
-        for readme in outdated:
-            print(f"stale: {readme}, run python tests/import_pictures.py", file=sys.stderr)
+        for document in outdated:
+            print(f"stale: {document}, run python tests/import_pictures.py", file=sys.stderr)
     return 1 if check and outdated else 0
 
 

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draw the layers of the import contracts into the documents of their rooms.
+"""Draw the layers of the import contracts into the pages of `deploy/docs/layers`.
 
 `python tests/import_pictures.py` writes each contract of type `layers` in `.importlinter.toml` as a
-Mermaid flowchart between `# generated: begin layers NAME` and `generated: end`. The picture of a
-package stands in the README of its room, the pictures of the packages inside it on the room's page
-in `deploy/docs/layers`. A new picture is appended to its document, where it may be moved; the
-picture of a contract that is gone is removed. `--check` changes nothing and fails when a document
-is stale.
+Mermaid flowchart between `# generated: begin layers NAME` and `generated: end`: the contracts of a
+room on its page, the contract between rooms into CONTRIBUTING.md. A new picture is appended to its
+document, where it may be moved; the picture of a contract that is gone is removed. `--check`
+changes nothing and fails when a document is stale.
 """
 
 import argparse
@@ -18,17 +17,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 HEADING = "## Layers"
-ROOMS = {
-    "nnpa_client": "client",
-    "nnpa_emulator": "emulator",
-    "mli_emulator": "emulator",
-    "nnpa_network": "emulator",
-    "nnpa_server": "server",
-    "nnpa_tools": "client/tools",
-    "nnpa_page": "server",
-    "tests": "tests",
+PAGES = {
+    "nnpa_client": "deploy/docs/layers/client.md",
+    "nnpa_emulator": "deploy/docs/layers/emulator.md",
+    "mli_emulator": "deploy/docs/layers/emulator.md",
+    "nnpa_network": "deploy/docs/layers/emulator.md",
+    "nnpa_server": "deploy/docs/layers/server.md",
+    "nnpa_tools": "deploy/docs/layers/tools.md",
+    "nnpa_page": "deploy/docs/layers/server.md",
 }
-PAGES = Path("deploy/docs/layers")
 WHOLE = "CONTRIBUTING.md"
 _BEGIN, _END = "<!--\n# generated: begin layers {}\n-->\n", "\n<!-- generated: end -->"
 _PICTURE = re.compile(_BEGIN.format(r"(?P<name>[^\n]*)") + f".*?{_END}\n*", re.DOTALL)
@@ -45,20 +42,12 @@ class Contract:
     exhaustive: bool
 
     @property
-    def is_inner(self) -> bool:
-        """Whether the contract is about a package inside another package."""
-        return any("." in container for container in self.containers)
-
-    @property
     def document(self) -> str:
-        """The document of the room that has all modules of the contract, or that of the whole."""
+        """The page of the room that has all modules of the contract, or CONTRIBUTING.md."""
         modules = self.containers or tuple(name for layer in self.layers for name in layer)
         roots = {module.strip("()").split(".")[0] for module in modules}
-        rooms = {ROOMS.get(root, "") for root in roots}
-        if len(rooms) > 1 or "" in rooms:
-            return WHOLE
-        (room,) = rooms
-        return str(PAGES / f"{Path(room).name}.md") if self.is_inner else f"{room}/README.md"
+        pages = {PAGES.get(root, WHOLE) for root in roots}
+        return pages.pop() if len(pages) == 1 else WHOLE
 
 
 def read_contracts(root: Path = ROOT) -> list[Contract]:
@@ -91,10 +80,9 @@ def flowchart(contract: Contract) -> str:
 
 
 def picture(contract: Contract) -> str:
-    """Return the generated text of a contract: a section of a page, or a picture of a README."""
+    """Return the generated section of a contract: its name and its flowchart."""
     title = f"{contract.name[0].upper()}{contract.name[1:]}"
-    caption = f"## {title}" if contract.is_inner else f"{title}:"
-    return f"{_BEGIN.format(contract.name)}{caption}\n\n{flowchart(contract)}{_END}"
+    return f"{_BEGIN.format(contract.name)}### {title}\n\n{flowchart(contract)}{_END}"
 
 
 def drawn(text: str, contracts: list[Contract]) -> str:
@@ -106,7 +94,7 @@ def drawn(text: str, contracts: list[Contract]) -> str:
         return f"{fresh}\n\n" if fresh else ""
 
     text = _PICTURE.sub(renew, text).rstrip() + "\n"
-    if pictures and HEADING.lstrip("#") not in text:
+    if pictures and HEADING not in text:
         text += f"\n{HEADING}\n"
     return "\n".join([text, *(f"{fresh}\n" for fresh in pictures.values())]) if pictures else text
 
@@ -114,10 +102,8 @@ def drawn(text: str, contracts: list[Contract]) -> str:
 def stale(root: Path = ROOT, *, write: bool = False) -> list[str]:
     """Return the documents whose pictures differ from the contracts; with `write`, renew them."""
     contracts = read_contracts(root)
-    pages = {str(path.relative_to(root)) for path in (root / PAGES).glob("*.md")}
-    readmes = {f"{room}/README.md" for room in ROOMS.values()}
     outdated: list[str] = []
-    for document in sorted({WHOLE, *readmes, *pages, *(each.document for each in contracts)}):
+    for document in sorted({WHOLE, *PAGES.values()}):
         path = root / document
         text = path.read_text(encoding="utf-8")
         fresh = drawn(text, [each for each in contracts if each.document == document])

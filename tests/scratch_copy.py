@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A scratch copy of the repository, and an operation that does not exist to add to it.
 
-The edits of an operation are those of protos/README.md, "Add an operation". `zdnn_cbrt` is the cube
-root of each element; its function code and its number are free ones.
+The edits are those of the page "Add an operation" of the manual. `zdnn_cbrt` is the cube root of
+each element; its function code and its number are free ones.
 """
 
 import json

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two edits add a machine: a scratch copy of the repository gets a Telum III.
 
-The edits are those of CONTRIBUTING.md, "Add a machine". It is a Telum II with larger limits, and
-with one more function, that of `tests.scratch_copy`.
+The edits are those of the page "Add a machine" of the manual. It is a Telum II with larger limits,
+and with one more function, that of `tests.scratch_copy`.
 """
 
 import json

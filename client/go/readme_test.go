@@ -29,18 +29,29 @@ func run(t *testing.T, source []byte, arguments ...string) []byte {
 	return output
 }
 
-// Every program and test of the README compiles and runs, on a private server.
+// manual returns the README and the SDK's page of the documentation.
+func manual(t *testing.T) []byte {
+	t.Helper()
+	var text []byte
+	for _, name := range []string{"README.md", "../../deploy/docs/go.md"} {
+		page, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = append(text, page...)
+	}
+	return text
+}
+
+// Every program and test of the manual compiles and runs, on a private server.
 func TestReadme(t *testing.T) {
 	if _, err := exec.LookPath("nnpa-server"); err != nil && os.Getenv("NNPA_REQUIRE_TOOLCHAINS") != "1" {
 		t.Skip("no nnpa-server on the PATH (pip install 'nnpa[server]')")
 	}
-	text, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := manual(t)
 	matches := programs.FindAllSubmatch(text, -1)
 	if len(matches) == 0 {
-		t.Fatal("README.md has no program")
+		t.Fatal("the manual has no program")
 	}
 	model, err := os.ReadFile("examples/network/testdata/double.onnx")
 	if err != nil {
@@ -71,7 +82,7 @@ func TestReadme(t *testing.T) {
 	}
 	suite := suites.FindSubmatch(text)
 	if suite == nil {
-		t.Fatal("README.md has no tests")
+		t.Fatal("the manual has no tests")
 	}
 	file := filepath.Join(t.TempDir(), "readme_test.go")
 	if err := os.WriteFile(file, suite[1], 0o600); err != nil {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of operations in the READMEs."""
+"""The tables of operations in the documents."""
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
@@ -68,7 +68,7 @@ def _in_row(row: pb.Fidelity.ValueType) -> Callable[[Verb], bool]:
 
 def _fidelity(row: pb.Fidelity.ValueType) -> File:
     name = pb.Fidelity.Name(row).removeprefix("FIDELITY_").lower().replace("_", "-")
-    return File("emulator/README.md", "docs_names.md.j2", f"fidelity {name}", _in_row(row))
+    return File("deploy/docs/fidelity.md", "docs_names.md.j2", f"fidelity {name}", _in_row(row))
 
 
 def _computes(verb: Verb) -> bool:
@@ -80,8 +80,8 @@ DOCS = Sdk(
     home=ROOT,
     files=(
         File("deploy/docs/availability.md", "docs_availability.md.j2", "availability", _computes),
-        File("client/README.md", "docs_python.md.j2", "operations", _computes),
-        File("client/libzdnn/README.md", "docs_c.md.j2", "operations", _computes),
+        File("deploy/docs/python/zdnn.md", "docs_python.md.j2", "operations", _computes),
+        File("deploy/docs/c/functions.md", "docs_c.md.j2", "operations", _computes),
         *(_fidelity(row) for row in pb.Fidelity.values() if row),
     ),
     filters={

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machines: what the emulator, the client and the tables of the READMEs know of each."""
+"""The machines: what the emulator, the client and the tables of the documents know of each."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -12,7 +12,7 @@ import pytest
 from nnpa_client._server.private_server import PrivateServer
 from nnpa_client._server.shared_server import SharedServer, ask
 
-MANUAL = Path(__file__).parents[2] / "client/README.md"
+MANUAL = Path(__file__).parents[2] / "deploy/docs/python/testing.md"
 STRICT = """
 [pytest]
 addopts = --strict-markers --strict-config

@@ -15,7 +15,7 @@ _HEADS = ["attempt", "answer", "test", "attack"]
 
 def _section(title: str) -> str:
     """Return the text under a heading of the second level."""
-    text = (TOP / "deploy/README.md").read_text(encoding="utf-8")
+    text = (TOP / "deploy/docs/defended.md").read_text(encoding="utf-8")
     return text.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
@@ -27,7 +27,7 @@ def _rows(section: str) -> list[list[str]]:
 
 def _defended() -> list[list[str]]:
     """Return the rows of the tables of attempts."""
-    rows = _rows(_section("What is defended"))
+    rows = _rows(_section("Attempts and answers"))
     return [row for row in rows if row != _HEADS and not row[0].startswith("---")]
 
 

@@ -38,9 +38,9 @@ def test_codes_are_those_that_the_contract_names() -> None:
     assert codes == {reason: code.name for reason, code in CODES.items()}
 
 
-def test_readme_of_the_contract_lists_every_reason() -> None:
-    """The table in prose has the same pairs of code and reason."""
-    text = (ROOT / "protos/README.md").read_text()
+def test_the_page_of_errors_lists_every_reason() -> None:
+    """The table of the manual has the same pairs of code and reason."""
+    text = (ROOT / "deploy/docs/errors.md").read_text()
     rows = re.findall(r"^\|[^|]*\| ([A-Z_]+) \| ([A-Z_]+) \|", text, re.M)
     assert {reason: code for code, reason in rows} == {
         wire.ErrorReason.Name(wire.ErrorReason.ValueType(reason)).removeprefix(

@@ -158,10 +158,10 @@ def test_version_and_help() -> None:
 
 
 def test_documents_call_no_server_ready_that_listens() -> None:
-    """Help and README say "listens" of the first line, and "ready" of the models."""
+    """Help and manual say "listens" of the first line, and "ready" of the models."""
     shown = CliRunner().invoke(__main__.main, ("--help",)).output
-    readme = (Path(__file__).parents[2] / "server" / "README.md").read_text()
-    for text in (shown, readme):
+    manual = (Path(__file__).parents[2] / "deploy/docs/server/flags.md").read_text()
+    for text in (shown, manual):
         sentences = " ".join(text.split()).split(". ")
         of_lines = [sentence for sentence in sentences if "nnpa-server listening on" in sentence]
         of_models = [sentence for sentence in sentences if "ServerReady" in sentence]

@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Guards may run slower on Python:RuntimeWarning"),
 ]
 ROOT = Path(__file__).resolve().parents[2]
-MANUAL = ROOT / "client/python/README.md"
+MANUAL = ROOT / "deploy/docs/python/torch.md"
 
 BY_NAME = """
 import sys

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-/** What the documentation shows compiles and runs: the README's programs and the examples. */
+/** What the documentation shows compiles and runs: the manual's programs and the examples. */
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
@@ -46,8 +46,9 @@ function compile(files: string[]): string[] {
   return diagnostics.map(({ messageText }) => typescript.flattenDiagnosticMessageText(messageText, "\n"));
 }
 
-test("the README's programs and tests compile, run, and print what they say", async () => {
-  const text = await readFile(join(HOME, "README.md"), "utf8");
+test("the manual's programs and tests compile, run, and print what they say", async () => {
+  const pages = ["README.md", "../../deploy/docs/typescript.md"];
+  const text = (await Promise.all(pages.map((page) => readFile(join(HOME, page), "utf8")))).join("\n");
   const programs = [...text.matchAll(/```ts\n(.*?)```/gs)].map((found) => found[1] ?? "");
   const files = programs.map((_, index) => join(FOLDER, `program${index}.ts`));
   await Promise.all(files.map((file, index) => writeFile(file, programs[index] ?? "")));

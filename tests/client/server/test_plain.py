@@ -71,13 +71,13 @@ def test_an_unknown_name_is_refused(private: bool) -> None:
 
 
 def test_clients_know_the_same_names() -> None:
-    """Python and libzdnn take the same names, in one order; the table of the clients shows them."""
+    """Python and libzdnn take the same names, in one order; the tables of the manual show them."""
     rust = (CLIENT / "libzdnn/src/process/shortcuts.rs").read_text(encoding="utf-8")
     assert tuple(re.findall(r'\("([a-z-]+)", (?:Some|None)', rust)) == NAMES
     assert set(SHORTCUTS) < set(NAMES)
     assert left_out(["content-cache"]) == {"content-cache"}
-    for page, header in (("README.md", "of"), ("libzdnn/README.md", "wraps")):
-        text = (CLIENT / page).read_text(encoding="utf-8")
+    for page, header in (("python/sessions.md", "of"), ("c/programs.md", "wraps")):
+        text = (CLIENT.parent / "deploy/docs" / page).read_text(encoding="utf-8")
         table = text.split(f"| shortcut | {header} |")[1].split("\n\n")[0]
         assert tuple(re.findall(r"^\| `([a-z-]+)`", table, re.MULTILINE)) == NAMES
 

@@ -24,7 +24,7 @@ from tests.network.small_models import dense, dense_reference, model
 from tests.tools.evaluation.nodes import cluster
 from tests.tools.evaluation.requests import evaluate_rows, evaluation
 
-README = Path(__file__).parents[3] / "server/README.md"
+MANUAL = Path(__file__).parents[3] / "deploy/docs/tools/accuracy.md"
 HAS_RAY_DATA = find_spec("ray") is not None and find_spec("pandas") is not None
 ROWS, BATCH = 500, 32
 X = np.random.default_rng(21).standard_normal((ROWS, 4)).astype(np.float32)
@@ -105,7 +105,7 @@ def test_rows_without_a_number_are_told() -> None:
 @pytest.mark.heavy
 @pytest.mark.skipif(not HAS_RAY_DATA, reason="there is no Ray Data: pip install 'ray[data]'")
 def test_the_example_runs(tmp_path: Path) -> None:
-    """The README's pipelines over Parquet and over a folder of images print whole reports."""
+    """The manual's pipelines over Parquet and over a folder of images print whole reports."""
     pillow = pytest.importorskip("PIL.Image", reason="Pillow comes with the extra `data`")
     parquet = pytest.importorskip("pyarrow.parquet", reason="it comes with the extra `data`")
     arrow = pytest.importorskip("pyarrow", reason="it comes with the extra `data`")
@@ -118,7 +118,7 @@ def test_the_example_runs(tmp_path: Path) -> None:
     (tmp_path / "images").mkdir()
     for number in range(20):
         pillow.new("RGB", (6, 4), (number, 2, 3)).save(tmp_path / f"images/{number:02}.png")
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", MANUAL.read_text("utf-8"), re.DOTALL)
     (example,) = (block for block in blocks if "import ray\n" in block)
     with cluster(free_port(), free_port()) as ray_cluster:
         ray_cluster.start(4)  # two actors, and what reads for them

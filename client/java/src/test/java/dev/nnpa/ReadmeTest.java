@@ -22,16 +22,16 @@ import org.junit.jupiter.api.io.TempDir;
 import org.junit.platform.launcher.core.LauncherFactory;
 import org.junit.platform.launcher.listeners.SummaryGeneratingListener;
 
-/** The programs of the README. */
+/** The programs of the manual: the README and the SDK's page of the documentation. */
 final class ReadmeTest {
   private static final Pattern PROGRAM = Pattern.compile("```java\n(.*?)```", Pattern.DOTALL);
   private static final Pattern NAME = Pattern.compile("(?m)^(?:public )?class (\\w+)");
   private static final Pattern PRINTS = Pattern.compile("println\\(.*\\); +// (.*)");
 
-  /** Every program of the README compiles, runs, and prints what its comments say. */
+  /** Every program of the manual compiles, runs, and prints what its comments say. */
   @Test
   void everyProgramRuns(@TempDir Path folder) throws Exception {
-    Matcher programs = PROGRAM.matcher(Files.readString(Path.of("README.md")));
+    Matcher programs = PROGRAM.matcher(manual());
     int count = 0;
     while (programs.find()) {
       String program = programs.group(1);
@@ -44,13 +44,13 @@ final class ReadmeTest {
       assertTrue(count > 0 || program.strip().lines().count() <= 14, "ten lines and the imports");
       count++;
     }
-    assertTrue(count >= 2, "programs in README.md: " + count);
+    assertTrue(count >= 2, "programs in the manual: " + count);
   }
 
-  /** The tests of the README compile, and pass once per machine. */
+  /** The tests of the manual compile, and pass once per machine. */
   @Test
   void everySuitePasses(@TempDir Path folder) throws Exception {
-    Matcher programs = PROGRAM.matcher(Files.readString(Path.of("README.md")));
+    Matcher programs = PROGRAM.matcher(manual());
     int count = 0;
     while (programs.find()) {
       String program = programs.group(1);
@@ -69,6 +69,12 @@ final class ReadmeTest {
       count++;
     }
     assertEquals(1, count);
+  }
+
+  /** Returns the README and the SDK's page. */
+  private static String manual() throws IOException {
+    return Files.readString(Path.of("README.md"))
+        + Files.readString(Path.of("../../deploy/docs/java.md"));
   }
 
   /** Compiles a program without a warning; returns the name of its class. */

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a server takes for its work: `python -m tests.bench.capacity`, for server/SCALING.md.
+"""Measure what a server takes for its work: `python -m tests.bench.capacity`.
+
+deploy/docs/server/scaling.md shows the figures.
 
 Seconds are those of the processor, of the server's process and its workers, so that what else the
 machine does counts little. Clients are not counted. Bytes are resident memory that was added.
@@ -135,7 +137,7 @@ def _memory(address: str, pid: int) -> dict[str, int]:
 
 
 def _needs(seconds: Mapping[str, float]) -> Iterator[str]:
-    """Yield what the three loads of server/SCALING.md take, of the seconds of each work."""
+    """Yield the cost of the three loads of the page on scaling, from the seconds of each work."""
     each = 10_000 / 3600
     for text, calls in (("one by one", 100 * seconds[_CALL]), ("in one list", seconds[_LIST])):
         session = seconds[_SESSION] + calls

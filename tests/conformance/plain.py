@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Vectors as testees get them: numbers for names, whole buffers, nothing of what is expected.
 
-`client/README.md`, "Testee", is the protocol.
+deploy/docs/develop/sdk-contract.md, "Testee", is the protocol.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The testee of the Python SDK: `ZDNN_SERVER=... python -m tests.conformance.python_testee`.
 
-Frames of `client/README.md`, "Testee", on stdin and stdout; calls the public functions of
-`nnpa_client` only.
+It answers frames on stdin and stdout, and calls public functions of `nnpa_client` only:
+deploy/docs/develop/sdk-contract.md, "Testee".
 """
 
 import inspect

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls over a plain socket with any bytes. Source: protos/README.md, "Plain sockets"."""
+"""Calls over a plain socket with any bytes. Source: deploy/docs/wire.md, "Plain sockets"."""
 
 import base64
 import binascii

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The testee of the Go SDK: frames of client/README.md, "Testee", on stdin and stdout. It calls the
-// public functions of the SDK only. ZDNN_SERVER is the server's address.
+// The testee of the Go SDK answers frames on stdin and stdout, and calls public functions only:
+// deploy/docs/develop/sdk-contract.md, "Testee". ZDNN_SERVER is the server's address.
 package main
 
 import (

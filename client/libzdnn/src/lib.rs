@@ -2,9 +2,9 @@
 //! zDNN's C functions, remote.
 //!
 //! What reads or writes the contents of tensors, or asks the machine, goes to a server; everything
-//! else is local. `README.md` maps each function, and has the picture of the rooms. The exported
-//! names are the 69 of `zdnn.h`; the variadic ones, and what only C can reach (`FILE *`,
-//! `<fenv.h>`), are in `front/front.c`.
+//! else is local. `deploy/docs/c/functions.md` maps each function, `README.md` has the picture of
+//! the rooms. The exported names are the 69 of `zdnn.h`; the variadic ones, and what only C can
+//! reach (`FILE *`, `<fenv.h>`), are in `front/front.c`.
 //!
 //! `network` has the functions of a second library, `libnnpa_network`, over the same connection:
 //! networks that a server hosts, for generated C. Each library exports its own names only.

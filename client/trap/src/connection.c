@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Source: protos/README.md, "Plain sockets"; gRPC-Web, "Message framing".
+ * Source: deploy/docs/wire.md, "Plain sockets"; gRPC-Web, "Message framing".
  */
 #include "connection.h"
 

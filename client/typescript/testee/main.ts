@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-/** Answers the frames of the conformance protocol, on stdin and stdout; see client/README.md. */
+/** Answers the frames of the conformance suite: deploy/docs/develop/sdk-contract.md. */
 
 import { once } from "node:events";
 import process from "node:process";

@@ -4,7 +4,7 @@
     request   registers, lengths; per operand a role and a place in the connection's memory; block
     response  register, codes, lengths, which outputs were written; block; text
 
-Sources: protos/README.md, "Instructions over plain sockets".
+Sources: deploy/docs/wire.md, "Instructions over plain sockets".
 """
 
 import struct

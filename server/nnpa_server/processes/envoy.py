@@ -15,7 +15,7 @@ from nnpa_server.config import Tls, split_address
 from nnpa_server.rpc.sockets import keepalive
 
 Json: TypeAlias = Mapping[str, Any]
-TICKET = "nnpa-session-ticket"  # protos/README.md, "Behind a proxy"
+TICKET = "nnpa-session-ticket"  # deploy/docs/wire.md, "Behind a proxy"
 _TYPES = "type.googleapis.com/envoy.extensions"
 _STREAM_WINDOW, _CONNECTION_WINDOW = 16 << 20, 64 << 20
 _MANY = 1 << 20  # more than there are connections or calls

@@ -6,7 +6,7 @@ that the client's metadata name by `:path`, else of the first one. Both ways go 
 messages as gRPC has them; frames with the highest bit of the flag carry metadata as gRPC-Web has
 it. The client begins with its metadata; the status, in metadata too, is the end. Measured: a small
 message takes a tenth of the time that it takes over HTTP/2, one of megabytes a quarter.
-Sources: protos/README.md, "Plain sockets"; gRPC, PROTOCOL-HTTP2.md,
+Sources: deploy/docs/wire.md, "Plain sockets"; gRPC, PROTOCOL-HTTP2.md,
 "Length-Prefixed-Message" and "Status-Message"; gRPC-Web, PROTOCOL-WEB.md, "Message framing".
 """
 

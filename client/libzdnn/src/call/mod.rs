@@ -234,7 +234,7 @@ fn advice(reason: &str) -> &'static str {
     }
 }
 
-/// The status for a reason of the contract. Source: README.md, "When a call fails".
+/// The status for a reason of the contract. Source: deploy/docs/c/programs.md, "When a call fails".
 fn refused(reason: &str) -> Status {
     match reason {
         "SESSION_NOT_FOUND"

@@ -20,7 +20,7 @@ use crate::rpc::frame::PREFIX_BYTES;
 use crate::rpc::pool::{KEPT_BYTES, Pool};
 
 /// The header by which a proxy leads calls to a session's server.
-/// Source: protos/README.md, "Behind a proxy".
+/// Source: deploy/docs/wire.md, "Behind a proxy".
 pub const TICKET: HeaderName = HeaderName::from_static("nnpa-session-ticket");
 
 /// What a call carries beside its messages.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The shortcut `plain-socket`: the stream of operations on the socket beside a Unix socket of gRPC,
-//! without HTTP/2, written and read by the calling thread. Sources: protos/README.md, "Plain sockets"; gRPC over HTTP2,
-//! "Length-Prefixed-Message"; gRPC-Web, doc/PROTOCOL-WEB.md, "Message framing".
+//! without HTTP/2, written and read by the calling thread. Sources: deploy/docs/wire.md, "Plain
+//! sockets"; gRPC over HTTP2, "Length-Prefixed-Message"; gRPC-Web, doc/PROTOCOL-WEB.md, "Message
+//! framing".
 
 use std::fs::File;
 use std::io::{self, IoSlice, Read};

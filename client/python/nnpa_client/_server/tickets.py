@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tickets: what leads the calls of a session to its server through a proxy.
 
-Source: protos/README.md, "Behind a proxy".
+Source: deploy/docs/wire.md, "Behind a proxy".
 """
 
 from collections.abc import Iterable

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compare two machines' answers to the same vectors bit by bit.
 
-Answers are JSON lines as `zdnn-testee` writes them; `client/README.md`, "Testee", is their format.
+Answers are JSON lines as `zdnn-testee` writes them; deploy/docs/develop/sdk-contract.md,
+"Testee", is their format.
 """
 
 import json

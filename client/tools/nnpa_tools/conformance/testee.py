@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`zdnn-testee`, which runs vectors through libzdnn: `client/README.md`, "Testee"."""
+"""`zdnn-testee` runs vectors through libzdnn: deploy/docs/develop/sdk-contract.md, "Testee"."""
 
 import subprocess
 from collections.abc import Mapping, Sequence

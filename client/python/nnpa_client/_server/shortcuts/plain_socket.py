@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls over a server's plain socket: ExecuteStream, and InferNetwork, without HTTP/2.
 
-Sources: protos/README.md, "Plain sockets"; gRPC, PROTOCOL-HTTP2.md, "Length-Prefixed-Message" and
-"Status-Message"; gRPC-Web, PROTOCOL-WEB.md, "Message framing".
+Sources: deploy/docs/wire.md, "Plain sockets"; gRPC, PROTOCOL-HTTP2.md, "Length-Prefixed-Message"
+and "Status-Message"; gRPC-Web, PROTOCOL-WEB.md, "Message framing".
 """
 
 import base64

@@ -66,7 +66,7 @@ type InstructionServiceClient interface {
 	//   - RESOURCE_EXHAUSTED / CALL_QUOTA_EXCEEDED: too many calls of the session. Retry with a pause.
 	Issue(ctx context.Context, in *IssueRequest, opts ...grpc.CallOption) (*IssueResponse, error)
 	// Issues instructions as they arrive, and answers each in order; ends with the first error. Over a
-	// plain socket it speaks frames in place of these messages: see protos/README.md, "Instructions
+	// plain socket it speaks frames in place of these messages: deploy/docs/wire.md, "Instructions
 	// over plain sockets".
 	IssueStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[IssueRequest, IssueResponse], error)
 }
@@ -133,7 +133,7 @@ type InstructionServiceServer interface {
 	//   - RESOURCE_EXHAUSTED / CALL_QUOTA_EXCEEDED: too many calls of the session. Retry with a pause.
 	Issue(context.Context, *IssueRequest) (*IssueResponse, error)
 	// Issues instructions as they arrive, and answers each in order; ends with the first error. Over a
-	// plain socket it speaks frames in place of these messages: see protos/README.md, "Instructions
+	// plain socket it speaks frames in place of these messages: deploy/docs/wire.md, "Instructions
 	// over plain sockets".
 	IssueStream(grpc.BidiStreamingServer[IssueRequest, IssueResponse]) error
 	mustEmbedUnimplementedInstructionServiceServer()

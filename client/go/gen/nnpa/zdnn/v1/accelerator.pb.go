@@ -1003,7 +1003,7 @@ func (x *Session) GetLease() bool {
 	return false
 }
 
-// A plain socket; protos/README.md, "Plain sockets", says what travels on it.
+// A plain socket; deploy/docs/wire.md, "Plain sockets", says what travels on it.
 type PlainSocket struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What follows the path of the other socket in this one's: ".plain". Without a slash.

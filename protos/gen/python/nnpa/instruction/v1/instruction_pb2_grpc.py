@@ -88,7 +88,7 @@ class InstructionServiceServicer(object):
 
     def IssueStream(self, request_iterator, context):
         """Issues instructions as they arrive, and answers each in order; ends with the first error. Over a
-        plain socket it speaks frames in place of these messages: see protos/README.md, "Instructions
+        plain socket it speaks frames in place of these messages: deploy/docs/wire.md, "Instructions
         over plain sockets".
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

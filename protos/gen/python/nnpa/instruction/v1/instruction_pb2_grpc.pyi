@@ -72,7 +72,7 @@ class InstructionServiceStub:
     """
     IssueStream: _grpc.StreamStreamMultiCallable[_instruction_pb2.IssueRequest, _instruction_pb2.IssueResponse]
     """Issues instructions as they arrive, and answers each in order; ends with the first error. Over a
-    plain socket it speaks frames in place of these messages: see protos/README.md, "Instructions
+    plain socket it speaks frames in place of these messages: deploy/docs/wire.md, "Instructions
     over plain sockets".
     """
 
@@ -109,7 +109,7 @@ class InstructionServiceAsyncStub(InstructionServiceStub):
     """
     IssueStream: _aio.StreamStreamMultiCallable[_instruction_pb2.IssueRequest, _instruction_pb2.IssueResponse]  # type: ignore[assignment]
     """Issues instructions as they arrive, and answers each in order; ends with the first error. Over a
-    plain socket it speaks frames in place of these messages: see protos/README.md, "Instructions
+    plain socket it speaks frames in place of these messages: deploy/docs/wire.md, "Instructions
     over plain sockets".
     """
 
@@ -155,7 +155,7 @@ class InstructionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_instruction_pb2.IssueResponse], _abc.AsyncIterator[_instruction_pb2.IssueResponse]]:
         """Issues instructions as they arrive, and answers each in order; ends with the first error. Over a
-        plain socket it speaks frames in place of these messages: see protos/README.md, "Instructions
+        plain socket it speaks frames in place of these messages: deploy/docs/wire.md, "Instructions
         over plain sockets".
         """
 

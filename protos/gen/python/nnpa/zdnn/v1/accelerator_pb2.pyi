@@ -588,7 +588,7 @@ Global___Session: _TypeAlias = Session  # noqa: Y015
 
 @_typing.final
 class PlainSocket(_message.Message):
-    """A plain socket; protos/README.md, "Plain sockets", says what travels on it."""
+    """A plain socket; deploy/docs/wire.md, "Plain sockets", says what travels on it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -513,7 +513,7 @@ export const SessionSchema: GenMessage<Session> = /*@__PURE__*/
   messageDesc(file_nnpa_zdnn_v1_accelerator, 2);
 
 /**
- * A plain socket; protos/README.md, "Plain sockets", says what travels on it.
+ * A plain socket; deploy/docs/wire.md, "Plain sockets", says what travels on it.
  *
  * @generated from message nnpa.zdnn.v1.PlainSocket
  */

@@ -10,7 +10,7 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 
-/** The testee of the Java SDK: answers frames on stdin and stdout, see the clients' README. */
+/** The Java SDK's testee, which answers frames: deploy/docs/develop/sdk-contract.md. */
 public final class Testee {
   private Testee() {}
 

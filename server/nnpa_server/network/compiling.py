@@ -11,10 +11,9 @@ model was refused; then comes what the server reads as it reads a stranger's byt
 """
 
 import json
-import pickle
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
-from copy import copy
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
 from hashlib import sha256
 from importlib import import_module
 from typing import Any
@@ -22,10 +21,11 @@ from typing import Any
 import numpy as np
 from nnpa_emulator import Guest
 from nnpa_emulator.kernels import use_reference
-from nnpa_emulator.machine import any_size, page_memory
+from nnpa_emulator.machine import LogLevel, Machine, QueryResult
 from nnpa_network.importing.onnx_import import ImportOptions, OnnxModel, import_onnx
 from nnpa_network.importing.onnx_plan import weights_of, with_weights
 from nnpa_network.importing.plan import Weight
+from nnpa_network.lowering.placement import Rule
 from nnpa_network.program import Array, ModelRefused
 from nnpa_network.running.host import forget_kernels, newest_opset
 
@@ -38,24 +38,57 @@ DONE, REFUSED = b"\x00", b"\x01"
 _MAX_MODELS = 4
 _NOWHERE = -1  # in a file: contents travel
 _NEAR_BYTES = 4096  # between weights in a file: names and dims
+_OWN = frozenset(("allocate", "reserve", "sequence"))  # of a guest: its storage, its jittered calls
 
 
 def encode_job(verb: str, **facts: object) -> bytes:
-    """Return a job's text: the server alone writes it, so that workers may unpickle it."""
-    return pickle.dumps((verb, facts))
+    """Return a job as JSON: its verb, and its facts by name."""
+    return json.dumps([verb, facts], default=_plain).encode()
+
+
+def _plain(fact: object) -> object:
+    """Return the fields of a dataclass, or a set as a list; raise TypeError for anything else."""
+    if isinstance(fact, frozenset):
+        return sorted(fact)
+    if not is_dataclass(fact):
+        raise TypeError(f"a fact of type {type(fact).__name__} has no form in a job")
+    values = ((field.name, getattr(fact, field.name)) for field in fields(fact))
+    return {name: value for name, value in values if name not in _OWN}
 
 
 def decode_job(text: bytes) -> tuple[str, dict[str, Any]]:
-    """Return a job's verb, and its facts by name."""
-    verb, facts = pickle.loads(text)
+    """Return a job's verb, and its facts by name; guests and options are objects again."""
+    verb, facts = json.loads(text)
+    for name, read in _READERS.items():
+        if name in facts:
+            facts[name] = read(facts[name])
     return verb, facts
 
 
-def without_storage(guest: Guest) -> Guest:
-    """Return a guest like another, for a worker, with no account of its memory."""
-    like = copy(guest)
-    like.allocate, like.reserve, like.sequence = page_memory, any_size, 0
-    return like
+def _read_guest(facts: dict[str, Any]) -> Guest:
+    """Return a guest whose storage is the worker's own."""
+    machine, cached, level = (facts.pop(name) for name in ("machine", "cached", "log_level"))
+    machine |= {"aliases": tuple(machine["aliases"]), "qaf": _read_query(machine["qaf"])}
+    guest = Guest(Machine(**machine), log_level=level and LogLevel(level), **facts)
+    guest.cached = _read_query(cached)
+    return guest
+
+
+def _read_query(facts: dict[str, Any]) -> QueryResult:
+    return QueryResult(**facts | {"max_dims": tuple(facts["max_dims"])})
+
+
+def _read_options(facts: dict[str, Any]) -> ImportOptions:
+    rules = tuple(Rule(**rule) for rule in facts["device_placement"])
+    shortcuts = frozenset(facts["shortcuts"])
+    return ImportOptions(**facts | {"device_placement": rules, "shortcuts": shortcuts})
+
+
+_READERS: Mapping[str, Callable[[Any], object]] = {
+    "guest": _read_guest,
+    "options": _read_options,
+    "shapes": lambda shapes: {name: tuple(shape) for name, shape in shapes.items()},
+}
 
 
 def refusal_facts(refused: ModelRefused) -> bytes:

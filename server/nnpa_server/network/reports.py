@@ -3,6 +3,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from nnpa_emulator.machine import Memory
@@ -34,6 +35,12 @@ class Batch:
     html: bool
     about: Mapping[str, str]
     max_drop: float | None
+
+
+def read_batch(facts: Mapping[str, Any]) -> Batch:
+    """Return the batch whose fields a job has as JSON."""
+    lists = {name: tuple(facts[name]) for name in ("machines", "inputs")}
+    return Batch(**{**facts, **lists, "settings": Settings(**facts["settings"])})
 
 
 class Reports:

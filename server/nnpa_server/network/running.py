@@ -15,6 +15,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from nnpa_emulator import Guest, widened
 from nnpa_emulator.kernels import use_reference
@@ -41,7 +42,7 @@ from nnpa_server.network.compiling import (
 )
 from nnpa_server.network.program_codec import Decoder, pack, unpack
 from nnpa_server.network.programs import refusing_misfits
-from nnpa_server.network.reports import Batch, Reports
+from nnpa_server.network.reports import Reports, read_batch
 from nnpa_server.network.result_codec import encode_result
 from nnpa_server.sandbox.frames import Message
 from nnpa_server.sandbox.worker import Handler
@@ -149,11 +150,12 @@ class Runner:
         arrays: Sequence[Array],
         options: ImportOptions,
         texts: Mapping[str, list[int]],
-        batch: Batch,
+        batch: Mapping[str, Any],
     ) -> Message:
         model, *contents = arrays
         values = unpack(contents, texts)
-        return _parts(self._reports.answer(batch, model.tobytes(), options, values, self._allocate))
+        rows = read_batch(batch)
+        return _parts(self._reports.answer(rows, model.tobytes(), options, values, self._allocate))
 
     def _run(
         self,

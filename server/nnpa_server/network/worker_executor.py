@@ -23,7 +23,7 @@ from nnpa_network.running.observed import NodeEvent, Observer
 from nnpa_network.running.results import Result, StepFailed
 
 from nnpa_server.errors import CallRefused
-from nnpa_server.network.compiling import DONE, REFUSED, encode_job, without_storage
+from nnpa_server.network.compiling import DONE, REFUSED, encode_job
 from nnpa_server.network.program_codec import NotProgram, encode, pack, read_type, unpack
 from nnpa_server.network.result_codec import decode_result
 from nnpa_server.network.running import FAILED, UNKNOWN
@@ -130,8 +130,8 @@ class WorkerExecutor:
         """Have the worker take the program."""
         self._drop_freed()
         message, arrays = encode(self.program)
-        guest = without_storage(self._guest)
-        job = encode_job("load", key=self._key, guest=guest, shortcuts=self._shortcuts)
+        shortcuts = sorted(self._shortcuts)
+        job = encode_job("load", key=self._key, guest=self._guest, shortcuts=shortcuts)
         program = np.frombuffer(message, np.uint8)
         self._workers.load(Message(job, (program, *arrays)))
 

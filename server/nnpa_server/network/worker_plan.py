@@ -26,7 +26,7 @@ from nnpa_network.running.executor import ProgramRunner
 from nnpa_network.running.host import HostError
 
 from nnpa_server.errors import CallRefused
-from nnpa_server.network.compiling import encode_job, without_storage
+from nnpa_server.network.compiling import encode_job
 from nnpa_server.network.messages import read_shape
 from nnpa_server.network.pools import Pools
 from nnpa_server.network.program_codec import Decoder, NotProgram, decode_facts, pack, read_type
@@ -149,8 +149,7 @@ class WorkerPlan:
         arrays: tuple[Array, ...] = (),
         shapes: dict[str, tuple[int, ...]] | None = None,
     ) -> Message:
-        guest = without_storage(self.guest)
-        text = encode_job(verb, guest=guest, options=self.options, shapes=shapes or {})
+        text = encode_job(verb, guest=self.guest, options=self.options, shapes=shapes or {})
         job = Message(text, (np.frombuffer(self.data, np.uint8), *arrays))
         return self._workers.compile(job, self.options.max_bytes)
 

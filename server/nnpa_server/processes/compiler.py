@@ -5,7 +5,6 @@ It has the lowest priority, and there is one at a time for each cache.
 """
 
 import os
-import pickle
 import sys
 from pathlib import Path
 from typing import Any
@@ -28,10 +27,10 @@ def main() -> None:
 def _compile_orders(place: Path) -> None:
     from nnpa_emulator.kernels.jit import KERNELS, load  # when it is this process's turn
 
-    from nnpa_server.tuning.background import Order
+    from nnpa_server.tuning.background import decode_orders
     from nnpa_server.tuning.warmup import compile_step
 
-    orders: list[Order] = pickle.load(sys.stdin.buffer)
+    orders = decode_orders(sys.stdin.buffer.read())
     if not load():
         return
     for name, signature in orders:

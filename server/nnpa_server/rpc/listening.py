@@ -33,7 +33,7 @@ def server_options(config: Config) -> Sequence[tuple[str, int]]:
         ("grpc.max_send_message_length", -1),
         ("grpc.so_reuseport", 0),
         ("grpc.max_concurrent_streams", config.max_connection_calls),
-        ("grpc.http.overload_protection", 0),  # else clients learn the bound after their first calls
+        ("grpc.http.overload_protection", 0),  # else clients learn of it after a call
         ("grpc.max_allowed_incoming_connections", 2 * config.max_accepted),
         ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
         ("grpc.server.max_pending_requests_hard_limit", 2 * MAX_PENDING_CALLS),

@@ -7,20 +7,22 @@ thread compiles.
 """
 
 import gc
+import json
 import logging
-import pickle
 import queue
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+import numpy as np
 from nnpa_emulator.kernels.jit import KERNELS, Signature, load
 
 Order: TypeAlias = tuple[str, Signature | None]
-"""A kernel and types of its arguments; without types, all kernels of a step of the warm-up."""
+"""A kernel and the types of its arguments; or a step of the warm-up and None: all its kernels."""
 
 _Batch: TypeAlias = tuple[Sequence[Order], Callable[[], None] | None]
 _NOTHING: Final[Sequence[Order]] = ()
@@ -95,9 +97,54 @@ def compile_elsewhere(orders: Sequence[Order]) -> Iterator[Order]:
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        pickle.dump(orders, process.stdin)
+        process.stdin.write(encode_orders(orders))
         process.stdin.close()
         for order, _line in zip(orders, process.stdout, strict=False):
             yield order
     if process.returncode:
         _log.warning("the process that compiles kernels ended with code %d", process.returncode)
+
+
+def encode_orders(orders: Sequence[Order]) -> bytes:
+    """Return orders as JSON.
+
+    A scalar is the name of its NumPy type or "none", a tuple the list of its members, an array an
+    object with the fields of Numba's type.
+    """
+    return json.dumps(
+        [(name, None if types is None else list(map(_encode, types))) for name, types in orders]
+    ).encode()
+
+
+def decode_orders(text: bytes) -> list[Order]:
+    """Return the orders that `encode_orders` wrote; imports Numba if one names types."""
+    return [
+        (name, None if types is None else tuple(map(_decode, types)))
+        for name, types in json.loads(text)
+    ]
+
+
+def _encode(kind: Any) -> object:
+    types: Any = import_module("numba.core.types")
+    if isinstance(kind, types.Array):
+        return {
+            "dtype": str(kind.dtype),
+            "ndim": kind.ndim,
+            "layout": kind.layout,
+            "readonly": not kind.mutable,
+            "aligned": kind.aligned,
+        }
+    return list(map(_encode, kind)) if isinstance(kind, types.BaseTuple) else str(kind)
+
+
+def _decode(fact: Any) -> object:
+    types: Any = import_module("numba.core.types")
+    match fact:
+        case dict():
+            return types.Array(**{**fact, "dtype": _decode(fact["dtype"])})
+        case list():
+            return types.BaseTuple.from_types(tuple(map(_decode, fact)))
+        case "none":
+            return types.none
+        case _:
+            return import_module("numba.np.numpy_support").from_dtype(np.dtype(fact))

@@ -12,6 +12,7 @@ only for a test that uses one. `-p no:nnpa` disables it.
 import hashlib
 import re
 import secrets
+import sys
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from nnpa.zdnn.v1.accelerator_pb2 import MachineSpec
 
     from nnpa_client import Session
-    from nnpa_client._server.private_server import PrivateServer
-    from nnpa_client._server.shared_server import Place, SharedServer
+    from nnpa_client._server.private_server import Place, PrivateServer
+    from nnpa_client._server.shared_server import SharedServer
 
 _SHARED: "pytest.StashKey[SharedServer]" = pytest.StashKey()
 _PLACE: "pytest.StashKey[Place]" = pytest.StashKey()
@@ -97,6 +98,8 @@ class Worker(Protocol):
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Worker) -> None:
     """Pass a worker process of pytest-xdist the address that hands out the run's shared server."""
+    if sys.platform == "win32":  # no private server runs there
+        return
     from nnpa_client._server.shared_server import SharedServer
 
     stash = node.config.stash
@@ -155,14 +158,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(scope="session")
 def nnpa_server(request: pytest.FixtureRequest) -> "Iterator[Place]":
     """The server of this run, one for all tests and worker processes: `target`, `log`."""
-    from nnpa_client._server.shared_server import Place, ask
+    from nnpa_client._server.private_server import Place
 
     config, server, place = request.config, None, None
     target: str | None = config.getoption("--nnpa-server")
     door = getattr(config, "workerinput", {}).get(_DOOR)
     if target is not None:
         place = Place(target, None)
-    elif door is not None:
+    elif sys.platform != "win32" and door is not None:
+        from nnpa_client._server.shared_server import ask
+
         try:
             place = ask(door)
         except OSError:

@@ -23,6 +23,7 @@ MAX_BYTES = (1 << 31) - 1
 _EXTERNAL = 1  # TensorProto.DataLocation
 _KEY = b"location"  # in every file that has external data
 _SHOWN = 80
+_FLAGS = ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")  # those that the system has
 _FIELD = descriptor_pb2.FieldDescriptorProto
 # Fields on the path to external data by message, (name, number, type); "*": repeated.
 _SCHEMA = {
@@ -134,7 +135,8 @@ def _read(place: _Place) -> bytes:
     """Return a tensor's bytes from a regular file that has them."""
     end = place.offset + place.size
     try:
-        opened = os.open(place.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        flags = sum(getattr(os, flag, 0) for flag in _FLAGS)
+        opened = os.open(place.path, os.O_RDONLY | flags)
         with open(opened, "rb") as file:  # noqa: PTH123 - a descriptor, not a path
             facts = os.fstat(opened)
             if not stat.S_ISREG(facts.st_mode) or facts.st_nlink > 1:

@@ -3,6 +3,7 @@
 
 import atexit
 import os
+import sys
 from typing import Protocol
 from weakref import WeakSet
 
@@ -16,7 +17,8 @@ class Closable(Protocol):
 
 
 _left_open: WeakSet[Closable] = WeakSet()
-os.register_at_fork(after_in_child=_left_open.clear)  # they are the parent's
+if sys.platform != "win32":  # which has no fork
+    os.register_at_fork(after_in_child=_left_open.clear)  # they are the parent's
 
 
 def close_at_exit(resource: Closable) -> None:

@@ -8,6 +8,7 @@ import tempfile
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from nnpa_client.errors import TransportError
 
@@ -15,6 +16,14 @@ STOP_SECONDS = 10.0
 _READY = "nnpa-server listening on "
 _REASON = "nnpa-server: "  # in front of the line that says why it did not start
 _ANOTHER_SERVER = "Or use a server that runs already: connect('host:port')."
+_NEEDS_LINUX = "no private server could be started: it needs Linux, this is {platform}."
+
+
+class Place(NamedTuple):
+    """A server's address, and the file of its log if this process can read it."""
+
+    target: str
+    log: Path | None
 
 
 class PrivateServer:
@@ -25,6 +34,9 @@ class PrivateServer:
     """
 
     def __init__(self, listen: str | None = None, flags: Sequence[str] = ()) -> None:
+        if sys.platform != "linux":
+            text = _NEEDS_LINUX.format(platform=sys.platform)
+            raise TransportError("UNAVAILABLE", text, advice=_ANOTHER_SERVER)
         directory = tempfile.TemporaryDirectory(prefix="nnpa-")
         self.log = Path(directory.name) / "server.log"
         address = listen or f"unix:{Path(directory.name) / 'nnpa.sock'}"

@@ -7,25 +7,21 @@ line of JSON, {"target", "log"} or {"error"}; the first who asks has the server 
 
 import json
 import socket
+import sys
 import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from nnpa_client._server.private_server import PrivateServer
+    from nnpa_client._server.private_server import Place, PrivateServer
+
+assert sys.platform != "win32", "Python has no Unix sockets on Windows"
 
 _START_SECONDS = 120.0
 _ASK_SECONDS = 10.0
-
-
-class Place(NamedTuple):
-    """Where a server is, and the file of its log if it is at hand."""
-
-    target: str
-    log: Path | None
 
 
 class SharedServer:
@@ -72,12 +68,14 @@ class SharedServer:
         self._directory.cleanup()
 
 
-def ask(door: str) -> Place:
+def ask(door: str) -> "Place":
     """Return where the server of a `SharedServer` is.
 
     Raises OSError where there is no such door, as on another host, and RuntimeError with the
     reason where the server did not start.
     """
+    from nnpa_client._server.private_server import Place  # with gRPC: not for each run of pytest
+
     with socket.socket(socket.AF_UNIX) as owner:
         owner.settimeout(_START_SECONDS)
         owner.connect(door)

@@ -8,6 +8,7 @@ and "Status-Message"; gRPC-Web, PROTOCOL-WEB.md, "Message framing".
 import base64
 import socket
 import struct
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Generic, TypeAlias, cast
@@ -20,6 +21,7 @@ from nnpa.zdnn.v1.accelerator_pb2 import Session
 
 from nnpa_client._server.transport import EXECUTE, Method, Received, Sent
 
+assert sys.platform != "win32", "Python has no Unix sockets on Windows"
 __tracebackhide__ = True  # pytest shows the line that called, not these
 
 Metadata: TypeAlias = Sequence[tuple[str, str]]

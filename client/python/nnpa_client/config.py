@@ -21,6 +21,7 @@ Arguments win over the environment. TLS is for `host:port` targets; Unix sockets
 
 import math
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,10 +59,15 @@ class Endpoint:
             raise ValueError(f"{field}: given alone, tls_cert and tls_key go together")
         if self.tls_cert is not None and self.tls_ca is None:
             raise ValueError("tls_ca: not given, tls_cert needs it")
+        if not (self.token.isascii() and self.token.isprintable()):
+            raise ValueError("token: not printable ASCII: give it without line ends and blanks")
         scheme, colon, rest = self.target.partition("://")
         if colon and scheme not in _SCHEMES:
             advice = f"give {rest.rstrip('/')!r}, and tls_ca where the server has TLS"
             raise ValueError(f"target: {self.target!r} is a URL, expected host:port; {advice}")
+        if self.is_unix and sys.platform == "win32":
+            advice = "a Unix socket needs Linux or macOS; give host:port"
+            raise ValueError(f"target: {self.target!r}: {advice}")
         is_path = self.target.startswith("unix:") and len(self.target) > len("unix:")
         if not is_path and not self.target.rpartition(":")[2].isdigit():
             raise ValueError(f"target: {self.target!r}, expected host:port or unix:/path")

@@ -4,10 +4,10 @@
 Without one of them a client does the same, slower.
 """
 
+import sys
 from collections.abc import Sequence
 
 from nnpa_client._server.shortcuts.out_of_band_arrays import OutOfBandArrays
-from nnpa_client._server.shortcuts.plain_socket import PlainSocketRoute
 from nnpa_client._server.shortcuts.stream import HttpRoute, Route, StreamTransport
 from nnpa_client._server.transport import GrpcTransport, Transport
 
@@ -25,11 +25,11 @@ def left_out(plain: bool | Sequence[str]) -> frozenset[str]:
     """
     if isinstance(plain, bool):
         return frozenset(SHORTCUTS if plain else ())
-    names = frozenset((plain,) if isinstance(plain, str) else plain)
-    unknown = sorted(names - set(NAMES))
+    names = (plain,) if isinstance(plain, str) else tuple(plain)
+    unknown = [name for name in names if name not in NAMES]
     if unknown:
-        raise ValueError(f"plain: {', '.join(unknown)}, expected some of {', '.join(NAMES)}")
-    return names
+        raise ValueError(f"plain: {unknown[0]!r}, expected some of {', '.join(NAMES)}")
+    return frozenset(names)
 
 
 def with_shortcuts(grpc: GrpcTransport, plain: bool | Sequence[str]) -> Transport:
@@ -38,7 +38,10 @@ def with_shortcuts(grpc: GrpcTransport, plain: bool | Sequence[str]) -> Transpor
     transport: Transport = grpc
     if grpc.timeouts["call"] is None:  # a stream has no timeout for each list
         routes: list[Route] = []
-        if "plain-socket" not in names and grpc.target.startswith("unix:"):
+        is_plain = "plain-socket" in names or not grpc.target.startswith("unix:")
+        if sys.platform != "win32" and not is_plain:
+            from nnpa_client._server.shortcuts.plain_socket import PlainSocketRoute
+
             routes.append(PlainSocketRoute(grpc.target, grpc.metadata))
         if "stream" not in names:
             routes.append(HttpRoute(grpc))

@@ -55,6 +55,16 @@ def test_a_tutorial_runs(path: Path, tmp_path: Path) -> None:
         assert ended.returncode == 0, f"{text}\n{ended.stdout}\n{ended.stderr}"
 
 
+@pytest.mark.heavy
+def test_the_picture_of_the_front_page_is_the_demo_s_report() -> None:
+    """The picture shows what `nnpa demo` prints today; deploy/docs/picture.py draws it."""
+    demo = [sys.executable, "-m", "nnpa_tools", "demo"]
+    report = subprocess.run(demo, capture_output=True, check=True, timeout=600)
+    draw = [sys.executable, str(SITE / "picture.py")]
+    drawn = subprocess.run(draw, input=report.stdout, capture_output=True, check=True)
+    assert drawn.stdout == (SITE / "demo.svg").read_bytes()
+
+
 def cells(path: Path) -> list[dict[str, Any]]:
     """Return the cells of a notebook that hold code."""
     notebook = json.loads(path.read_text(encoding="utf-8"))

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -133,7 +132,7 @@ class Server:
             "call",
             Budget(_WAITING_BYTES),
             FIRST_WINDOW + CALL_BYTES,
-            None if self.tokens is None else partial(_caller_of, self.tokens),
+            self._name_caller,
             config.max_conversations,
         )
         self._grpc = grpc.server(
@@ -175,6 +174,15 @@ class Server:
         health_pb2_grpc.add_HealthServicer_to_server(self.readiness.health, self._grpc)
         if config.offers_reflection:
             reflection.enable_server_reflection(_REFLECTED, self._grpc)
+
+    def _name_caller(self, metadata: Metadata, peer: str) -> str | None:
+        """Return the name of a call's caller, or None if the call shows no valid token."""
+        if self.tokens is None:
+            return peer
+        try:
+            return name_of(self.tokens.find(metadata).name, peer)
+        except CallRefused:
+            return None
 
     def _make_models(self) -> "Models":
         from nnpa_server.open_inference.composition import Models  # imports what runs networks
@@ -352,15 +360,6 @@ class Server:
         if self.spans is not None:
             self.spans.close()
         return finished
-
-
-def _caller_of(tokens: Tokens, metadata: Metadata, peer: str) -> str:
-    """Return the name of who makes a call, which may show no token."""
-    try:
-        holder = tokens.find(metadata).name
-    except CallRefused:
-        holder = ""
-    return name_of(holder, peer)
 
 
 def _choose_kernels(shortcuts: frozenset[str]) -> BackgroundCompiler | None:

@@ -17,32 +17,26 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from nnpa_server.rpc.budget import Budget
 from nnpa_server.rpc.call import CONVERSATIONS
-from nnpa_server.rpc.callers import Shares
+from nnpa_server.rpc.callers import fits
 from nnpa_server.sessions.cancellation import CallContext, Metadata
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_Work: TypeAlias = tuple[Future[Any], Callable[[], object]]
+_Work: TypeAlias = Callable[[], Any]
 _CONVERSATIONS = frozenset(map(str.encode, CONVERSATIONS))
 _PERIODS = 4  # looks at the calls that wait, in the least time that one may wait
 
 
-class _AtOnce(ThreadPoolExecutor):
-    """Runs calls in the thread that submits them."""
-
-    def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """Run a call; it raises nothing."""
-        done: Future[R] = Future()
-        done.set_result(fn(*args, **kwargs))
-        return done
-
-
 class AdmittingPool(ThreadPoolExecutor):
-    """Threads for calls, of which each caller has its share; the rest of its calls wait in a line.
+    """Threads for calls: each caller has its share, and its further calls wait in line for one.
 
-    Of calls of gRPC as many wait as a budget allows. One too many is cut off at once: it costs no
-    thread, and nothing that waits for its client. Conversations have threads `apart`. A caller is a
-    connection, or what `caller_of` makes of a call's metadata and connection.
+    Callers are counted only while more than half of the threads are taken: with fewer, all are
+    within their shares. Calls wait in line as long as `budget` has room for `call_bytes` of each;
+    one too many is cut off at once. Conversations have threads `apart`.
+
+    `name_caller` returns the name of a caller by its call's metadata and connection, or None if the
+    call shows no valid token: such a call is refused in the thread that brings it, and takes none
+    of the pool. Without `name_caller` a caller is a connection.
     """
 
     def __init__(
@@ -51,69 +45,83 @@ class AdmittingPool(ThreadPoolExecutor):
         name: str,
         budget: Budget,
         call_bytes: int,
-        caller_of: Callable[[Metadata, str], str] | None = None,
+        name_caller: Callable[[Metadata, str], str | None] = lambda _metadata, peer: peer,
         apart: int = 0,
     ) -> None:
         super().__init__(threads + apart, thread_name_prefix=name)
-        self._budget, self._call_bytes, self._caller_of = budget, call_bytes, caller_of
-        self._shares = Shares("max_threads", threads)
-        self._lines: dict[str, deque[_Work]] = {}  # by caller; whose turn it is comes first
+        self._limit, self._budget, self._call_bytes = threads, budget, call_bytes
+        self._name_caller = name_caller
+        self._running: dict[_Work, str] = {}  # with the names of their callers
+        self._lines: dict[str, deque[tuple[Future[Any], _Work]]] = {}  # the next caller first
         self._turn = threading.Lock()
 
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Run a call in a thread when there is one; gRPC's event is among the arguments."""
         event: Any = next(each for each in args if hasattr(each, "call_details"))
-        caller = event.call.peer().decode()
-        if self._caller_of is not None:
-            caller = self._caller_of(event.invocation_metadata, caller)
-        if not self._budget.take(caller, self._call_bytes, waits=False):
-            event.call.cancel()
-            refused: Future[R] = Future()
-            refused.cancel()
-            return refused
         work = partial(fn, *args, **kwargs)
+        caller = self._name_caller(event.invocation_metadata, event.call.peer().decode())
+        if caller is None:
+            refused: Future[R] = Future()
+            refused.set_result(work())
+            return refused
         if event.call_details.method.rpartition(b"/")[2] in _CONVERSATIONS:
-            return super().submit(self._run, caller, work)
+            return self._run_apart(caller, event, work)
         with self._turn:
-            if self._shares.try_take(caller):
-                return super().submit(self._run_in_turn, caller, work)
+            if self._has_room(caller):
+                self._running[work] = caller
+                return super().submit(self._run, work)
             future: Future[R] = Future()
+            if not self._budget.take(caller, self._call_bytes, waits=False):
+                return _cut_off(event, future)
             self._lines.setdefault(caller, deque()).append((future, work))
             return future
 
-    def _run(self, caller: str, work: Callable[[], R]) -> R:
-        self._budget.give(caller, self._call_bytes)
-        return work()
+    def _has_room(self, caller: str) -> bool:
+        """Return True if a caller may have one more thread; whoever calls this has the lock."""
+        left = self._limit - len(self._running)
+        if len(self._running) < left:
+            return True
+        return fits(caller, sum(name == caller for name in self._running.values()), left)
 
-    def _run_in_turn(self, caller: str, work: Callable[[], R]) -> R:
-        self._budget.give(caller, self._call_bytes)
+    def _run(self, work: Callable[[], R]) -> R:
         try:
             return work()
         finally:
-            self._leave(caller)
+            self._leave(work)
 
-    def _run_waiting(self, caller: str, future: Future[Any], work: Callable[[], object]) -> None:
+    def _run_apart(self, caller: str, event: Any, work: Callable[[], R]) -> Future[R]:
+        """Run a conversation, counted until it has a thread: its own bound refuses it then."""
+        if not self._budget.take(caller, self._call_bytes, waits=False):
+            return _cut_off(event, Future[R]())
+
+        def run() -> R:
+            self._budget.give(caller, self._call_bytes)
+            return work()
+
+        return super().submit(run)
+
+    def _run_waiting(self, future: Future[Any], work: _Work) -> None:
         try:
-            future.set_result(self._run_in_turn(caller, work))
+            future.set_result(self._run(work))
         except BaseException as error:
             future.set_exception(error)
         finally:
             del future  # which has the error, which has this frame
 
-    def _leave(self, caller: str) -> None:
-        """Give a thread back, and start what waits and fits now: callers take turns."""
+    def _leave(self, work: _Work) -> None:
+        """Give a thread back, and start a call that waits and fits now: callers take turns."""
         with self._turn:
-            self._shares.give(caller)
-            for waiting in self._lines:
-                if self._shares.try_take(waiting):
-                    break
-            else:
+            del self._running[work]
+            caller = next((waiting for waiting in self._lines if self._has_room(waiting)), None)
+            if caller is None:
                 return
-            line = self._lines.pop(waiting)
+            line = self._lines.pop(caller)
             future, work = line.popleft()
             if line:
-                self._lines[waiting] = line
-            super().submit(self._run_waiting, waiting, future, work)
+                self._lines[caller] = line
+            self._budget.give(caller, self._call_bytes)
+            self._running[work] = caller
+            super().submit(self._run_waiting, future, work)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End, without the calls that wait in lines."""
@@ -125,8 +133,11 @@ class AdmittingPool(ThreadPoolExecutor):
         super().shutdown(wait, cancel_futures=cancel_futures)
 
 
-AT_ONCE = _AtOnce(1)
-"""Threads for calls that are refused: none, so that they cost others little and wait for nobody."""
+def _cut_off(event: Any, future: Future[R]) -> Future[R]:
+    """Cut off the call of an event for which there is no room; return its future, cancelled."""
+    event.call.cancel()
+    future.cancel()
+    return future
 
 
 class MessageWaits:

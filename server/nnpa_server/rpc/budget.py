@@ -33,6 +33,8 @@ CALL_BYTES = 32 << 10
 """What gRPC and Python keep of a call until its end, beside its message and its answer."""
 COPIES = 2
 """How often an answer is in memory until it is sent: as Python's bytes, and as gRPC's."""
+SMALL_BYTES = 16 << 10
+"""A plain socket does not count its messages and answers up to this size: it has few at a time."""
 MIN_RATE = 1 << 20
 """Bytes a second that a client takes of an answer at least, after a time that all have."""
 _WAIT, _SHORT_WAIT = 2.0, 0.2  # seconds that a call waits for room; while many of its caller do
@@ -135,14 +137,18 @@ account_of_call = _account.get
 
 
 class Account:
-    """The bytes of one call: of its message, and of its answer."""
+    """The bytes of one call: of its message, and of its answer.
+
+    While at most `small` bytes are `counted`, messages and answers up to this size are not.
+    """
 
     def __init__(self, under_way: "UnderWay", caller: str, context: CallContext) -> None:
         self._under_way, self._context = under_way, context
         self._budget, self._caller = under_way.budget, caller
-        self._size = 0
-        self._message = self._answer = 0  # of these bytes
+        self._message = self._answer = 0  # of the bytes that are counted
         self._expected = 0
+        self.counted = 0
+        self.small = SMALL_BYTES if getattr(context, "counts_messages", False) else 0
         self._is_sent = False
 
     def expect_message(self, *, lasts: bool = False) -> None:
@@ -222,12 +228,12 @@ class Account:
 
     def _resize(self, size: int, *, lasts: bool = False, waits: bool = True) -> None:
         """Have so many bytes; raise CallRefused where there is no room for them."""
-        more = size - self._size
+        more = size - self.counted
         if more > 0 and not self._budget.take(self._caller, more, lasts=lasts, waits=waits):
             raise self._refusal(size)
         if more < 0:
             self._budget.give(self._caller, -more)
-        self._size = size
+        self.counted = size
 
     def _refusal(self, size: int) -> CallRefused:
         """Return the error for so many bytes that find no room."""

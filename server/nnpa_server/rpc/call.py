@@ -35,6 +35,7 @@ class Call:
     streaming: bool
     request_id: str = ""
     token: Token | None = None
+    caller: str = ""
     started: float = field(default_factory=time.perf_counter)
     session: str = "-"
     operations: int = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who calls: the name of a caller, and the share that it has of what all callers share."""
+"""The names of callers, and the share that each of them has of a pool."""
 
 import threading
 
@@ -7,17 +7,14 @@ from nnpa.zdnn.v1 import status_pb2 as wire
 
 from nnpa_server.errors import CallRefused
 from nnpa_server.sessions.cancellation import CallContext
-from nnpa_server.sessions.tokens import Token
 
 
-def caller_name(token: Token | None, context: CallContext) -> str:
-    """Return the name of a caller: its token's holder, without tokens its connection.
+def connection_of(context: CallContext) -> str:
+    """Return the name of a call's connection; a plain socket is a connection of its process.
 
-    A plain socket is a connection of its process. gRPC does not tell connections of a Unix socket
-    apart: without tokens they are one caller.
+    gRPC does not tell connections of a Unix socket apart: they have one name.
     """
-    holder = "" if token is None else token.name
-    return name_of(holder, getattr(context, "process", "") or context.peer())
+    return getattr(context, "process", "") or context.peer()
 
 
 def name_of(holder: str, connection: str) -> str:
@@ -25,9 +22,12 @@ def name_of(holder: str, connection: str) -> str:
     return f"token {holder}" if holder else connection
 
 
-def _is_one_caller(name: str) -> bool:
-    """Return False for a name that stands for all connections of a Unix socket."""
-    return not name.startswith("unix:")
+def fits(caller: str, own: int, left: int) -> bool:
+    """Return True if a caller that has `own` places of a pool may take one of those `left`.
+
+    The name "unix:" stands for all connections of a Unix socket, which may have the whole pool.
+    """
+    return left > 0 and (own < left or caller.startswith("unix:"))
 
 
 class Shares:
@@ -60,11 +60,11 @@ class Shares:
         """Take a place; tell whether there was one for the caller."""
         with self._lock:
             left, own = self.limit - self._total, self._taken.get(caller, 0)
-            fits = left > 0 and (own < left or not _is_one_caller(caller))
-            if fits:
+            has_room = fits(caller, own, left)
+            if has_room:
                 self._total += 1
                 self._taken[caller] = own + 1
-            return fits
+            return has_room
 
     def give(self, caller: str) -> None:
         """Give a place back."""
@@ -80,7 +80,7 @@ class Shares:
             most, text = limit, f"{self._field}, {limit} {self._places}, are taken"
         else:
             whose = f"{own} of {limit} {self._places} are this caller's"
-            most, text = own, f"{self._field}: {whose}, which leaves others as many"
+            most, text = own, f"{self._field}: {whose}, which may have no more than are free"
         return CallRefused(
             self._reason,
             f"{text}: {self._remedy}",

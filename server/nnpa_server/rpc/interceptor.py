@@ -16,7 +16,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import partial
 
 import grpc
@@ -24,7 +24,7 @@ from nnpa.zdnn.v1 import status_pb2 as wire
 
 from nnpa_server.config import MAX_UNDER_WAY, Limits
 from nnpa_server.errors import CallCancelled, CallRefused, from_exception
-from nnpa_server.rpc.admission import AT_ONCE, MessageWaits
+from nnpa_server.rpc.admission import MessageWaits
 from nnpa_server.rpc.budget import Account, UnderWay
 from nnpa_server.rpc.call import (
     CONVERSATIONS,
@@ -33,7 +33,7 @@ from nnpa_server.rpc.call import (
     Call,
     trailing_metadata,
 )
-from nnpa_server.rpc.callers import caller_name
+from nnpa_server.rpc.callers import name_of
 from nnpa_server.rpc.methods import (
     Behaviour,
     Conversation,
@@ -61,6 +61,7 @@ _OURS = ("/nnpa.", "/inference.")
 _ids = random.Random()  # seeded by the system once: asking it each time lets other threads in first
 _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _STAYS_OPEN = "experimental_non_blocking"  # gRPC's name: no thread waits for the end of a call
+_NOTHING = nullcontext()
 _WAITS = 1.0, 30.0  # seconds: the least and the most that a message may take
 
 
@@ -100,7 +101,6 @@ class Interceptor(ServerInterceptor):
         self._public = PublicCalls(_WAITS[1]) if public is None else public
         self._let_in = let_in
         self._handlers: dict[str, Handler] = {}
-        self._refusing: dict[str, Handler] = {}  # those of calls that will be refused
         self._lock = threading.RLock()
         self._drain = Drain(self._lock)
         self._ended = self._drain.ended
@@ -162,23 +162,16 @@ class Interceptor(ServerInterceptor):
         method = handler_call_details.method
         if not method.startswith(_OURS):
             return self._public.intercept_service(continuation, handler_call_details)
-        is_known = self._tokens is None or _is_known(self._tokens, handler_call_details)
-        handlers = self._handlers if is_known else self._refusing
-        wrapped = handlers.get(method)
+        wrapped = self._handlers.get(method)
         if wrapped is None:
             handler = continuation(handler_call_details)
             if handler is None:
                 return None
-            wrapped = handlers[method] = self._around(
-                method, handler, AT_ONCE if handlers is self._refusing else None
-            )
+            wrapped = self._handlers[method] = self._around(method, handler)
         return wrapped
 
-    def _around(self, method: str, handler: Handler, pool: ThreadPoolExecutor | None) -> Handler:
-        """Return the handler of a method of ours, wrapped; it takes one message as a stream.
-
-        It runs in the threads of `pool`, if there is one.
-        """
+    def _around(self, method: str, handler: Handler) -> Handler:
+        """Return the handler of a method of ours, wrapped; it takes one message as a stream."""
         reads, writes = handler.request_streaming, handler.response_streaming
         behaviour = getattr(handler, kind_of(reads, writes))
         parse, serialize = handler.request_deserializer, handler.response_serializer
@@ -188,8 +181,6 @@ class Interceptor(ServerInterceptor):
         make = self._answering_stream if writes and not stays_open else self._answering_once
         answer = make(behaviour, parse, serialize, method, reads)
         vars(answer)[_STAYS_OPEN] = stays_open
-        if pool is not None:
-            vars(answer)["experimental_thread_pool"] = pool  # where gRPC looks for it
         return raw_handler(answer, writes)
 
     def around_conversations(
@@ -268,7 +259,8 @@ class Interceptor(ServerInterceptor):
                         size = len(raw) if isinstance(raw, bytes) else sum(map(len, raw))
                         if self._metrics is not None:
                             self._metrics.moved("sent", size)
-                        with account.sending(size):
+                        is_small = max(size, account.counted) <= account.small
+                        with _NOTHING if is_small else account.sending(size):
                             if call.converses:  # each answer has its line
                                 self._report(call)
                                 call.operations, call.is_logged = 0, True
@@ -297,10 +289,13 @@ class Interceptor(ServerInterceptor):
                 call.context.set_trailing_metadata(((REQUEST_ID, value),))
             elif key == SESSION and isinstance(value, str) and value.startswith("sessions/"):
                 call.session = session_tag(value)
+        peer = call.context.peer()
+        call.caller = getattr(call.context, "process", peer)
         if self._tokens is not None:
             call.token = self._tokens.find(metadata)
+            call.caller = name_of(call.token.name, peer)
             set_caller(call.token)
-        self._let_in(call.context.peer())
+        self._let_in(peer)
         with self._lock:
             if self._drain.is_on:
                 raise self._drain.refusal()
@@ -308,7 +303,7 @@ class Interceptor(ServerInterceptor):
                 self._streams.add(call)
             self._running += 1
             call.entered = True
-        call.account = self._under_way.account(caller_name(call.token, call.context), call.context)
+        call.account = self._under_way.account(call.caller, call.context)
         return call.account
 
     def _fail(self, call: Call, error: BaseException) -> None:
@@ -356,14 +351,6 @@ class Interceptor(ServerInterceptor):
         with self._lock:
             self._answering -= 1
             self._ended.notify_all()
-
-
-def _is_known(tokens: Tokens, details: grpc.HandlerCallDetails) -> bool:
-    """Return True if a call carries a valid token."""
-    try:
-        return bool(tokens.find(details.invocation_metadata).name)
-    except CallRefused:
-        return False
 
 
 def _end(call: Call, send: Callable[[None], object], refusal: CallRefused | None) -> None:

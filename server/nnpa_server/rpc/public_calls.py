@@ -12,7 +12,7 @@ import grpc
 from nnpa_server.errors import CallCancelled, CallRefused, no_message
 from nnpa_server.rpc.admission import AdmittingPool, MessageWaits
 from nnpa_server.rpc.budget import CALL_BYTES, Account, UnderWay
-from nnpa_server.rpc.callers import Shares, caller_name
+from nnpa_server.rpc.callers import Shares, connection_of
 from nnpa_server.rpc.methods import (
     Handler,
     Parse,
@@ -66,7 +66,7 @@ class PublicCalls(ServerInterceptor):
 
     def account(self, context: CallContext) -> Account:
         """Return the account of a call without a token."""
-        return self._under_way.account(caller_name(None, context), context)
+        return self._under_way.account(connection_of(context), context)
 
     def _around(self, handler: Handler) -> Handler:
         reads, writes = handler.request_streaming, handler.response_streaming
@@ -119,7 +119,7 @@ class PublicCalls(ServerInterceptor):
     @contextmanager
     def _room(self, context: CallContext) -> Generator[None]:
         """Count a stream that stays open; refuse one more than its caller may have."""
-        caller = caller_name(None, context)
+        caller = connection_of(context)
         self._watches.take(caller)
         try:
             yield

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from nnpa_server.rpc.call import Call, interrupt
-from nnpa_server.rpc.callers import Shares, caller_name
+from nnpa_server.rpc.callers import Shares
 from nnpa_server.sessions.cancellation import CallContext
 
 # Streams that watch what others run, and last until they are cut off.
@@ -28,19 +28,19 @@ class Streams:
         self._streams = Shares("max_streams", max_streams, "streams")
         self._conversations = Shares("max_conversations", max_conversations, "conversations")
         self._idle_timeout = idle_timeout
-        self._open: dict[Call, str] = {}  # with the names of their callers
+        self._open: set[Call] = set()
         self._stopped = threading.Event()
         threading.Thread(target=self._reap, name="streams", daemon=True).start()
 
     def add(self, call: Call) -> None:
         """Add a stream, or refuse one more than its caller may have."""
-        caller = caller_name(call.token, call.context)
-        self._shares(call).take(caller)
-        self._open[call] = caller
+        self._shares(call).take(call.caller)
+        self._open.add(call)
 
     def discard(self, call: Call) -> None:
         """Forget a stream that ended."""
-        self._shares(call).give(self._open.pop(call))
+        self._open.remove(call)
+        self._shares(call).give(call.caller)
 
     def _shares(self, call: Call) -> Shares:
         return self._conversations if call.converses else self._streams

@@ -323,9 +323,9 @@ class _Connection:
         if size > self._max_message:
             raise MessageTooLong(size, self._max_message)
         account = account_of_call()
-        if account is not None:
+        if account is not None and max(size, account.counted) > account.small:
             account.receive(self._held + size)
-            self._held = size
+        self._held = size
         raw = self._take(size)
         if flag:
             raise no_message()

@@ -2,20 +2,27 @@
 """The way of a call: what wraps the plain path costs nothing while it has nothing to do."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
-from types import FrameType
+from threading import Event
+from types import FrameType, SimpleNamespace
+from typing import Any
 
 import nnpa_server
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa_server.accelerator import AcceleratorService
 from nnpa_server.config import Limits
+from nnpa_server.rpc.admission import AdmittingPool
+from nnpa_server.rpc.budget import SMALL_BYTES, Budget
 from nnpa_server.rpc.interceptor import Interceptor
+from nnpa_server.rpc.methods import Conversation
 from nnpa_server.rpc.newcomers import Newcomers
 from nnpa_server.sessions.store import Store
 
 from tests.server.accelerator.test_execute import ONES
 from tests.server.accelerator.test_sanitizer import Waiting
+from tests.server.process import PATIENCE
 from tests.server.rpc.test_interceptor import Call, answered, handler
 from tests.server.wire import Operation, load, op
 
@@ -63,7 +70,47 @@ def test_a_call_that_nobody_asks_about_is_not_reported() -> None:
     interceptor = Interceptor(1, 1, 60, slow=60.0, let_in=newcomers.let_in)
     call = handler(interceptor, answered)
     assert modules_of(lambda: call(b"request", Call())) == {
-        "rpc/interceptor", "rpc/reading", "rpc/admission", "rpc/budget", "rpc/callers",
+        "rpc/interceptor", "rpc/reading", "rpc/admission", "rpc/budget",
     }  # fmt: skip
     assert interceptor.reports.counts["answered", "OK"] == 1
+    interceptor.close()
+
+
+def test_a_pool_with_free_threads_counts_no_caller() -> None:
+    """A call that finds fewer than half of the threads taken runs neither shares nor a budget."""
+    pool = AdmittingPool(4, "test", Budget(1), 1)
+    details = SimpleNamespace(method=b"")
+    call = SimpleNamespace(peer=lambda: b"ipv4:127.0.0.1:1", cancel=lambda: None)
+    event = SimpleNamespace(call_details=details, call=call, invocation_metadata=())
+    submit: Callable[..., Future[object]] = pool.submit
+    assert modules_of(lambda: submit(id, event).result(PATIENCE)) == {"rpc/admission"}
+    ended = Event()
+    running = [submit(lambda _event: ended.wait(PATIENCE), event) for _ in range(2)]
+    refused = submit(id, event)
+    ended.set()
+    assert [future.result(PATIENCE) for future in running] == [True, True]
+    assert refused.cancelled(), "a caller has half of the threads, and nothing has room to wait"
+    pool.shutdown()
+
+
+def test_small_messages_of_a_plain_socket_are_not_counted() -> None:
+    """A conversation that counts its messages itself runs the budget for large ones alone."""
+
+    def echo(messages: Iterator[bytes], _context: object) -> Iterator[bytes]:
+        yield from messages
+
+    context = Call()
+    vars(context).update(counts_messages=True, process="process 1")
+    interceptor = Interceptor(1, 1, 60, slow=60.0)
+    echoing: Any = Conversation(echo, bytes, lambda answer: (answer,))
+    answers = interceptor.around_conversations({"/nnpa.test/Echo": echoing})["/nnpa.test/Echo"]
+    large, small = bytes(SMALL_BYTES + 1), bytes(SMALL_BYTES)
+    conversation = answers(iter((small, small, large, small, small, small)), context)
+    next(conversation)
+    assert modules_of(lambda: next(conversation)) == {"rpc/interceptor", "rpc/reading"}
+    for _ in range(2):  # a large answer is held until the next one is sent
+        assert "rpc/budget" in modules_of(lambda: next(conversation))
+    next(conversation)
+    assert modules_of(lambda: next(conversation)) == {"rpc/interceptor", "rpc/reading"}
+    conversation.close()
     interceptor.close()

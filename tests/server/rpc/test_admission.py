@@ -348,7 +348,7 @@ def test_a_connection_is_told_how_many_calls_it_may_have(start: Start) -> None:
 def test_a_client_that_begins_with_more_calls_than_its_connection_may_have_loses_none(
     start: Start,
 ) -> None:
-    """GRPC keeps calls above the bound until others have ended, also on a new connection."""
+    """A client keeps calls above the bound until others have ended, also on a new connection."""
     server = start(limits=replace(CONFIG.limits, max_sessions=1))
     for _ in range(3):
         with grpc.insecure_channel(server.address, OWN_CONNECTION) as channel:

@@ -23,9 +23,8 @@ from nnpa_server.config import MAX_RESPONSE, Limits
 from nnpa_server.errors import CallRefused
 from nnpa_server.rpc.admission import AdmittingPool
 from nnpa_server.rpc.budget import CALL_BYTES, Account, Budget, UnderWay
-from nnpa_server.rpc.callers import caller_name
+from nnpa_server.rpc.callers import connection_of, name_of
 from nnpa_server.sessions.cancellation import CallContext
-from nnpa_server.sessions.tokens import Token
 
 from tests.hostile.http2 import Connection
 from tests.server.conftest import CONFIG, LIMITS, Running
@@ -151,18 +150,11 @@ def test_a_call_waits_for_room() -> None:
 
 def test_names_of_callers() -> None:
     """A caller is its token's holder, without tokens its connection, or process on a socket."""
-
-    class Connected:
-        def peer(self) -> str:
-            return "ipv4:127.0.0.1:4711"
-
-    connected: Any = Connected()
-    token = Token("alice", b"", frozenset(), 0.0, {})
-    assert caller_name(token, connected) == "token alice"
-    assert caller_name(None, connected) == "ipv4:127.0.0.1:4711"
-    local: Any = Connected()
-    local.process = "process 42"
-    assert caller_name(None, local) == "process 42"
+    connected: Any = type("Connected", (), {"peer": lambda _self: "ipv4:127.0.0.1:4711"})()
+    assert name_of("alice", connection_of(connected)) == "token alice"
+    assert name_of("", connection_of(connected)) == "ipv4:127.0.0.1:4711"
+    connected.process = "process 42"
+    assert name_of("", connection_of(connected)) == "process 42"
 
 
 def untaken_lists(server: Running, calls: int) -> Connection:
@@ -354,7 +346,7 @@ def test_calls_that_wait_for_a_thread() -> None:
     budget, finish = Budget(16 * CALL_BYTES), threading.Event()
     pool = AdmittingPool(1, "test", budget, CALL_BYTES)
     greedy, modest = Calls("greedy"), Calls("modest")
-    ThreadPoolExecutor.submit(pool, finish.wait, PATIENCE)
+    pool.submit(lambda _call: finish.wait(PATIENCE), Calls("running"))
     waiting = [pool.submit(Calls.peer, greedy) for _ in range(20)]
     modest_call = pool.submit(Calls.peer, modest)
     assert greedy.cancelled == sum(call.cancelled() for call in waiting) == 12

@@ -6,8 +6,8 @@ import json
 import secrets
 import signal
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import grpc
@@ -25,8 +25,9 @@ from nnpa.zdnn.v1.trace_pb2 import RecordTraceRequest, RecordTraceResponse
 from nnpa.zdnn.v1.trace_pb2_grpc import TraceServiceStub
 from nnpa_server.__main__ import main
 from nnpa_server.config import GIB, Limits
-from nnpa_server.sessions.tokens import Tokens, TokensInvalid, read
+from nnpa_server.sessions.tokens import Token, Tokens, TokensInvalid, read
 
+from tests.server.conftest import CONFIG, Running
 from tests.server.onnx_models import dense, request
 from tests.server.process import PATIENCE, ServerProcess, serving
 from tests.server.wire import init, refused
@@ -93,6 +94,26 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         folder, *ANY_PORT, "--tokens", f"{folder}/tokens.toml", "--log-format", "json"
     ) as process:
         yield process
+
+
+def test_a_call_has_its_token_looked_up_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is looked up for a thread of the caller's share, and when the call is let in."""
+    (tmp_path / "tokens.toml").write_text(FILE)
+    presented, find = list[object](), Tokens.find
+
+    def note(tokens: Tokens, metadata: Iterable[tuple[str, str | bytes]]) -> Token:
+        presented.append(metadata)
+        return find(tokens, metadata)
+
+    monkeypatch.setattr(Tokens, "find", note)
+    server = Running(replace(CONFIG, tokens=tmp_path / "tokens.toml"))
+    try:
+        Caller(server.channel, (("authorization", f"Bearer {ALICE}"),)).create()
+    finally:
+        server.stop()
+    assert len(presented) == 2
 
 
 @pytest.mark.parametrize(

@@ -83,19 +83,17 @@ def signature(verb: Verb) -> str:
     return joined(f"def {verb.name}(", declarations(verb), f") -> {answer}:")
 
 
-def _argument(parameter: Parameter) -> str:
-    is_enum = parameter.kind is Kind.ENUM
-    return f"c_enum({parameter.name})" if is_enum else parameter.name
-
-
 def body(verb: Verb) -> str:
     """Return the statements of a verb: its ztensors, its message, its call."""
     outputs = ", ".join(f'"{output.name}": {output.name}' for output in verb.outputs)
     inputs = [f"{tensor.name}={tensor.name}" for tensor in verb.inputs]
     ztensors = [f'"{verb.name}"', f"{{{outputs}}}", *inputs]
-    scalars = [f"{field.name}={_argument(field)}" for field in verb.scalars]
+    scalars = [f"{field.name}={field.name}" for field in verb.scalars]
     lines = [joined("verb = Verb(", ztensors, ")", "    ")]
-    lines.append(joined(f"message = {verb.message}(", ["**verb.refs", *scalars], ")", "    "))
+    if scalars:
+        lines.append(joined("message = verb.message(", [verb.message, *scalars], ")", "    "))
+    else:
+        lines.append(f"    message = {verb.message}(**verb.refs)")
     operation = f"Operation({verb.name}=message)"
     if len(verb.outputs) == 1:
         lines.append(f"    return verb.result({operation})")

@@ -91,7 +91,7 @@ def test_precheck_makes_a_status_of_a_program_check(open_session: Open) -> None:
 
 def test_program_check_as_a_status(open_session: Open) -> None:
     """With program_check="status" a program check is the status that precheck would give."""
-    session = open_session(program_check_action=2)
+    session = open_session(program_check="status")
     with pytest.raises(ZdnnError, match="ZDNN_INVALID_SHAPE"):
         zdnn.add(session.ztensor(ONES), session.ztensor(np.ones(4, np.float32)))
 

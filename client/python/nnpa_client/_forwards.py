@@ -3,6 +3,7 @@
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 MODULES: Mapping[str, tuple[str, ...]] = {
@@ -54,6 +55,11 @@ HOMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
 }
 """The names of a module by the modules that define them."""
+
+
+def array_namespace() -> ModuleType:
+    """Return `nnpa_client.array_api`, which is imported at its first use: it needs ztensors."""
+    return import_module("nnpa_client.array_api")
 
 
 def forward(module: str) -> Callable[[str], Any]:

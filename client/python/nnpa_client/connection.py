@@ -80,18 +80,18 @@ class ConnectOptions:
     wait: float | None = None
     lease: bool | None = None
 
-    def over(self, others: "ConnectOptions") -> "ConnectOptions":
-        """Return others with those of these options that are not the defaults."""
+    def over(self, base: "ConnectOptions") -> "ConnectOptions":
+        """Return `base` with the options of this object that are not the defaults."""
         chosen = {
             option.name: value
             for option in fields(self)
             if (value := getattr(self, option.name)) != option.default
         }
-        return replace(others, **chosen)
+        return replace(base, **chosen)
 
     @property
     def reach(self) -> Reach:
-        """What says how the server is reached."""
+        """The address, credentials and timeouts among the options."""
         tls = self.tls_ca, self.tls_cert, self.tls_key
         times = self.timeout, self.connect_timeout
         return Reach(self.target, *tls, self.token, *times, self.allow_faults, self.plain)
@@ -193,10 +193,20 @@ def connect(
     return _open(keywords if options is None else keywords.over(options))
 
 
+def _seconds(name: str, value: float) -> float:
+    """Return a time; raise ValueError or TypeError for anything but seconds."""
+    expected = "expected seconds, 0 or more"
+    if not isinstance(value, int | float):
+        raise TypeError(f"{name}: {value!r}, {expected}")
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{name}: {value}, {expected}")
+    return value
+
+
 def _open(chosen: ConnectOptions) -> Session:
-    wait = max_wait() if chosen.wait is None else chosen.wait
-    if not 0 <= wait < math.inf:
-        raise ValueError(f"wait: {wait}, expected seconds, 0 or more")
+    wait = max_wait() if chosen.wait is None else _seconds("wait", chosen.wait)
+    for name in ("timeout", "connect_timeout"):
+        _seconds(name, getattr(chosen, name) or 0)
     has_lease = chosen.target is None if chosen.lease is None else chosen.lease
     recording, faulty = recorder(), fault_settings()
     named = recording or faulty
@@ -215,7 +225,7 @@ def _open(chosen: ConnectOptions) -> Session:
         message, _fields = session_options(
             transport,
             chosen.machine,
-            library_version=chosen.library,
+            library=chosen.library,
             precheck=chosen.precheck,
             status_diag=chosen.status_diag,
             program_check=chosen.program_check,
@@ -247,7 +257,7 @@ def list_machines(
     token: str | None = None,
     connect_timeout: float | None = 10.0,
 ) -> list[Machine]:
-    """List the machines of a server with what NNPA-QAF says of each; arguments as in `connect`."""
+    """List a server's machines with their answers to NNPA-QAF; arguments as in `connect`."""
     reach = Reach(target, tls_ca, tls_cert, tls_key, token, connect_timeout, connect_timeout)
     transport, server = open_transport(reach)
     try:

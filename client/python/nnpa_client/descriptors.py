@@ -55,6 +55,7 @@ from nnpa_client._values.fields import (
     dims,
     enum_name,
     enum_number,
+    whole,
 )
 from nnpa_client.errors import ZdnnError
 from nnpa_client.status import Status, get_status_message
@@ -125,7 +126,7 @@ def init_pre_transformed_desc(
     type: int | str,  # noqa: A002 - zDNN's name
     *sizes: int,
 ) -> TensorDesc:
-    """Describe the user's tensor: `sizes` in elements, outermost first, as many as `layout` has.
+    """Describe the user's tensor: `sizes` are the dims of `layout`, outermost first, in elements.
 
     Layout and type may be names, such as "NHWC" and "FP32"; their numbers are not checked here, as
     in C; a concatenated or unknown layout takes no sizes.
@@ -189,7 +190,7 @@ def generate_quantized_transformed_desc(
     if kind not in (*_FLOATS, INT8):
         limit = "FP32, FP16, BFLOAT or INT8"
         _refuse(Status.ZDNN_INVALID_TYPE, op, "pre_tfrmd_desc.type", kind, limit, 2)
-    chosen = _QUANTIZED.get(c_enum(transform_type))
+    chosen = _QUANTIZED.get(c_enum(whole("transform_type", transform_type)))
     if chosen is None:
         status = Status.ZDNN_INVALID_TRANSFORM_TYPE
         _refuse(status, op, "transform_type", transform_type, "0, 1 or 2", 3)
@@ -212,6 +213,7 @@ def generate_transformed_desc_concatenated(
     Source: zDNN API Reference 1.2.0, zdnn_generate_transformed_desc_concatenated.
     """
     op = "generate_transformed_desc_concatenated"
+    info = whole("info", info)
     pre, usage, rnn = pre_tfrmd_desc, c.CONCAT_USAGE(info), c.CONCAT_RNN_TYPE(info)
     halves = usage == c.USAGE_WEIGHTS and c.CONCAT_PREV_LAYER(info) == c.PREV_LAYER_BIDIR
     if pre.type not in _FLOATS:
@@ -279,10 +281,14 @@ _LIMITS: Mapping[int, Mapping[int, tuple[float, float]]] = MappingProxyType(
 
 
 def _limit(op: str, transformed_type: int, pre_transformed_type: int, which: int) -> np.generic:
+    transformed_type = enum_number(DataTypes.DESCRIPTOR, "transformed_type", transformed_type)
     limits = _LIMITS.get(c_enum(transformed_type))
     if limits is None:
         allowed = "ZDNN_DLFLOAT16, ZDNN_BINARY_INT8 or ZDNN_BINARY_INT32"
         _refuse(Status.ZDNN_INVALID_TYPE, op, "transformed_type", transformed_type, allowed, 1)
+    pre_transformed_type = enum_number(
+        DataTypes.DESCRIPTOR, "pre_transformed_type", pre_transformed_type
+    )
     pair = limits.get(c_enum(pre_transformed_type))
     if pair is None:
         field, allowed = "pre_transformed_type", "a type that becomes transformed_type"

@@ -32,7 +32,7 @@ from nnpa_client._server.transport import Transport
 from nnpa_client._server.waiting import create_session
 from nnpa_client._values.arrays import ArrayLike
 from nnpa_client._values.display import machine_name, session_facts, table
-from nnpa_client._values.fields import c_enum
+from nnpa_client._values.fields import message_of
 from nnpa_client.errors import NnpaError, TransportError
 from nnpa_client.ztensor import Ztensor, _lifecycle, _transfer
 
@@ -107,9 +107,9 @@ class Session:
 
     @property
     def ticket(self) -> str:
-        """What leads calls of the session to its server where a proxy is in front; else "".
+        """The routing ticket that a proxy uses to reach the session's server; "" without a proxy.
 
-        Calls over other connections than this one's carry it as metadata, `nnpa-session-ticket`.
+        Calls over other connections send it as metadata, `nnpa-session-ticket`.
         """
         return self._transport.ticket(self.name)
 
@@ -130,7 +130,7 @@ class Session:
 
     @property
     def limits(self) -> pb.SessionLimits:
-        """What the session may use."""
+        """The limits of the session: tensors, bytes, sizes of messages, idle time."""
         return self._message.limits
 
     @property
@@ -218,15 +218,15 @@ class Session:
         return f"<Session {state} {place}, zDNN {self.library}>"
 
     def _repr_html_(self) -> str:
-        """Return a table of what the server last said of the session, but not its name."""
+        """Return a table of the server's last facts about the session, without its name."""
         return table("Session", {"server at": self.target, **session_facts(self._message)})
 
     def ztensor(self, array: ArrayLike, layout: int | str | None = None) -> Ztensor:
         """Return a transformed ztensor with the data of a float32, float16 or bfloat16 array.
 
-        Lists of numbers, tensors of torch, and whatever has `__array__` or `__dlpack__` become
-        arrays first. `layout` is one of ZDNN_* or its name, "NHWC"; without it, 1 to 4 dims are
-        ZDNN_1D, ZDNN_2D, ZDNN_3D, ZDNN_NHWC.
+        Lists of numbers, tensors of torch, and other objects with `__array__` or `__dlpack__`
+        become arrays first. `layout` is one of ZDNN_* or its name, such as "NHWC"; by default
+        arrays of 1 to 4 dims are ZDNN_1D, ZDNN_2D, ZDNN_3D, ZDNN_NHWC.
         """
         return _lifecycle.from_array(self._guest, array, layout)
 
@@ -259,8 +259,9 @@ class Session:
     ) -> Ztensor:
         """Put a ztensor into the session as it stands, unchecked, and return it.
 
-        For what another session or a machine has written: `structure` gives the fields of C's
-        structure, `sticks` (little-endian, getsize_ztensor bytes) the buffer; None is NULL.
+        Use it for ztensors that another session or a machine has written. `structure` has the
+        fields of C's structure, `sticks` is the buffer, little-endian, getsize_ztensor bytes, or
+        None for NULL.
         """
         ztensor = Ztensor(self._guest, None, self._guest.new_id())
         _transfer.put_ztensor(ztensor, structure, sticks)
@@ -280,8 +281,8 @@ class Session:
     def execute(self, operations: Sequence[Operation]) -> list[OperationResult]:
         """Run operations of the wire contract as they are, and return their answers.
 
-        An error status is in its answer, and raises nothing. What an open pipeline has queued runs
-        before. Take ids for new tensors from `new_id`.
+        An error status raises nothing: see the answer. The calls that an open pipeline has queued
+        run before. `new_id` returns ids for new tensors.
         """
         self._guest.flush()
         results = self._guest.execute([Call("", operation) for operation in operations]).whole()
@@ -292,8 +293,8 @@ class Session:
     def load(self, model: "Model | None" = None, **options: "Unpack[LoadOptions]") -> "Network":
         """Host an ONNX model and return it, ready to be called like a function.
 
-        `model` is the path of an ONNX file, its bytes, or an onnx.ModelProto; the other arguments
-        are those of `nnpa_client.network.load`.
+        `model` is the path of an ONNX file, its bytes, or an onnx.ModelProto. Keywords as in
+        `nnpa_client.network.load`.
         """
         from nnpa_client.network.hosted import load  # which needs this class
 
@@ -305,7 +306,7 @@ class Session:
         rules: "Sequence[FaultRule]" = (),
         **rule: "Unpack[Rule]",
     ) -> "Faults":
-        """Return a context manager that injects faults: `rules`, and the one that keywords make.
+        """Return a context manager that injects faults by `rules`, and by the rule of keywords.
 
         The keywords are the fields of `nnpa_client.faults.Rule`. The server must have been started
         with --allow-faults.
@@ -318,9 +319,10 @@ class Session:
     def trace(
         self, path: "TracePath", contents: bool = False, max_bytes: int = 0
     ) -> contextlib.AbstractContextManager["Recording"]:
-        """Return a context manager that records what the session does into a file.
+        """Return a context manager that records the session's calls into a file.
 
-        `contents` has it hold the contents of tensors, too. It is cut at `max_bytes`, 0 for 4 GiB.
+        With `contents` the file also has the contents of tensors. It is cut at `max_bytes`; 0 is
+        4 GiB.
         """
         from nnpa_client.trace import record_session  # which needs this class
 
@@ -338,34 +340,35 @@ class Session:
         self._guest.submit(Call("init", Operation(init=wire.Init())))
 
     def is_nnpa_installed(self) -> bool:
-        """Tell whether the machine has the accelerator: zdnn_is_nnpa_installed."""
+        """Return True if the machine has the accelerator: zdnn_is_nnpa_installed."""
         return self._ask(Operation(is_nnpa_installed=wire.IsNnpaInstalled())).boolean
 
     def is_nnpa_function_installed(self, count: int, *function_codes: int) -> bool:
-        """Tell whether all functions are installed: zdnn_is_nnpa_function_installed."""
-        codes = [c_enum(code) for code in function_codes]
-        query = wire.IsNnpaFunctionInstalled(function_codes=codes, count=count)
+        """Return True if all functions are installed: zdnn_is_nnpa_function_installed."""
+        codes = {"function_codes": list(function_codes), "count": count}
+        query = message_of(wire.IsNnpaFunctionInstalled, codes)
         return self._ask(Operation(is_nnpa_function_installed=query)).boolean
 
     def is_nnpa_parmblk_fmt_installed(self, count: int, *format_codes: int) -> bool:
-        """Tell whether all formats are installed: zdnn_is_nnpa_parmblk_fmt_installed."""
-        codes = [c_enum(code) for code in format_codes]
-        query = wire.IsNnpaParmblkFmtInstalled(format_codes=codes, count=count)
+        """Return True if all formats are installed: zdnn_is_nnpa_parmblk_fmt_installed."""
+        codes = {"format_codes": list(format_codes), "count": count}
+        query = message_of(wire.IsNnpaParmblkFmtInstalled, codes)
         return self._ask(Operation(is_nnpa_parmblk_fmt_installed=query)).boolean
 
     def is_nnpa_datatype_installed(self, types_bitmask: int) -> bool:
-        """Tell whether all data types are installed: zdnn_is_nnpa_datatype_installed."""
-        query = wire.IsNnpaDatatypeInstalled(types_bitmask=types_bitmask)
+        """Return True if all data types are installed: zdnn_is_nnpa_datatype_installed."""
+        query = message_of(wire.IsNnpaDatatypeInstalled, {"types_bitmask": types_bitmask})
         return self._ask(Operation(is_nnpa_datatype_installed=query)).boolean
 
     def is_nnpa_layout_fmt_installed(self, layout_bitmask: int) -> bool:
-        """Tell whether all layout formats are installed: zdnn_is_nnpa_layout_fmt_installed."""
-        query = wire.IsNnpaLayoutFmtInstalled(layout_bitmask=layout_bitmask)
+        """Return True if all layout formats are installed: zdnn_is_nnpa_layout_fmt_installed."""
+        query = message_of(wire.IsNnpaLayoutFmtInstalled, {"layout_bitmask": layout_bitmask})
         return self._ask(Operation(is_nnpa_layout_fmt_installed=query)).boolean
 
     def is_nnpa_conversion_installed(self, type: int, format_bitmask: int) -> bool:  # noqa: A002 - zDNN's name
-        """Tell whether all conversions are installed: zdnn_is_nnpa_conversion_installed."""
-        query = wire.IsNnpaConversionInstalled(type=c_enum(type), format_bitmask=format_bitmask)
+        """Return True if all conversions are installed: zdnn_is_nnpa_conversion_installed."""
+        conversion = {"type": type, "format_bitmask": format_bitmask}
+        query = message_of(wire.IsNnpaConversionInstalled, conversion)
         return self._ask(Operation(is_nnpa_conversion_installed=query)).boolean
 
     def get_nnpa_max_dim_idx_size(self) -> int:
@@ -374,7 +377,8 @@ class Session:
 
     def get_max_for_dim(self, dimension: int) -> int:
         """Return the largest size of dimension 1 to 4, else 0: zdnn_get_max_for_dim."""
-        return self._ask(Operation(get_max_for_dim=wire.GetMaxForDim(dimension=dimension))).number
+        query = message_of(wire.GetMaxForDim, {"dimension": dimension})
+        return self._ask(Operation(get_max_for_dim=query)).number
 
     def get_nnpa_max_tensor_size(self) -> int:
         """Return the largest size of a tensor, bytes: zdnn_get_nnpa_max_tensor_size."""
@@ -386,8 +390,8 @@ class Session:
         self._guest.submit(Call("refresh_nnpa_query_result", operation))
 
     def is_version_runnable(self, ver_num: int) -> bool:
-        """Tell whether code for a zDNN version can run here: zdnn_is_version_runnable."""
-        query = wire.IsVersionRunnable(ver_num=ver_num)
+        """Return True if code for a zDNN version can run here: zdnn_is_version_runnable."""
+        query = message_of(wire.IsVersionRunnable, {"ver_num": ver_num})
         return self._ask(Operation(is_version_runnable=query)).boolean
 
     def get_max_runnable_version(self) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Close at the end of the program what it has left open."""
+"""Close sessions that the program left open when the interpreter ends."""
 
 import atexit
 import os
@@ -9,10 +9,10 @@ from weakref import WeakSet
 
 
 class Closable(Protocol):
-    """What holds something elsewhere until it is closed."""
+    """An object that holds a resource of a server until it is closed."""
 
     def close(self) -> None:
-        """Close it; may be repeated."""
+        """Release the resource; may be repeated."""
         ...
 
 
@@ -22,7 +22,7 @@ if sys.platform != "win32":  # which has no fork
 
 
 def close_at_exit(resource: Closable) -> None:
-    """Close a resource, if it is still there and open, when the interpreter ends."""
+    """Have a resource closed when the interpreter ends, unless it was closed or dropped before."""
     _left_open.add(resource)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One call of a C function, and what it needs of the ztensors that it names."""
+"""One call of a C function, and the interface of the ztensors that it names."""
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ __tracebackhide__ = True  # pytest shows the line that called, not these
 
 
 class Tensor(Protocol):
-    """A ztensor as calls see it; `Ztensor` is the one there is."""
+    """A ztensor as calls see it; `Ztensor` is the only implementation."""
 
     id: int
     """Its id in the session, 0 while the session does not hold it."""
@@ -35,12 +35,12 @@ class Tensor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a C function: its name without prefix, and what it becomes on the wire.
+    """One call of a C function: its name without prefix, and its operation on the wire.
 
     `tensors` are its ztensors by C parameter name, kept alive until it has run; the answer may
-    change their structure. `creates` are those that exist only when the answer says so. `read` gets
-    every answer. `arrays` are the user's that the operation lacks, `sink` gets the one that it
-    returns.
+    change their structure. `creates` are the ztensors that exist only when the answer says so.
+    `read` is called with the answer. `arrays` are user arrays that travel beside the operation;
+    `sink` receives the array that it returns.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Call:
     sink: Sink | None = None
 
     def size(self) -> int:
-        """Return the bytes that the call adds to a message, about."""
+        """Return about how many bytes the call adds to a message."""
         return self.operation.ByteSize() + sum(array.nbytes for array in self.arrays)
 
     def with_copies(self) -> "Call":

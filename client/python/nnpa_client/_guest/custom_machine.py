@@ -33,7 +33,7 @@ _FORMATS, _FIRST = 2, 1 << 31  # of a parameter block; the first bit of a mask
 
 
 def read_machine(text: str) -> tuple[str, MachineSpec]:
-    """Return the name of a machine, and what differs from it; raise ValueError, by field."""
+    """Return a machine's name, and the fields that differ from it; ValueError names a field."""
     if text.lstrip().startswith("{"):
         return _parse(text, "machine")
     if "/" in text or "." in text:
@@ -42,16 +42,18 @@ def read_machine(text: str) -> tuple[str, MachineSpec]:
 
 
 def machine_spec(transport: Transport, machine: str | MachineSpec) -> MachineSpec:
-    """Return the machine of a text, as `read_machine` takes it; its model is looked up."""
+    """Return the specification of a machine; the server tells the model of a name."""
     if isinstance(machine, MachineSpec):
         return machine
+    if not isinstance(machine, str):
+        raise TypeError(f"machine: {machine!r}, expected a name, JSON, its file, or a MachineSpec")
     base, spec = read_machine(machine)
     spec.model = transport.unary(GET_MACHINE, GetMachineRequest(name=f"machines/{base}")).model
     return spec
 
 
 def find_machine(text: str) -> Host:
-    """Return the machine of a text as far as availability goes; raise ValueError, by field."""
+    """Return the availability facts of a machine; ValueError names a wrong field."""
     base, spec = read_machine(text)
     host = find_host(base)
     if spec == MachineSpec():
@@ -74,7 +76,7 @@ def find_machine(text: str) -> Host:
 
 
 def _has(host: Host, spec: MachineSpec, code: EnumValueDescriptor) -> bool:
-    """Return whether a custom machine has a function; its base has those of its formats."""
+    """Return whether a custom machine has a function: its base's, less removed, plus added ones."""
     number = code.GetOptions().Extensions[zdnn_code].parmblk_format
     is_of_base = number in host.parmblk_formats and code.number not in host.lacks
     is_left = is_of_base and code.number not in spec.removed_functions

@@ -20,6 +20,7 @@ from nnpa.zdnn.v1.accelerator_pb2 import ExecuteRequest, ListTensorsRequest
 from nnpa.zdnn.v1.operation_pb2 import (
     DIAGNOSTIC_KIND_SANITIZER,
     DIAGNOSTIC_STREAM_STDERR,
+    Diagnostic,
     FreeZtensorBuffer,
     Operation,
     OperationResult,
@@ -31,11 +32,12 @@ from nnpa_client._guest.sanitizer import Watch, user_frame
 from nnpa_client._server.methods import LIST_TENSORS
 from nnpa_client._server.transport import EXECUTE, OUT_OF_BAND_BYTES, Request, Response, Transport
 from nnpa_client.errors import NnpaError, TransportError, ZdnnError, ZdnnWarning, renumbered
-from nnpa_client.status import Status, is_warning
+from nnpa_client.status import Status, is_warning, status_name
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
 
-# What the library prints: its standard error as errors, its standard output as information.
+# The library's standard error, as errors, and its standard output, as information; at debug level
+# where an exception or a warning says the same.
 _library_log = logging.getLogger("nnpa_client.zdnn")
 _library_log.addHandler(logging.NullHandler())  # an exception says it; a caller may log it too
 
@@ -58,9 +60,9 @@ NOTHING_HAS_RUN = frozenset(
 
 
 class Guest:
-    """State that a session shares with its ztensors: ids, the open list, what to free.
+    """The state that a session shares with its ztensors: ids, the open list, tensors to free.
 
-    `keep` is kept alive as long as session or ztensors are.
+    `keep` lives as long as the session or one of its ztensors.
     """
 
     def __init__(
@@ -103,13 +105,13 @@ class Guest:
         tensor.structure.null_buffer = True
 
     def in_flight(self, *calls: Call) -> AbstractContextManager[None]:
-        """Return a block in which calls are in flight, for a session that sanitizes."""
+        """Return a context manager that marks calls as in flight where the session sanitizes."""
         return nullcontext() if self.watch is None else self.watch.in_flight(calls)
 
     def submit(self, *calls: Call) -> None:
         """Run the calls, or queue them while a pipeline is open.
 
-        Raises ZdnnError for the first that fails; what follows it has not run.
+        Raises ZdnnError for the first call that fails; the calls after it have not run.
         """
         with self.in_flight(*calls), self._lock:
             if not self._pipelines:
@@ -129,16 +131,16 @@ class Guest:
         return answers[0]
 
     def flush(self) -> None:
-        """Run what an open pipeline has queued."""
+        """Run the calls that an open pipeline has queued."""
         with self.in_flight(*self._queue), self._lock:
             calls, self._queue, self._queued_bytes = self._queue, [], 0
             if calls:
                 self._run(calls)
 
     def begin(self) -> list[OperationResult]:
-        """Open a pipeline: calls queue until its end; return where their answers will be.
+        """Open a pipeline, which queues calls until its end; return the list of its answers.
 
-        Pipelines may nest: the outer one runs, and has all answers.
+        Pipelines may nest: the outermost one runs the calls, and has all answers.
         """
         with self._lock:
             if not self._pipelines:
@@ -161,7 +163,7 @@ class Guest:
                 self._queue, self._queued_bytes = [], 0
 
     def execute(self, calls: Sequence[Call]) -> Response:
-        """Run calls whatever their statuses, after dropped tensors have been freed."""
+        """Free dropped tensors, run calls, and return their answers, whatever the statuses."""
         with self._lock:
             if self._uncertain:
                 self._reconcile()
@@ -185,7 +187,7 @@ class Guest:
             return response.without(len(freed)) if freed else response
 
     def _is_to_be_retried(self, error: NnpaError, freed: Sequence[int]) -> bool:
-        """Find out what a failed list has left; tell whether all that failed was a free."""
+        """Reconcile after a failed list; return True if only a free of our own failed."""
         reason = error.reason if isinstance(error, TransportError) else "PROGRAM_CHECK"
         if reason not in NOTHING_HAS_RUN:
             self.mark_uncertain()
@@ -195,7 +197,7 @@ class Guest:
         return False
 
     def apply_result(self, call: Call, result: OperationResult) -> None:
-        """Store what an answer says of ztensors, log its diagnostics, and hand it to the reader."""
+        """Store an answer's structures, log its diagnostics, and pass it to the call's reader."""
         for info in result.outputs:
             tensor = call.tensors.get(info.operand)
             if tensor is not None:
@@ -207,17 +209,16 @@ class Guest:
                 self.adopt(tensor)
         for line in result.diagnostics:
             if line.kind != DIAGNOSTIC_KIND_SANITIZER:
-                is_stderr = line.stream == DIAGNOSTIC_STREAM_STDERR
-                _library_log.log(logging.ERROR if is_stderr else logging.INFO, "%s", line.text)
+                _library_log.log(log_level(line, result.zdnn_status), "%s", line.text)
         if call.read is not None:
             call.read(result)
 
     def raise_for_status(
         self, call: Call, result: OperationResult, index: int | None = None
     ) -> None:
-        """Raise ZdnnError for an error status; warn of warnings, and of what the sanitizer reports.
+        """Raise ZdnnError for an error status; warn for a warning and for the sanitizer's reports.
 
-        Values beyond DLFLOAT16's range that a transform takes in silence are a warning, too.
+        A transform that takes values beyond DLFLOAT16's range in silence is a warning, too.
         """
         if self.watch is not None:
             self.watch.warn(line.report for line in result.diagnostics if line.HasField("report"))
@@ -259,7 +260,7 @@ class Guest:
             self.raise_for_status(call, result, index if self._pipelines else None)
 
     def mark_uncertain(self) -> None:
-        """Find out what has run of calls whose answers are lost, now or before the next call."""
+        """Ask which calls have run, as their answers are lost; at the next call if that fails."""
         self._uncertain = True
         try:
             self._reconcile()
@@ -287,12 +288,19 @@ class Guest:
             request.page_token = page.next_page_token
 
 
+def log_level(line: Diagnostic, status: int) -> int:
+    """Return the level of a line; one that names the status repeats an exception or a warning."""
+    if status != Status.ZDNN_OK and status_name(status) in line.text:
+        return logging.DEBUG
+    return logging.ERROR if line.stream == DIAGNOSTIC_STREAM_STDERR else logging.INFO
+
+
 def _is_error(status: int) -> bool:
     return status != Status.ZDNN_OK and not is_warning(status)
 
 
 def _keep_array(result: OperationResult, array: bytes | memoryview) -> None:
-    """Leave an array in its answer if it is small, or of a call that failed."""
+    """Keep a small array, and any array of a failed call, in its answer."""
     if len(array) >= OUT_OF_BAND_BYTES and not _is_error(result.zdnn_status):
         result.ClearField("data")
     elif not result.HasField("data"):
@@ -300,7 +308,7 @@ def _keep_array(result: OperationResult, array: bytes | memoryview) -> None:
 
 
 def _apply_structure(tensor: Tensor, info: ZtensorInfo) -> None:
-    """Store the structure that a server answered; the user's own descriptor stays as it is."""
+    """Store the structure of an answer, but keep the user's own descriptor."""
     structure = info.ztensor
     structure.ClearField("contents")
     if tensor.held is not None:
@@ -309,7 +317,7 @@ def _apply_structure(tensor: Tensor, info: ZtensorInfo) -> None:
 
 
 def _void(calls: Sequence[Call], reason: str) -> None:
-    """Note that the ztensors that calls were to create do not exist, and why."""
+    """Note why the ztensors that the calls should have created do not exist."""
     for call in calls:
         for tensor in call.creates:
             tensor.id = 0

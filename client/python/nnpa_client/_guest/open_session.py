@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What networks, traces and faults need of the session that opens them."""
+"""The interface of a session that networks, traces and faults use."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -30,7 +30,7 @@ class OpenSession(Protocol):
         ...
 
     def update(self) -> None:
-        """Run what a pipeline has queued."""
+        """Run the calls that a pipeline has queued."""
         ...
 
     def status(self) -> accelerator_pb2.Session:

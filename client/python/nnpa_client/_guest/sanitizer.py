@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client's part of the sanitizer: it adds to calls what only the client knows of them.
+"""The client's part of the sanitizer: it adds facts to calls that only the client knows.
 
-That is the place of each call in the program, and which calls of other threads are in flight on the
-same ztensors: calls of a session reach the server one by one. The server detects the misuse.
+These are the place of each call in the program, and the calls of other threads that are in flight
+on the same ztensors: a session's calls reach the server one by one. The server detects misuse.
 """
 
 import inspect
@@ -31,7 +31,7 @@ _READERS = frozenset(("transform_origtensor", "getrange_ztensor", "read_sticks")
 
 
 class _Use(NamedTuple):
-    """A ztensor in a call that some thread has in flight."""
+    """A ztensor that a call in flight uses, and the thread of the call."""
 
     thread: int
     tensor: Tensor
@@ -40,7 +40,7 @@ class _Use(NamedTuple):
 
 
 class Watch:
-    """What a session that sanitizes keeps: all reports so far, and the calls in flight."""
+    """The reports of a session that sanitizes so far, and its calls in flight."""
 
     def __init__(self) -> None:
         self.reports: list[SanitizerReport] = []
@@ -49,13 +49,13 @@ class Watch:
 
     @property
     def under_way(self) -> int:
-        """How many ztensors calls in flight use, each as often as it is used."""
+        """The number of uses of ztensors by calls in flight."""
         return len(self._in_flight)
 
     def in_flight(self, calls: Sequence[Call]) -> AbstractContextManager[None]:
-        """Give calls their place; they are in flight until the block ends.
+        """Add the program's place to calls, which are in flight until the block ends.
 
-        Warns of the reports of an error.
+        Warns for each report that an error of the block carries.
         """
         at = _place()
         for call in calls:
@@ -77,7 +77,7 @@ class Watch:
                     self._in_flight.remove(use)
 
     def _begin(self, calls: Sequence[Call]) -> list[_Use]:
-        """Note calls as in flight; mark those that meet calls of other threads."""
+        """Note calls as in flight; mark ztensors that calls of other threads use meanwhile."""
         thread, uses = threading.get_ident(), list[_Use]()
         with self._lock:
             for call in calls:
@@ -99,12 +99,12 @@ class Watch:
                 ref.provenance.concurrent.CopyFrom(earlier.site)
 
     def keep(self, results: Iterable[OperationResult]) -> None:
-        """Keep what answers report, and warn of nothing."""
+        """Keep the reports of answers without a warning."""
         lines = (line for result in results for line in result.diagnostics)
         self.reports.extend(line.report for line in lines if line.HasField("report"))
 
     def warn(self, reports: Iterable[SanitizerReport]) -> None:
-        """Keep reports, and warn of each at the place where the program misuses the ztensor."""
+        """Keep reports, and warn for each at the place where the program misuses the ztensor."""
         pending = list(reports)
         self.reports.extend(pending)
         for report in pending:
@@ -116,7 +116,7 @@ class Watch:
 
 
 def place_header(header: WriteTensorHeader, call: Call) -> None:
-    """Give the header of a stream the place of its call."""
+    """Copy the place of a call into the header of its stream."""
     if header.WhichOneof("target") == "arrays":
         header.arrays.operation.CopyFrom(call.operation)
     else:
@@ -124,13 +124,13 @@ def place_header(header: WriteTensorHeader, call: Call) -> None:
 
 
 def place_request(request: ReadTensorRequest, call: Call) -> None:
-    """Give the request of a stream the place of its call."""
+    """Copy the place of a call into the request of its stream."""
     if request.WhichOneof("source") == "operation":
         request.operation.CopyFrom(call.operation)
 
 
 def _writes(name: str, operand: str) -> bool:
-    """Tell whether a call writes an operand, or changes its state."""
+    """Return True if a call writes an operand or changes its state."""
     if operand == "ztensor":
         return name not in _READERS
     return operand == "dest" or "output" in operand
@@ -146,7 +146,7 @@ def user_frame() -> tuple[FrameType | None, int]:
 
 
 def _place() -> str:
-    """Return where the first frame outside of this package is: "train.py:42 in forward"."""
+    """Return the place of the first frame outside of this package: "train.py:42 in forward"."""
     frame, _level = user_frame()
     if frame is None:
         return ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where an array lands that comes from the server, whole or in chunks."""
+"""The destination of an array that the server sends, whole or in chunks."""
 
 import numpy as np
 import numpy.typing as npt
@@ -8,7 +8,7 @@ __tracebackhide__ = True  # pytest shows the line that called, not these
 
 
 class Sink:
-    """The buffer that an array is written to: the caller's own, or a new one."""
+    """Writes an array into the caller's buffer, or into a new one."""
 
     def __init__(self, buffer: npt.NDArray[np.uint8] | None) -> None:
         self._buffer = buffer
@@ -16,24 +16,24 @@ class Sink:
 
     @property
     def filled(self) -> npt.NDArray[np.uint8]:
-        """The buffer, bytes; of no size before one was announced."""
+        """The buffer as bytes; empty before a size was announced."""
         return np.empty(0, np.uint8) if self._buffer is None else self._buffer
 
     def expect(self, total: int) -> None:
-        """Make room for so many bytes; raise ValueError if the caller's buffer has others."""
+        """Make room for `total` bytes; raise ValueError if the caller's buffer has another size."""
         if self._buffer is None:
             self._buffer = np.empty(total, np.uint8)
         elif self._buffer.nbytes != total:
             raise ValueError(f"out_buf: {self._buffer.nbytes} bytes, expected {total}")
 
     def append(self, chunk: bytes | memoryview) -> None:
-        """Copy a chunk behind those before it."""
+        """Copy a chunk behind the chunks before it."""
         end = self._position + len(chunk)
         self.filled[self._position : end] = np.frombuffer(chunk, np.uint8)
         self._position = end
 
     def fill(self, array: bytes | memoryview) -> None:
-        """Take a whole array; without a copy where it may become the buffer."""
+        """Write a whole array; a writable view becomes the buffer if the caller has none."""
         if self._buffer is None and isinstance(array, memoryview) and not array.readonly:
             self._buffer = np.frombuffer(array, np.uint8)
             return

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A verb of zDNN: what its operands are called, and which of them it creates."""
+"""A verb of zDNN: the names of its operands, and the outputs that it creates."""
 
 from collections.abc import Mapping
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from nnpa.zdnn.v1.operation_pb2 import Operation
 from nnpa.zdnn.v1.tensor_pb2 import TensorRef
 
 from nnpa_client._guest.call import Call, Tensor
 from nnpa_client._guest.guest import Guest
+from nnpa_client._values.fields import AnyMessage, message_of
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
 
@@ -19,7 +20,7 @@ class Operand(Tensor, Protocol):
     guest: Guest
 
     def ref(self) -> TensorRef:
-        """Return how an operation names it."""
+        """Return the reference by which an operation names the ztensor."""
         ...
 
     def new_output(self) -> Self:
@@ -66,13 +67,17 @@ class Verb(Generic[AnyOperand]):
             if operand not in self.refs:
                 self.refs[operand] = TensorRef(id=tensor.id) if tensor.id else tensor.ref()
 
+    def message(self, kind: type[AnyMessage], **scalars: Any) -> AnyMessage:
+        """Return the operation's message; raise TypeError or ValueError for a scalar, by name."""
+        return message_of(kind, {**self.refs, **scalars})
+
     def run(self, operation: Operation) -> tuple[AnyOperand, ...]:
         """Submit the operation and return its outputs."""
         self._guest.submit(Call(self._name, operation, self._tensors, self._created))
         return tuple(self._outputs)
 
     def result(self, operation: Operation) -> AnyOperand:
-        """Submit an operation of one output and return that."""
+        """Submit an operation that has one output, and return the output."""
         self._guest.submit(Call(self._name, operation, self._tensors, self._created))
         return self._outputs[0]
 

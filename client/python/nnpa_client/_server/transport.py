@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one seam between this client and a server: five kinds of calls, with errors of our own.
 
-This is the plain path: one gRPC call for each call, messages written and read by protobuf. What
-makes it quicker wraps a `Transport`: see `_shortcuts`.
+This is the plain path: one gRPC call for each call, messages written and read by protobuf. The
+wrappers of `shortcuts` make it quicker.
 """
 
 import contextlib
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
+from pathlib import Path
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import grpc
@@ -31,7 +32,7 @@ Received = TypeVar("Received")
 Answer = TypeVar("Answer", covariant=True)
 Timeout = Literal["call", "connect", "none"]
 Ended: TypeAlias = Callable[[NnpaError | None], object]
-"""Is told how a call that stays open has ended: with an error, or well."""
+"""Called when an open call ends, with its error or None."""
 
 _PROBE_SECONDS = 2.0
 _GIVE_CA = "Give tls_ca, or set ZDNN_TLS_CA: the file with the certificate that signs the server's."
@@ -44,7 +45,7 @@ OUT_OF_BAND_BYTES = 1 << 16
 class Method(Generic[Sent, Received]):
     """An rpc: its path, its codec, and the timeout that bounds it.
 
-    `pieces` returns what `serialize` returns in parts, for who can send them without joining them.
+    `pieces` returns the bytes of `serialize` in parts, for transports that send parts.
     """
 
     path: str
@@ -56,7 +57,7 @@ class Method(Generic[Sent, Received]):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A list of operations; `arrays` are user arrays that it lacks, by the operation's index."""
+    """A list of operations, and user arrays beside it by the index of their operation."""
 
     message: ExecuteRequest
     arrays: Mapping[int, Sequence[memoryview]] = field(
@@ -66,7 +67,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """Results of a list; `arrays` is the `data` of results that lack it, by their index."""
+    """The results of a list, and arrays beside them by the index of their result."""
 
     results: Sequence[OperationResult]
     arrays: Mapping[int, memoryview] = field(default_factory=dict[int, memoryview])
@@ -77,12 +78,12 @@ class Response:
         return result.data if result.HasField("data") else self.arrays.get(index)
 
     def without(self, count: int) -> "Response":
-        """Return the response without its first results."""
+        """Return the response without its first `count` results."""
         arrays = {index - count: array for index, array in self.arrays.items()}
         return Response(self.results[count:], arrays)
 
     def whole(self) -> list[OperationResult]:
-        """Return the results with their arrays in them, as the contract has them."""
+        """Return the results with the arrays in their `data`, as the contract has them."""
         for index, array in self.arrays.items():
             self.results[index].data = bytes(array)
         return list(self.results)
@@ -108,18 +109,18 @@ EXECUTE = Method("/nnpa.zdnn.v1.AcceleratorService/Execute", _serialize, _parse)
 _CREATE_SESSION = "/nnpa.zdnn.v1.AcceleratorService/CreateSession"
 _DELETE_SESSION = "/nnpa.zdnn.v1.AcceleratorService/DeleteSession"
 _LOST = frozenset({"UNAVAILABLE", "INTERNAL", "CANCELLED", "UNKNOWN"})
-"""Codes without a reason of the server's with which a proxy says that the server is gone."""
+"""Codes of a proxy whose server is gone; a server's own refusal also has a reason."""
 
 
 class Transport(Protocol):
     """A connection to a server.
 
-    Each call raises `TransportError`, or `ProgramCheck` where the machine would end the program.
+    Calls raise `TransportError`, or `ProgramCheck` where the machine would end the program.
     """
 
     @property
     def target(self) -> str:
-        """Where the server is, for people."""
+        """The address of the server."""
         ...
 
     def ticket(self, name: str) -> str:
@@ -141,9 +142,9 @@ class Transport(Protocol):
     def hold(
         self, method: Method[Sent, Received], request: Sent, ended: Ended, is_again: bool
     ) -> Callable[[], object]:
-        """Send one message of a call that stays open; return what ends it, once it is open.
+        """Open a call that stays open, and return the function that ends it.
 
-        Where it `is_again` open, after a connection that broke, another connection is awaited.
+        With `is_again`, after a broken connection, wait until the server can be reached.
         """
         ...
 
@@ -169,8 +170,8 @@ class Answers(Protocol[Answer]):
 class GrpcTransport:
     """A connection over gRPC: TCP, TLS or a Unix socket.
 
-    `connect_timeout` bounds what opens and closes, `timeout` every other call, seconds. `tickets`
-    are those that a proxy has given already.
+    `connect_timeout` bounds calls that open and close, `timeout` every other call, in seconds.
+    `tickets` are tickets of sessions and traces that exist already.
     """
 
     def __init__(
@@ -209,7 +210,7 @@ class GrpcTransport:
         return answer
 
     def _create(self, method: Method[Sent, Received], request: Sent, call: Any) -> Received:
-        """Create a session, and keep the ticket that comes with it or led there."""
+        """Create a session, and keep its ticket: a new one, or the one that routed the call."""
         answer: Any
         answer, opened = self._begin(method, request, request, call.with_call)
         ticket = ticket_in(opened.initial_metadata() or ())
@@ -233,7 +234,7 @@ class GrpcTransport:
     def hold(
         self, method: Method[Sent, Received], request: Sent, ended: Ended, is_again: bool
     ) -> Callable[[], object]:
-        """Send one message of a call that stays open; return what ends it, once it is open."""
+        """Open a call that stays open, and return the function that ends it."""
         make = partial(self._callable(method, self.channel.unary_stream), wait_for_ready=is_again)
         call = self._begin(method, request, request, make)
 
@@ -261,7 +262,7 @@ class GrpcTransport:
     def _begin(
         self, method: Method[Any, Any], first: object, sent: object, call: Callable[..., Any]
     ) -> Any:
-        """Return what gRPC returns: an answer, or a call whose answers are to come."""
+        """Start a gRPC call, and return its answer, or the call where answers stream."""
         timeout = self.timeouts[method.timeout]
         metadata = self.metadata_with(self.tickets.of(first)) if self.tickets else self.metadata
         try:
@@ -270,7 +271,7 @@ class GrpcTransport:
             raise self.error_from(error, first) from None
 
     def error_from(self, error: grpc.RpcError | ValueError, request: object) -> NnpaError:
-        """Return the exception for a failed call; of a session, unless this side has hung up."""
+        """Return the exception for a failed call, which may say that the session is lost."""
         in_session = not self._closed and is_session(named(request))
         failure = error_from_rpc(error, self.target, in_session)
         if self._may_be_tls and isinstance(failure, TransportError) and _is_unreached(failure):
@@ -300,7 +301,7 @@ class GrpcTransport:
 
 
 def open_channel(endpoint: Endpoint) -> grpc.Channel:
-    """Return a channel to a server, with its certificates where it asks for them."""
+    """Return a channel to a server, encrypted if the endpoint has certificates."""
     options = [
         ("grpc.max_receive_message_length", -1),
         ("grpc.max_send_message_length", -1),
@@ -310,11 +311,24 @@ def open_channel(endpoint: Endpoint) -> grpc.Channel:
     if endpoint.tls_ca is None:
         return grpc.insecure_channel(endpoint.target, options)
     credentials = grpc.ssl_channel_credentials(
-        endpoint.tls_ca.read_bytes(),
-        None if endpoint.tls_key is None else endpoint.tls_key.read_bytes(),
-        None if endpoint.tls_cert is None else endpoint.tls_cert.read_bytes(),
+        _pem("tls_ca", endpoint.tls_ca, "CERTIFICATE"),
+        _pem("tls_key", endpoint.tls_key, "PRIVATE KEY"),
+        _pem("tls_cert", endpoint.tls_cert, "CERTIFICATE"),
     )
     return grpc.secure_channel(endpoint.target, credentials, options)
+
+
+def _pem(name: str, path: Path | None, label: str) -> bytes | None:
+    """Return the contents of a PEM file; raise ValueError that names the argument."""
+    if path is None:
+        return None
+    try:
+        contents = path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"{name}: {path}: {error.strerror}; expected a PEM file") from None
+    if f"{label}-----".encode() not in contents:
+        raise ValueError(f"{name}: {path}: no {label} in it, expected a PEM file")
+    return contents
 
 
 def _is_unreached(failure: TransportError) -> bool:
@@ -322,7 +336,7 @@ def _is_unreached(failure: TransportError) -> bool:
 
 
 def speaks_tls(target: str) -> bool:
-    """Tell whether a handshake of TLS succeeds at host:port, whoever the server is."""
+    """Return True if a TLS handshake succeeds at host:port, with any certificate."""
     import ssl  # seldom needed
 
     host, _, port = target.rpartition(":")
@@ -342,10 +356,10 @@ def speaks_tls(target: str) -> bool:
 def error_from_rpc(
     error: grpc.RpcError | ValueError, target: str, in_session: bool = False
 ) -> NnpaError:
-    """Return the exception for a failed gRPC call; `target` is named when nobody answered.
+    """Return the exception for a failed gRPC call; it names `target` when nothing answered.
 
-    A ValueError is what gRPC raises on a closed channel. A call `in_session` for which the server
-    gives no reason has lost the session's server.
+    gRPC raises ValueError on a closed channel. A call `in_session` that failed without a reason of
+    the server's has lost the session's server.
     """
     if isinstance(error, ValueError):
         if "closed" not in str(error).lower():

@@ -23,7 +23,7 @@ def set_rules(session: OpenSession, rules: Sequence[FaultRule]) -> None:
 
 
 class Faults:
-    """A context manager that adds rules to those of the session, and removes them at its end.
+    """A context manager that adds rules to the session's rules, and removes them at its end.
 
     Blocks nest; earlier rules keep their counts.
     """
@@ -53,7 +53,7 @@ class Faults:
             self._leave(quietly=exception is not None)
 
     def _run_queued(self) -> None:
-        """Flush the pipeline's queue, by an empty list of operations behind it."""
+        """Run the calls that a pipeline has queued, by an empty list of operations."""
         self._session.execute(())
 
     def _leave(self, quietly: bool) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fault rules from Python keywords, and from a file.
 
-Only their form is checked here; the server alone defines what they mean.
+This module checks their form; the server defines their meaning.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 from google.protobuf.json_format import ParseDict, ParseError
 from nnpa.zdnn.v1.fault_pb2 import FaultDelay, FaultMove, FaultRule
 
-from nnpa_client._values.fields import Json
+from nnpa_client._values.fields import Json, message_of
 from nnpa_client.status import Status
 
 _MAX_BYTES = 1 << 20
@@ -53,15 +53,15 @@ def make_rule(
     `operation` is a function of `nnpa_client.zdnn`, the name of a zDNN function, or None for any.
     Raises ValueError for an unknown field or a value that the field does not take.
     """
-    rule = FaultRule(operation=_name(operation))
+    fields: dict[str, object] = {"operation": _name(operation)}
     for field, value in words.items():
         if field not in FaultRule.DESCRIPTOR.fields_by_name or field == "operation":
             raise ValueError(f"{field}: unknown, expected one of {_fields()}")
-        try:
-            _set_field(rule, field, value)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{field}: {value!r}, {error}") from error
-    return rule
+        fields[field] = _field_value(field, value)
+    try:
+        return message_of(FaultRule, fields)
+    except TypeError as error:
+        raise ValueError(str(error)) from error
 
 
 def _fields() -> str:
@@ -75,20 +75,19 @@ def _name(operation: Callable[..., object] | str | None) -> str:
     return f"zdnn_{name}"
 
 
-def _set_field(rule: FaultRule, field: str, value: object) -> None:
+def _field_value(field: str, value: object) -> object:
+    """Return a keyword's value in the type of the message's field."""
     match field, value:
         case "status", int():
-            rule.status = status_text(value)
+            return status_text(value)
         case "delay", int() | float():
-            rule.delay.seconds = value
+            return FaultDelay(seconds=value)
         case "move", str():
-            rule.move.machine = value
-        case "delay" | "move", _:
-            getattr(rule, field).CopyFrom(value)
-        case "shape", _:
-            getattr(rule, field).extend(value)
+            return FaultMove(machine=value)
+        case "shape", tuple():
+            return list(value)
         case _:
-            setattr(rule, field, value)
+            return value
 
 
 def status_text(status: int) -> str:

@@ -9,8 +9,8 @@ with connect():
     y = mli.krn_tanh_fx8(x)
     print(y.array, y.frac_bits, mli.dequantise(y))
 
-Names are those of the embARC MLI documentation without the prefix ``mli_``; `find` also accepts the
-prefix and the library's names. Outside of a session, use `with mli.connect():`.
+Names are the embARC MLI documentation's without the prefix ``mli_``; `find` also accepts the prefix
+and the library's names. Outside of a session, use `with mli.connect():`.
 """
 
 from collections.abc import Callable

@@ -10,7 +10,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from google.protobuf.message import Message
@@ -18,7 +18,7 @@ from nnpa.mli.v1 import mli_pb2 as pb
 
 from nnpa_client._server.methods import RUN_KERNEL
 from nnpa_client._server.transport import Transport
-from nnpa_client._values.fields import c_enum
+from nnpa_client._values.fields import c_enum, enum_of_word
 from nnpa_client.mli.errors import MliError, MliWarning, remarks
 from nnpa_client.mli.tensor import FxParams, SaParams, Tensor
 
@@ -30,12 +30,12 @@ AccumulatorOption: TypeAlias = Literal["exact", "hardware"]
 ConversionOption: TypeAlias = Literal["exact", "library_2_0_2", "library_2_0_ea"]
 Setting: TypeAlias = int | Sequence[int]
 Value: TypeAlias = Setting | Mapping[str, Setting] | None
-"""What a field of a kernel's message gets; a mapping for its configuration."""
+"""The value of a field of a kernel's message; a mapping for its configuration."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Build options of the library: those of the wire contract, in lower case."""
+    """Build options of the library, under the wire contract's names in lower case."""
 
     rounding: RoundingOption = "convergent"
     debug_level: DebugOption = "ret_codes"
@@ -44,15 +44,15 @@ class Options:
 
     def message(self) -> pb.BuildOptions:
         """Return the options' message."""
-        return pb.BuildOptions(
-            rounding=pb.Rounding.Value(f"ROUNDING_{self.rounding.upper()}"),
-            debug_level=pb.DebugLevel.Value(f"DEBUG_LEVEL_{self.debug_level.upper()}"),
-            accumulator=pb.Accumulator.Value(f"ACCUMULATOR_{self.accumulator.upper()}"),
-            conversion=pb.Conversion.Value(f"CONVERSION_{self.conversion.upper()}"),
-        )
+        numbers: dict[str, Any] = {
+            field.name: enum_of_word(field.enum_type, field.name, getattr(self, field.name))
+            for field in pb.BuildOptions.DESCRIPTOR.fields
+        }
+        return pb.BuildOptions(**numbers)
 
 
 DEFAULT = Options()
+_MAKERS = "mli.tensor(array, frac_bits=...) and mli.quantise(array, el_type)"
 # Stack frames from `Batch.send` to the user's line: through submit or ask and a kernel's function,
 # or through two context managers at the end of a block.
 _CALLING, _LEAVING = 4, 6
@@ -60,7 +60,7 @@ _CALLING, _LEAVING = 4, 6
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call: the kernel's name, its tensors by field (None is NULL), its remaining fields.
+    """One call: the kernel's name, its tensors by field (None is NULL), its other fields.
 
     `values` are the fields of the kernel's message; "cfg" has the configuration's, None for NULL.
     """
@@ -68,6 +68,13 @@ class Call:
     kernel: str
     tensors: Mapping[str, Tensor | None]
     values: Mapping[str, Value]
+
+    def __post_init__(self) -> None:
+        tensors: Mapping[str, object] = self.tensors
+        for name, tensor in tensors.items():
+            if tensor is not None and not isinstance(tensor, Tensor):
+                kind = type(tensor).__name__
+                raise TypeError(f"{name}: {kind}, expected an mli.Tensor; {_MAKERS} make one")
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +239,7 @@ def _by_offset(call: Call) -> list[tuple[str, Tensor]]:
 
 
 def _shared(call: Call) -> dict[str, tuple[str, int]]:
-    """Return the fields in another field's memory: that field, and the bytes between the two."""
+    """Return fields in another field's memory, with that field and the bytes between the two."""
     first: dict[int, tuple[str, int]] = {}
     shared: dict[str, tuple[str, int]] = {}
     for name, tensor in _by_offset(call):

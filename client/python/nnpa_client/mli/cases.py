@@ -39,6 +39,8 @@ def export_case(
     patterns). The tensors that the call wrote follow as expected values, none for a status other
     than MLI_STATUS_OK.
     """
+    if format not in ("json", "c"):
+        raise ValueError(f"format: {format!r}, expected 'json' or 'c'")
     if format == "json":
         return _readable(_document(case)) + "\n"
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):

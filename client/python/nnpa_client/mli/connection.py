@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels' connection to a server: that of `mli.connect`, else that of a session."""
+"""The kernels' connection to a server: of `mli.connect`, or of the session."""
 
 from collections.abc import Generator
 from contextlib import contextmanager

@@ -176,8 +176,7 @@ def _lstm_cell(name: str, el_type: int) -> LstmCell:
 
 def _bits(prev_out: Tensor | None) -> int | None:
     """Return the fractional bits of prev_out, the default for an output left out."""
-    params = None if prev_out is None else prev_out.el_params
-    return getattr(params, "frac_bits", None)
+    return getattr(getattr(prev_out, "el_params", None), "frac_bits", None)
 
 
 def _basic_rnn_cell(name: str, el_type: int) -> BasicRnnCell:
@@ -210,7 +209,7 @@ def _activation(name: str, el_type: int) -> Activation:
     ) -> Tensor:
         if out is None:
             out = empty(0, el_type)
-            if in_ is not None and in_.memory is not None:
+            if isinstance(in_, Tensor) and in_.memory is not None:
                 out = empty(in_.memory.nbytes - in_.offset, 0)
                 out.el_type = el_type
         submit(Call(name, {"in": in_, "out": out}, {}), current_transport(), options)

@@ -18,6 +18,7 @@ from nnpa.mli.v1.mli_pb2 import (
     MLI_EL_SA_8,
     MLI_EL_SA_32,
     MLI_EL_UNSPECIFIED,
+    ElType,
 )
 
 from nnpa_client._values.fields import Array
@@ -69,10 +70,10 @@ ElParams: TypeAlias = FxParams | SaParams | None
 class Tensor:
     """An ``mli_tensor``; kernels fill the fields of their outputs, and write their memory.
 
-    `memory`: bytes, None for a NULL pointer; tensors share memory by the same array. `offset`: of
-    the first element, in bytes. `capacity`: bytes from there on, as the program claims. `shape`:
-    elements, outermost first. `mem_stride`: elements; 0 or absent: derived from the shape.
-    `el_type`: MLI_EL_FX_8 etc.
+    `memory` is the bytes, None for a NULL pointer; tensors share memory by sharing this array.
+    `offset` is the first element's, in bytes, `capacity` the bytes from there on that the program
+    claims. `shape` is in elements, outermost first; so is `mem_stride`, where 0 or no entry means
+    the stride that follows from the shape. `el_type` is MLI_EL_FX_8 etc.
     """
 
     memory: Bytes | None
@@ -102,7 +103,8 @@ class Tensor:
     def dtype(self) -> np.dtype[np.generic]:
         """The numpy type of the elements; ValueError for a type that no kernel supports."""
         if self.el_type not in DTYPES:
-            raise ValueError(f"el_type: {self.el_type:#x}, must be one of {sorted(DTYPES)}")
+            names = ", ".join(map(ElType.Name, DTYPES))
+            raise ValueError(f"el_type: {self.el_type!r}, expected one of {names}")
         return DTYPES[self.el_type]
 
     @property
@@ -166,7 +168,7 @@ def tensor(
         mli.tensor(np.int8([1, 2]), scale=3, scale_frac_bits=5)          # MLI_EL_SA_8
         mli.tensor(np.float32([1, 2]))                                   # MLI_EL_FP_32
 
-    `mem_stride`, elements, spreads the elements over memory with zeros between them.
+    `mem_stride`, in elements, spreads the elements over memory with zeros between them.
     """
     source = np.asarray(array)
     params = _el_params(frac_bits, zero_point, scale, scale_frac_bits, dim)
@@ -221,8 +223,8 @@ def shared(
 ) -> Tensor:
     """Return a tensor in the memory of `other`, `offset` bytes after its first element.
 
-    Its capacity reaches to the end of the memory; its remaining fields are those of `other`.
-    Kernels work in place where they allow it, and refuse the overlap elsewhere.
+    Its capacity reaches to the end of the memory; all other fields are copied from `other`.
+    Kernels that work in place take such a tensor as output; other kernels refuse the overlap.
     """
     if other.memory is None:
         raise ValueError("other: has no memory to share")

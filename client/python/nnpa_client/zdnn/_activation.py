@@ -22,7 +22,6 @@ from nnpa.zdnn.v1.operation_pb2 import (
 )
 
 from nnpa_client._guest.verb import Verb
-from nnpa_client._values.fields import c_enum
 from nnpa_client.ztensor import Ztensor
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
@@ -54,7 +53,7 @@ def relu(
     Source: zDNN API Reference 1.2.0, zdnn_relu.
     """
     verb = Verb("relu", {"output": output}, input=input)
-    message = Relu(**verb.refs, clipping_value=clipping_value)
+    message = verb.message(Relu, clipping_value=clipping_value)
     return verb.result(Operation(relu=message))
 
 
@@ -82,8 +81,8 @@ def leaky_relu(
     Source: zDNN API Reference 1.2.0, zdnn_leaky_relu.
     """
     verb = Verb("leaky_relu", {"output": output}, input=input)
-    message = LeakyRelu(
-        **verb.refs, clipping_value=clipping_value, adjustment_factor=adjustment_factor
+    message = verb.message(
+        LeakyRelu, clipping_value=clipping_value, adjustment_factor=adjustment_factor
     )
     return verb.result(Operation(leaky_relu=message))
 
@@ -138,7 +137,7 @@ def softmax(
     Source: zDNN API Reference 1.2.0, zdnn_softmax.
     """
     verb = Verb("softmax", {"output": output}, input=input)
-    message = Softmax(**verb.refs, act_func=c_enum(act_func))
+    message = verb.message(Softmax, act_func=act_func)
     return verb.result(Operation(softmax=message))
 
 
@@ -168,7 +167,7 @@ def softmax_mask(
     Source: zDNN API Reference 1.2.0, zdnn_softmax_mask.
     """
     verb = Verb("softmax_mask", {"output": output}, input=input)
-    message = SoftmaxMask(**verb.refs, act_func=c_enum(act_func), softmax_mask=softmax_mask)
+    message = verb.message(SoftmaxMask, act_func=act_func, softmax_mask=softmax_mask)
     return verb.result(Operation(softmax_mask=message))
 
 

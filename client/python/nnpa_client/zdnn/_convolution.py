@@ -18,7 +18,6 @@ from nnpa.zdnn.v1.operation_pb2 import (
 )
 
 from nnpa_client._guest.verb import Verb
-from nnpa_client._values.fields import c_enum
 from nnpa_client.ztensor import Ztensor
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
@@ -60,9 +59,9 @@ def avgpool2d(
     Source: zDNN API Reference 1.2.0, zdnn_avgpool2d.
     """
     verb = Verb("avgpool2d", {"output": output}, input=input)
-    message = Avgpool2d(
-        **verb.refs,
-        padding_type=c_enum(padding_type),
+    message = verb.message(
+        Avgpool2d,
+        padding_type=padding_type,
         kernel_height=kernel_height,
         kernel_width=kernel_width,
         stride_height=stride_height,
@@ -101,9 +100,9 @@ def maxpool2d(
     Source: zDNN API Reference 1.2.0, zdnn_maxpool2d.
     """
     verb = Verb("maxpool2d", {"output": output}, input=input)
-    message = Maxpool2d(
-        **verb.refs,
-        padding_type=c_enum(padding_type),
+    message = verb.message(
+        Maxpool2d,
+        padding_type=padding_type,
         kernel_height=kernel_height,
         kernel_width=kernel_width,
         stride_height=stride_height,
@@ -147,12 +146,12 @@ def conv2d(
     Source: zDNN API Reference 1.2.0, zdnn_conv2d.
     """
     verb = Verb("conv2d", {"output": output}, input=input, kernel=kernel, bias=bias)
-    message = Conv2d(
-        **verb.refs,
-        padding_type=c_enum(padding_type),
+    message = verb.message(
+        Conv2d,
+        padding_type=padding_type,
         stride_height=stride_height,
         stride_width=stride_width,
-        act_func=c_enum(act_func),
+        act_func=act_func,
         clipping_value=clipping_value,
     )
     return verb.result(Operation(conv2d=message))

@@ -205,5 +205,5 @@ def invsqrt(input: Ztensor, epsilon: float, output: Ztensor | None = None) -> Zt
     Source: zDNN API Reference 1.2.0, zdnn_invsqrt.
     """
     verb = Verb("invsqrt", {"output": output}, input=input)
-    message = Invsqrt(**verb.refs, epsilon=epsilon)
+    message = verb.message(Invsqrt, epsilon=epsilon)
     return verb.result(Operation(invsqrt=message))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the machine and the library are: 15 functions of zDNN, of the innermost `with session:`.
+"""Queries of machine and library: 15 functions of zDNN, in the innermost `with session:`.
 
-The functions that ask what is installed answer from the library's query result, which only `init`
-and `refresh_nnpa_query_result` renew. Without NNPA it is all zeros.
+The functions `is_nnpa_*_installed` answer from the library's query result, which only `init` and
+`refresh_nnpa_query_result` renew. Without NNPA it is all zeros.
 """
 
 from nnpa_client._values.constants import ZDNN_VERNUM, ZDNN_VERSION
@@ -33,7 +33,7 @@ def init() -> None:
 
 
 def is_nnpa_installed() -> bool:
-    """Tell whether the machine has the accelerator; asks the machine itself.
+    """Return True if the machine has the accelerator; asks the machine itself.
 
     Source: zDNN API Reference 1.2.0, zdnn_is_nnpa_installed.
     """
@@ -41,7 +41,7 @@ def is_nnpa_installed() -> bool:
 
 
 def is_nnpa_function_installed(count: int, *function_codes: int) -> bool:
-    """Tell whether the first `count` of the function codes (NNPA_ADD, ...) are all installed.
+    """Return True if the first `count` of the function codes (NNPA_ADD, ...) are all installed.
 
     Source: zDNN API Reference 1.2.0, zdnn_is_nnpa_function_installed.
     """
@@ -49,7 +49,7 @@ def is_nnpa_function_installed(count: int, *function_codes: int) -> bool:
 
 
 def is_nnpa_parmblk_fmt_installed(count: int, *format_codes: int) -> bool:
-    """Tell whether the first `count` parameter block formats (NNPA_PARMBLKFORMAT_*) are installed.
+    """Return True if the first `count` formats (NNPA_PARMBLKFORMAT_*) are all installed.
 
     Source: zDNN API Reference 1.2.0, zdnn_is_nnpa_parmblk_fmt_installed.
     """
@@ -57,7 +57,7 @@ def is_nnpa_parmblk_fmt_installed(count: int, *format_codes: int) -> bool:
 
 
 def is_nnpa_datatype_installed(types_bitmask: int) -> bool:
-    """Tell whether all types of a mask of QUERY_DATATYPE_* are installed; 0 is true.
+    """Return True if all types of a mask of QUERY_DATATYPE_* are installed; 0 is true.
 
     Source: zDNN API Reference 1.2.0, zdnn_is_nnpa_datatype_installed.
     """
@@ -65,7 +65,7 @@ def is_nnpa_datatype_installed(types_bitmask: int) -> bool:
 
 
 def is_nnpa_layout_fmt_installed(layout_bitmask: int) -> bool:
-    """Tell whether all layout formats of a mask of QUERY_LAYOUTFMT_* are installed; 0 is true.
+    """Return True if all layout formats of a mask of QUERY_LAYOUTFMT_* are installed; 0 is true.
 
     Source: zDNN API Reference 1.2.0, zdnn_is_nnpa_layout_fmt_installed.
     """
@@ -73,7 +73,7 @@ def is_nnpa_layout_fmt_installed(layout_bitmask: int) -> bool:
 
 
 def is_nnpa_conversion_installed(type: int, format_bitmask: int) -> bool:  # noqa: A002 - zDNN's name
-    """Tell whether NNPA_DATATYPE_1 converts from and to all formats of a mask of QUERY_BFPFMT_*.
+    """Return True if NNPA_DATATYPE_1 converts from and to all formats of a mask of QUERY_BFPFMT_*.
 
     Source: zDNN API Reference 1.2.0, zdnn_is_nnpa_conversion_installed.
     """
@@ -114,7 +114,7 @@ def refresh_nnpa_query_result() -> None:
 
 
 def is_version_runnable(ver_num: int) -> bool:
-    """Tell whether code for a zDNN version, 0x00MMmmpp, can run on library and machine.
+    """Return True if code for a zDNN version, 0x00MMmmpp, can run on library and machine.
 
     Source: zDNN API Reference 1.2.0, zdnn_is_version_runnable.
     """

@@ -18,7 +18,7 @@ from nnpa.zdnn.v1.tensor_pb2 import TensorDesc
 
 from nnpa_client._guest.call import Call
 from nnpa_client._guest.verb import Verb, require_ztensors
-from nnpa_client._values.fields import Array
+from nnpa_client._values.fields import Array, message_of
 from nnpa_client.session import current_session
 from nnpa_client.ztensor import Ztensor, _lifecycle, _transfer
 from nnpa_client.ztensor._transfer import UserArray
@@ -81,7 +81,7 @@ def init_quantized_ztensor_with_malloc(
 
 
 def is_quantized_ztensor(ztensor: Ztensor) -> bool:
-    """Tell whether the ztensor carries a scale: rec_scale is not 0.
+    """Return True if the ztensor has a scale: rec_scale is not 0.
 
     Source: zDNN API Reference 1.2.0, zdnn_is_quantized_ztensor.
     """
@@ -126,12 +126,12 @@ _GATES = ("f", "i", "c", "o", "z", "r", "h")
 def transform_ztensor(ztensor: Ztensor, *data: UserArray, **gates: UserArray) -> Ztensor:
     """Convert user arrays to sticks, and return the ztensor.
 
-    One dense array of the pre-transformed type; for concatenated weights and biases one per gate,
-    in C order or by name: (f, i, c, o) for LSTM, (z, r, h) for GRU. `ztensor.flags` tells the IEEE
-    flags. Raises ZdnnError: ZDNN_INVALID_FORMAT, ZDNN_INVALID_LAYOUT, ZDNN_INVALID_TYPE,
-    ZDNN_INVALID_SHAPE, ZDNN_INVALID_BUFFER, ZDNN_INVALID_STATE (already transformed),
-    ZDNN_CONVERT_FAILURE. Warns of ZDNN_ELEMENT_RANGE_VIOLATION where the machine converts, and of
-    finite values beyond DLFLOAT16's range, over which software passes.
+    `data` is one dense array of the pre-transformed type; for concatenated weights and biases one
+    for each gate, in C order or by name: (f, i, c, o) for LSTM, (z, r, h) for GRU. `ztensor.flags`
+    has the IEEE flags afterwards. Raises ZdnnError: ZDNN_INVALID_FORMAT, ZDNN_INVALID_LAYOUT,
+    ZDNN_INVALID_TYPE, ZDNN_INVALID_SHAPE, ZDNN_INVALID_BUFFER, ZDNN_INVALID_STATE (already
+    transformed), ZDNN_CONVERT_FAILURE. Warns for ZDNN_ELEMENT_RANGE_VIOLATION if the machine
+    converts, and for finite values beyond DLFLOAT16's range, which software takes in silence.
     Source: zDNN API Reference 1.2.0, zdnn_transform_ztensor.
     """
     _transfer.transform_ztensor(ztensor, [*data, *_in_order(data, gates)])
@@ -176,13 +176,14 @@ def transform_quantized_ztensor(
     """
 
     def make(arrays: Sequence[bytes]) -> Operation:
-        message = TransformQuantizedZtensor(
-            ztensor=ztensor.ref(),
-            saturation_control=saturation_control,
-            clip_min=clip_min,
-            clip_max=clip_max,
-            data=arrays,
-        )
+        fields = {
+            "ztensor": ztensor.ref(),
+            "saturation_control": saturation_control,
+            "clip_min": clip_min,
+            "clip_max": clip_max,
+            "data": arrays,
+        }
+        message = message_of(TransformQuantizedZtensor, fields)
         return Operation(transform_quantized_ztensor=message)
 
     _transfer.transform(ztensor, "transform_quantized_ztensor", [data], make)
@@ -203,7 +204,7 @@ def transform_origtensor(ztensor: Ztensor, out_buf: Array | None = None) -> Arra
 def reshape_ztensor(src: Ztensor, dest: Ztensor) -> Ztensor:
     """Give the elements of `src` the shape of `dest`, and return `dest`.
 
-    Raises ZdnnError: ZDNN_INVALID_SHAPE, ZDNN_INVALID_LAYOUT, ZDNN_INVALID_STATE, then those of
+    Raises ZdnnError: ZDNN_INVALID_SHAPE, ZDNN_INVALID_LAYOUT, ZDNN_INVALID_STATE, then as
     `transform_ztensor`. Source: zDNN API Reference 1.2.0, zdnn_reshape_ztensor.
     """
     verb = Verb("reshape_ztensor", {"dest": dest}, src=src)

@@ -20,7 +20,6 @@ from nnpa.zdnn.v1.operation_pb2 import (
 )
 
 from nnpa_client._guest.verb import Verb
-from nnpa_client._values.fields import c_enum
 from nnpa_client.ztensor import Ztensor
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
@@ -56,7 +55,7 @@ def matmul_op(
     Source: zDNN API Reference 1.2.0, zdnn_matmul_op.
     """
     verb = Verb("matmul_op", {"output": output}, input_a=input_a, input_b=input_b, input_c=input_c)
-    message = MatmulOp(**verb.refs, op_type=c_enum(op_type))
+    message = verb.message(MatmulOp, op_type=op_type)
     return verb.result(Operation(matmul_op=message))
 
 
@@ -89,7 +88,7 @@ def matmul_bcast_op(
     verb = Verb(
         "matmul_bcast_op", {"output": output}, input_a=input_a, input_b=input_b, input_c=input_c
     )
-    message = MatmulBcastOp(**verb.refs, op_type=c_enum(op_type))
+    message = verb.message(MatmulBcastOp, op_type=op_type)
     return verb.result(Operation(matmul_bcast_op=message))
 
 
@@ -124,8 +123,8 @@ def matmul_transpose_op(
     verb = Verb(
         "matmul_transpose_op", {"output": output}, input_a=input_a, input_b=input_b, input_c=input_c
     )
-    message = MatmulTransposeOp(
-        **verb.refs, transpose_a=transpose_a, transpose_b=transpose_b, op_type=c_enum(op_type)
+    message = verb.message(
+        MatmulTransposeOp, transpose_a=transpose_a, transpose_b=transpose_b, op_type=op_type
     )
     return verb.result(Operation(matmul_transpose_op=message))
 
@@ -172,9 +171,9 @@ def quantized_matmul_op(
     verb = Verb(
         "quantized_matmul_op", {"output": output}, input_a=input_a, input_b=input_b, input_c=input_c
     )
-    message = QuantizedMatmulOp(
-        **verb.refs,
-        op_type=c_enum(op_type),
+    message = verb.message(
+        QuantizedMatmulOp,
+        op_type=op_type,
         clip_min=clip_min,
         clip_max=clip_max,
         disable_clipping=disable_clipping,

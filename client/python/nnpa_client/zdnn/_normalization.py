@@ -20,7 +20,6 @@ from nnpa.zdnn.v1.operation_pb2 import (
 )
 
 from nnpa_client._guest.verb import Verb
-from nnpa_client._values.fields import c_enum
 from nnpa_client.ztensor import Ztensor
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
@@ -97,7 +96,7 @@ def moments(
     Source: zDNN API Reference 1.2.0, zdnn_moments.
     """
     verb = Verb("moments", {"output_a": output_a, "output_b": output_b}, input=input)
-    message = Moments(**verb.refs, bessel_correction_type=c_enum(bessel_correction_type))
+    message = verb.message(Moments, bessel_correction_type=bessel_correction_type)
     first, second = verb.run(Operation(moments=message))
     return first, second
 
@@ -132,8 +131,8 @@ def layernorm(
     Source: zDNN API Reference 1.2.0, zdnn_layernorm.
     """
     verb = Verb("layernorm", {"output": output}, input_a=input_a, input_b=input_b, input_c=input_c)
-    message = Layernorm(
-        **verb.refs, beta_value=beta_value, gamma_value=gamma_value, epsilon_value=epsilon_value
+    message = verb.message(
+        Layernorm, beta_value=beta_value, gamma_value=gamma_value, epsilon_value=epsilon_value
     )
     return verb.result(Operation(layernorm=message))
 
@@ -175,5 +174,5 @@ def reduce(
     Source: zDNN API Reference 1.2.0, zdnn_reduce.
     """
     verb = Verb("reduce", {"output": output}, input=input)
-    message = Reduce(**verb.refs, op_type=c_enum(op_type))
+    message = verb.message(Reduce, op_type=op_type)
     return verb.result(Operation(reduce=message))

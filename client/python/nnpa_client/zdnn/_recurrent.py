@@ -16,7 +16,6 @@ from nnpa.zdnn.v1.operation_pb2 import (
 )
 
 from nnpa_client._guest.verb import Verb
-from nnpa_client._values.fields import c_enum
 from nnpa_client.ztensor import Ztensor
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
@@ -84,7 +83,7 @@ def lstm(
         hidden_weights=hidden_weights,
         hidden_biases=hidden_biases,
     )
-    message = Lstm(**verb.refs, direction=c_enum(direction), all_timesteps=all_timesteps)
+    message = verb.message(Lstm, direction=direction, all_timesteps=all_timesteps)
     first, second = verb.run(Operation(lstm=message))
     return first, second
 
@@ -140,5 +139,5 @@ def gru(
         hidden_weights=hidden_weights,
         hidden_biases=hidden_biases,
     )
-    message = Gru(**verb.refs, direction=c_enum(direction), all_timesteps=all_timesteps)
+    message = verb.message(Gru, direction=direction, all_timesteps=all_timesteps)
     return verb.result(Operation(gru=message))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`zdnn_ztensor` from afar: the structure here, the sticks in the session."""
+"""`zdnn_ztensor` of a remote session: the client has the structure, the session the sticks."""
 
 from nnpa_client.ztensor._ztensor import Ztensor
 

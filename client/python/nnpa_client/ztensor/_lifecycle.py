@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The life of a ztensor: init, allocate, free.
 
-A ztensor without a buffer needs no session: it lives in the client, and travels inline with the
-few operations that take one. Allocation makes it known to the session.
+A ztensor without a buffer exists in the client only, and travels inline with the few operations
+that take one. Allocation creates it in the session.
 """
 
 import numpy as np
@@ -15,12 +15,14 @@ from nnpa.zdnn.v1.operation_pb2 import (
     Operation,
     OperationResult,
 )
+from nnpa.zdnn.v1.status_pb2 import Refusal
 from nnpa.zdnn.v1.tensor_pb2 import TensorDesc, TensorRef
 
 from nnpa_client._guest.call import Call
 from nnpa_client._guest.guest import Guest
 from nnpa_client._values.arrays import ArrayLike, as_array
 from nnpa_client.descriptors import generate_transformed_desc
+from nnpa_client.errors import ZdnnError
 from nnpa_client.status import Status
 from nnpa_client.ztensor import _transfer
 from nnpa_client.ztensor._ztensor import Ztensor
@@ -55,6 +57,14 @@ def from_array(guest: Guest, array: ArrayLike, layout: int | str | None) -> Zten
     """Return a transformed ztensor with the data of an array; see `Session.ztensor`."""
     values = as_array(array)
     pre = _transfer.describe(values, layout)
+    if not values.size:
+        text = f"array is of shape {values.shape}, must have 1 element or more in each dim"
+        status = Status.ZDNN_INVALID_SHAPE
+        refusal = Refusal(
+            field="array", value=str(values.shape), limit="1 element or more in each dim",
+            constraint="allochelper_ztensor_c1", text=f"{status.name}: {text}",
+        )  # fmt: skip
+        raise ZdnnError(status, "allochelper_ztensor", refusal=refusal)
     ztensor = init_ztensor(guest, pre, generate_transformed_desc(pre))
     _transfer.transform_ztensor(ztensor, [values], allocation(ztensor))
     return ztensor
@@ -67,7 +77,7 @@ def allocate(ztensor: Ztensor) -> Ztensor:
 
 
 def allocation(ztensor: Ztensor) -> tuple[Call, ...]:
-    """Return the calls that allocate zero-filled sticks for a ztensor; a new one has its id now."""
+    """Return the calls that allocate zero-filled sticks, and give a new ztensor its id."""
     name = "allochelper_ztensor"
     if ztensor.id:
         return (Call(name, _allochelper(ztensor.ref()), {"ztensor": ztensor}),)
@@ -100,7 +110,7 @@ def _creation(ztensor: Ztensor, number: int) -> Operation:
 
 
 def free_ztensor_buffer(ztensor: Ztensor) -> None:
-    """Free the sticks; the session forgets the tensor, the structure stays as it is."""
+    """Free the sticks and the session's tensor; the client keeps the structure."""
 
     def forget(result: OperationResult) -> None:
         if result.zdnn_status == Status.ZDNN_OK and ztensor.id:

@@ -49,8 +49,8 @@ _ELEMENTWISE: Mapping[str, tuple[str, Callable[[Refs], Operation]]] = MappingPro
 def elementwise(function: str, a: AnyOperand, b: AnyOperand) -> AnyOperand:
     """Return `a` op `b` by a function of zDNN.
 
-    Raises TypeError for an operand that is no ztensor, ValueError for shapes that differ. Shapes
-    that a pipeline has not made yet are left to the machine.
+    Raises TypeError for an operand that is no ztensor, ValueError for shapes that differ. The
+    machine checks shapes that are not known yet in a pipeline.
     """
     sign, make = _ELEMENTWISE[function]
     _require_ztensor(sign, a, b)
@@ -69,8 +69,7 @@ def matmul(a: AnyOperand, b: AnyOperand) -> AnyOperand:
     """Return the product of two matrices, or of two stacks in layout ZDNN_3DS.
 
     It is matmul_op with a bias of zeros. Raises TypeError for an operand that is no ztensor,
-    ValueError for shapes that do not fit. In a pipeline, shapes that are not there yet are waited
-    for.
+    ValueError for shapes that do not fit. A pipeline runs its queue if a shape is not known yet.
     """
     _require_ztensor("@", a, b)
     left, right = a.structure.transformed_desc, b.structure.transformed_desc

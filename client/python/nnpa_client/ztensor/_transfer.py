@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data on its way: user arrays and sticks, inline when small, in chunks when large."""
+"""Transfers of user arrays and sticks: inline if small, in chunks if large."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -74,9 +74,9 @@ def transform(
     make: MakeOperation,
     before: Sequence[Call] = (),
 ) -> None:
-    """Send user arrays to a transform; `make` puts them, or nothing, into its operation.
+    """Send user arrays to a transform; `make` returns its operation with arrays, or without.
 
-    Calls that go `before` leave with it where a message holds the arrays.
+    The calls `before` travel in the same message if it can hold the arrays.
     """
     require_ztensors(ztensor=ztensor)
     views = [_bytes_of(ztensor, array) for array in arrays]
@@ -146,7 +146,7 @@ def _bytes_of(ztensor: Operand, array: object) -> Bytes:
 
 
 def _size_complaint(ztensor: Operand, arrays: Sequence[UserArray], views: Sequence[Bytes]) -> str:
-    """Say which array is not of the descriptor's number of bytes, or how many arrays there are."""
+    """Return a message about the first array of a wrong size, or about a wrong number of arrays."""
     pre = ztensor.structure.pre_transformed_desc
     shape, dtype = layout_shape(pre), DTYPES.get(pre.type, np.dtype(np.uint8))
     expected = math.prod(shape) * dtype.itemsize
@@ -182,7 +182,7 @@ def _write(guest: Guest, call: Call, header: WriteTensorHeader, views: Sequence[
 
 
 def transform_origtensor(ztensor: Operand, out_buf: Array | None = None) -> Array:
-    """Fetch the user's array; into `out_buf` if given, and then a pipeline may defer it."""
+    """Fetch the user's array; with `out_buf` a pipeline may defer it."""
     require_ztensors(ztensor=ztensor)
     guest = ztensor.guest
     operation = Operation(transform_origtensor=TransformOrigtensor(ztensor=ztensor.ref()))
@@ -292,9 +292,9 @@ def put_ztensor(ztensor: Operand, structure: tensor_pb2.Ztensor, sticks: UserArr
 
 
 def describe(array: Array, layout: int | str | None) -> TensorDesc:
-    """Return the pre-transformed descriptor of a float array, by its dims where no layout is given.
+    """Return the pre-transformed descriptor of a float array; its dims decide a missing layout.
 
-    Raises ValueError for a number of dims that is not the layout's, TypeError as `dtype_code`.
+    Raises ValueError if the layout has another number of dims, TypeError as `dtype_code`.
     """
     if array.ndim not in _LAYOUTS:
         raise ValueError(f"array: {array.ndim} dims, expected 1 to 4")
@@ -309,7 +309,7 @@ def describe(array: Array, layout: int | str | None) -> TensorDesc:
 
 
 def dtype_code(array: Array) -> int:
-    """Return the zDNN type of a float array, or raise TypeError for types that zDNN lacks."""
+    """Return the zDNN type of a float array; raise TypeError for a type that zDNN lacks."""
     for kind in (FP32, FP16, BFLOAT):
         if array.dtype.newbyteorder("<") == DTYPES[kind]:
             return kind

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`zdnn_ztensor` from afar: the structure here, the sticks in the session."""
+"""`zdnn_ztensor` of a remote session: the client has the structure, the session the sticks."""
 
 import html
 import warnings
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from nnpa.zdnn.v1 import tensor_pb2
 from nnpa.zdnn.v1.tensor_pb2 import DataTypes, TensorDesc, TensorRef
 
-from nnpa_client._forwards import forward
+from nnpa_client._forwards import array_namespace
 from nnpa_client._guest.call import Tensor
 from nnpa_client._guest.guest import Guest
 from nnpa_client._values.display import described, ztensor_table
@@ -26,19 +26,19 @@ __tracebackhide__ = True  # pytest shows the line that called, not these
 
 _CPU = (1, 0)  # source: dlpack.h, kDLCPU
 _PICTURE_BYTES = 1 << 18  # that a notebook may fetch to draw the first of them
-# What the modules of this package ask of a ztensor.
+# Attributes of a ztensor for the modules of this package.
 _INTERNAL = {"finalizer", "freed_id", "guest", "held", "missing", "new_output", "quantization"}
 
 
 class Ztensor:
     """A ztensor of a session, made by `session.ztensor`, the init functions, or an operation.
 
-    The fields are those of C's structure, read-only: `pre_transformed_desc`, `transformed_desc`,
+    It has the fields of C's structure, read-only: `pre_transformed_desc`, `transformed_desc`,
     `buffer_size` (bytes), `buffer` (the sticks, fetched), `is_transformed`, `rec_scale`, `offset`;
     and `flags`, the IEEE flags that the last transform raised. When the object is dropped, the
-    session forgets the tensor with its next call.
+    session frees the tensor with its next call.
 
-    `shape`, `ndim` and `dtype` are those of the user's view. `+ - * /` and `@` compute on the
+    `shape`, `ndim` and `dtype` describe the user's array. `+ - * /` and `@` compute on the
     accelerator, on equal shapes; `==` is identity. `np.asarray(z)` and DLPack fetch a copy.
     """
 
@@ -78,9 +78,9 @@ class Ztensor:
         return type(self)(self.guest, None, self.guest.new_id())
 
     def ref(self) -> TensorRef:
-        """Return how an operation names this ztensor.
+        """Return the reference by which an operation names this ztensor.
 
-        One that never had a buffer lives here alone and travels with the operation.
+        A ztensor that never had a buffer is not in the session, and travels with the operation.
         """
         if self.id:
             return TensorRef(id=self.id)
@@ -134,22 +134,22 @@ class Ztensor:
         byte_order: str = "little",
         is_transformed: bool = True,
     ) -> None:
-        """Replace the sticks; as many bytes as `buffer_size`."""
+        """Replace the sticks by an array or bytes of `buffer_size` bytes."""
         _transfer.write_sticks(self, sticks, byte_order, is_transformed)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The user's sizes, outermost first; those of the sticks for concatenated gates."""
+        """The user's sizes, outermost first; for concatenated gates the sticks' sizes."""
         return layout_shape(self.pre_transformed_desc) or dims(self.transformed_desc)
 
     @property
     def ndim(self) -> int:
-        """How many dims `shape` has."""
+        """The number of dims of `shape`."""
         return len(self.shape)
 
     @property
     def dtype(self) -> np.dtype[np.generic]:
-        """NumPy's type of the user's data; raises TypeError where zDNN's type has none."""
+        """NumPy's type of the user's data; raises TypeError for a type that NumPy lacks."""
         kind = self.pre_transformed_desc.type
         if kind not in DTYPES:
             name = enum_name(DataTypes.DESCRIPTOR, kind)
@@ -159,8 +159,8 @@ class Ztensor:
     def numpy(self, strict: bool = True) -> Array:
         """Fetch the data as a dense array of the pre-transformed type: transform_origtensor.
 
-        Values that are no numbers raise ZdnnError ZDNN_CONVERT_FAILURE; without `strict` they are
-        NaN, with a ZdnnWarning.
+        Raises ZdnnError ZDNN_CONVERT_FAILURE for values that are no numbers; without `strict` they
+        become NaN, with a ZdnnWarning.
         """
         if strict:
             return _transfer.transform_origtensor(self)
@@ -176,7 +176,7 @@ class Ztensor:
         return values
 
     def preview(self, count: int = 8) -> str:
-        """Return the repr with the first values, which are fetched for it."""
+        """Fetch the values, and return the repr with the first `count` of them."""
         values = self.numpy(strict=False)
         shown = np.array2string(values.reshape(-1)[:count], separator=", ", threshold=count)
         more = "" if values.size <= count else f" ... {values.size} values"
@@ -220,45 +220,42 @@ class Ztensor:
         return _CPU
 
     def __array_namespace__(self, *, api_version: str | None = None) -> ModuleType:
-        """Return `nnpa_client.array_api`: what zDNN has of the array API standard.
-
-        It needs this class, and is imported when it is first asked for.
-        """
-        namespace: ModuleType = forward("nnpa_client")("array_api")
+        """Return `nnpa_client.array_api`: the functions of the array API standard that zDNN has."""
+        namespace = array_namespace()
         version = namespace.__array_api_version__
         if api_version not in (None, version):
             raise ValueError(f"api_version: {api_version!r}, expected {version!r}")
         return namespace
 
-    def __add__(self, other: Self) -> Self:
-        return _operators.elementwise("add", self, other)
+    def __add__(self, right: Self) -> Self:
+        return _operators.elementwise("add", self, right)
 
-    def __sub__(self, other: Self) -> Self:
-        return _operators.elementwise("sub", self, other)
+    def __sub__(self, right: Self) -> Self:
+        return _operators.elementwise("sub", self, right)
 
-    def __mul__(self, other: Self) -> Self:
-        return _operators.elementwise("mul", self, other)
+    def __mul__(self, right: Self) -> Self:
+        return _operators.elementwise("mul", self, right)
 
-    def __truediv__(self, other: Self) -> Self:
-        return _operators.elementwise("div", self, other)
+    def __truediv__(self, right: Self) -> Self:
+        return _operators.elementwise("div", self, right)
 
-    def __matmul__(self, other: Self) -> Self:
-        return _operators.matmul(self, other)
+    def __matmul__(self, right: Self) -> Self:
+        return _operators.matmul(self, right)
 
-    def __radd__(self, other: object) -> NoReturn:
-        _operators.refuse("+", other, self)
+    def __radd__(self, left: object) -> NoReturn:
+        _operators.refuse("+", left, self)
 
-    def __rsub__(self, other: object) -> NoReturn:
-        _operators.refuse("-", other, self)
+    def __rsub__(self, left: object) -> NoReturn:
+        _operators.refuse("-", left, self)
 
-    def __rmul__(self, other: object) -> NoReturn:
-        _operators.refuse("*", other, self)
+    def __rmul__(self, left: object) -> NoReturn:
+        _operators.refuse("*", left, self)
 
-    def __rtruediv__(self, other: object) -> NoReturn:
-        _operators.refuse("/", other, self)
+    def __rtruediv__(self, left: object) -> NoReturn:
+        _operators.refuse("/", left, self)
 
-    def __rmatmul__(self, other: object) -> NoReturn:
-        _operators.refuse("@", other, self)
+    def __rmatmul__(self, left: object) -> NoReturn:
+        _operators.refuse("@", left, self)
 
     def __dir__(self) -> list[str]:
         return sorted(set(super().__dir__()) - _INTERNAL)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exit codes of commands, and the exceptions that they stand for."""
+"""The exit codes of commands, and the exceptions that end with them."""
 
 import re
 from collections.abc import Callable
@@ -22,7 +22,11 @@ EXIT_CODES_WITH_TARGET = (
 )
 # Reasons of a server that was reached and cannot host, or run, the model.
 _NOT_HOSTED = frozenset(("MODEL_INVALID", "NETWORK_FAILED", "NETWORK_NOT_READY"))
-_USAGE = frozenset(("FIELD_INVALID", "FIELD_UNSPECIFIED"))
+# Reasons of a server that was reached and knows no such machine, library or field.
+_USAGE = frozenset(
+    ("FIELD_INVALID", "FIELD_UNSPECIFIED", "LIBRARY_VERSION_UNKNOWN", "MACHINE_INVALID",
+     "MACHINE_NOT_FOUND")
+)  # fmt: skip
 _OF_ONNX = frozenset(("jinja2", "onnx", "onnxruntime"))
 _KEYWORD = re.compile(
     r"connect\((token)=\.\.\.\)|(?<!\S)(tls_(?:ca|cert|key))(?=[:,]?(?:\s|$))"
@@ -66,7 +70,7 @@ def reported(action: Callable[[], Answer]) -> Answer:
 
 
 def _missing_extra(error: TransportError) -> str:
-    """Return what to install where a server of this installation lacks the packages for ONNX."""
+    """Return the command that installs the packages for ONNX, if this installation lacks them."""
     is_onnx = error.reason == "EXTENSION_NOT_OFFERED" and error.metadata.get("field") == "onnx"
     return f" Here: {pip_install('onnx')}" if is_onnx and find_spec("onnx") is None else ""
 

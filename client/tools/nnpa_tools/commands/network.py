@@ -4,7 +4,6 @@
 import json
 import re
 import sys
-from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Unpack
@@ -33,6 +32,7 @@ from nnpa_tools.commands.outputs import new_file_option, new_folder_option
 from nnpa_tools.commands.terminal import echo
 from nnpa_tools.commands.validate import validate
 from nnpa_tools.estimates import network_times
+from nnpa_tools.evaluation.datasets.tables import read_arrays
 from nnpa_tools.models import analysis
 
 _C_NAME = re.compile(r"[a-z_][a-z0-9_]{0,63}")
@@ -50,12 +50,12 @@ def network() -> None:
 @hosting_options
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def analyze(model: Path, as_json: bool, **hosting: Unpack[Hosting]) -> None:
-    """Report what runs where and why, sizes, multiply-accumulates and layers.
+    """Report the placement of nodes with reasons, sizes, multiply-accumulates and layers.
 
-    The first lines are the answer: what runs on the accelerator and on the host CPU. Behind them
-    the form is that of X-CUBE-AI's analyze. ROM are the weights; RAM is what the accelerator's
-    sticks take at the peak of a run; "why not" tells what keeps a node on the host. Times on the
-    machine are estimates from public figures, with a grade: `nnpa estimate` explains them.
+    The first lines say what runs on the accelerator and on the host CPU. The rest has the form of
+    X-CUBE-AI's analyze. ROM is the size of the weights, RAM the size of the accelerator's sticks at
+    the peak of a run; "why not" is the reason why a node stays on the host. Times on the machine
+    are estimates from public figures, with a grade: `nnpa estimate` explains them.
     """
 
     def ask() -> tuple[pb.NetworkReport, Network, Program]:
@@ -86,11 +86,10 @@ def _arrays(pairs: tuple[str, ...], net: Network) -> dict[str, Array]:
     feeds: dict[str, Array] = {}
     for text in pairs:
         name, _, path = text.rpartition("=")
-        stored = np.load(Path(path), allow_pickle=False)
-        if isinstance(stored, Mapping):
-            feeds.update(stored)
-        else:
-            feeds[name or net.inputs[0].name] = stored
+        stored = read_arrays(Path(path))
+        if "" in stored:
+            stored = {name or net.inputs[0].name: stored[""]}
+        feeds.update(stored)
     return feeds
 
 
@@ -108,7 +107,7 @@ network.add_command(validate)
     help="A .npy array for an input, or a .npz with arrays by name. Repeatable.",
 )
 @new_file_option("--output", help="Write the outputs to this .npz file.")
-@click.option("--json", "as_json", is_flag=True, help="Print what happened as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
 def run_model(
     model: Path,
     inputs: tuple[str, ...],
@@ -116,7 +115,7 @@ def run_model(
     as_json: bool,
     **hosting: Unpack[Hosting],
 ) -> None:
-    """Run a model once over arrays from files, and tell what the accelerator did."""
+    """Run a model once on arrays from files, and print its outputs and its calls of zDNN."""
 
     def ask() -> Inference:
         with loaded(model, hosting) as net:
@@ -158,10 +157,10 @@ def _summary(array: Array) -> str:
 def probe(
     model: Path, sizes: tuple[int, ...], as_json: bool, check: bool, **hosting: Unpack[Hosting]
 ) -> None:
-    """Run a model at sizes around the edges of sticks over inputs that carry nothing.
+    """Run a model on simple inputs at sizes around the edges of sticks; needs no data.
 
-    Free dims take 1, 31 to 33, 63 to 65, 127 to 129; inputs are zeros, ones, masked, and the
-    largest numbers, on Telum I and II. Needs no data.
+    Free dims take 1, 31 to 33, 63 to 65, 127 to 129; inputs are zeros, ones, masked ones, and the
+    largest numbers, on Telum I and II.
     """
 
     def ask() -> list[ProbeRun]:
@@ -205,8 +204,8 @@ def _probe_table(rows: list[ProbeRun], placement: str) -> Table:
 def generate(model: Path, name: str, output: Path, **hosting: Unpack[Hosting]) -> None:
     """Write C for a model: <name>.h, .c, _data.h, _data.c, _config.h.
 
-    The C is that of X-CUBE-AI's generator, with its C-defines; linked with libnnpa_network it runs
-    the network on the server that ZDNN_SERVER names:
+    The files are like the files of X-CUBE-AI's generator, with its C-defines; linked with
+    libnnpa_network they run the network on the server that ZDNN_SERVER names:
 
     gcc main.c network.c network_data.c $(nnpa libzdnn --network --cflags --libs)
     """

@@ -22,6 +22,7 @@ from nnpa_tools.evaluation.datasets.rows import (
     run_together,
 )
 from nnpa_tools.evaluation.datasets.tables import (
+    ARRAYS,
     TABLES,
     Columns,
     gather,
@@ -84,6 +85,9 @@ def open_data(
         return _open_folder(path, inputs, outputs, labels, preprocessing or Preprocessing())
     if not path.is_file():
         raise ValueError(f"{path.name}: there is no such file or folder")
+    if path.suffix not in (*ARRAYS, *TABLES):
+        kinds = ", ".join((*ARRAYS, *TABLES))
+        raise ValueError(f"{path.name}: expected {kinds} or a folder of images")
     columns = read_table(path) if path.suffix in TABLES else read_arrays(path)
     if path.suffix in TABLES:
         return open_columns(columns, path.name, inputs, outputs, labels, shapes)

@@ -13,22 +13,20 @@ from nnpa_wire.installation import pip_install
 
 Columns = Mapping[str, Array]
 NEEDS_DATA = pip_install("data")
-TABLES = (".csv", ".parquet")
+TABLES, ARRAYS = (".csv", ".parquet"), (".npz", ".npy")
 
 
 def read_arrays(path: Path) -> dict[str, Array]:
-    """Return the arrays of a .npz, or that of a .npy by the name ""; raise ValueError."""
-    if path.suffix not in (".npy", ".npz"):
-        kinds = ".npz, .npy, .csv, .parquet or a folder of images"
-        raise ValueError(f"{path.name}: expected {kinds}")
+    """Return the arrays of a .npz by name, the array of a .npy by ""; raise ValueError."""
     try:
-        if path.suffix == ".npy":
-            return {"": np.load(path, mmap_mode="r", allow_pickle=False)}
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
+        stored: Any = np.load(path, mmap_mode="r", allow_pickle=False)
+        if isinstance(stored, np.ndarray):
+            return {"": stored}
+        with stored:
+            return dict(stored)
     except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
-        text = f"{path.name} holds no arrays of NumPy that can be read, or objects"
-        raise ValueError(text) from error
+        why = getattr(error, "strerror", None) or "no arrays of NumPy, or objects of Python"
+        raise ValueError(f"{path.name}: {why}; expected a .npy or .npz of arrays") from error
 
 
 def read_table(path: Path) -> dict[str, Array]:

@@ -4,17 +4,17 @@
     ZDNN_TLS_CA     file with the certificates that may sign the server's, PEM
     ZDNN_TLS_CERT   file with the client's certificate, PEM, for mutual TLS
     ZDNN_TLS_KEY    file with the key of ZDNN_TLS_CERT, PEM
-    ZDNN_TOKEN      bearer token that the server asks for
+    ZDNN_TOKEN      bearer token that the server requires
     ZDNN_FAULTS     file of fault rules for sessions at ZDNN_SERVER; `nnpa faults run` sets both
-    ZDNN_WAIT       seconds for which a full server is waited for; without it, not at all
-    ZDNN_PLAIN      1: leave all shortcuts out; or the names of some, with commas between
-    NNPA_TRAP_LIBRARY  libnnpa-trap.so, where `nnpa run` shall not look for the installed one
-    QEMU_LD_PREFIX  folder with loader and libraries of programs for s390x, as qemu-user has it
+    ZDNN_WAIT       seconds to wait for a free session at a full server; default 0
+    ZDNN_PLAIN      1: leave all shortcuts out; or the names of some, separated by commas
+    NNPA_TRAP_LIBRARY  path of libnnpa-trap.so, instead of the installed one, for `nnpa run`
+    QEMU_LD_PREFIX  folder with loader and libraries of programs for s390x, as for qemu-user
     ZDNN_TRACE      trace that sessions at ZDNN_SERVER join; `nnpa trace record` sets both
-    ZDNN_MACHINE, ZDNN_LIBRARY_VERSION, ZDNN_SANITIZE  what a program that `nnpa` runs at its server
-                    gets where it does not say so itself: a machine, a version of zDNN, 1 for
-                    reports of misused ztensors
-    ZDNN_TICKET     the trace's ticket where a proxy is in front of its server; set beside it
+    ZDNN_MACHINE, ZDNN_LIBRARY_VERSION, ZDNN_SANITIZE  defaults of sessions of a program that `nnpa`
+                    runs at its server: a machine, a version of zDNN, 1 for reports of misused
+                    ztensors
+    ZDNN_TICKET     the trace's ticket if a proxy is in front of its server; set with ZDNN_TRACE
 
 Arguments win over the environment. TLS is for `host:port` targets; Unix sockets need none.
 """
@@ -31,7 +31,7 @@ _SCHEMES = ("unix", "dns", "ipv4", "ipv6")  # that gRPC resolves; source: gRPC, 
 
 
 class Credentials(TypedDict, total=False):
-    """How a client shows who it is, and knows the server: arguments of `connect`."""
+    """The credentials of a client, and the certificates it trusts: arguments of `connect`."""
 
     tls_ca: str | os.PathLike[str] | None
     tls_cert: str | os.PathLike[str] | None
@@ -86,7 +86,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Recorder:
-    """The server that records this process, the trace's name there, and its ticket if any."""
+    """The server that records this process, the trace's name there, and its ticket or ""."""
 
     target: str
     trace: str
@@ -118,7 +118,7 @@ def fault_settings(environment: Mapping[str, str] | None = None) -> FaultSetting
 
 @dataclass(frozen=True, slots=True)
 class GuestSettings:
-    """What sessions of this process are on, at the server of a command that runs it."""
+    """The defaults of sessions of a process that a command runs at its server."""
 
     machine: str | None
     library: str | None
@@ -126,7 +126,7 @@ class GuestSettings:
 
 
 def guest_settings(environment: Mapping[str, str] | None = None) -> GuestSettings:
-    """Return what the environment says of sessions, by the variables that libzdnn reads."""
+    """Return the defaults of sessions from the variables that libzdnn reads, too."""
     environ = os.environ if environment is None else environment
     machine, library = environ.get("ZDNN_MACHINE"), environ.get("ZDNN_LIBRARY_VERSION")
     return GuestSettings(machine or None, library or None, environ.get("ZDNN_SANITIZE") == "1")
@@ -134,21 +134,21 @@ def guest_settings(environment: Mapping[str, str] | None = None) -> GuestSetting
 
 @dataclass(frozen=True, slots=True)
 class TrapSettings:
-    """Where `nnpa run` finds its library, and the libraries of programs; None: looked for."""
+    """The paths of the library of `nnpa run` and of programs' libraries; None if not set."""
 
     library: Path | None
     sysroot: Path | None
 
 
 def trap_settings(environment: Mapping[str, str] | None = None) -> TrapSettings:
-    """Return what the environment says of programs for s390x."""
+    """Return the paths that the environment sets for programs for s390x."""
     environ = os.environ if environment is None else environment
     library, sysroot = environ.get("NNPA_TRAP_LIBRARY"), environ.get("QEMU_LD_PREFIX")
     return TrapSettings(Path(library) if library else None, Path(sysroot) if sysroot else None)
 
 
 def max_wait(environment: Mapping[str, str] | None = None) -> float:
-    """Return the seconds for which a full server is waited for; ValueError for no such number."""
+    """Return the seconds to wait at a full server; ValueError for anything but 0 or more."""
     environ = os.environ if environment is None else environment
     text = environ.get("ZDNN_WAIT", "") or "0"
     try:
@@ -168,7 +168,7 @@ def plain_shortcuts(environment: Mapping[str, str] | None = None) -> bool | tupl
 
 
 def default_target(environment: Mapping[str, str] | None = None) -> str | None:
-    """Return the server that C programs would use, None where none is named."""
+    """Return the server of C programs, ZDNN_SERVER; None if it is not set."""
     return (os.environ if environment is None else environment).get("ZDNN_SERVER") or None
 
 
@@ -191,7 +191,7 @@ def program_environment(
 
 
 def library_path(library: Path | None) -> dict[str, str]:
-    """Return the variable by which a program finds libzdnn in a folder first; none without one."""
+    """Return LD_LIBRARY_PATH with the folder of libzdnn first; nothing without a folder."""
     if library is None:
         return {}
     search_path = os.environ.get("LD_LIBRARY_PATH", "")
@@ -199,7 +199,7 @@ def library_path(library: Path | None) -> dict[str, str]:
 
 
 def credentials_environment(credentials: Credentials) -> dict[str, str]:
-    """Return the variables that give a program the credentials that are given."""
+    """Return credentials as environment variables of a program."""
     return {f"ZDNN_{name.upper()}": str(value) for name, value in credentials.items() if value}
 
 

@@ -4,12 +4,12 @@
 
 A code has a sign, 6 bits of exponent (bias 31) and 9 of fraction; the leading one is implied.
 Magnitude 0x0000 is zero, 0x7FFF is NINF, the only value that is no number; there are no subnormals
-and no infinities. Values round once, to nearest, ties away from zero; what lies beyond the greatest
-becomes NINF, what is too small becomes zero. In NumPy's arrays NINF is NaN.
+and no infinities. Values round once, to nearest, ties away from zero; a value beyond the greatest
+becomes NINF, a value that is too small becomes zero. In NumPy's arrays NINF is NaN.
 
-An argument `x` is an array, a tensor of torch, what else has `__array__` or `__dlpack__`, a number
-or a list, with real elements of at most 64 bits; the result has its shape. float64 and whole
-numbers of 32 and 64 bits are float64 in results, all others float32, both exact.
+An argument `x` is an array, a tensor of torch, another object with `__array__` or `__dlpack__`, a
+number or a list, with real elements of at most 64 bits; the result has its shape. Results are
+exact: float64 for float64 and for whole numbers of 32 and 64 bits, float32 for all other types.
 
 Source: "DLFloat: A 16-b Floating Point Format Designed for Deep Learning Training and Inference",
 ARITH 2019; zDNN API Reference 1.2.0, "Data Type Conversion".
@@ -59,7 +59,7 @@ _HALF_PLACE = 13  # of FP32's fraction, the bit worth half a unit in a code's la
 
 @dataclass(frozen=True, slots=True)
 class Finfo:
-    """Facts about DLFLOAT16, named as those of `numpy.finfo`."""
+    """Facts about DLFLOAT16, under the names of `numpy.finfo`."""
 
     bits: int = 16
     nexp: int = 6
@@ -97,17 +97,17 @@ class Histogram:
 
     @property
     def size(self) -> int:
-        """How many values the tensor has."""
+        """The number of values of the tensor."""
         return sum(self.counts) + self.zeros + self.out_of_range
 
     @property
     def out_of_range(self) -> int:
-        """How many values underflow, overflow or are not finite."""
+        """The number of values that underflow, overflow or are not finite."""
         return self.underflows + self.overflows + self.not_finite
 
     @property
     def share_out_of_range(self) -> float:
-        """The part of values out of range, 0 to 1; 0 of an empty tensor."""
+        """The share of values out of range, 0 to 1; 0 for an empty tensor."""
         return self.out_of_range / self.size if self.size else 0.0
 
     def __str__(self) -> str:
@@ -134,10 +134,7 @@ def round(x: Values, *, saturate: bool = False) -> Array:
 
 
 def encode(x: Values, *, saturate: bool = False) -> Codes:
-    """Return the codes of the nearest values, uint16; NINF keeps the sign of what it stands for.
-
-    `saturate` is that of `round`.
-    """
+    """Return the codes of the nearest values, uint16; NINF keeps the value's sign."""
     values, shape = _floats(x, "x")
     if values.dtype == np.float32:
         table = _code_table(saturate)
@@ -167,8 +164,8 @@ def decode(codes: Values) -> Singles:
 def nextafter(x: Values, toward: Values) -> Array:
     """Return the values of DLFLOAT16 that follow `x` in the direction of `toward`.
 
-    Both are rounded first and broadcast as NumPy does. Behind `finfo.max` follows what is no
-    number, NaN; it follows itself. Infinities in `toward` are directions.
+    Both are rounded first and broadcast as in NumPy. NaN follows `finfo.max`, and itself.
+    Infinities in `toward` are directions.
     """
     (values, shape), (goals, goal_shape) = _floats(x, "x"), _floats(toward, "toward")
     here, goal = np.broadcast_arrays(
@@ -184,17 +181,17 @@ def nextafter(x: Values, toward: Values) -> Array:
 
 
 def ulp(x: Values) -> Array:
-    """Return the worth of the last place of `x`, rounded first: the distance to the next value up.
+    """Return the unit in the last place of `x`, rounded first: the distance to the next magnitude.
 
-    As of `math.ulp`, it does not depend on the sign, and that of zero is the least value above
-    zero. NaN for what is no number.
+    As in `math.ulp`, the sign does not matter, and the result for zero is the least value above
+    zero. The result for NaN and infinities is NaN.
     """
     values, shape = _floats(x, "x")
     return _looked_up(_ulp_table(), encode(values), 0).astype(values.dtype).reshape(shape)
 
 
 def histogram(x: Values) -> Histogram:
-    """Count the exponents of a tensor's values, and what is out of DLFLOAT16's range."""
+    """Count a tensor's values by exponent, and the values out of DLFLOAT16's range."""
     values, _shape = _floats(x, "x")
     counts = np.zeros(len(_EXPONENTS), np.int64)
     zeros = zero_codes = ninfs = not_finite = 0
@@ -212,7 +209,7 @@ def histogram(x: Values) -> Histogram:
 
 
 def histogram_file(source: FilePath) -> dict[str, Histogram]:
-    """Return the histogram of each array of an .npz file by its name; an .npy file's is ""."""
+    """Return the histograms of a file's arrays by name; the name of an .npy file's array is ""."""
     return {name: _named(source, name, histogram, array) for name, array in _arrays_of(source)}
 
 
@@ -237,7 +234,7 @@ def convert_file(
 
 
 def _arrays_of(source: FilePath) -> Iterator[tuple[str, Array]]:
-    """Yield names and arrays of a file; that of an .npy file has no name and stays on the disk."""
+    """Yield names and arrays of a file; the array of an .npy file is "" and is mapped."""
     try:
         if not zipfile.is_zipfile(source):
             yield "", np.lib.format.open_memmap(source, mode="r")
@@ -254,7 +251,7 @@ def _arrays_of(source: FilePath) -> Iterator[tuple[str, Array]]:
 def _named(
     source: FilePath, name: str, function: Callable[[Array], Converted], array: Array
 ) -> Converted:
-    """Call a function on an array of a file, and have its error name the array."""
+    """Call a function on an array of a file; an error names the file and the array."""
     try:
         return function(array)
     except (TypeError, ValueError) as error:
@@ -300,7 +297,7 @@ def _rounded(values: npt.NDArray[np.float64], saturate: bool) -> Codes:
 
 
 def _places(values: Array) -> npt.NDArray[np.int32]:
-    """Return places on the line of codes: NINF is behind the greatest, on either side."""
+    """Return places on the line of codes, with NINF behind the greatest value on either side."""
     codes = encode(values).astype(np.int32)
     magnitude = codes & NINF
     return np.where(codes & _SIGN, -magnitude, magnitude)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exceptions and warnings of the package.
 
-    NnpaError                 everything that this package raises on purpose
+    NnpaError                 base of the errors that this package raises on purpose
       ZdnnError               the accelerator or the library answered with an error status
       ProgramCheck            the machine would have ended the program
       NetworkError            the client API of a hosted network refuses
@@ -39,9 +39,9 @@ __all__ = [
 
 
 class NnpaError(Exception):
-    """Anything that this package raises on purpose.
+    """Base of the errors that this package raises on purpose.
 
-    `reports` are those of the sanitizer that no warning has carried yet.
+    `reports` are reports of the sanitizer that no warning has carried yet.
     """
 
     reports: Sequence[SanitizerReport] = ()
@@ -51,10 +51,10 @@ class ZdnnError(NnpaError):
     """A zDNN status that is neither ZDNN_OK nor a warning.
 
     `status` is a `Status` (or an int for a response code without a name), `name` its zDNN name,
-    `message` the library's text, `op` the C function without its prefix. `refusal` tells field,
-    value, limit and constraint; `violation` tells elements that are not numbers; either may be
-    None. `result` is the whole answer, with the data of a failed transform_origtensor;
-    `operation_index` the call's place in a list, 0-based, None outside a list.
+    `message` the library's text, `op` the C function without its prefix. `refusal` has field,
+    value, limit and constraint, `violation` the elements that are not numbers; both may be None.
+    `result` is the whole answer, with the data of a failed transform_origtensor.
+    `operation_index` is the call's place in a list, 0-based, None outside a list.
     """
 
     def __init__(
@@ -84,8 +84,8 @@ _BEYOND = "ZDNN_OK, but values beyond DLFLOAT16's range, 8573157376, entered as 
 class ZdnnWarning(UserWarning):
     """A warning status, such as ZDNN_ELEMENT_RANGE_VIOLATION: outputs are valid otherwise.
 
-    With ZDNN_OK: finite values beyond DLFLOAT16's range that a transform took without a word, and
-    that are no numbers from there on. Attributes as in `ZdnnError`.
+    With ZDNN_OK: a transform took finite values beyond DLFLOAT16's range, which are no numbers in
+    the ztensor. Attributes as in `ZdnnError`.
     """
 
     def __init__(self, status: int, op: str, violation: RangeViolation | None = None) -> None:
@@ -154,9 +154,9 @@ class NetworkError(NnpaError):
 class TransportError(NnpaError):
     """The call did not reach the accelerator, or its answer did not come back.
 
-    `code` is the gRPC code's name, `reason` the ErrorReason's name or "", `metadata` what was
-    dynamic in the message, `advice` what to do: that of the reason, unless another is given,
-    `retry_delay` the seconds after which the server asks to try again, None where it does not.
+    `code` is the gRPC code's name, `reason` the ErrorReason's name or "", `metadata` the values in
+    the message by name, `advice` the remedy, by default the reason's. `retry_delay` is the seconds
+    after which the server asks the client to try again, or None.
     """
 
     retry_delay: float | None = None
@@ -183,7 +183,7 @@ class TransportError(NnpaError):
         super().__init__(f"{label}: {text} {self.advice}".rstrip())
 
     def __reduce__(self) -> tuple[type["TransportError"], tuple[object, ...], dict[str, object]]:
-        """Make a copy, which a process may send to another, from what made this."""
+        """Pickle the arguments and the delay, so that another process can make the same error."""
         made_from = (self.code, self.message, self.reason, dict(self.metadata), self.advice)
         return type(self), made_from, {"retry_delay": self.retry_delay}
 
@@ -191,7 +191,7 @@ class TransportError(NnpaError):
 class SessionLostError(TransportError):
     """The server of the session is gone, or the connection to it broke: `connect` again.
 
-    `code` is what gRPC or a proxy said in the server's place. Ztensors are lost with the server.
+    `code` is the code of gRPC or of a proxy. Ztensors are lost with the server.
     """
 
     _situation = "the server of this session is gone: "
@@ -199,7 +199,7 @@ class SessionLostError(TransportError):
 
 
 def explain_violation(violation: RangeViolation) -> str:
-    """Return " output: 2 not numbers, first at [0, 0, 1, 3]: 0x7FFF from -1.0" and so on."""
+    """Return clauses such as " output: 2 not numbers, first at [0, 3]: 0x7FFF from -1."."""
     parts: list[str] = []
     for operand in violation.operands:
         part = f" {operand.operand}: {operand.count} not numbers"
@@ -241,7 +241,7 @@ def _precheck_hint(status: int) -> str:
 
 
 def renumbered(error: NnpaError, before: int) -> NnpaError:
-    """Subtract `before`, the operations that the client itself put first, from the indices."""
+    """Return an error whose indices leave out the client's own `before` first operations."""
     if not before or not isinstance(error, TransportError | ProgramCheck):
         return error
 

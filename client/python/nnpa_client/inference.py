@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models of a server through the Open Inference Protocol: load, infer, unload, with NumPy arrays.
 
-Every client of the protocol does; this one needs nothing beside what the package needs anyway. Its
-message classes live in a descriptor pool of their own: the package `inference` is registered by
-every client of the protocol, and a process has only one place for it.
+Any client of the protocol can do this; this one needs no further package. Its message classes live
+in a descriptor pool of their own, because every client of the protocol registers the package
+`inference`, and the default pool of a process takes it once.
 Source: Open Inference Protocol, version 2, in Triton's dialect.
 """
 
@@ -45,7 +45,7 @@ _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 @cache
 def _pool() -> descriptor_pool.DescriptorPool:
-    """Return the protocol's messages, known to this module only."""
+    """Return a pool with the protocol's messages, private to this module."""
     pool = descriptor_pool.DescriptorPool()
     data = (files("nnpa.oip") / _DESCRIPTOR).read_bytes()
     for file in descriptor_pb2.FileDescriptorSet.FromString(data).file:
@@ -62,7 +62,7 @@ def _message(name: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Inferred:
-    """A model's outputs by name, and how many operations met a range violation."""
+    """A model's outputs by name, and the number of operations with a range violation."""
 
     outputs: Mapping[str, Array]
     range_violations: int
@@ -109,7 +109,7 @@ class ModelClient:
         self._call("RepositoryModelUnload", request)
 
     def properties(self, name: str) -> dict[str, str]:
-        """Return what a model's configuration tells: its machine, where its nodes run."""
+        """Return the parameters of a model's configuration, such as its machine and placement."""
         request = _message("ModelConfigRequest")(name=name)
         parameters = self._call("ModelConfig", request).config.parameters
         return {key: parameter.string_value for key, parameter in parameters.items()}
@@ -146,7 +146,7 @@ def _raw(name: str, array: Array) -> tuple[str, bytes]:
         array = array.astype(TEXT)
     dense = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
     if dense.dtype not in _NAMES:
-        raise ValueError(f"input {name} is {array.dtype}, must be one of {list(_DTYPES)}")
+        raise ValueError(f"input {name}: {array.dtype} array, expected one of {', '.join(_DTYPES)}")
     data = join_texts(dense) if dense.dtype == TEXT else dense.tobytes()
     return _NAMES[dense.dtype], data
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the C library is, for compilers and build systems."""
+"""The paths of the C library, for compilers and build systems."""
 
 import importlib
 from pathlib import Path
@@ -12,7 +12,7 @@ NOT_INSTALLED = (
 
 
 def prefix() -> Path | None:
-    """Return the folder with include/ and lib/ of the wheel nnpa-libzdnn, None without it."""
+    """Return the folder with include/ and lib/ of the wheel nnpa-libzdnn; None if not installed."""
     try:
         path: Path = importlib.import_module(_PACKAGE).PREFIX
     except ModuleNotFoundError:
@@ -27,10 +27,10 @@ def library_folder() -> Path | None:
 
 
 def cflags(where: Path) -> str:
-    """Return what a compiler needs to find zdnn.h."""
+    """Return the flags with which a compiler finds zdnn.h."""
     return f"-I{where / 'include'}"
 
 
 def libs(where: Path, library: str = "zdnn") -> str:
-    """Return what a linker needs, and the program at run time."""
+    """Return the flags with which a linker, and the program at run time, find a library."""
     return f"-L{where / 'lib'} -Wl,-rpath,{where / 'lib'} -l{library}"

@@ -5,8 +5,8 @@
         a = nnpa_session.ztensor(np.array([[1, 2]], np.float32))
         assert nnpa.zdnn.add(a, a).numpy().tolist() == [[2.0, 4.0]]
 
-pytest loads it into every run, so it imports heavy modules only in fixtures, and starts a server
-only for a test that uses one. `-p no:nnpa` disables it.
+pytest loads the plugin into every run, so it imports heavy modules only in fixtures, and starts a
+server only for a test that uses one. `-p no:nnpa` disables it.
 """
 
 import hashlib
@@ -50,12 +50,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--nnpa-machine",
         metavar="NAME,...",
         help="Machines of tests that name none (default: telum2). With several names, such as "
-        "telum1,telum2, a test runs on each; JSON of a custom machine, or a file of it.",
+        "telum1,telum2, each test runs on each machine. Or JSON of a custom machine, or its file.",
     )
     group.addoption(
         "--nnpa-library",
         metavar="VERSION,...",
-        help="Versions of zDNN of tests that name none (default: 1.2.0), as --nnpa-machine.",
+        help="Versions of zDNN of tests that name none (default: 1.2.0); several as above.",
     )
     group.addoption(
         "--nnpa-server",
@@ -71,8 +71,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--nnpa-sanitize",
         action="store_true",
-        help="Have sessions look for misused ztensors: a test fails where one is misused, a C "
-        "program reports on its standard error.",
+        help="Have sessions look for misused ztensors: a test that misuses one fails, a C program "
+        "prints the report on its standard error.",
     )
     parser.addini("nnpa_server_flags", "Further flags of the nnpa-server that is started.", "args")
 
@@ -264,7 +264,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def _records(log: Path, offset: int, since: str) -> list[list[str]]:
-    """Return the records of a log after an offset, not older than `since`: the lines of each."""
+    """Return the records of a log after an offset, not older than `since`, as lists of lines."""
     with log.open("rb") as file:
         file.seek(offset)
         lines = file.read().decode(errors="replace").splitlines()
@@ -278,9 +278,9 @@ def _records(log: Path, offset: int, since: str) -> list[list[str]]:
 
 
 def _records_so_far(target: str, log: Path, offset: int, since: str) -> list[list[str]]:
-    """Return `_records` once the log has those of all calls so far.
+    """Return `_records` once the log holds the records of all calls so far.
 
-    They are in the order of calls: once the log has a marker call, it has all before.
+    Records are in the order of calls: the function makes a marker call and waits for its record.
     """
     import grpc
     from nnpa.zdnn.v1.accelerator_pb2 import GetSessionRequest
@@ -302,14 +302,14 @@ def _records_so_far(target: str, log: Path, offset: int, since: str) -> list[lis
 
 
 def _tag(name: str) -> str:
-    """Return what the server's log calls a session, whose name is its key."""
+    """Return a session's name in the server's log, which hides the name that is its key."""
     return hashlib.sha256(name.encode()).hexdigest()[:8]
 
 
 def _of_session(records: Sequence[list[str]], tag: str | None) -> list[str]:
-    """Return lines by time: those of no session, and of the test's; of all where it has no own.
+    """Return the lines of the test's session and of no session, by time, without marker calls.
 
-    What other tests of a failed run have asked, to know how far the log is, is left out.
+    A test without a session of its own gets the lines of all sessions.
     """
     kept: list[list[str]] = []
     for record in records:

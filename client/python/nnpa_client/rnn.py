@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Comfort for LSTM and GRU that the C library lacks: gates by name, sizes of scratch areas.
+"""Helpers for LSTM and GRU that the C library lacks: gates by name, sizes of work areas.
 
 zDNN wants the gates of a layer in one concatenated ztensor, in the order forget, input, cell,
 output for LSTM and update, reset, hidden for GRU; these functions take them by name.

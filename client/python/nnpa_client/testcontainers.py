@@ -4,8 +4,8 @@
     with NnpaContainer() as container, container.connect(machine="telum1") as session:
         a = session.ztensor(np.ones((2, 3), np.float32))
 
-The image is that of deploy/Dockerfile, which is to be built first: `NnpaContainer("my/nnpa:1")`
-names another one.
+Build the image from deploy/Dockerfile before, under the name nnpa; `NnpaContainer("my/nnpa:1")`
+uses another image.
 """
 
 from typing import Any
@@ -33,8 +33,8 @@ _READY = r"^nnpa-server listening on "
 class NnpaContainer(DockerContainer):
     """nnpa-server in a container, without privileges, its root read-only; ready when started.
 
-    `flags` are further flags of nnpa-server, such as "--max-sessions", "8". Other keywords are
-    those of `DockerContainer`.
+    `flags` are further flags of nnpa-server, such as "--max-sessions", "8". Other keywords as in
+    `DockerContainer`.
     """
 
     def __init__(self, image: str = "nnpa", *flags: str, **options: Any) -> None:
@@ -54,9 +54,9 @@ class NnpaContainer(DockerContainer):
         return f"{self.get_container_host_ip()}:{self.get_exposed_port(PORT)}"
 
     def connect(self, **options: Any) -> Session:
-        """Open a session in this container; options are those of `nnpa_client.connect`."""
+        """Open a session in this container; options as in `nnpa_client.connect`."""
         return connect(self.target, **options)
 
     def environment(self) -> dict[str, str]:
-        """Return the variables with which a C program finds this server."""
+        """Return the environment variables by which a C program finds this server."""
         return {"ZDNN_SERVER": self.target}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Test assertions: on values that an accelerator computes, and on operations that it runs."""
+"""Assertions for tests: on the values that an accelerator computes, and on its operations."""
 
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -62,13 +62,12 @@ def _values(values: Values) -> npt.NDArray[np.float64]:
 def assert_called(trace: "Trace | TracePath", operations: Sequence[str]) -> None:
     """Assert that a program called these operations, in this order, and that none fell back.
 
-    `trace` is a trace or its file. `operations` are names of zDNN's functions, with or without
-    "zdnn_": all functions of the trace that compute, in order; functions that do not compute are
-    compared only where `operations` names them. An operation fell back if it answered neither
-    ZDNN_OK nor a warning: the accelerator did not compute its result. Raises AssertionError that
-    names the first operation that differs, is missing, is superfluous, or was refused, and shows
-    both lists, counted from 1; ValueError
-    for a name of no function.
+    `trace` is a trace or its file. `operations` are the names, with or without "zdnn_", of all
+    functions of the trace that compute, in order; functions that do not compute are compared only
+    if `operations` names them. An operation fell back if it answered neither ZDNN_OK nor a
+    warning: the accelerator did not compute its result. Raises AssertionError that names the first
+    operation that differs, is missing, is superfluous, or was refused, and shows both lists,
+    counted from 1; ValueError for a name of no function.
     """
     __tracebackhide__ = True
     from nnpa_client.trace import COMPUTING, FUNCTIONS, Trace, read

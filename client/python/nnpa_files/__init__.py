@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models in files of the user or the operator, which client, jobs and server read alike."""
+"""Files of models, which client, tools and server read in the same way."""

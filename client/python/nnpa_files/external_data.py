@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """ONNX files with the external data beside them, as one message, without the onnx package.
 
-A file of the user or operator may keep tensors in files of its own folder. They are read from there
-and from nowhere else: no path leaves the folder, by links neither; a tensor gets exactly the bytes
-that its dims take; what all take is bounded before any is read.
+A model's file may keep tensors in other files of its folder. Only files in that folder are read: a
+path or link that leaves it is refused. A tensor gets exactly the bytes of its dims, and the total
+is checked before any file is read.
 Sources: ONNX, "External Data"; onnx.proto3 for field numbers and element types.
 """
 
@@ -56,7 +56,7 @@ _BITS = {1: 32, 2: 8, 3: 8, 4: 16, 5: 16, 6: 32, 7: 64, 9: 8, 10: 16, 11: 64, 12
 
 
 class ExternalDataError(ValueError):
-    """External data that are not read; the text names the tensor, the file and the reason."""
+    """External data are refused; the text names the tensor, the file and the reason."""
 
 
 class _Place(NamedTuple):
@@ -70,7 +70,7 @@ class _Place(NamedTuple):
 
 
 def read_model(path: Path, most: int = MAX_BYTES) -> bytes:
-    """Return the bytes of an ONNX file; with external data, those of the model as one file.
+    """Return the bytes of an ONNX file, with its external data moved into the model.
 
     `most` bounds the model with its external data. Raise ExternalDataError, and OSError for `path`.
     """
@@ -97,7 +97,7 @@ def read_model(path: Path, most: int = MAX_BYTES) -> bytes:
 
 
 def _place(tensor: Any, folder: Path) -> _Place:
-    """Return where a tensor's bytes are, in the folder and of the size that its dims take."""
+    """Return the place of a tensor's bytes, in the folder and of the size of its dims."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     title = f"tensor {tensor.name[:_SHOWN]!r}: external data {location[:_SHOWN]!r}"
@@ -114,7 +114,7 @@ def _place(tensor: Any, folder: Path) -> _Place:
 
 
 def _inside(folder: Path, location: str, title: str) -> Path:
-    """Return the file of a location, its links followed; refuse what is not in the folder."""
+    """Return the file of a location, with links followed; refuse a file outside of the folder."""
     try:
         path = (folder / location).resolve()
     except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a zero byte
@@ -132,7 +132,7 @@ def _number(entries: dict[str, str], key: str, default: str, title: str) -> int:
 
 
 def _read(place: _Place) -> bytes:
-    """Return a tensor's bytes from a regular file that has them."""
+    """Return a tensor's bytes; refuse anything but a regular file that is long enough."""
     end = place.offset + place.size
     try:
         flags = sum(getattr(os, flag, 0) for flag in _FLAGS)

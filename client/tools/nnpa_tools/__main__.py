@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `nnpa`, which says how to install what it needs."""
+"""The command `nnpa`; it says how to install packages that are missing."""
 
 import sys
 

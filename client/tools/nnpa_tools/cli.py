@@ -27,11 +27,11 @@ _COMMANDS: Mapping[str, str] = {
     "trace": "trace:trace",
     "view": "view:view",
 }
-"""Where each command is among `nnpa_tools.commands`, as an entry point has it."""
+"""Module and name of each command in `nnpa_tools.commands`, in the form of an entry point."""
 
 
 class _LazyGroup(click.Group):
-    """Imports a command when it is used, so that no command waits for what others need.
+    """Imports a command when it is used, so that no command waits for the imports of another.
 
     Source: Click documentation, "Lazily Loading Subcommands".
     """
@@ -50,7 +50,7 @@ class _LazyGroup(click.Group):
         return super().get_command(ctx, cmd_name)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; what its errors tell of files and servers stays text."""
+        """Run a command; print control characters in its errors as escapes."""
         try:
             return super().invoke(ctx)
         except click.ClickException as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lease of a session: an open call, which ends with this process, however that ends.
+"""The lease of a session: an open call that ends with this process, even when it is killed.
 
 Source: nnpa/zdnn/v1/accelerator.proto, Session.lease.
 """
@@ -23,7 +23,7 @@ _MAX_SHORT = 10  # such calls in a row
 
 
 class Lease:
-    """Holds a session's lease until `close`; again where the connection broke."""
+    """Holds a session's lease until `close`, and renews it after a broken connection."""
 
     def __init__(self, transport: Transport, session: str) -> None:
         self._transport = transport
@@ -55,7 +55,7 @@ class Lease:
             self._hold(is_again=True)
 
     def close(self) -> None:
-        """Hold it no more; may be repeated. A forked copy of this process leaves it alone."""
+        """Release the lease; may be repeated. A forked copy of this process releases nothing."""
         if os.getpid() != self._owner:
             return
         self._is_closed = True

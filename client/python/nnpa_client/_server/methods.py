@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rpcs that this client calls, beside Execute, which is `_transport.EXECUTE`."""
+"""The rpcs that this client calls; Execute is `transport.EXECUTE`."""
 
 from typing import TypeAlias, TypeVar
 

@@ -27,10 +27,10 @@ class Place(NamedTuple):
 
 
 class PrivateServer:
-    """`nnpa-server` as a child. It ends when `stop` is called, and with this object or process.
+    """`nnpa-server` as a child process, until `stop`, the end of this object or of this process.
 
-    `listen` and `flags` are the command's; without `listen` it gets a Unix socket. `target` is its
-    address, `log` the file of its log, which goes with it.
+    `listen` and `flags` are arguments of the command; without `listen` the server has a Unix
+    socket. `target` is its address, `log` the file of its log, removed when it ends. Needs Linux.
     """
 
     def __init__(self, listen: str | None = None, flags: Sequence[str] = ()) -> None:
@@ -54,7 +54,7 @@ class PrivateServer:
         self.target = self._ready_target()
 
     def _ready_target(self) -> str:
-        """Wait until the server listens, and return the address in it."""
+        """Wait until the server listens, and return the address that it prints."""
         output = self._process.stdout
         line = output.readline().decode() if output is not None else ""
         if line.startswith(_READY):

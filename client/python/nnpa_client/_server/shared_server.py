@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One private server for several processes: one process starts it, others ask where it is.
+"""One private server for several processes: the owner starts it, the others ask for its address.
 
-The process that owns it waits at a Unix socket in a directory of this user. Who connects gets one
-line of JSON, {"target", "log"} or {"error"}; the first who asks has the server started.
+The owner listens on a Unix socket in a directory of this user. It answers each connection with one
+line of JSON, {"target", "log"} or {"error"}, and starts the server for the first one.
 """
 
 import json
@@ -25,7 +25,7 @@ _ASK_SECONDS = 10.0
 
 
 class SharedServer:
-    """What the owner holds. `door` is the path that others give to `ask`."""
+    """Starts the server for the first process that asks; `door` is the path that `ask` takes."""
 
     def __init__(self, start: "Callable[[], PrivateServer]") -> None:
         self._start = start
@@ -40,7 +40,7 @@ class SharedServer:
         self._thread.start()
 
     def _answer_all(self) -> None:
-        """Answer who asks, one after the other; one that ended meanwhile disturbs nobody."""
+        """Answer connections one after the other; ignore a process that ended meanwhile."""
         while not self._ended.is_set():
             asker, _ = self._listener.accept()
             asker.settimeout(_ASK_SECONDS)
@@ -57,7 +57,7 @@ class SharedServer:
         return json.dumps({"target": self._server.target, "log": str(self._server.log)})
 
     def stop(self) -> None:
-        """End the server, if anybody has asked for it."""
+        """End the server if it was started."""
         self._ended.set()
         with socket.socket(socket.AF_UNIX) as last:
             last.connect(self.door)
@@ -69,10 +69,10 @@ class SharedServer:
 
 
 def ask(door: str) -> "Place":
-    """Return where the server of a `SharedServer` is.
+    """Return the address and the log of the server of a `SharedServer`.
 
-    Raises OSError where there is no such door, as on another host, and RuntimeError with the
-    reason where the server did not start.
+    Raises OSError if nothing listens at `door`, as on another host, and RuntimeError with the
+    reason if the server did not start.
     """
     from nnpa_client._server.private_server import Place  # with gRPC: not for each run of pytest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tickets: what leads the calls of a session to its server through a proxy.
+"""Tickets: the metadata by which a proxy routes a session's calls to its server.
 
 Source: deploy/docs/wire.md, "Behind a proxy".
 """
@@ -14,7 +14,7 @@ _SESSIONS = "sessions/"
 
 
 def named(request: object) -> str:
-    """Return the session, or the trace, that a message of any method names; "" for none."""
+    """Return the name of the session or trace that a request names, "" for none."""
     message = getattr(request, "message", request)  # of a list with arrays beside it
     message = getattr(message, "header", message)  # of a stream's first message
     session = getattr(message, "session", None)
@@ -26,20 +26,20 @@ def named(request: object) -> str:
 
 
 def is_session(name: str) -> bool:
-    """Tell whether a name is a session's."""
+    """Return True if a name is a session's."""
     return name.startswith(_SESSIONS)
 
 
 class Tickets(dict[str, str]):
-    """The tickets of a connection's sessions and traces, by name; false where no proxy is."""
+    """The tickets of a connection's sessions and traces, by name; empty without a proxy."""
 
     _last_session = ""
 
     def of(self, request: object) -> str:
         """Return the ticket of the session or trace that a request names, "" for none.
 
-        A session that is created has the ticket of the trace that it joins; a trace is recorded
-        where the last session is.
+        A new session uses the ticket of the trace that it joins, a new trace the ticket of the
+        last session.
         """
         name = named(request)
         if isinstance(request, RecordTraceRequest):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting for a full server: a session is asked for again after the delay that the server names."""
+"""Waiting for a full server: create the session again after the delay that the server names."""
 
 import logging
 import random
@@ -19,8 +19,8 @@ _log = logging.getLogger("nnpa_client")
 def create_session(transport: Transport, request: CreateSessionRequest, wait: float) -> Session:
     """Create a session; ask a full server again for `wait` seconds, then raise its refusal.
 
-    Half to one and a half of the server's delay lies between two attempts, however many there were:
-    who came first is not asked to wait longer.
+    The pause between two attempts is 0.5 to 1.5 times the server's delay. It does not grow, so that
+    the client that has waited longest is not at a disadvantage.
     """
     until, is_told = time.monotonic() + wait, False
     while True:

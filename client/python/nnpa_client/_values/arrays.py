@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user calls an array becomes one of NumPy."""
+"""Conversion of array-like objects to arrays of NumPy."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
@@ -11,7 +11,7 @@ __tracebackhide__ = True  # pytest shows the line that called, not these
 
 
 class SupportsArray(Protocol):
-    """An object that NumPy makes an array of: a tensor of torch on the CPU, a column of pandas."""
+    """An object with `__array__`: a tensor of torch on the CPU, a column of pandas."""
 
     def __array__(self) -> npt.NDArray[Any]:
         """Return the values."""
@@ -32,13 +32,13 @@ class SupportsDlpack(Protocol):
 
 Nested: TypeAlias = "Sequence[float] | Sequence[Nested]"
 ArrayLike: TypeAlias = "npt.NDArray[Any] | SupportsArray | SupportsDlpack | Nested"
-"""What `Session.ztensor` takes."""
+"""The types that `Session.ztensor` takes."""
 
 
 def as_array(values: ArrayLike, name: str = "array") -> npt.NDArray[Any]:
     """Return values as an array of their own type; numbers in lists are float32.
 
-    Raises TypeError that names the parameter for what is no array, no list, and not convertible.
+    Raises TypeError that names the parameter for an object that cannot be converted.
     """
     if isinstance(values, np.ndarray):
         return values

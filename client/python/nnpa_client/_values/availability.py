@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which zDNN function runs on which machine, with which library, and why not. Asks no server.
+"""Which zDNN function runs on which machine with which library, and why not, without a server.
 
 Sources: zDNN API Reference 1.2.0, "Since" and "Requirements" of each function; where the library
 itself says otherwise (sub, matmul_op, lstm, gru, pools, conv2d are of 1.0.0; functions of 1.1.0
@@ -40,7 +40,7 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a function runs on a machine with a library, and why not, or what of it runs."""
+    """Whether a function runs on a machine with a library; `reason` says why not, or which part."""
 
     answer: Answer
     reason: str = ""
@@ -108,7 +108,7 @@ def _release(version: str) -> tuple[int, ...]:
 
 
 def verdict(name: str, host: Host, library: str = LIBRARIES[-1]) -> Verdict:
-    """Tell whether the function `name`, without "zdnn_", runs on a machine with a library."""
+    """Return the verdict on a function, named without "zdnn_", on a machine with a library."""
     if library not in LIBRARIES:
         raise ValueError(f"library: {library!r}, expected one of {', '.join(LIBRARIES)}")
     function = FUNCTIONS.get(name)
@@ -146,7 +146,7 @@ def _on(host: Host, name: str, function: Function, library: str) -> Verdict:
 
 
 def _lacking(host: Host, name: str, function: Function) -> str:
-    """Return which functions a custom machine lacks without which a function never runs."""
+    """Return the clause that names the functions whose absence keeps a function from running."""
     lacks, forms = host.lacks, _ONE_OF.get(name, ())
     needed = {function.code, *_ALL_OF.get(name, ())}
     if lacks.keys() >= set(forms):
@@ -156,6 +156,6 @@ def _lacking(host: Host, name: str, function: Function) -> str:
 
 
 def worst(answers: Iterable[Answer]) -> Answer:
-    """Return the answer for all functions together: NO if one is, else PARTLY if one is."""
+    """Return NO if any answer is NO, else PARTLY if any is, else YES."""
     present = set(answers)
     return next((answer for answer in (Answer.NO, Answer.PARTLY) if answer in present), Answer.YES)

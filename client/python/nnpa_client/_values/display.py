@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How ztensors, descriptors, machines and sessions show themselves in a REPL and in a notebook.
+"""The reprs of ztensors, descriptors, machines and sessions, as a line and as a table in HTML.
 
-The messages of the contract are what this package returns, so their classes get a repr of one line
-and a table in HTML here. A session's name gives access to it, and is in neither.
+This package returns messages of the contract, so this module adds both to their classes. Neither
+shows a session's name, which gives access to it.
 """
 
 import base64
@@ -62,7 +62,7 @@ def table(title: str, rows: Mapping[str, object]) -> str:
 
 
 def padding_share(structure: tensor_pb2.Ztensor) -> float:
-    """Return the share of a buffer's cells that hold no element of the user's, 0 to 1."""
+    """Return the share of a buffer's cells that is padding, 0 to 1."""
     tfrmd, pre = structure.transformed_desc, structure.pre_transformed_desc
     cells = structure.buffer_size // _CELL_BYTES.get(tfrmd.type, 2)
     used = math.prod(layout_shape(pre) or dims(tfrmd))
@@ -70,7 +70,7 @@ def padding_share(structure: tensor_pb2.Ztensor) -> float:
 
 
 def ztensor_table(structure: tensor_pb2.Ztensor, sticks: npt.NDArray[np.uint8] | None) -> str:
-    """Return a ztensor in HTML; `sticks` are drawn, the first page of them."""
+    """Return a ztensor in HTML, with a picture of the first page of its sticks."""
     facts = {
         "yours": described(structure.pre_transformed_desc),
         "sticks": described(structure.transformed_desc),
@@ -157,7 +157,7 @@ def _session_repr(session: accelerator_pb2.Session) -> str:
 
 
 def session_facts(session: accelerator_pb2.Session) -> dict[str, object]:
-    """Return what a session shows of itself."""
+    """Return the facts that the table of a session shows."""
     return {
         "machine": f"{machine_name(session.machine)}, {session.machine.display_name}",
         "zDNN": session.library_version,
@@ -172,7 +172,7 @@ def _show(
     repr_of: Callable[[Any], str],
     facts: Callable[[Any], Mapping[str, object]],
 ) -> None:
-    """Give a class of messages a repr and a table."""
+    """Add a repr and a table to a class of messages."""
 
     def html_of(shown: Any) -> str:
         return table(message.DESCRIPTOR.name, facts(shown))
@@ -182,7 +182,7 @@ def _show(
 
 
 def _text_without_name(session: Any) -> str:
-    """Return a session's fields but its name, as protobuf writes them."""
+    """Return a session as protobuf writes it, without its name."""
     shown = accelerator_pb2.Session()
     shown.CopyFrom(session)
     shown.ClearField("name")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Machines and functions of zDNN as far as availability goes."""
+"""The facts about machines and functions that decide which function runs where."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A machine as far as availability goes.
+    """The facts about a machine that decide which functions run on it.
 
-    `parmblk_formats` are those of its NNPA; `vector_nnp` tells whether it converts DLFLOAT16. A
-    custom machine has the name of its `base`. `lacks` are functions of its formats, by code, that
-    it has not.
+    `parmblk_formats` are the parameter block formats of its NNPA, `vector_nnp` is whether it has
+    vector instructions that convert DLFLOAT16, `base` is the machine that a custom one customises.
+    `lacks` names, by function code, the functions of its formats that it does not have.
     """
 
     name: str
@@ -24,19 +24,20 @@ class Host:
 
     @property
     def model(self) -> str:
-        """The machine that a custom one is made of, the machine itself for any other."""
+        """The base of a custom machine, or the machine's own name."""
         return self.base or self.name
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A zDNN function: the version that brought it, and what it needs of the machine.
+    """A zDNN function: the version that introduced it, and its requirements of the machine.
 
-    `parmblk_format` is that of the NNPA operations it issues, None if it issues none; `code` is
-    their function code, None where it depends on the operands. `needs_limits` marks functions that
-    compare sizes with the machine's, and so fail where there is no NNPA. `on_format_0` says what
-    remains on a machine that has only parameter block format 0, `on_1_0` what libraries 1.0.x have.
-    `converts_scalar` marks functions with a float parameter, which the library converts first.
+    `parmblk_format` is the parameter block format of the NNPA operations it issues, None if it
+    issues none; `code` is their function code, None if the operands decide. A function with
+    `needs_limits` compares sizes with the machine's limits, and so fails without NNPA.
+    `on_format_0` says which part works on a machine with parameter block format 0 only, `on_1_0`
+    which part works with libraries 1.0.x. A function with `converts_scalar` has a float parameter,
+    which the library converts before the operation.
     """
 
     since: str

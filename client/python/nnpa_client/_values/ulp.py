@@ -17,7 +17,7 @@ Codes = npt.NDArray[np.int64]
 
 
 def codes_of(values: npt.NDArray[np.float64]) -> Codes:
-    """Round values to DLFLOAT16 codes: nearest, ties away, beyond the greatest is NINF."""
+    """Round values to DLFLOAT16 codes: to nearest, ties away, NINF beyond the greatest."""
     bits = values.view(np.int64)
     low, high = _LINE << _DROPPED, (_LINE + NINF) << _DROPPED
     clamped = np.clip(bits & 0x7FFF_FFFF_FFFF_FFFF, low, high)
@@ -27,21 +27,21 @@ def codes_of(values: npt.NDArray[np.float64]) -> Codes:
 
 
 def places_of(codes: Codes) -> Codes:
-    """Return the places of codes on the number line; both zeros have place 0, NINF is beyond."""
+    """Return the places of codes on the number line; both zeros and NINF have place 0."""
     magnitude = codes & NINF
     place = np.where(codes & 0x8000, -magnitude, magnitude)
     return np.where(magnitude == NINF, 0, place)
 
 
 def distances(ours: Codes, theirs: Codes) -> tuple[Codes, npt.NDArray[np.bool_]]:
-    """Return how many units in the last place codes are apart, and where only one is NINF."""
+    """Return the distances of codes in units in the last place, and where only one is NINF."""
     distance = np.abs(places_of(ours) - places_of(theirs))
     strange: npt.NDArray[np.bool_] = (ours & NINF == NINF) != (theirs & NINF == NINF)
     return distance, strange
 
 
 def values_of(codes: Codes) -> npt.NDArray[np.float64]:
-    """Return what codes stand for; NINF is not a number."""
+    """Return the values of codes; NINF is NaN."""
     magnitude = codes & NINF
     bits = (magnitude + _LINE) << _DROPPED
     positive = np.where(magnitude == 0, 0.0, bits.view(np.float64))

@@ -23,7 +23,7 @@ class Difference(StrEnum):
 
     @property
     def meaning(self) -> str:
-        """What the word stands for."""
+        """The meaning of the difference, as a clause."""
         return _MEANINGS[self]
 
 
@@ -62,7 +62,7 @@ class Row:
 
 
 class Conformance(tuple[Row, ...]):
-    """The rows of the table; its repr is the table, and what the differences mean."""
+    """The rows of the table; the repr is the table with the meanings of the differences."""
 
     __slots__ = ()
 
@@ -77,7 +77,7 @@ _rows: list[Row] = []
 
 
 def entered(calls: str, *differences: Difference) -> Callable[[Function], Function]:
-    """Enter a function into the table of `conformance`."""
+    """Return a decorator that enters a function into the table of `conformance`."""
 
     def enter(function: Function) -> Function:
         _rows.append(Row(function.__name__, calls, differences))

@@ -53,7 +53,7 @@ def asarray(obj: Values, /, *, dtype: object = None, copy: bool | None = None) -
 
 @entered("transform_ztensor", *_ROUNDED, Difference.DIMS, Difference.COPIES)
 def from_dlpack(x: SupportsDlpack, /, *, copy: bool | None = None) -> Ztensor:
-    """Return a ztensor of what shares its memory by DLPack. Raises as `asarray`."""
+    """Return a ztensor of an object that supports DLPack. Raises as `asarray`."""
     if isinstance(x, Ztensor):
         return asarray(x, copy=copy)
     memory: Any = x

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the functions of the namespace take: ztensors of float32, in one layout per rank."""
+"""The operands of the namespace: ztensors of float32, in one layout per rank."""
 
 from collections.abc import Sequence
 
@@ -31,10 +31,10 @@ _RESHAPED = {ZDNN_2DS, ZDNN_3D, ZDNN_4D}  # elements in the same order, dims els
 
 
 def operand(function: str, x: Ztensor, name: str = "x") -> Ztensor:
-    """Return a ztensor of float32 in the namespace's layout for its rank, reshaped where it is not.
+    """Return a ztensor of float32 in the namespace's layout for its rank, reshaped if necessary.
 
-    Raises TypeError for what is no ztensor, for other types, and for layouts of other orders. A
-    pipeline runs what it has queued of the ztensor.
+    Raises TypeError for an object that is no ztensor, for other types, and for layouts of another
+    order of elements. A pipeline runs its queue if the shape is not known yet.
     """
     require_ztensor(function, x, name)
     if x.dtype != float32:
@@ -49,7 +49,7 @@ def operand(function: str, x: Ztensor, name: str = "x") -> Ztensor:
 
 
 def require_ztensor(function: str, x: object, name: str = "x") -> None:
-    """Raise TypeError for what is no ztensor."""
+    """Raise TypeError for an object that is no ztensor."""
     if not isinstance(x, Ztensor):
         advice = "asarray and full_like make one"
         raise TypeError(f"{function}: {name}: {type(x).__name__}, expected a ztensor; {advice}")
@@ -69,12 +69,12 @@ def require_rank(function: str, shape: Sequence[int]) -> None:
 
 
 def reshaped(x: Ztensor, shape: Sequence[int]) -> Ztensor:
-    """Return a copy of another shape of as many elements, 1 to 4 dims: zdnn_reshape_ztensor."""
+    """Return a copy with another shape, 1 to 4 dims, same size: zdnn_reshape_ztensor."""
     pre = zdnn.init_pre_transformed_desc(LAYOUTS[len(shape)], FP32, *shape)
     target = _lifecycle.init_ztensor(x.guest, pre, zdnn.generate_transformed_desc(pre))
     return zdnn.reshape_ztensor(x, _lifecycle.allocate(target))
 
 
 def shaped(x: Ztensor, shape: Sequence[int]) -> Ztensor:
-    """Return a ztensor itself if it has a shape, or `reshaped`."""
+    """Return a ztensor that has the shape already, or its `reshaped` copy."""
     return x if x.shape == tuple(shape) else reshaped(x, shape)

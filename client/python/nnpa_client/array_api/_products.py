@@ -19,11 +19,11 @@ _ROUNDED = (Difference.PRECISION, Difference.RANGE)
 
 @entered("matmul_op, matmul_bcast_op", *_ROUNDED, Difference.BROADCASTING, Difference.DIMS)
 def matmul(x1: Ztensor, x2: Ztensor, /) -> Ztensor:
-    """Return the product of matrices, of stacks of as many, or of a stack and a matrix.
+    """Return the product of two matrices, of two stacks of one size, or of a stack and a matrix.
 
-    A vector is a matrix of one row, or of one column, whose dim is not in the result. It is
-    zdnn_matmul_op with a bias of zeros, or zdnn_matmul_bcast_op for a stack and a matrix; a stack
-    as the second of these needs Telum II. Raises ValueError for shapes that do not fit,
+    A vector is a matrix of one row, or of one column, whose dim is not in the result. The function
+    calls zdnn_matmul_op with a bias of zeros, or zdnn_matmul_bcast_op for a stack and a matrix; a
+    matrix and a stack, in this order, need Telum II. Raises ValueError for shapes that do not fit,
     NotImplementedError for two vectors and for stacks of different sizes.
     """
     x1, x2 = operand("matmul", x1, "x1"), operand("matmul", x2, "x2")
@@ -34,7 +34,7 @@ def matmul(x1: Ztensor, x2: Ztensor, /) -> Ztensor:
         raise ValueError(f"matmul: shapes {x1.shape} and {x2.shape}, expected (m, n) and (n, p)")
     if rows[:-2] and columns[:-2] not in ((), stacks):
         shapes = f"{x1.shape} and {x2.shape}"
-        raise NotImplementedError(f"matmul: shapes {shapes}, expected stacks of as many, or one")
+        raise NotImplementedError(f"matmul: shapes {shapes}, expected stacks of one size")
     outer = (() if x1.ndim == 1 else rows[-2:-1]) + (() if x2.ndim == 1 else columns[-1:])
     shape = stacks + outer
     require_rank("matmul", shape)
@@ -92,5 +92,5 @@ def _product(a: Ztensor, b: Ztensor) -> Ztensor:
 
 
 def _stack(x: Ztensor, shape: tuple[int, ...]) -> Ztensor:
-    """Return a matrix, or a stack with its sizes as one."""
+    """Return a matrix, or a stack whose outer dims are merged into one."""
     return shaped(x, (math.prod(shape[:-2]), *shape[-2:]) if len(shape) > 2 else shape)

@@ -58,7 +58,7 @@ def argmin(x: Ztensor, /, *, axis: int | None = None, keepdims: bool = False) ->
 
 @entered("meanreduce2d, moments", *_ROUNDED, *_LIMITED)
 def mean(x: Ztensor, /, *, axis: Axis = None, keepdims: bool = False) -> Ztensor:
-    """Return the mean over all axes but the last, zdnn_meanreduce2d, or all, zdnn_moments.
+    """Return the mean over all axes but the last (zdnn_meanreduce2d), or over all (zdnn_moments).
 
     Of three and four dims the first is never among them. zdnn_moments needs Telum II. Axes of size
     1 may be among `axis`, or missing. Raises NotImplementedError for other axes, and where no dim
@@ -118,7 +118,7 @@ def _left(function: str, x: Ztensor, axes: set[int], keepdims: bool) -> tuple[in
 
 
 def _covers(x: Ztensor, axes: set[int], places: set[int]) -> bool:
-    """Tell whether zDNN reduces these axes when it reduces places: but for those of size 1."""
+    """Return True if zDNN reduces `axes` when it reduces `places`; dims of size 1 do not matter."""
     reduced = {_PLACES[x.ndim][axis] for axis in axes}
     sizes = dims(x.transformed_desc)
     return all(sizes[place] == 1 for place in reduced ^ places)

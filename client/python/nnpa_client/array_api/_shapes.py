@@ -14,7 +14,7 @@ __tracebackhide__ = True  # pytest shows the line that called, not these
 
 @entered("reshape_ztensor", Difference.DIMS, Difference.COPIES)
 def reshape(x: Ztensor, /, shape: Sequence[int], *, copy: bool | None = None) -> Ztensor:
-    """Return a copy with another shape of as many elements; one size may be -1.
+    """Return a copy with another shape of the same number of elements; one size may be -1.
 
     Raises ValueError for another number of elements and for copy=False, NotImplementedError for
     none or more than four dims.

@@ -100,11 +100,11 @@ class Options:
     """How to compile a model and what to allocate.
 
     `strict_placement` refuses a model with a node on the host. `offload_integer` runs integer
-    products on the accelerator, which rounds. `placement` is how much goes to the accelerator: what
-    the open compiler for the machine places ("compiler"), or what zDNN can express beyond it, too
-    ("all"). `overflow` is the result for values beyond DLFLOAT16:
-    the greatest number ("saturate"), or no number ("ninf"). `allocate_inputs`, `allocate_outputs`,
-    `split_weights` are those of ST's generator. `strict` refuses a second create of a C name, and
+    products on the accelerator, which rounds. `placement` decides which nodes go to the
+    accelerator: the nodes that the open compiler for the machine places there ("compiler"), or all
+    that zDNN can express ("all"). `overflow` is the result for values beyond DLFLOAT16: the
+    greatest number ("saturate"), or no number ("ninf"). `allocate_inputs`, `allocate_outputs` and
+    `split_weights` are options of ST's generator. `strict` refuses a second create of a C name, and
     a run during a run, which would wait otherwise. `formats` sets another format for inputs and
     outputs of a float model, with scale and zero point, or None for fixed point; `shapes` sets the
     shapes of inputs with free dims. For tests of clients: `failing_node` is the c_idx of a node
@@ -129,7 +129,7 @@ DEFAULT = Options()
 
 
 class Source(TypedDict, total=False):
-    """The keywords of `create`: what it takes in place of a model, and what it says of it."""
+    """The keywords of `create`: sources instead of a model, and the model's name and version."""
 
     program: bytes | None
     published: str | None

@@ -17,7 +17,7 @@ _FORMAT_MASK = 0x01FF_FFFF
 
 
 class Format(IntEnum):
-    """AI_BUFFER_FORMAT_XXX; those after BOOL occur in models and have no public name."""
+    """AI_BUFFER_FORMAT_XXX; the formats after BOOL occur in models and have no public name."""
 
     NONE = 0x0000_0040
     FLOAT = 0x0182_1040

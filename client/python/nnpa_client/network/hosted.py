@@ -33,7 +33,7 @@ from nnpa_client.network.calls import DEFAULT, Handle, Model, Options, Source
 __tracebackhide__ = True  # pytest shows the line that called, not these
 
 Feed: TypeAlias = npt.ArrayLike | Mapping[str, npt.ArrayLike]
-"""What a network is called with: an array, or arrays by the names of inputs."""
+"""An argument of a network: an array, or arrays by the names of inputs."""
 
 
 class LoadOptions(Source, total=False):
@@ -44,7 +44,7 @@ class LoadOptions(Source, total=False):
 
 
 class ProbeRun(TypedDict):
-    """One run of `Network.probe`: where, at which sizes, over which inputs, and what it gave."""
+    """One run of `Network.probe`: machine, sizes, inputs and findings."""
 
     machine: str
     sizes: dict[str, int]
@@ -125,7 +125,7 @@ class Network:
     def _by_name(
         self, arrays: Sequence[Feed], named: Mapping[str, npt.ArrayLike]
     ) -> dict[str, npt.ArrayLike]:
-        """Return what a call is given, by the inputs' names; TypeError for two of one name."""
+        """Return a call's arrays by the inputs' names; TypeError for two arrays of one name."""
         names = [port.name for port in self.inputs]
         positional = [array for array in arrays if not isinstance(array, Mapping)]
         mappings = [array for array in arrays if isinstance(array, Mapping)]
@@ -140,7 +140,7 @@ class Network:
         return feeds
 
     def named_arrays(self, feeds: Mapping[str, npt.ArrayLike]) -> list[pb.NamedArray]:
-        """Return inputs as messages; TypeError for an array of another type than the input's."""
+        """Return inputs as messages; TypeError for an array whose type is not the input's."""
         types = {port.name: port.dtype for port in self.inputs}
         return [_named(name, array, types.get(name)) for name, array in feeds.items()]
 
@@ -156,8 +156,8 @@ class Network:
     ) -> bytes:
         """Return the compiled network as a serialised nnpa.network.v1.Program.
 
-        `shapes` are those of inputs with free dims, by default those that it was loaded for.
-        Without `contents` constants have no elements: small, and only good to be looked at.
+        `shapes` are the shapes of inputs with free dims, by default as the network was loaded.
+        Without `contents` constants have no elements: the program is small and cannot run.
         """
         request = pb.ExportProgramRequest(
             shapes=calls.input_shapes(shapes), without_contents=not contents
@@ -185,7 +185,7 @@ class Network:
         return calls.ask(self.handle, MEASURE_ACCURACY, request)
 
     def probe(self, sizes: Sequence[int] = (), machines: Sequence[str] = ()) -> list[ProbeRun]:
-        """Run the model at edge sizes, over degenerate inputs; return one entry per run."""
+        """Run the model at edge sizes over degenerate inputs; return one entry per run."""
         request = pb.ProbeNetworkRequest(sizes=sizes, machines=machines)
         rows: list[ProbeRun] = json.loads(calls.ask(self.handle, PROBE_NETWORK, request).json)
         return rows
@@ -235,7 +235,7 @@ def load(
 
 
 def array_of(message: pb.NamedArray) -> Array:
-    """Return a message's array; one of texts has `str` objects."""
+    """Return a message's array; an array of texts has `str` objects."""
     if message.dtype == TEXT.name:
         return split_texts(message.data).reshape(list(message.shape))
     if message.dtype == "bfloat16":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The networks in NumPy FP32: what the accelerator's answers are measured against."""
+"""The networks in NumPy FP32, with which the accelerator's answers are compared."""
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view

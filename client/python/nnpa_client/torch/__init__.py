@@ -5,7 +5,7 @@
     y = emulated(x)
     print(emulated.report(x))                        # a row for each layer
 
-`torch.compile(model, backend="nnpa")` does the same without an import of this module.
+`torch.compile(model, backend="nnpa")` uses the same without an import of this module.
 """
 
 from importlib import import_module

@@ -57,10 +57,10 @@ def backend(
 
 
 def _unwrap_numbers(placeholders: Sequence[Any]) -> list[bool]:
-    """Have a graph take numbers that Dynamo wraps in tensors as numbers; return which those are.
+    """Make a graph take numbers that Dynamo wraps in tensors as numbers; return which inputs are.
 
-    With dynamic shapes Dynamo makes an input of each float that a module has, such as an eps, so
-    that another value needs no new graph. Here shapes and numbers are a form's own.
+    With dynamic shapes Dynamo makes each float of a module, such as an eps, an input of the graph,
+    so that another value needs no new graph. Here each form has its own shapes and numbers.
     """
     is_number = [
         bool(node.users) and all((user.op, user.target) == _READ for user in node.users)
@@ -103,7 +103,7 @@ def _module(graph: Any, is_state: Sequence[bool], state: Sequence[Any]) -> Any:
 
 
 def _without_backward(output: Any) -> Any:
-    """Return an output that has a gradient as in eager mode, but refuses to give it."""
+    """Return an output that requires a gradient as in eager mode, and refuses a backward pass."""
     if not isinstance(output, torch.Tensor) or not output.is_floating_point():
         return output
     leaf = output.detach().requires_grad_()

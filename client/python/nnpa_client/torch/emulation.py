@@ -39,7 +39,7 @@ class Form(Protocol):
         ...
 
     def close(self) -> None:
-        """Give up what the form holds."""
+        """Release the form's network."""
         ...
 
 
@@ -100,7 +100,7 @@ class Emulated:
         return form, leaves
 
     def _keep(self, key: object, program: Any, state: object) -> None:
-        """Compile a program; its state is kept with it, so that no id is used again."""
+        """Compile a program, and keep its state with it, so that no id is reused meanwhile."""
         form = self._compiled(program)
         while len(self._forms) >= _MAX_FORMS:
             self._forms.pop(next(iter(self._forms)))[1].close()
@@ -116,7 +116,7 @@ class Emulated:
         return Hosted(program, model, self._session, self._strict)
 
     def close(self) -> None:
-        """Destroy what is hosted, and end the private server. May be repeated."""
+        """Destroy the hosted networks, and end the private server. May be repeated."""
         for _program, form, _state in self._forms.values():
             form.close()
         self._forms.clear()
@@ -148,13 +148,14 @@ def emulate(
         emulated = emulate(model.eval(), "z16")
         y = emulated(x)
 
-    `placement` "compiler" runs what the compiler for the machine places there, the rest in FP32:
-    the bits of `session.load` of the module's ONNX file; operators that ONNX lacks run in torch.
-    "every" rounds after every operation of core ATen, alike on every machine. `strict` refuses what
-    falls back. `target` is a server's address, or a session, whose machine it is then; without it a
-    private server is started. A call raises ValueError for training mode, for control flow that
-    depends on values, for shapes that an exported program does not take, and TypeError for types
-    other than float32, such as float64; `TransportError` for what a server refuses.
+    With `placement` "compiler" the nodes that the compiler for the machine places run on the
+    accelerator, all others in FP32: the bits of `session.load` of the module's ONNX file. Operators
+    that ONNX lacks run in torch. With "every" each operation of core ATen is rounded, with the same
+    result on every machine. `strict` refuses a module with an operation that falls back. `target`
+    is a server's address, or a session, which then decides the machine; by default a private server
+    is started. A call raises ValueError for training mode, for control flow that depends on values
+    and for shapes that an exported program does not take, TypeError for types other than float32,
+    `TransportError` for a refusal of the server.
     """
     if not isinstance(model, torch.nn.Module | torch.export.ExportedProgram):
         expected = "a torch.nn.Module or torch.export.ExportedProgram"
@@ -168,5 +169,5 @@ def emulate(
 
 
 def _kind(leaf: Any) -> object:
-    """Return what a form depends on of an input: of a tensor not its values."""
+    """Return the facts about an input that a form depends on: of a tensor its shape and type."""
     return (tuple(leaf.shape), leaf.dtype) if isinstance(leaf, torch.Tensor) else repr(leaf)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Modules as programs of torch.export, and programs as ONNX files.
 
-Programs here run forward in float32 on the CPU; what does not is refused by name.
+Programs run forward in float32 on the CPU; any other program is refused by name.
 """
 
 import logging
@@ -149,7 +149,7 @@ def to_onnx(program: Any) -> OnnxModel:
 
 
 def has_onnx_operator(node: Any) -> bool:
-    """Tell whether operators of ONNX stand for a node of core ATen."""
+    """Return True if ONNX has operators for a node of core ATen."""
     return node.op == "call_function" and bool(_registry().is_registered(node.target))
 
 
@@ -169,8 +169,8 @@ def _scope(text: str) -> str:
 @contextmanager
 def _quiet() -> Generator[None]:
     """Silence torch's notes, and the graph that a failing export prints, unless TORCH_LOGS asks."""
-    asked = _LOGGING.log_state  # by TORCH_LOGS, or torch._logging.set_logs
-    if asked.log_qname_to_level or asked.artifact_names:
+    logs = _LOGGING.log_state  # of TORCH_LOGS, or torch._logging.set_logs
+    if logs.log_qname_to_level or logs.artifact_names:
         yield
         return
     logger, printed = logging.getLogger("torch"), StringIO()

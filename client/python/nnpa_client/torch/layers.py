@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What DLFLOAT16 does to each layer of a module, as a table."""
+"""The errors of DLFLOAT16 in each layer of a module, as a table."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -18,10 +18,10 @@ class Layer:
     """An operation of a module: its module's path, where it ran, and its errors beside FP32.
 
     `where` is "accelerator", "host" (FP32, in the hosted network), "torch" (FP32, in torch) or
-    "rounded" (placement "every"); `why` says what kept it from the accelerator, or which layer it
-    is part of. `enters` is the relative error (L2) of its inputs, `adds` that of its outputs where
-    its inputs have none, both NaN where nothing was measured. `violations` counts elements that
-    are no numbers.
+    "rounded" (placement "every"); `why` says why it is not on the accelerator, or which layer it
+    is part of. `enters` is the relative error (L2) of its inputs, `adds` the error of its outputs
+    for exact inputs; both are NaN if nothing was measured. `violations` counts elements that are no
+    numbers.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Report:
 
 
 def relative_error(values: Sequence[Array], references: Sequence[Array]) -> float:
-    """Return the L2 norm of the differences over that of the references, NaN without elements.
+    """Return the L2 norm of the differences over the references' norm, NaN without elements.
 
     Elements that are not finite on either side are left out.
     """

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program whose values are rounded to DLFLOAT16 after every operation: placement "every".
 
-Operations are those of core ATen. Inputs and parameters beyond the range become the greatest
-value, as compilers for the machine convert them; results beyond it become no number, as on the
-machine.
+The operations are core ATen's. Inputs and parameters beyond the range become the greatest value, as
+compilers for the machine convert them; results beyond it become no number, as on the machine.
 """
 
 import operator

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces: what a program did on the accelerator, recorded by the server while it did it.
+"""Traces: a server's recording of the calls that a program makes.
 
     with session.trace("run.nnpa", contents=True):
         zdnn.add(a, b)
     print(trace.read("run.nnpa").operations)
 
-`nnpa trace record -- program` records a program that is not touched; `show`, `replay`, `diff` and
-`lint` work on the file. Its format: nnpa/zdnn/v1/trace.proto, TraceRecord.
+`nnpa trace record -- program` records a program without a change; `show`, `replay`, `diff` and
+`lint` read the file. Its format: nnpa/zdnn/v1/trace.proto, TraceRecord.
 """
 
 from typing import TYPE_CHECKING

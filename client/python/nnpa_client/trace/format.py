@@ -27,7 +27,7 @@ _READ_BYTES = 1 << 20
 # Sources: the largest message of a server, --max-message, with its answer; the largest trace.
 _MAX_RECORD_BYTES = 1 << 30
 _MAX_BYTES = 5 << 30
-# A file takes no more when it is read than this, or so many times its size; a record takes objects.
+# Reading a file takes at most these bytes, or this multiple of its size; a record takes objects.
 _SMALL_BYTES, _MAX_RATIO, _OBJECT_BYTES = 256 << 20, 100, 256
 
 
@@ -66,8 +66,8 @@ def is_trace(path: TracePath) -> bool:
 def read_records(path: TracePath) -> Iterator[TraceRecord]:
     """Yield the complete records of a file.
 
-    Raises ValueError for a file that is no trace, one of a newer version, or one that decompresses
-    to more than any server records; OSError for a file that cannot be opened.
+    Raises ValueError for a file that is no trace, has a newer version, or decompresses to more than
+    any server records; OSError for a file that cannot be opened.
     """
     with Path(path).open("rb") as file:
         start = file.read(len(MAGIC))
@@ -81,19 +81,19 @@ def read_records(path: TracePath) -> Iterator[TraceRecord]:
             raise ValueError(f"{path}: begins with {start!r}, expected {MAGIC!r}: not a trace")
         size = os.fstat(file.fileno()).st_size
         most = min(_MAX_BYTES, max(_SMALL_BYTES, _MAX_RATIO * size))
-        pending, taken = bytearray(), 0
+        pending, used_bytes = bytearray(), 0
         for unpacked in _decompressed(iter(lambda: file.read(_READ_BYTES), b"")):
             pending += unpacked
-            taken += len(unpacked)
-            _require_few(taken, most, path)
+            used_bytes += len(unpacked)
+            _require_few(used_bytes, most, path)
             for record in _take_records(pending, path):
-                taken += _OBJECT_BYTES
-                _require_few(taken, most, path)
+                used_bytes += _OBJECT_BYTES
+                _require_few(used_bytes, most, path)
                 yield record
 
 
-def _require_few(taken: int, most: int, path: TracePath) -> None:
-    if taken > most:
+def _require_few(used_bytes: int, most: int, path: TracePath) -> None:
+    if used_bytes > most:
         raise ValueError(
             f"{path}: its records take more than {most} bytes, which is the limit for its size: "
             "record it without contents, or less of it"

@@ -42,7 +42,7 @@ _ENDS = {
 class Operand:
     """A ztensor of an operation: its C parameter name, its id in the session or 0, its structure.
 
-    An output's structure is that after the operation. None where the trace does not have it.
+    An output's structure is its structure after the operation, None if the trace lacks it.
     """
 
     name: str
@@ -55,9 +55,9 @@ class Operand:
 class TracedOperation:
     """One operation: `index` in the trace, `call` it belongs to, function's name without prefix.
 
-    `message` is what was called, without contents, `result` what it answered, None if it did not
-    get so far: then `failure` is the reason of the call's error, or empty for an operation behind
-    the one that failed. Times are nanoseconds, `start_ns` from the trace's begin.
+    `message` is the operation without contents, `result` its answer. `result` is None if the
+    operation did not run: then `failure` is the reason of the call's error, or empty for the
+    operations after the failed one. Times are nanoseconds, `start_ns` since the trace began.
     """
 
     index: int
@@ -74,7 +74,7 @@ class TracedOperation:
 
     @property
     def status(self) -> str:
-        """The status' name, or the reason for which the call failed, or "did not run"."""
+        """The status' name, the reason of the call's failure, or "did not run"."""
         if self.result is None:
             return self.failure or "did not run"
         return status_name(self.result.zdnn_status)
@@ -88,7 +88,7 @@ class TracedOperation:
 
     @property
     def is_housekeeping(self) -> bool:
-        """Whether the client made the call by itself, without the program."""
+        """Whether the client made the call on its own, not for the program."""
         return self.message.housekeeping or self.name in (WRITE, READ)
 
     def having(self, *roles: ContentsRole.ValueType) -> tuple[TracedContents, ...]:
@@ -98,7 +98,7 @@ class TracedOperation:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call, from 0: its record, and its operations; a buffer moved counts as one."""
+    """One call, numbered from 0: its record, and its operations; a transfer counts as one."""
 
     number: int
     record: TracedCall
@@ -109,7 +109,7 @@ class Call:
 class Trace:
     """A trace as it was read: `events` are calls, and options of sessions by number, in order.
 
-    `ending` says why it is not complete, empty if it is. `pieces` are contents by digest.
+    `ending` says why the trace is not complete, "" if it is. `pieces` are contents by digest.
     """
 
     start: TraceStart
@@ -117,7 +117,7 @@ class Trace:
     pieces: Mapping[bytes, bytes]
     ending: str
     instructions: tuple[TracedInstruction, ...] = ()
-    """What programs with a zDNN library of their own issued, in the order of their ends."""
+    """The instructions of programs with a zDNN library of their own, by the time they ended."""
 
     @cached_property
     def calls(self) -> tuple[Call, ...]:
@@ -238,7 +238,7 @@ def _references(
 
 
 def read(path: TracePath) -> Trace:
-    """Read a trace; `ending` of a truncated one says why it is not complete.
+    """Read a trace; the `ending` of a truncated trace says why it is not complete.
 
     Raises ValueError for a file that is no trace, OSError for a file that cannot be opened.
     """

@@ -29,9 +29,8 @@ _END_TIMEOUT = 30.0  # seconds from the end of a trace to its last record
 class Recording:
     """A trace that is written to the file `path`; sessions join it by its `name`.
 
-    `ticket` leads them to its server through a proxy, "" where none is.
-
-    After `stop`, `problem` says why the file is not complete; None if it is.
+    `ticket` routes them to the server through a proxy, "" without a proxy. After `stop`, `problem`
+    says why the file is not complete, None if it is.
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class Recording:
 def record_session(
     session: OpenSession, path: TracePath, contents: bool, max_bytes: int
 ) -> Generator[Recording]:
-    """Record what a session does in the block; see `Session.trace`."""
+    """Record a session's calls in the block; see `Session.trace`."""
     recording = Recording(session.transport, path, contents, max_bytes)
     try:
         _join(session, recording.name)
@@ -113,8 +112,8 @@ def run_program(
 ) -> int:
     """Run a program whose sessions join a recording at a server, and return its exit code.
 
-    It shows the server the same `credentials`. As in a shell, the code is 128 plus the signal's
-    number for a program that a signal ended. Raises OSError for one that cannot be started.
+    The program gets the same `credentials`. As in a shell, the code of a program that a signal
+    ended is 128 plus the signal's number. Raises OSError for a program that cannot be started.
     """
     recorder = Recorder(target, recording.name, recording.ticket)
     environment = program_environment(recorder, library_folder(), credentials)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the command `nnpa` does, a module for each of its words."""
+"""The subcommands of `nnpa`, one module for each."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nnpa check`: what of a program or a list of functions runs on which machine, and why not."""
+"""`nnpa check`: which functions of a program or list run on which machine, and why not."""
 
 import json
 import re
@@ -46,8 +46,8 @@ class Row:
 def symbols(source: str, program: bytes) -> tuple[set[str], set[str]]:
     """Return the zdnn_ symbols that an ELF file imports, and those it defines.
 
-    Its machine, byte order and kind are free: program, shared library, object file. Raises
-    NothingToCheck when the file is damaged.
+    The file may be a program, shared library or object file, for any architecture. Raises
+    NothingToCheck if the file is damaged.
     """
     imported: set[str] = set()
     defined: set[str] = set()
@@ -116,19 +116,19 @@ def _read(sources: Sequence[str]) -> list[str]:
 @click.command()
 @click.argument("sources", metavar="[PROGRAM-OR-LIST]...", nargs=-1)
 @click.option("--machine", "machines", multiple=True, metavar="MACHINE",
-              help="Judge for this machine: a name, JSON of a custom machine, or a file of it; "
+              help="Machine to check for: a name, JSON of a custom machine, or its file; "
               "repeatable.")  # fmt: skip
 @click.option("--library", default=LIBRARIES[-1], show_default=True, help="Version of zDNN.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdicts as JSON.")
 def check(sources: tuple[str, ...], machines: tuple[str, ...], library: str, as_json: bool) -> None:
-    """Tell what of a program runs on which machine, and why not.
+    """Say which functions of a program run on which machine, and why not.
 
-    PROGRAM is a compiled program, library or object file (ELF, also of another architecture): its
-    calls into zDNN are judged. A list of function names may stand in a file, on standard input
-    ("-" or nothing), or on the command line. No server is asked.
+    PROGRAM is a compiled program, library or object file (ELF, of any architecture): the command
+    checks its calls into zDNN. A list of function names may be in a file, on standard input ("-" or
+    no argument), or on the command line. No server is needed.
 
-    Exit codes: 0 ok, 1 a function does not run on a machine that --machine names, or is none of
-    zDNN's, 2 usage.
+    Exit codes: 0 ok, 1 a function does not run on a machine named by --machine, or is no function
+    of zDNN, 2 usage.
     """
     try:
         hosts = hosts_of(machines or _DEFAULT_MACHINES)
@@ -148,7 +148,7 @@ def check(sources: tuple[str, ...], machines: tuple[str, ...], library: str, as_
 
 
 def hosts_of(texts: Iterable[str]) -> list[Host]:
-    """Return machines; those of the same name, which are custom, with a number behind it."""
+    """Return machines; custom machines of the same name get a number, such as telum2-custom-2."""
     hosts: dict[str, Host] = {}
     for host in map(find_machine, texts):
         if not host.base:
@@ -196,8 +196,8 @@ def _print(judged: Sequence[Row], hosts: Sequence[Host], library: str) -> None:
         table.add_row(_PREFIX + row.name, row.since or "-", *_answers(row, hosts))
     console.print(table)
     for reason, names in _reasons(judged).items():
-        who = ", ".join(_PREFIX + name for name in names)
-        console.print(f"{who}\n  {reason}", soft_wrap=True, highlight=False)
+        functions = ", ".join(_PREFIX + name for name in names)
+        console.print(f"{functions}\n  {reason}", soft_wrap=True, highlight=False)
 
 
 def _answers(row: Row, hosts: Sequence[Host]) -> list[str]:

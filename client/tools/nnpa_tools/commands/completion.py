@@ -11,7 +11,7 @@ _VARIABLE = "_NNPA_COMPLETE"
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print the script with which SHELL completes commands and options."""
+    """Print the script that makes SHELL complete commands and options."""
     complete = get_completion_class(shell)
     assert complete is not None, "Click has all of the choices"
     root = context.find_root()

@@ -128,7 +128,7 @@ def run_files(
 def _answers_here(
     target: str | None, files: Sequence[Path], jobs: int, shown: Credentials
 ) -> list[bytes]:
-    """Return the answers to each file, by servers of this machine, or the one at a target."""
+    """Return the answers to each file, from private servers or the server at a target."""
     environment = environment_with(credentials_environment(shown))
 
     def answer(address: str, file: Path) -> bytes:
@@ -142,7 +142,7 @@ def _answers_here(
 
 
 def _cluster_answers(cluster: Cluster, files: Sequence[Path], lost: list[str]) -> Iterator[bytes]:
-    """Yield the answers to each file, by servers of a cluster's nodes; add what is lost."""
+    """Yield the answers to each file from a cluster; add files without answers to `lost`."""
     for file, answer in zip(files, cluster.answers(VectorWork(files)), strict=True):
         if isinstance(answer, str):
             lost.append(f"{file}: {answer}")
@@ -152,7 +152,7 @@ def _cluster_answers(cluster: Cluster, files: Sequence[Path], lost: list[str]) -
 
 @contextmanager
 def _address(target: str | None) -> Generator[str]:
-    """Have the address of a server, a private one where none is given."""
+    """Yield the address of a server; start a private one if there is no target."""
     if target is not None:
         yield target
         return

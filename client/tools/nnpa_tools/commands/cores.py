@@ -14,32 +14,32 @@ _MAX_JOBS = 1024
 
 
 def jobs_option(help_text: str) -> Callable[..., Any]:
-    """Return the option: a number, 0 for auto, None where it is not given."""
+    """Return the option --jobs: a number, 0 for auto, None by default."""
     return click.option("--jobs", callback=_jobs, metavar="N|auto", help=help_text)
 
 
 def ray_option(what: str) -> Callable[..., Any]:
-    """Return the option: a cluster's address; `what` is done there, and what that takes."""
+    """Return the option --ray; `what` begins its help: the work that the cluster does."""
     text = f"{what}: host:port, from elsewhere ray://host:port; extra ray."
     return click.option("--ray", metavar="ADDRESS", help=text)
 
 
 def cluster_at(ray: str, jobs: int | None, target: str | None) -> Cluster:
-    """Return a cluster whose workers have servers of their own, which the user must want."""
+    """Return a cluster, whose workers have their own servers; refuse a target beside it."""
     if target is not None:
-        text = "each worker has a server of its own, --target names another: give one of both"
+        text = "each worker has its own server, --target names one server; give one of the two"
         raise click.UsageError(f"--ray: {text}")
     return Cluster(ray, jobs)
 
 
 def tell_lost(lost: Sequence[str]) -> None:
-    """Tell on standard error what a report lacks."""
+    """Print on standard error which parts a report lacks."""
     for text in lost:
         echo(f"Incomplete: {text}.", err=True)
 
 
 def cores(jobs: int | None) -> int:
-    """Return how many jobs `--jobs` means: where it says no number, one for each core."""
+    """Return the number of jobs: of `--jobs`, or one for each core."""
     return jobs or len(os.sched_getaffinity(0))
 
 

@@ -3,8 +3,8 @@
 
 A convolutional network and an LSTM (networks/README.md) classify 360 digits that they have not
 seen, the whole inference as one list of zDNN calls, and the answers are compared with the same
-networks in NumPy FP32 and with the truth. Then the server hosts the convolutional network, an ONNX
-file, and reads the digits as any client of the Open Inference Protocol has it do.
+networks in NumPy FP32 and with the labels. Then the server hosts the convolutional network, an ONNX
+file, which reads the digits through the Open Inference Protocol.
 """
 
 import secrets
@@ -86,8 +86,8 @@ class NetworkReport:
 class ModelReport:
     """Results of the ONNX file on one machine, hosted by the server.
 
-    `shape` is that of all digits in one request; `on_accelerator` and `on_host` count nodes of the
-    model by where they ran. The rest is as in NetworkReport.
+    `shape` is the shape of all digits in one request; `on_accelerator` and `on_host` count the
+    model's nodes by device. The other fields are as in NetworkReport.
     """
 
     title: str

@@ -45,13 +45,13 @@ def _machines(
 
 @click.command(epilog=_EXIT_CODES)
 @click.option("--machine", "machines", multiple=True, metavar="MACHINE", callback=_machines,
-              help="Machine that the program is for, z16 or z17, or JSON of a custom machine, or a "
-              "file of it; repeatable. Default: z16 and z17. On these it runs always, and failing "
-              "on a machine that it is not for is no finding.")  # fmt: skip
+              help="Machine that the program must run on: z16, z17, JSON of a custom machine, or "
+              "its file; repeatable. Default: z16 and z17. The program runs on both in any case; a "
+              "failure on a machine that is not named is no finding.")  # fmt: skip
 @click.option("--quick", is_flag=True, help="One server, and no run with injected statuses.")
 @click.option("--timeout", type=click.FloatRange(0, min_open=True), default=60.0,
-              show_default=True, help="Seconds after which a run has hung: it is killed with all "
-              "its processes.")  # fmt: skip
+              show_default=True, help="Seconds after which a run counts as hung and is killed "
+              "with all its processes.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 def doctor(
@@ -63,12 +63,12 @@ def doctor(
 ) -> None:
     """Examine a program and print a verdict in Markdown: nnpa doctor -- ./program.
 
-    PROGRAM is in C, by libzdnn, in Python, by connect() without a target, or for s390x, by what
-    `nnpa run` needs. It runs, without input, on z16 and z17, without NNPA, with zDNN 1.0 to 1.2,
-    with the sanitizer, and once for each of its calls and a status of each class. The verdict says
-    what differs between machines, which statuses it ignores, what it transforms twice, what it
-    would gain, and what `nnpa check` says. Of a program for s390x, which carries its own library,
-    only machines, instructions and times are looked at.
+    PROGRAM is a C program that uses libzdnn, a Python program that calls connect() without a
+    target, or a program for s390x as for `nnpa run`. It runs without input on z16 and z17, without
+    NNPA, with zDNN 1.0 to 1.2, with the sanitizer, and once for each of its calls with a status of
+    each class. The verdict lists differences between machines, ignored statuses, repeated
+    transforms, possible savings, and the result of `nnpa check`. A program for s390x carries its
+    own library: the verdict covers machines, instructions and times only.
     """
     path = _file_of(program[0])
     with _progress() as progress:
@@ -83,7 +83,7 @@ def doctor(
 
 
 def _file_of(name: str) -> Path:
-    """Return the file of a program; usage where there is none that can be started."""
+    """Return the file of a program; raise UsageError if it cannot be started."""
     path = shutil.which(name)
     if path is not None:
         return Path(path)
@@ -111,7 +111,7 @@ def _examined(
 
 @contextmanager
 def _progress() -> Generator[Progress]:
-    """Show on standard error what is done: a line over itself, or one for each tenth of a step."""
+    """Show progress on standard error: one line in a terminal, else a line for each tenth."""
     is_terminal, lines = sys.stderr.isatty(), set[tuple[str, int]]()
 
     def show(what: str, done: int, total: int) -> None:
@@ -131,7 +131,7 @@ def _progress() -> Generator[Progress]:
 
 
 def _checked(path: Path, report: Report) -> Iterator[Checked]:
-    """Return the static verdict on what a program imports, or on what it called."""
+    """Yield the verdict of `nnpa check` on the functions that a program imports, or called."""
     try:
         imported = functions_of(str(path), path.read_bytes()) if _is_elf(path) else ()
     except NothingToCheck:

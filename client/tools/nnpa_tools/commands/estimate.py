@@ -49,7 +49,7 @@ _NO_TIME: dict[str, object] = {"estimated_machine_ns": None, "grade": None}
 
 @dataclass(frozen=True, slots=True)
 class Estimated:
-    """An estimate of a file, and what of the file is not in it.
+    """An estimate of a file, and the parts of the file that it leaves out.
 
     `host_nodes` counts nodes of a model on the host; `missing_end` says why a trace is cut.
     """
@@ -62,8 +62,8 @@ class Estimated:
 @click.command("estimate", epilog=f"{EXIT_CODES} A model that cannot be hosted is refused.")
 @click.argument("file", required=False, type=FILE)
 @click.option("--machine", "names", multiple=True, metavar="MACHINE",
-              help="Machine or alias, such as z16, or JSON of a custom machine, or a file of it, "
-              "which has the times of its base; repeatable. Default: all Telums.")  # fmt: skip
+              help="Machine or alias, such as z16, or JSON of a custom machine, or its file (a "
+              "custom machine has its base's times); repeatable. Default: all Telums.")  # fmt: skip
 @asking_options
 @click.option("--ledger", "shows_ledger", is_flag=True,
               help="Without FILE: published times of the machines beside estimates, and their "
@@ -78,9 +78,9 @@ def estimate_command(
 ) -> None:
     """Estimate the time of an ONNX model, or of a recorded trace, on the zAIU of a z16 and z17.
 
-    Each time is an interval with a grade: A is measured and fits well, D is derived; --ledger shows
-    what they are worth. The figures are public ones; nothing is measured here. A sentence says what
-    dominates, and what would change it.
+    Each time is an interval with a grade, from A (measured, fits well) to D (derived); --ledger
+    compares the estimates with published times. All figures are public; nothing is measured here.
+    A sentence names what takes most of the time, and what would change it.
     """
     if shows_ledger == (file is not None):
         raise click.UsageError("FILE or --ledger: expected one of them")
@@ -96,13 +96,13 @@ def estimate_command(
 
 
 def _machines(texts: Iterable[str]) -> Mapping[str, Host]:
-    """Return machines by the text that a session takes for them, each once."""
+    """Return machines by the text that a session takes, each machine once."""
     hosts = ((text, estimated_machine(text)) for text in texts)
     return {text if host.base else host.name: host for text, host in hosts}
 
 
 def _estimates(file: Path, chosen: Mapping[str, Host], asking: Asking) -> Iterator[Estimated]:
-    """Yield an estimate for each machine: of a trace, or of what the file of a model becomes."""
+    """Yield an estimate for each machine, of a trace or of a compiled model."""
     if not is_trace(file):
         yield from (_of_model(file, text, host, asking) for text, host in chosen.items())
         return

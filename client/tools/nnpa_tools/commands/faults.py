@@ -45,7 +45,7 @@ _COLOURS = {"crashed": "red", "hung": "red", "ignored": "yellow", "missed": "mag
 
 @click.group()
 def faults() -> None:
-    """Break the accelerator in the way a test wants, and see what a program does."""
+    """Make calls of the accelerator fail, and see how a program behaves."""
 
 
 @faults.command("schema")
@@ -57,7 +57,7 @@ def print_schema() -> None:
 @faults.command(epilog=EXIT_CODES)
 @click.argument("rules", type=_RULES)
 def check(rules: Path) -> None:
-    """Have a private server read the RULES; exit code 2 says that it refuses them."""
+    """Check RULES on a private server; exit code 2 if it refuses them."""
 
     def read() -> int:
         parsed = read_rules(rules)
@@ -73,7 +73,7 @@ def check(rules: Path) -> None:
 def run_program(rules: Path, program: Sequence[str]) -> None:
     """Run a program that uses libzdnn under RULES: nnpa faults run rules.yaml -- ./program.
 
-    A private server is started for it. Standard error lists what was injected.
+    The command starts a private server, and lists the injected faults on standard error.
     """
     reported(lambda: read_rules(rules))
     server = FaultServer()
@@ -109,14 +109,14 @@ def _status(_context: click.Context, _option: click.Parameter, names: Sequence[s
 @click.option("--status", "statuses", multiple=True, metavar="NAME", callback=_status,
               help="Status to inject, repeatable. Default: every status of zDNN.")  # fmt: skip
 @click.option("--timeout", type=click.FloatRange(0, min_open=True), default=10.0,
-              show_default=True, help="Seconds after which a run has hung.")  # fmt: skip
+              show_default=True, help="Seconds after which a run counts as hung.")  # fmt: skip
 @click.option("--machine", default="",
-              help="Machine that the program runs on: telum1, or JSON of a custom one, or a file "
-              "of it.")  # fmt: skip
-@jobs_option("Runs at a time, each at a server of its own; auto: one for each core. Default: 1, as "
-             "runs may share a file of the program.")  # fmt: skip
-@ray_option("Run it on a Ray cluster, two runs for each CPU, whose nodes have the program under "
-            "the same path")  # fmt: skip
+              help="Machine that the program runs on: a name such as telum1, JSON of a custom "
+              "machine, or its file.")  # fmt: skip
+@jobs_option("Number of parallel runs, each with its own server; auto: one for each core. Default: "
+             "1, as runs of the program may share a file.")  # fmt: skip
+@ray_option("Run on a Ray cluster, two runs for each CPU; its nodes need the program under the "
+            "same path")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print every run as JSON.")
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 def run_sweep(
@@ -130,12 +130,11 @@ def run_sweep(
 ) -> None:
     """Run a program once for each of its calls and each status: nnpa faults sweep -- ./program.
 
-    Each time one call does its work and answers the status nevertheless. "handled": the program
-    ends, prints or goes on in another way than without faults; "ignored": in the same way, which
-    is right for warnings; "crashed": a signal ended it; "hung": it did not end in time. The
-    program gets no input, and a private server by ZDNN_SERVER. With --jobs and --ray the verdicts
-    are the same, unless its runs disturb one another: by a file that each writes, or by a busy
-    machine.
+    In each run one call does its work and returns the status nevertheless. "handled": the program
+    ends, prints or continues in another way than without faults; "ignored": in the same way, which
+    is right for warnings; "crashed": a signal ended it; "hung": it did not end in time. The program
+    gets no input, and a private server in ZDNN_SERVER. --jobs and --ray do not change verdicts
+    unless runs disturb one another, by a file that each writes or by a busy machine.
     """
     with shown_progress("runs") as progress:
         if ray is None:
@@ -158,7 +157,7 @@ def run_sweep(
 
 
 def _usable(program: Sequence[str], run: Callable[[], Sweep]) -> Sweep:
-    """Return a sweep; a program that cannot be swept is usage."""
+    """Return a sweep; raise UsageError for a program that cannot be swept."""
     try:
         return reported(run)
     except Unusable as error:

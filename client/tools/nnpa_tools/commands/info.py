@@ -22,7 +22,7 @@ from nnpa_tools.tables import simple_table
 @click.option("--json", "as_json", is_flag=True, help="Print the machines as the wire has them.")
 @reaching_options
 def info(target: str | None, as_json: bool, **reaching: Unpack[Reaching]) -> None:
-    """List the machines of a server: what each has installed, and its limits."""
+    """List the machines of a server with their functions and limits."""
     machines: list[Machine] = reported(lambda: list_machines(target, **credentials(reaching)))
     if as_json:
         click.echo(json.dumps([MessageToDict(machine) for machine in machines], indent=2))

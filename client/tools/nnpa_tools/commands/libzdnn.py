@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nnpa libzdnn`: where the C library is, for compilers and build systems."""
+"""`nnpa libzdnn`: the paths and flags of the C library, for compilers and build systems."""
 
 import click
 from nnpa_client.libzdnn import NOT_INSTALLED, cflags, libs, prefix
@@ -11,9 +11,11 @@ from nnpa_tools.commands.terminal import echo
 @click.option("--cflags", "with_cflags", is_flag=True, help="Print the compiler's flags.")
 @click.option("--libs", "with_libs", is_flag=True, help="Print the linker's flags.")
 @click.option("--path", "with_path", is_flag=True, help="Print the folder (the default).")
-@click.option("--network", is_flag=True, help="Of libnnpa_network, for `nnpa network generate`.")
+@click.option(
+    "--network", is_flag=True, help="Flags of libnnpa_network, for `nnpa network generate`."
+)
 def libzdnn(with_cflags: bool, with_libs: bool, with_path: bool, network: bool) -> None:
-    """Tell where libzdnn is: zDNN's C functions, remote. Needs the wheel nnpa-libzdnn.
+    """Print where libzdnn is: zDNN's C functions, remote. Needs the wheel nnpa-libzdnn.
 
     Programs compiled with these flags run on the server that ZDNN_SERVER names.
     """

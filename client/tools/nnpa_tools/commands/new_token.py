@@ -19,11 +19,11 @@ _TOKEN_BYTES = 32  # 256 random bits
 def token(name: str) -> None:
     """Make a token for NAME.
 
-    The first line is the token, for its holder (ZDNN_TOKEN); the rest is for the file that
-    `nnpa-server --tokens` reads, and does not tell the token.
+    The first line is the token, for its holder (ZDNN_TOKEN). The rest is an entry for the file that
+    `nnpa-server --tokens` reads; it has the token's digest, not the token.
     """
     if _NAME.fullmatch(name) is None:
-        raise click.UsageError(f"NAME is {name[:80]!r}, must be 1 to 64 of A-Z a-z 0-9 . _ -")
+        raise click.UsageError(f"NAME: {name[:80]!r}, expected 1 to 64 of A-Z a-z 0-9 . _ -")
     secret = secrets.token_urlsafe(_TOKEN_BYTES)
     echo(secret)
     echo(f'\n[tokens."{name}"]\nsha256 = "{hashlib.sha256(secret.encode()).hexdigest()}"')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options that name a file or folder to write: where that cannot be is told before any work."""
+"""The options that name a file or folder to write; a wrong place is refused before any work."""
 
 import os
 from collections.abc import Callable
@@ -17,7 +17,7 @@ def new_file_option(*names: str, allow_dash: bool = False, **attributes: Any) ->
 
 
 def new_folder_option(*names: str, **attributes: Any) -> Callable[..., Any]:
-    """Return an option that names a folder to write files in, which is made where it is missing."""
+    """Return an option that names a folder to write files in; a missing folder is created later."""
     kind = click.Path(file_okay=False, writable=True, path_type=Path)
     return click.option(*names, type=kind, callback=_require_folder, **attributes)
 
@@ -25,7 +25,7 @@ def new_folder_option(*names: str, **attributes: Any) -> Callable[..., Any]:
 def _require_file(
     _context: click.Context, parameter: click.Parameter, file: Path | None
 ) -> Path | None:
-    """Return a file that is there, or can be made; "-" is none."""
+    """Return a file that exists or can be created; "-" is no file."""
     if file is not None and str(file) != "-" and not os.access(file, os.F_OK):
         _require_writable(file.parent, file, parameter)
     return file
@@ -34,7 +34,7 @@ def _require_file(
 def _require_folder(
     _context: click.Context, parameter: click.Parameter, folder: Path | None
 ) -> Path | None:
-    """Return a folder in which files can be made."""
+    """Return a folder in which files can be created."""
     if folder is not None:
         places = (folder, *folder.absolute().parents)
         nearest = next(place for place in places if os.access(place, os.F_OK))
@@ -43,7 +43,7 @@ def _require_folder(
 
 
 def _require_writable(folder: Path, path: Path, parameter: click.Parameter) -> None:
-    """Make and remove a file without a name in a folder, which says more than its permissions."""
+    """Raise BadParameter unless a nameless file can be created in a folder."""
     try:
         TemporaryFile(dir=folder).close()
     except OSError as error:

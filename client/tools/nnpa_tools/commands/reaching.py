@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of commands that say how a server is reached: a token, and TLS."""
+"""The options of commands for the credentials of a server: a token, and TLS."""
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 import click
 from nnpa_client.config import Credentials
@@ -13,7 +13,7 @@ Command = TypeVar("Command", bound=Callable[..., object])
 
 
 class Reaching(TypedDict):
-    """What `reaching_options` gives to a command."""
+    """The parameters that `reaching_options` adds to a command."""
 
     token: str | None
     tls_ca: Path | None
@@ -21,32 +21,34 @@ class Reaching(TypedDict):
     tls_key: Path | None
 
 
+def with_options(*options: Callable[..., Any]) -> Callable[[Command], Command]:
+    """Return a decorator that adds options to a command, in their order."""
+
+    def add(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
 token_option = click.option(
-    "--token", help="Bearer token. ZDNN_TOKEN says it too, and no list of processes shows that."
+    "--token", help="Bearer token. Or set ZDNN_TOKEN, which no list of processes shows."
 )
 
 
-def tls_options(command: Command) -> Command:
-    """Add the options of TLS."""
-    options = (
-        click.option("--tls-ca", type=_FILE, help="Certificates that may sign the server's, PEM."),
-        click.option(
-            "--tls-cert", type=_FILE, help="The client's certificate, PEM, where the server asks."
-        ),
-        click.option("--tls-key", type=_FILE, help="The key of --tls-cert, PEM."),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def reaching_options(command: Command) -> Command:
-    """Add --token and the options of TLS."""
-    return token_option(tls_options(command))
+tls_options = with_options(
+    click.option("--tls-ca", type=_FILE, help="Certificates that may sign the server's, PEM."),
+    click.option(
+        "--tls-cert", type=_FILE, help="The client's certificate, PEM, if the server requires one."
+    ),
+    click.option("--tls-key", type=_FILE, help="The key of --tls-cert, PEM."),
+)
+reaching_options = with_options(token_option, tls_options)
 
 
 def credentials(reaching: Reaching) -> Credentials:
-    """Return what the options say, for `connect`; what they leave out the environment says."""
+    """Return the credentials for `connect`, which reads missing ones from the environment."""
     return Credentials(
         token=reaching["token"],
         tls_ca=reaching["tls_ca"],

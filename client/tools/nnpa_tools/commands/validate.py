@@ -15,7 +15,6 @@ from nnpa_tools.commands.cores import jobs_option, ray_option
 from nnpa_tools.commands.exit_codes import NOT_AS_PROMISED, reported
 from nnpa_tools.commands.hosting import (
     EPILOG,
-    Command,
     Hosting,
     hosting_options,
     loaded,
@@ -23,6 +22,7 @@ from nnpa_tools.commands.hosting import (
 )
 from nnpa_tools.commands.outputs import new_file_option
 from nnpa_tools.commands.progress import shown_progress
+from nnpa_tools.commands.reaching import with_options
 from nnpa_tools.commands.terminal import echo
 from nnpa_tools.evaluation.datasets import Preprocessing, read_preprocessing
 from nnpa_tools.evaluation.datasets.images import parse_preprocessing
@@ -74,72 +74,67 @@ def _share(_context: click.Context, parameter: click.Parameter, text: str | None
     return share
 
 
-def _measured(command: Command) -> Command:
-    """Add the options that say over what to measure, and what to write."""
-    options = (
-        click.option(
-            "--data",
-            type=click.Path(path_type=Path),
-            help=".npz, .npy, .csv, .parquet or a folder of images: rows for the inputs, with or "
-            "without a batch axis. Default: made-up rows.",
-        ),
-        click.option(
-            "--labels",
-            help="What the answers should be: a file of whole numbers, the name of an array or "
-            'column of the data, or "folders" for images in a folder per class.',
-        ),
-        click.option(
-            "--samples",
-            type=click.IntRange(1),
-            help="At most so many rows. Default: all of --data, 16 made-up ones.",
-        ),
-        click.option("--seed", default=0, show_default=True, help="Seed of made-up rows."),
-        click.option(
-            "--batch", type=click.IntRange(1, 4096), help="Rows of a batch. Default: by their size."
-        ),
-        click.option(
-            "--node-rows",
-            type=click.IntRange(0, 1024),
-            default=16,
-            show_default=True,
-            help="How many of the first rows are measured node by node.",
-        ),
-        click.option(
-            "--int8/--no-int8",
-            default=True,
-            show_default=True,
-            help="Measure products by constant matrices in INT8 as well, as a what-if.",
-        ),
-        jobs_option(
-            "Processes that measure, or tasks with --ray, where no --target does; 1 is this one. "
-            "Default: one for each core."
-        ),
-        ray_option("Measure on a Ray cluster"),
-        new_file_option("--html", help="Write one self-contained page with plots."),
-        new_file_option("--worst", help="Write the worst rows to this .npz."),
-        click.option("--json", "as_json", is_flag=True, help="Print the report as JSON."),
-        click.option(
-            "--max-l2r",
-            type=float,
-            help="Exit code 1 if the relative L2 error of any output is above this.",
-        ),
-        click.option(
-            "--max-drop",
-            callback=_share,
-            metavar="SHARE",
-            help="Exit code 1 if a machine loses more accuracy, or without labels changes more "
-            "answers: 0.5% or 0.005.",
-        ),
-        click.option("--resize", metavar="S|H,W", help="Images: shorter side, or both."),
-        click.option("--crop", metavar="S|H,W", help="Images: what stays in the middle."),
-        click.option("--mean", metavar="M,..", help="Images: subtracted, by channel."),
-        click.option("--std", metavar="S,..", help="Images: then divided by, by channel."),
-        click.option("--layout", metavar="NCHW|NHWC", help="Images: where channels are."),
-        click.option("--scale", type=float, help="Images: what pixels of 0 to 255 are times."),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+_measured = with_options(
+    click.option(
+        "--data",
+        type=click.Path(path_type=Path),
+        help=".npz, .npy, .csv, .parquet or a folder of images: rows for the inputs, with or "
+        "without a batch axis. Default: made-up rows.",
+    ),
+    click.option(
+        "--labels",
+        help="What the answers should be: a file of whole numbers, the name of an array or "
+        'column of the data, or "folders" for images in a folder per class.',
+    ),
+    click.option(
+        "--samples",
+        type=click.IntRange(1),
+        help="At most so many rows. Default: all of --data, 16 made-up ones.",
+    ),
+    click.option("--seed", default=0, show_default=True, help="Seed of made-up rows."),
+    click.option(
+        "--batch", type=click.IntRange(1, 4096), help="Rows of a batch. Default: by their size."
+    ),
+    click.option(
+        "--node-rows",
+        type=click.IntRange(0, 1024),
+        default=16,
+        show_default=True,
+        help="How many of the first rows are measured node by node.",
+    ),
+    click.option(
+        "--int8/--no-int8",
+        default=True,
+        show_default=True,
+        help="Measure products by constant matrices in INT8 as well, as a what-if.",
+    ),
+    jobs_option(
+        "Processes that measure, or tasks with --ray, where no --target does; 1 is this one. "
+        "Default: one for each core."
+    ),
+    ray_option("Measure on a Ray cluster"),
+    new_file_option("--html", help="Write one self-contained page with plots."),
+    new_file_option("--worst", help="Write the worst rows to this .npz."),
+    click.option("--json", "as_json", is_flag=True, help="Print the report as JSON."),
+    click.option(
+        "--max-l2r",
+        type=float,
+        help="Exit code 1 if the relative L2 error of any output is above this.",
+    ),
+    click.option(
+        "--max-drop",
+        callback=_share,
+        metavar="SHARE",
+        help="Exit code 1 if a machine loses more accuracy, or without labels changes more "
+        "answers: 0.5% or 0.005.",
+    ),
+    click.option("--resize", metavar="S|H,W", help="Images: shorter side, or both."),
+    click.option("--crop", metavar="S|H,W", help="Images: what stays in the middle."),
+    click.option("--mean", metavar="M,..", help="Images: subtracted, by channel."),
+    click.option("--std", metavar="S,..", help="Images: then divided by, by channel."),
+    click.option("--layout", metavar="NCHW|NHWC", help="Images: where channels are."),
+    click.option("--scale", type=float, help="Images: what pixels of 0 to 255 are times."),
+)
 
 
 class _Options(Hosting, Measured):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What makes calls quicker and can be taken away: each wraps the plain transport.
+"""The shortcuts of this client, each a wrapper around the plain transport.
 
-Without one of them a client does the same, slower.
+A shortcut makes calls quicker; without it a client gets the same results.
 """
 
 import sys
@@ -15,13 +15,13 @@ SHORTCUTS = ("stream", "plain-socket", "out-of-band-arrays")
 """Every shortcut of this client, by its name in `connect(plain=[...])` and ZDNN_PLAIN."""
 
 NAMES = ("stream", "plain-socket", "out-of-band-arrays", "content-cache", "shared-memory")
-"""Every name that a client of any language has a shortcut of."""
+"""The names of the shortcuts of all SDKs."""
 
 
 def left_out(plain: bool | Sequence[str]) -> frozenset[str]:
-    """Return the shortcuts to leave out: all, none, or those named.
+    """Return the names of the shortcuts to leave out: all, none, or the named ones.
 
-    The name of a shortcut that only libzdnn has means nothing here. ValueError for any other name.
+    A name of `NAMES` that this client has no shortcut for has no effect; others are a ValueError.
     """
     if isinstance(plain, bool):
         return frozenset(SHORTCUTS if plain else ())

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Large arrays beside their messages: what protobuf would copy each time it looks at a message.
+"""Large arrays beside their messages, because protobuf copies an array with each message.
 
-Here an array is joined into what gRPC sends, and the `data` of a result is a view of what gRPC
-received. The wire form is the contract's.
+An array is joined into the bytes that gRPC sends, and the `data` of a result is a view of the bytes
+that gRPC received. The wire form is the contract's.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ def serialize(request: Request) -> bytes:
 
 
 def pieces(request: Request) -> Sequence[bytes | memoryview]:
-    """Return the wire form of ExecuteRequest in pieces, arrays being themselves."""
+    """Return the wire form of ExecuteRequest in pieces; arrays are pieces of their own."""
     if not request.arrays:
         return (request.message.SerializeToString(),)
     parts: list[bytes | memoryview] = [
@@ -55,7 +55,7 @@ def pieces(request: Request) -> Sequence[bytes | memoryview]:
 def _operation_pieces(
     operation: Operation, arrays: Sequence[memoryview]
 ) -> list[bytes | memoryview]:
-    """Return the wire form of an operation in pieces, arrays in its arm's `data`."""
+    """Return the wire form of an operation in pieces, with arrays in the `data` of its arm."""
     if not arrays:
         return [operation.SerializeToString()]
     name = operation.WhichOneof("operation") or ""
@@ -72,7 +72,7 @@ def _operation_pieces(
 
 
 def parse(raw: bytes | memoryview) -> Response:
-    """Return the results that were received; raises DecodeError as a message would."""
+    """Parse ExecuteResponse; raise DecodeError as its message does."""
     if len(raw) < OUT_OF_BAND_BYTES:
         return Response(ExecuteResponse.FromString(bytes(raw)).results)
     view = memoryview(raw)
@@ -108,7 +108,7 @@ def serialize_upload(part: Upload) -> bytes:
 
 
 def parse_download(raw: bytes) -> Download:
-    """Return the bytes of a chunk, or the message for anything else."""
+    """Return the bytes of a chunk, or the message that is no chunk."""
     chunk = parse_chunk(raw)
     return ReadTensorResponse.FromString(raw) if chunk is None else chunk
 

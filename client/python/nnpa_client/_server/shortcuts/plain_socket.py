@@ -47,16 +47,16 @@ class PlainSocketError(grpc.RpcError):
         return self._code
 
     def details(self) -> str:
-        """Return what the server said."""
+        """Return the server's text."""
         return self._details
 
     def trailing_metadata(self) -> Any:
-        """Return what followed the status."""
+        """Return the metadata that followed the status."""
         return self._trailing
 
 
 class PlainStream(Generic[Sent, Received]):
-    """One call, each message of which is answered before the next; OSError where nobody listens."""
+    """One call whose messages are answered one by one; raises OSError where nothing listens."""
 
     def __init__(self, path: str, metadata: Metadata, method: Method[Sent, Received]) -> None:
         self._method = method
@@ -74,7 +74,7 @@ class PlainStream(Generic[Sent, Received]):
             raise
 
     def is_active(self) -> bool:
-        """Tell whether nothing has come since the last answer: no end either."""
+        """Return True if the server has neither ended the call nor sent anything unasked."""
         try:
             self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -84,7 +84,7 @@ class PlainStream(Generic[Sent, Received]):
         return False
 
     def ask(self, request: Sent) -> Received:
-        """Return the answer of a message; raise what ends the call."""
+        """Return the answer to a message; raise PlainSocketError if the call ends instead."""
         pieces, serialize = self._method.pieces, self._method.serialize
         try:
             self._send(0, [serialize(request)] if pieces is None else pieces(request))
@@ -105,7 +105,7 @@ class PlainStream(Generic[Sent, Received]):
             raise PlainSocketError(grpc.StatusCode.INTERNAL, f"the answer: {error}") from error
 
     def close(self) -> None:
-        """End the call: in order if it has nothing under way."""
+        """Close the socket, which ends the call."""
         self._socket.close()
 
     cancel = close
@@ -120,7 +120,7 @@ class PlainStream(Generic[Sent, Received]):
                 pieces[0] = memoryview(pieces[0])[sent:]
 
     def _receive(self, size: int) -> bytes | memoryview:
-        """Return so many bytes; many in memory that is not cleared first."""
+        """Receive `size` bytes; large ones go into memory that is not cleared first."""
         if size < _SMALL_BYTES:
             whole = self._socket.recv(size, socket.MSG_WAITALL) if size else b""
             if len(whole) < size:
@@ -143,7 +143,7 @@ class PlainSocketRoute:
         self._paths: dict[str, str] = {}  # by ticket
 
     def session_created(self, session: Session, ticket: str) -> None:
-        """Note where the plain socket is of the server to which a ticket leads."""
+        """Note the path of the plain socket of the session's server, by ticket."""
         suffix = session.plain_socket.suffix
         is_beside = bool(suffix) and "/" not in suffix
         path = self._target.removeprefix("unix:").removeprefix("//")
@@ -152,7 +152,7 @@ class PlainSocketRoute:
     def begin(
         self, method: Method[Sent, Received], ticket: str
     ) -> PlainStream[Sent, Received] | None:
-        """Begin a stream; None where there is no plain socket, or nobody listens any more."""
+        """Begin a stream; None if the server has no plain socket or no longer listens there."""
         path = self._paths.get(ticket)
         if not path:
             return None
@@ -165,7 +165,7 @@ class PlainSocketRoute:
 
 
 def _error_from_trailer(lines: bytes) -> PlainSocketError:
-    """Return the error that the last frame of a call holds."""
+    """Return the error in the last frame of a call."""
     pairs = [line.partition(":") for line in lines.decode("latin-1").split("\r\n") if line]
     metadata = {name: value.strip() for name, _, value in pairs}
     number = metadata.pop("grpc-status", "")

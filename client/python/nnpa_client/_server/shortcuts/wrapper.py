@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A transport around another one, which calls go through unless a shortcut takes them."""
+"""A transport that forwards every call to another one; shortcuts override some of them."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -9,7 +9,7 @@ __tracebackhide__ = True  # pytest shows the line that called, not these
 
 
 class TransportWrapper:
-    """What the shortcuts share: each overrides the calls that it makes quicker."""
+    """Base of the shortcuts: forwards the calls that a shortcut does not make quicker."""
 
     def __init__(self, inner: Transport) -> None:
         self.inner = inner

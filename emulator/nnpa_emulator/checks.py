@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from enum import IntEnum
 from typing import TypeAlias
 
-from nnpa_emulator.machine import Guest
+from nnpa_emulator.machine import FunctionCode, Guest, name_chips
 from nnpa_emulator.status import Refused, Status
 from nnpa_emulator.ztensor import (
     LAYOUT_DIMS,
@@ -21,6 +21,8 @@ from nnpa_emulator.ztensor import (
     TensorDesc,
     Ztensor,
     getsize_ztensor,
+    limit_of_dim,
+    name_of,
 )
 
 Operands: TypeAlias = Mapping[str, Ztensor]
@@ -36,14 +38,16 @@ def require_in(
 ) -> None:
     """Refuse a number that is not one of `allowed`, which are named in the refusal."""
     if value not in allowed:
-        names = ", ".join(getattr(number, "name", str(number)) for number in sorted(allowed))
-        raise Refused(status, field, value, f"one of {names}", label)
+        enum = next((type(number) for number in allowed if isinstance(number, IntEnum)), None)
+        names = [name_of(enum, number) if enum else str(number) for number in sorted(allowed)]
+        limit = names[0] if len(names) == 1 else f"one of {', '.join(names)}"
+        raise Refused(status, field, name_of(enum, value) if enum else value, limit, label)
 
 
 def require_dim(dimension: int, expected: int, source: str, operands: Operands, label: str) -> None:
-    """Refuse with ZDNN_INVALID_SHAPE the first operand whose dimension is not `wanted`.
+    """Refuse with ZDNN_INVALID_SHAPE the first operand whose dimension is not `expected`.
 
-    `source` tells where the wanted size comes from ("input_a.dim2", or "" for a plain number).
+    `source` tells where the expected size comes from ("input_a.dim2", or "" for a plain number).
     """
     for name, tensor in operands.items():
         size = tensor.transformed_desc.dims[4 - dimension]
@@ -70,11 +74,13 @@ def require_fields(
     for name, tensor in operands.items():
         desc = tensor.transformed_desc
         if desc.type != kind:
-            field, limit = f"{name}.transformed_desc.type", _name(DataTypes, kind)
-            raise Refused(Status.ZDNN_INVALID_TYPE, field, desc.type, limit, type_label)
+            field, value = f"{name}.transformed_desc.type", name_of(DataTypes, desc.type)
+            limit = name_of(DataTypes, kind)
+            raise Refused(Status.ZDNN_INVALID_TYPE, field, value, limit, type_label)
         if desc.format != fmt:
-            field, limit = f"{name}.transformed_desc.format", _name(DataFormats, fmt)
-            raise Refused(Status.ZDNN_INVALID_FORMAT, field, desc.format, limit, format_label)
+            field, value = f"{name}.transformed_desc.format", name_of(DataFormats, desc.format)
+            limit = name_of(DataFormats, fmt)
+            raise Refused(Status.ZDNN_INVALID_FORMAT, field, value, limit, format_label)
 
 
 def require_same(reference: str, tensor: Ztensor, operands: Operands) -> None:
@@ -87,13 +93,6 @@ def require_same(reference: str, tensor: Ztensor, operands: Operands) -> None:
     require_fields(desc.type, desc.format, operands, "c2", "c3")
 
 
-def _name(enum: type[IntEnum], number: int) -> str:
-    try:
-        return enum(number).name
-    except ValueError:
-        return str(number)
-
-
 def require_buffer(ztensor: Ztensor, misaligned: bool, label: str, *, sized: bool = True) -> None:
     """Refuse with ZDNN_INVALID_BUFFER a buffer that is NULL, misaligned or (if `sized`) too small.
 
@@ -101,22 +100,21 @@ def require_buffer(ztensor: Ztensor, misaligned: bool, label: str, *, sized: boo
     """
     status, field = Status.ZDNN_INVALID_BUFFER, "ztensor.buffer"
     if ztensor.buffer is None:
-        raise Refused(status, field, "NULL", "allocated", label)
+        raise Refused(status, field, "NULL", "allocated: zdnn_allochelper_ztensor", label)
     if misaligned:
         raise Refused(status, field, "misaligned", f"on a {PAGE}-byte boundary", label)
     needed = getsize_ztensor(ztensor.transformed_desc)
     if sized and ztensor.buffer_size < needed:
-        limit = f"at least {needed} bytes"
-        raise Refused(status, "ztensor.buffer_size", ztensor.buffer_size, limit, label)
+        value, limit = f"{ztensor.buffer_size} bytes", f"at least {needed} bytes"
+        raise Refused(status, "ztensor.buffer_size", value, limit, label)
 
 
 def require_state(ztensor: Ztensor, field: str, expected: bool, label: str) -> None:
-    """Refuse with ZDNN_INVALID_STATE a ztensor whose is_transformed is not `wanted`."""
+    """Refuse with ZDNN_INVALID_STATE a ztensor whose is_transformed is not `expected`."""
     if ztensor.is_transformed is not expected:
-        name = f"{field}.is_transformed"
-        raise Refused(
-            Status.ZDNN_INVALID_STATE, name, ztensor.is_transformed, str(expected).lower(), label
-        )
+        name, value = f"{field}.is_transformed", str(ztensor.is_transformed).lower()
+        remedies = "false: call zdnn_reset_ztensor first", "true: transform the ztensor first"
+        raise Refused(Status.ZDNN_INVALID_STATE, name, value, remedies[expected], label)
 
 
 def require_limits(desc: TensorDesc, guest: Guest, label: str) -> None:
@@ -127,18 +125,18 @@ def require_limits(desc: TensorDesc, guest: Guest, label: str) -> None:
     in bytes, above the maximum tensor size: ZDNN_INVALID_SHAPE.
     """
     for dimension, size in zip((4, 3, 2, 1), desc.dims, strict=True):
-        field = f"transformed_desc.dim{dimension}"
-        limit = guest.cached.max_for_dim(dimension)
-        if size == 0:
-            raise Refused(Status.ZDNN_INVALID_SHAPE, field, size, f"1 to {limit}", label)
-        if size > limit:
-            status = Status.ZDNN_INVALID_SHAPE if limit else Status.ZDNN_UNSUPPORTED_AIU_EXCEPTION
-            raise Refused(status, field, size, f"1 to {limit}", label)
-    needed, limit = getsize_ztensor(desc), guest.cached.max_tensor_size
-    if needed > limit:
-        raise Refused(
-            Status.ZDNN_INVALID_SHAPE, "transformed_desc size", needed, f"{limit} bytes", label
-        )
+        field = f"ztensor.transformed_desc.dim{dimension}"
+        largest = guest.cached.max_for_dim(dimension)
+        if not largest and size:
+            status, limit = Status.ZDNN_UNSUPPORTED_AIU_EXCEPTION, name_chips(FunctionCode.NNPA_QAF)
+            raise Refused(status, "machine", guest.machine_as_seen, limit, label)
+        if not 0 < size <= largest:
+            limit = limit_of_dim(size, largest, guest.machine.label)
+            raise Refused(Status.ZDNN_INVALID_SHAPE, field, size, limit, label)
+    needed, most = getsize_ztensor(desc), guest.cached.max_tensor_size
+    if needed > most:
+        value, limit = f"{needed} bytes", f"at most {most} bytes on {guest.machine.label}"
+        raise Refused(Status.ZDNN_INVALID_SHAPE, "ztensor.buffer_size", value, limit, label)
 
 
 def require_transformed_desc(desc: TensorDesc, guest: Guest, label: str) -> None:
@@ -147,7 +145,7 @@ def require_transformed_desc(desc: TensorDesc, guest: Guest, label: str) -> None
     By format: 4DFEATURE layout then type, 4DKERNEL and 4DWEIGHTS type then layout, any other
     ZDNN_INVALID_FORMAT; then the limits.
     """
-    layout, kind = "transformed_desc.layout", "transformed_desc.type"
+    layout, kind = "ztensor.transformed_desc.layout", "ztensor.transformed_desc.type"
     invalid_layout, invalid_type = Status.ZDNN_INVALID_LAYOUT, Status.ZDNN_INVALID_TYPE
     match desc.format:
         case DataFormats.ZDNN_FORMAT_4DFEATURE:
@@ -170,6 +168,6 @@ def require_transformed_desc(desc: TensorDesc, guest: Guest, label: str) -> None
                 DataFormats.ZDNN_FORMAT_4DKERNEL,
                 DataFormats.ZDNN_FORMAT_4DWEIGHTS,
             )
-            field = "transformed_desc.format"
+            field = "ztensor.transformed_desc.format"
             require_in(desc.format, formats, Status.ZDNN_INVALID_FORMAT, field, label)
     require_limits(desc, guest, label)

@@ -152,6 +152,13 @@ def saturate_fp32(values: npt.ArrayLike) -> npt.NDArray[np.float32]:
     return np.where(magnitude >= _FP32_INFINITY, bits, clamped).view(np.float32)
 
 
+def text_of(code: int) -> str:
+    """Return the number of a code in decimal, for messages; NINF with what became it."""
+    if code & MAGNITUDE == NINF:
+        return f"NINF (beyond {MAX_VALUE:.0f} in magnitude)"
+    return str(float(to_fp32(np.array(code, np.uint16))))
+
+
 def scalar_to_dlfloat(value: float) -> int:
     """Reduce a scalar argument to its code: zero of either sign is 0x0000, else one VCRNF rounding.
 

@@ -28,7 +28,7 @@ from nnpa_emulator.instruction import (
     require_operands,
     response,
 )
-from nnpa_emulator.machine import QAF_BYTES, Guest, Memory, page_memory
+from nnpa_emulator.machine import QAF_BYTES, Guest, Memory, name_chips, page_memory
 from nnpa_emulator.machine_functions import MachineFunction, find_function
 from nnpa_emulator.parameter_block import (
     ALIGNMENT,
@@ -41,7 +41,7 @@ from nnpa_emulator.parameter_block import (
     decode_block,
 )
 from nnpa_emulator.status import ZDNN_HW_ERROR, CheckKind, ProgramCheck, Refusal, Refused
-from nnpa_emulator.ztensor import PAGE, DataFormats, DataTypes, TensorDesc, Ztensor
+from nnpa_emulator.ztensor import PAGE, DataFormats, DataTypes, TensorDesc, Ztensor, name_of
 
 RANGE_VIOLATION = 0x80
 _FUNCTION, _WORD = 0xFF, 0xFFFFFFFF  # bits 56-63 and 32-63 of general register 0
@@ -122,10 +122,13 @@ def _execute(
 def _require_function(guest: Guest, code: int) -> None:
     machine = guest.machine
     if not machine.nnpa_installed:
-        raise _check("operation", "machine", machine.name, "one with NNPA", "execution_c1")
+        limit = name_chips(FunctionCode.NNPA_QAF)
+        raise _check("operation", "machine", machine.label, limit, "execution_c1")
     if not machine.qaf.has_function(code):
-        limit = f"installed on {machine.name}"
-        raise response(0x0002, "function code", code, limit, "execution_c1")
+        value, limit = name_of(FunctionCode, code), f"a function of {machine.label}"
+        chips = name_chips(code)
+        limit += f"; {chips} has it" if chips else ""
+        raise response(0x0002, "function code", value, limit, "execution_c1")
 
 
 def _compute(
@@ -141,7 +144,7 @@ def _compute(
     if guest.machine.qaf.has_parmblk_format(block.version & 0x7F) and block.version < 0x80:
         function = find_function(code, block.version, *leading)
     if function is None:
-        limit = f"a format of function {code} on {guest.machine.name}"
+        limit = f"a format of {name_of(FunctionCode, code)} on {guest.machine.label}"
         raise response(0x0001, "parameter block version", block.version, limit, "execution_c4")
     roles = dict(zip(function.form.inputs, INPUTS, strict=False))
     roles |= dict(zip(function.form.outputs, OUTPUTS, strict=False))

@@ -8,12 +8,13 @@ codes is our reading (see the fidelity contract).
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, Required, TypeAlias, TypedDict
 
-from nnpa_emulator.machine import FunctionCode, Guest, Machine, QueryResult
+from nnpa_emulator.machine import FunctionCode, Guest, Machine, QueryResult, name_chips
 from nnpa_emulator.status import ZDNN_HW_ERROR, ProgramCheck, Refusal, Refused
 from nnpa_emulator.ztensor import (
     PAGE,
@@ -21,6 +22,8 @@ from nnpa_emulator.ztensor import (
     DataTypes,
     TensorDesc,
     Ztensor,
+    limit_of_dim,
+    name_of,
     stick_bytes,
 )
 
@@ -110,16 +113,18 @@ def require_operands(
     for name, rule in operation.operands.items():
         _require_supported(qaf, name, arguments[name].transformed_desc, rule)
     for name in operation.tensors:
-        _require_dims(qaf, name, arguments[name].transformed_desc)
+        _require_dims(machine, name, arguments[name].transformed_desc)
     for name in operation.tensors:
         size = operand_bytes(arguments[name].transformed_desc)
         if size > qaf.max_tensor_size:
-            limit = f"at most {qaf.max_tensor_size} bytes"
-            raise response(0x0013, f"{name} size", size, limit, "pipeline_c7")
+            limit = f"at most {qaf.max_tensor_size} bytes on {machine.label}"
+            raise response(0x0013, f"{name}.buffer_size", f"{size} bytes", limit, "pipeline_c7")
     if alignment.buffer_misaligned:
-        raise response(0x0014, "buffer", "misaligned", f"on {PAGE} bytes", "pipeline_c8")
+        limit = f"on a {PAGE}-byte boundary"
+        raise response(0x0014, "the buffer of a ztensor", "misaligned", limit, "pipeline_c8")
     if operation.save_area and alignment.save_area_misaligned:
-        raise response(0x0015, "save_area", "misaligned", f"on {PAGE} bytes", "pipeline_c8")
+        limit = f"on a {PAGE}-byte boundary"
+        raise response(0x0015, "save_area", "misaligned", limit, "pipeline_c8")
     if operation.responses is not None:
         operation.responses(**arguments)
     try:
@@ -136,35 +141,39 @@ def operand_bytes(desc: TensorDesc) -> int:
 
 def require_installed(machine: Machine, code: FunctionCode, parmblk_format: int) -> None:
     """Answer response code 0002 or 0001: pipeline_c4."""
-    limit = f"installed on {machine.name}"
     if not machine.qaf.has_function(code):
-        raise response(0x0002, "function code", code.name, limit, "pipeline_c4")
-    if not machine.qaf.has_parmblk_format(parmblk_format):
-        raise response(0x0001, "parameter block format", parmblk_format, limit, "pipeline_c4")
+        number, lacks = 0x0002, code.name
+    elif not machine.qaf.has_parmblk_format(parmblk_format):
+        number, lacks = 0x0001, f"parameter block format {parmblk_format}"
+    else:
+        return
+    value, limit = f"{machine.label} without {lacks}", name_chips(code, parmblk_format)
+    raise response(number, "machine", value, limit, "pipeline_c4")
 
 
 def _require_supported(qaf: QueryResult, name: str, desc: TensorDesc, rule: OperandRule) -> None:
     """Answer response code 0010 or 0011; the machine sees the low eight bits of both numbers."""
     types = rule.get(desc.format & 0xFF)
     if types is None or not qaf.has_layout_format(desc.format & 0xFF):
-        field = f"{name}.transformed_desc.format"
-        raise response(0x0010, field, desc.format, _names(rule), "pipeline_c5")
+        field, value = f"{name}.transformed_desc.format", name_of(DataFormats, desc.format)
+        raise response(0x0010, field, value, _names(DataFormats, rule), "pipeline_c5")
     if desc.type & 0xFF not in types or not qaf.has_data_type(desc.type & 0xFF):
-        field = f"{name}.transformed_desc.type"
-        raise response(0x0011, field, desc.type, _names(types), "pipeline_c5")
+        field, value = f"{name}.transformed_desc.type", name_of(DataTypes, desc.type)
+        raise response(0x0011, field, value, _names(DataTypes, types), "pipeline_c5")
 
 
-def _names(allowed: Mapping[int, object] | frozenset[int]) -> str:
-    return " or ".join(str(getattr(number, "name", number)) for number in sorted(allowed))
+def _names(enum: type[IntEnum], allowed: Iterable[int]) -> str:
+    return " or ".join(name_of(enum, number) for number in sorted(allowed))
 
 
-def _require_dims(qaf: QueryResult, name: str, desc: TensorDesc) -> None:
+def _require_dims(machine: Machine, name: str, desc: TensorDesc) -> None:
     """Answer response code 0012."""
     for dimension, size in zip((4, 3, 2, 1), desc.dims, strict=True):
-        limit = qaf.max_for_dim(dimension)
-        if not 0 < size <= limit:
+        largest = machine.qaf.max_for_dim(dimension)
+        if not 0 < size <= largest:
             field = f"{name}.transformed_desc.dim{dimension}"
-            raise response(0x0012, field, size, f"1 to {limit}", "pipeline_c6")
+            limit = limit_of_dim(size, largest, machine.label)
+            raise response(0x0012, field, size, limit, "pipeline_c6")
 
 
 def require_storage(name: str, tensor: Ztensor, size: int | None = None) -> None:
@@ -180,5 +189,5 @@ def require_storage(name: str, tensor: Ztensor, size: int | None = None) -> None
 def require_vector_nnp(guest: Guest) -> None:
     """End the program where the vector conversion instructions do not exist."""
     if not guest.machine.vector_nnp:
-        refusal = Refusal(0, "machine", guest.machine.name, "z16 or later", "pipeline_c4")
+        refusal = Refusal(0, "machine", guest.machine.label, "z16 or later", "pipeline_c4")
         raise ProgramCheck("operation", refusal)

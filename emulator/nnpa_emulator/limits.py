@@ -4,7 +4,7 @@
 from collections.abc import Mapping
 
 from nnpa_emulator.status import Refused, Status
-from nnpa_emulator.ztensor import DataTypes
+from nnpa_emulator.ztensor import DataTypes, name_of
 
 # Bits of the largest and smallest value, in the pre-transformed type's width.
 # Source: zDNN API Reference 1.2.0, zdnn_get_max_limit and zdnn_get_min_limit.
@@ -23,15 +23,15 @@ _LIMITS: Mapping[tuple[int, int], tuple[int, int]] = {
 def _limit(transformed_type: int, pre_transformed_type: int, name: str) -> tuple[int, int]:
     if transformed_type not in (kind for kind, _ in _LIMITS):
         raise Refused(
-            Status.ZDNN_INVALID_TYPE, "transformed_type", transformed_type,
+            Status.ZDNN_INVALID_TYPE, "transformed_type", name_of(DataTypes, transformed_type),
             "ZDNN_DLFLOAT16, ZDNN_BINARY_INT8 or ZDNN_BINARY_INT32", f"{name}_c1",
         )  # fmt: skip
     limits = _LIMITS.get((transformed_type, pre_transformed_type))
     if limits is None:
-        raise Refused(
-            Status.ZDNN_INVALID_TYPE, "pre_transformed_type", pre_transformed_type,
-            f"one that becomes {DataTypes(transformed_type).name}", f"{name}_c2",
-        )  # fmt: skip
+        kinds = [DataTypes(pre).name for kind, pre in _LIMITS if kind == transformed_type]
+        limit = f"{' or '.join(kinds)} for {DataTypes(transformed_type).name}"
+        value = name_of(DataTypes, pre_transformed_type)
+        raise Refused(Status.ZDNN_INVALID_TYPE, "pre_transformed_type", value, limit, f"{name}_c2")
     return limits
 
 

@@ -104,8 +104,13 @@ class Machine:
 
     @property
     def label(self) -> str:
-        """The name and what it stands for: "telum1 (IBM z16, Telum I)"."""
-        return f"{self.name} ({self.title})"
+        """The name, and its aliases or its title: "telum1 (z16)", "z15 (IBM z15, no NNPA)"."""
+        return f"{self.name} ({', '.join(self.aliases) or self.title})"
+
+    @property
+    def chip(self) -> str:
+        """The processor, and the machine's aliases: "Telum II (z17)"."""
+        return f"{self.title.rpartition(', ')[2]} ({', '.join(self.aliases)})"
 
     @property
     def nnpa_installed(self) -> bool:
@@ -158,10 +163,13 @@ TELUMS = tuple(machine.name for machine in MACHINES.values() if machine.nnpa_ins
 DEFAULT_MACHINE = "telum2"
 
 
-def name_machines_with_format(parmblk_format: int) -> str:
-    """Return the labels of the machines that have a parameter block format."""
-    machines = MACHINES.values()
-    return " or ".join(m.label for m in machines if m.qaf.has_parmblk_format(parmblk_format))
+def name_chips(code: int, parmblk_format: int = FORMAT_0) -> str:
+    """Name the machines that have a function and a parameter block format: "Telum II (z17)"."""
+    return " or ".join(
+        machine.chip
+        for machine in MACHINES.values()
+        if machine.qaf.has_function(code) and machine.qaf.has_parmblk_format(parmblk_format)
+    )
 
 
 def find_machine(name: str) -> Machine:
@@ -175,10 +183,8 @@ def find_machine(name: str) -> Machine:
 
 def machine_names() -> str:
     """Return the names of all machines with their aliases, for messages: "telum1 (z16), ..."."""
-    return ", ".join(
-        f"{machine.name} ({', '.join(machine.aliases)})" if machine.aliases else machine.name
-        for machine in MACHINES.values()
-    )
+    machines = MACHINES.values()
+    return ", ".join(machine.label if machine.aliases else machine.name for machine in machines)
 
 
 # zDNN releases that a session may choose; which function came with which is in the op table.
@@ -283,6 +289,12 @@ class Guest:
     def __post_init__(self) -> None:
         self.cached = QueryResult()
         self.init()
+
+    @property
+    def machine_as_seen(self) -> str:
+        """The machine, with what to call if the library remembers another one."""
+        moved = ", remembered as another machine: call zdnn_refresh_nnpa_query_result"
+        return self.machine.label + ("" if self.cached == self.machine.qaf else moved)
 
     @property
     def library_version(self) -> int:

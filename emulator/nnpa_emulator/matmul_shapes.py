@@ -16,7 +16,14 @@ from typing import TypeAlias
 from nnpa_emulator.checks import Operands, require_dim, require_fields
 from nnpa_emulator.instruction import response
 from nnpa_emulator.machine import FunctionCode
-from nnpa_emulator.ztensor import DataFormats, DataLayouts, DataTypes, TensorDesc, Ztensor
+from nnpa_emulator.ztensor import (
+    DataFormats,
+    DataLayouts,
+    DataTypes,
+    TensorDesc,
+    Ztensor,
+    name_of,
+)
 
 Descriptors: TypeAlias = tuple[TensorDesc, TensorDesc]
 """Pre-transformed and transformed."""
@@ -142,13 +149,17 @@ def respond_combination(label: str, *tensors: Ztensor) -> bool:
     descs = [tensor.transformed_desc for tensor in tensors]
     combination = tuple((desc.type & 0xFF, desc.format & 0xFF) for desc in descs)
     if combination not in _COMBINATIONS:
-        limit = "all DLFLOAT16 features, or input_b INT8 weights and input_a INT8 or DLFLOAT16"
-        raise response(0xF001, "types and formats", combination, limit, label)
+        value = ", ".join(
+            f"{name_of(DataTypes, kind)} in {name_of(DataFormats, layout)}"
+            for kind, layout in combination
+        )
+        limit = "all DLFLOAT16 in 4DFEATURE, or input_b INT8 in 4DWEIGHTS and input_a INT8 as well"
+        raise response(0xF001, "input_a, input_b, input_c, output", value, limit, label)
     quantized = combination != _COMBINATIONS[0]
     wide = max(max(desc.type, desc.format) for desc in descs)
     if quantized and wide > 0xFF:
-        limit = "at most 255: the library, too, works on INT8 sticks, and knows no other numbers"
-        raise response(0xF001, "types and formats", wide, limit, label)
+        limit = "a number that zDNN defines"
+        raise response(0xF001, "transformed_desc.type or format", wide, limit, label)
     return quantized
 
 

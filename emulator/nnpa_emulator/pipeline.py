@@ -57,7 +57,7 @@ from nnpa_emulator.machine import (
     FunctionCode,
     Guest,
     Memory,
-    name_machines_with_format,
+    name_chips,
 )
 from nnpa_emulator.status import (
     NotInLibrary,
@@ -333,7 +333,10 @@ def diagnosed(guest: Guest, entry: Function, arguments: Arguments, outcome: Outc
 
 
 def _qualified(name: str, refusal: Refusal) -> Refusal:
-    """Put the function's name before a constraint that is its own ("c1" becomes "add_c1")."""
+    """Put the function's name before its own constraint, and say what machine it needs."""
+    if refusal.field == "machine":
+        needed = f"zdnn_{name} needs {refusal.limit}; this session runs on {refusal.value}"
+        refusal = replace(refusal, sentence=needed)
     if not refusal.constraint.startswith("c"):
         return refusal
     return replace(refusal, constraint=f"{name}_{refusal.constraint}")
@@ -348,7 +351,7 @@ def issue(operation: Operation, call: Call, /, **arguments: Argument) -> Outcome
     for name, rule in operation.fields.items():
         arguments[name] = rule(guest, arguments.get(name))
     if not call.checked:
-        _require_format(guest, operation.parmblk_format)
+        _require_format(guest, operation.code, operation.parmblk_format)
         if guest.precheck:
             operation.verify(**arguments)
         require_executable(guest.machine, call.alignment, operation, arguments)
@@ -367,19 +370,16 @@ def issue(operation: Operation, call: Call, /, **arguments: Argument) -> Outcome
 
 def require_facility(guest: Guest, code: FunctionCode, parmblk_format: int) -> None:
     """Check availability for a function that the library issues on its own: pipeline_c2 and c4."""
-    _require_format(guest, parmblk_format)
+    _require_format(guest, code, parmblk_format)
     require_installed(guest.machine, code, parmblk_format)
 
 
-def _require_format(guest: Guest, parmblk_format: int) -> None:
+def _require_format(guest: Guest, code: FunctionCode, parmblk_format: int) -> None:
     """Refuse where the library does not remember the parameter block format as installed."""
     if guest.cached.has_parmblk_format(parmblk_format):
         return
-    value, limit = guest.machine.label, name_machines_with_format(parmblk_format)
-    if guest.machine.qaf.has_parmblk_format(parmblk_format):  # the guest moved here
-        value = f"{value}, remembered as another"
-        limit = "asked again (zdnn_refresh_nnpa_query_result)"
-    raise Refused(Status.ZDNN_UNAVAILABLE_FUNCTION, "machine", value, limit, "pipeline_c2")
+    status, limit = Status.ZDNN_UNAVAILABLE_FUNCTION, name_chips(code, parmblk_format)
+    raise Refused(status, "machine", guest.machine_as_seen, limit, "pipeline_c2")
 
 
 def allocate_sticks(guest: Guest, ztensor: Ztensor, label: str) -> None:
@@ -393,6 +393,10 @@ def allocate_sticks(guest: Guest, ztensor: Ztensor, label: str) -> None:
     ztensor.buffer = guest.allocate(size) if size else None
     if ztensor.buffer is None:
         raise Refused(
-            Status.ZDNN_ALLOCATION_FAILURE, "transformed_desc size", size, "allocatable", label
+            Status.ZDNN_ALLOCATION_FAILURE,
+            "ztensor.buffer_size",
+            f"{size} bytes",
+            "at most the storage that is left: free ztensors",
+            label,
         )
     ztensor.buffer_size = size

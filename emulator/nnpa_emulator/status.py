@@ -148,7 +148,8 @@ class Refusal:
     """Why a call was refused: the field, its value and the limit that it broke.
 
     `status` is 0 where the machine ends the program without one. `constraint` is the label of the
-    numbered constraint in the function's docstring ("add_c1").
+    numbered constraint in the function's docstring ("add_c1"). `sentence` replaces "field is
+    value, must be limit".
     """
 
     status: int
@@ -156,12 +157,14 @@ class Refusal:
     value: str
     limit: str
     constraint: str = ""
+    sentence: str = ""
 
     def __str__(self) -> str:
         """Say it in one sentence."""
         label = f" [{self.constraint}]" if self.constraint else ""
         status = f"{status_name(self.status)}: " if self.status else ""
-        return f"{status}{self.field} is {self.value}, must be {self.limit}{label}"
+        sentence = self.sentence or f"{self.field} is {self.value}, must be {self.limit}"
+        return f"{status}{sentence}{label}"
 
 
 class Refused(Exception):

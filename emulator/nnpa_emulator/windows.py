@@ -76,15 +76,14 @@ def require_windows(axes: Sequence[Axis], padding: int, labels: Labels) -> None:
         _require_counts(axes, padding, labels.whole)
         if padding != VALID_PADDING:
             raise Refused(
-                Status.ZDNN_INVALID_STRIDE_PADDING, "padding_type", padding,
-                "VALID_PADDING with strides 0", labels.padding,
+                Status.ZDNN_INVALID_STRIDE_PADDING, "padding_type",
+                "SAME_PADDING" if padding == SAME_PADDING else padding,
+                "VALID_PADDING where strides are 0", labels.padding,
             )  # fmt: skip
     elif any(zeros):
         strides = tuple(axis.stride for axis in reversed(axes))
-        limit = "both 0 or both positive"
-        raise Refused(
-            Status.ZDNN_INVALID_STRIDES, "strides (height, width)", strides, limit, labels.strides
-        )
+        field, limit = "(stride_height, stride_width)", "both 0 or both positive"
+        raise Refused(Status.ZDNN_INVALID_STRIDES, field, strides, limit, labels.strides)
     else:
         for axis in axes:
             if padding == VALID_PADDING and axis.window > axis.size:
@@ -99,8 +98,8 @@ def _require_counts(axes: Sequence[Axis], padding: int, label: str) -> None:
     for axis in axes:
         expected = count(axis.size, axis.window, axis.stride, padding)
         if axis.output != expected:
-            field = f"output.transformed_desc.dim{axis.dimension}"
-            raise Refused(Status.ZDNN_INVALID_SHAPE, field, axis.output, str(expected), label)
+            field, limit = f"output.transformed_desc.dim{axis.dimension}", f"{expected} (windows)"
+            raise Refused(Status.ZDNN_INVALID_SHAPE, field, axis.output, limit, label)
 
 
 def unaliased(tensor: Ztensor, output: Ztensor) -> Ztensor:

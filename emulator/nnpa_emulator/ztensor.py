@@ -75,6 +75,20 @@ class QuantizedTransformTypes(IntEnum):
     QUANTIZED_WEIGHTS_INT8 = 2
 
 
+def name_of(enum: type[IntEnum], number: int) -> str:
+    """Return the C name of a number, or its decimal form where it has none."""
+    try:
+        return enum(number).name
+    except ValueError:
+        return str(number)
+
+
+def limit_of_dim(size: int, largest: int, machine: str) -> str:
+    """Name the sizes that a dimension may have on a machine, for the refusal of another one."""
+    sizes = f"1 to {largest} on {machine}" if largest else "at least 1"
+    return sizes if size else f"{sizes}: zDNN has no tensor without elements"
+
+
 RNN_TYPE_LSTM, RNN_TYPE_GRU = 0, 0x01000000
 PREV_LAYER_UNI = PREV_LAYER_NONE = 0
 PREV_LAYER_BIDIR = 0x00010000
@@ -89,6 +103,7 @@ LAYOUT_DIMS: Mapping[int, int] = {
 LAYOUT_GATES: Mapping[int, int] = {
     _L.ZDNN_FICO: 4, _L.ZDNN_BIDIR_FICO: 4, _L.ZDNN_ZRH: 3, _L.ZDNN_BIDIR_ZRH: 3,
 }  # fmt: skip
+_PLAIN_LAYOUTS = ", ".join(DataLayouts(layout).name for layout in LAYOUT_DIMS)
 FLOAT_TYPES = frozenset((DataTypes.FP32, DataTypes.FP16, DataTypes.BFLOAT))
 TYPE_BYTES: Mapping[int, int] = {
     DataTypes.INT8: 1, DataTypes.INT32: 4, DataTypes.BFLOAT: 2, DataTypes.FP16: 2,
@@ -208,8 +223,8 @@ def generate_transformed_desc(pre: TensorDesc) -> TensorDesc:
         layout, fmt, dims = DataLayouts.ZDNN_HWCK, DataFormats.ZDNN_FORMAT_4DKERNEL, pre.dims
     if dims is None:
         raise Refused(
-            Status.ZDNN_INVALID_LAYOUT, "pre_transformed_desc.layout", pre.layout,
-            "a plain layout", "generate_transformed_desc_c1",
+            Status.ZDNN_INVALID_LAYOUT, "pre_transformed_desc.layout",
+            name_of(DataLayouts, pre.layout), _PLAIN_LAYOUTS, "generate_transformed_desc_c1",
         )  # fmt: skip
     if pre.type == DataTypes.INT32:
         kind = DataTypes.ZDNN_BINARY_INT32
@@ -217,13 +232,13 @@ def generate_transformed_desc(pre: TensorDesc) -> TensorDesc:
         kind = DataTypes.ZDNN_DLFLOAT16
     else:
         raise Refused(
-            Status.ZDNN_INVALID_TYPE, "pre_transformed_desc.type", pre.type,
+            Status.ZDNN_INVALID_TYPE, "pre_transformed_desc.type", name_of(DataTypes, pre.type),
             "FP32, FP16, BFLOAT or INT32", "generate_transformed_desc_c2",
         )  # fmt: skip
     return TensorDesc(layout, fmt, kind, *dims)
 
 
-_QUANTIZED: Mapping[int, tuple[DataFormats, DataTypes]] = {
+_QUANTIZED: Mapping[QuantizedTransformTypes, tuple[DataFormats, DataTypes]] = {
     QuantizedTransformTypes.QUANTIZED_DLFLOAT16: (
         DataFormats.ZDNN_FORMAT_4DFEATURE, DataTypes.ZDNN_DLFLOAT16,
     ),
@@ -248,20 +263,22 @@ def generate_quantized_transformed_desc(pre: TensorDesc, transform_type: int) ->
     dims = _feature_dims(pre)
     if dims is None:
         raise Refused(
-            Status.ZDNN_INVALID_LAYOUT, "pre_transformed_desc.layout", pre.layout,
-            "1D, 2D, 2DS, 3D, 3DS, 4D or NHWC", "generate_quantized_transformed_desc_c1",
+            Status.ZDNN_INVALID_LAYOUT, "pre_transformed_desc.layout",
+            name_of(DataLayouts, pre.layout),
+            "ZDNN_1D, ZDNN_2D, ZDNN_2DS, ZDNN_3D, ZDNN_3DS, ZDNN_4D or ZDNN_NHWC",
+            "generate_quantized_transformed_desc_c1",
         )  # fmt: skip
     if pre.type not in FLOAT_TYPES and pre.type != DataTypes.INT8:
         raise Refused(
-            Status.ZDNN_INVALID_TYPE, "pre_transformed_desc.type", pre.type,
+            Status.ZDNN_INVALID_TYPE, "pre_transformed_desc.type", name_of(DataTypes, pre.type),
             "FP32, FP16, BFLOAT or INT8", "generate_quantized_transformed_desc_c2",
         )  # fmt: skip
     if transform_type not in _QUANTIZED:
         raise Refused(
             Status.ZDNN_INVALID_TRANSFORM_TYPE, "transform_type", transform_type,
-            "0, 1 or 2", "generate_quantized_transformed_desc_c3",
+            ", ".join(kind.name for kind in _QUANTIZED), "generate_quantized_transformed_desc_c3",
         )  # fmt: skip
-    fmt, kind = _QUANTIZED[transform_type]
+    fmt, kind = _QUANTIZED[QuantizedTransformTypes(transform_type)]
     return TensorDesc(DataLayouts.ZDNN_NHWC, fmt, kind, *dims)
 
 
@@ -281,7 +298,7 @@ def generate_transformed_desc_concatenated(pre: TensorDesc, info: int) -> Tensor
     name = "generate_transformed_desc_concatenated"
     if pre.type not in FLOAT_TYPES:
         raise Refused(
-            Status.ZDNN_INVALID_TYPE, "pre_transformed_desc.type", pre.type,
+            Status.ZDNN_INVALID_TYPE, "pre_transformed_desc.type", name_of(DataTypes, pre.type),
             "FP32, FP16 or BFLOAT", f"{name}_c1",
         )  # fmt: skip
     if bidir and pre.dim2 % 2:
@@ -289,7 +306,7 @@ def generate_transformed_desc_concatenated(pre: TensorDesc, info: int) -> Tensor
             Status.ZDNN_INVALID_SHAPE, "pre_transformed_desc.dim2", pre.dim2,
             "even behind a bidirectional layer", f"{name}_c2",
         )  # fmt: skip
-    rows = _concatenated_rows(pre, usage, bidir)
+    rows = _concatenated_rows(pre, info, bidir)
     if rnn_type not in (RNN_TYPE_LSTM, RNN_TYPE_GRU):
         raise Refused(
             Status.ZDNN_INVALID_CONCAT_INFO, "info", f"0x{info:08X}",
@@ -310,9 +327,9 @@ def generate_transformed_desc_concatenated(pre: TensorDesc, info: int) -> Tensor
     )
 
 
-def _concatenated_rows(pre: TensorDesc, usage: int, bidir: bool) -> int:
-    """Return dim2 of a concatenated tensor, after the layout check that its usage asks for."""
-    name = "generate_transformed_desc_concatenated_c3"
+def _concatenated_rows(pre: TensorDesc, info: int, bidir: bool) -> int:
+    """Return dim2 of a concatenated tensor; refuse a layout that its usage does not take."""
+    name, usage = "generate_transformed_desc_concatenated_c3", info & _USAGE_BYTE
     if usage in (USAGE_BIASES, USAGE_HIDDEN_BIASES):
         expected, rows = DataLayouts.ZDNN_2DS, 1
     elif usage in (USAGE_WEIGHTS, USAGE_HIDDEN_WEIGHTS):
@@ -320,13 +337,14 @@ def _concatenated_rows(pre: TensorDesc, usage: int, bidir: bool) -> int:
         rows = 2 * padded(pre.dim2 // 2) & 0xFFFFFFFF if bidir else pre.dim2
     else:
         raise Refused(
-            Status.ZDNN_INVALID_CONCAT_INFO, "info", f"usage 0x{usage:X}", "a USAGE_ number", name
-        )
+            Status.ZDNN_INVALID_CONCAT_INFO, "info", f"0x{info:08X}",
+            "USAGE_WEIGHTS, USAGE_HIDDEN_WEIGHTS, USAGE_BIASES or USAGE_HIDDEN_BIASES", name,
+        )  # fmt: skip
     if pre.layout != expected:
         raise Refused(
             Status.ZDNN_INVALID_LAYOUT,
             "pre_transformed_desc.layout",
-            pre.layout,
+            name_of(DataLayouts, pre.layout),
             expected.name,
             name,
         )

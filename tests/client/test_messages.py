@@ -14,7 +14,7 @@ import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from nnpa_client import ProgramCheck, Session, TransportError, connect, zdnn
+from nnpa_client import ProgramCheck, Session, TransportError, ZdnnError, connect, zdnn
 from nnpa_client._values.availability import find_host
 from nnpa_client._values.display import counted
 from nnpa_client.networks.digits import MODEL_FILE, onnx_cnn
@@ -180,6 +180,27 @@ def test_a_freed_operand_is_no_ok(session: Session) -> None:
     with pytest.raises(ProgramCheck, match=r"input_b\.buffer is 0 bytes.* it was freed") as caught:
         zdnn.add(a, freed)
     assert "ZDNN_OK" not in str(caught.value)
+
+
+def test_a_function_that_the_machine_lacks_names_both_machines(open_session: Open) -> None:
+    """On a z16 gelu says which machine it needs, and on which the session runs."""
+    session = open_session("telum1")
+    with pytest.raises(ZdnnError) as caught:
+        zdnn.gelu(session.ztensor(ONES))
+    assert str(caught.value) == (
+        "zdnn_gelu: ZDNN_UNAVAILABLE_FUNCTION: zdnn_gelu needs Telum II (z17); "
+        "this session runs on telum1 (z16) [pipeline_c2]"
+    )
+
+
+def test_a_tensor_without_elements_names_the_dimension(session: Session) -> None:
+    """An empty array names the argument, the dimension, the limit and what zDNN has not."""
+    text = (
+        r"ZDNN_INVALID_SHAPE: ztensor\.transformed_desc\.dim2 is 0, must be 1 to 1048576 on "
+        r"telum2 \(z17\): zDNN has no tensor without elements \[allochelper_ztensor_c1\]"
+    )
+    with pytest.raises(ZdnnError, match=text):
+        session.ztensor(np.ones((0, 3), np.float32))
 
 
 @pytest.mark.parametrize("name", ["Z16", "z16", "TELUM1", "Telum1"])

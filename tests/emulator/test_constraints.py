@@ -148,34 +148,6 @@ def test_every_dimension_counts(name: str, dimension: str) -> None:
             assert case.answer(precheck=False)[0] == DATA, operand
 
 
-@pytest.mark.parametrize(
-    ("machine", "name", "needed"),
-    [
-        ("telum1", "gelu", "telum2 (IBM z17, Telum II)"),
-        ("telum2-nonnpa", "gelu", "telum2 (IBM z17, Telum II)"),
-        ("z15", "add", "telum1 (IBM z16, Telum I) or telum2 (IBM z17, Telum II)"),
-    ],
-)
-def test_refusal_names_the_machines_that_have_a_function(
-    machine: str, name: str, needed: str
-) -> None:
-    """A function that a machine lacks is refused with the machine and those that have it."""
-    refusal = run(guest(machine), name, make(name).arguments).refusal
-    assert refusal
-    value = f"{machine} ({MACHINES[machine].title})"
-    assert (refusal.field, refusal.value, refusal.limit) == ("machine", value, needed)
-
-
-def test_refusal_says_that_the_library_remembers_another_machine() -> None:
-    """After a move to a machine that has a function, the refusal says how the library sees it."""
-    moved = guest("telum1")
-    moved.machine = MACHINES["telum2"]
-    refusal = run(moved, "gelu", make("gelu").arguments).refusal
-    assert refusal
-    assert "remembered as another" in refusal.value
-    assert "zdnn_refresh_nnpa_query_result" in refusal.limit
-
-
 def _c1() -> None:
     with pytest.raises(NotInLibrary, match=r"since zDNN 1\.1\.0.*1\.0\.1"):
         run(Guest(MACHINES["telum1"], "1.0.1"), "sqrt", make("sqrt").arguments)

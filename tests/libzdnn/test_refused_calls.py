@@ -79,6 +79,6 @@ def test_names_the_machine_that_a_function_needs(run: Run) -> None:
     answer = run("gelu", ZDNN_MACHINE="telum1")
     assert answer.stdout == "000c0002\n"
     assert answer.stderr == (
-        "nnpa: zdnn_gelu: ZDNN_UNAVAILABLE_FUNCTION: machine is telum1 (IBM z16, Telum I), "
-        "must be telum2 (IBM z17, Telum II) [pipeline_c2]\n"
+        "nnpa: zdnn_gelu: ZDNN_UNAVAILABLE_FUNCTION: zdnn_gelu needs Telum II (z17); "
+        "this session runs on telum1 (z16) [pipeline_c2]\n"
     )

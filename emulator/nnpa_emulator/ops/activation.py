@@ -48,7 +48,7 @@ def _verify_relu(input: Ztensor, clipping_value: int, output: Ztensor) -> None:
 
 def _require_clipping(code: int) -> None:
     if code & dlfloat.SIGN or code == dlfloat.NINF:
-        value, limit = float(dlfloat.to_fp32(np.array(code, np.uint16))), "0 or a positive number"
+        value, limit = dlfloat.text_of(code), "0 or a positive number"
         raise Refused(Status.ZDNN_INVALID_CLIPPING_VALUE, "clipping_value", value, limit, "c4")
 
 
@@ -86,10 +86,8 @@ def _verify_leaky_relu(
 ) -> None:
     _verify_relu(input, clipping_value, output)
     if adjustment_factor > dlfloat.ONE:
-        value = float(dlfloat.to_fp32(np.array(adjustment_factor, np.uint16)))
-        raise Refused(
-            Status.ZDNN_INVALID_ADJUSTMENT_FACTOR, "adjustment_factor", value, "0 to 1", "c5"
-        )
+        status, value = Status.ZDNN_INVALID_ADJUSTMENT_FACTOR, dlfloat.text_of(adjustment_factor)
+        raise Refused(status, "adjustment_factor", value, "0 to 1", "c5")
 
 
 @operation(

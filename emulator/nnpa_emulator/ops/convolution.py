@@ -83,8 +83,7 @@ def _verify(
     require_in(window.type, (desc.type,), Status.ZDNN_INVALID_TYPE, field, "c12")
     negative = clipping_value & dlfloat.SIGN or clipping_value == dlfloat.NINF
     if act_func == CONV2D_ACT_RELU and negative:
-        value = float(dlfloat.to_fp32(np.array(clipping_value, np.uint16)))
-        limit = "0 or a positive number"
+        value, limit = dlfloat.text_of(clipping_value), "0 or a positive number"
         raise Refused(Status.ZDNN_INVALID_CLIPPING_VALUE, "clipping_value", value, limit, "c13")
 
 
@@ -104,13 +103,17 @@ def _responses(
         raise response(0xF001, "act_func", act_func, limit, "c15")
     window, strides = kernel.transformed_desc, (stride_height, stride_width)
     largest = max(window.dim4, window.dim3)
-    field = "kernel.transformed_desc dim4 or dim3"
+    field = f"kernel.transformed_desc.{'dim4' if largest == window.dim4 else 'dim3'}"
     if not any(strides) and largest > MAX_WHOLE:
-        raise response(0xF002, field, largest, f"at most {MAX_WHOLE}", "c16")
+        limit = f"at most {MAX_WHOLE} with strides 0"
+        raise response(0xF002, field, largest, limit, "c16")
     if all(strides) and largest > MAX_KERNEL:
-        raise response(0xF003, field, largest, f"at most {MAX_KERNEL}", "c17")
+        limit = f"at most {MAX_KERNEL} with positive strides"
+        raise response(0xF003, field, largest, limit, "c17")
     if max(strides) > MAX_STRIDE:
-        raise response(0xF004, "a stride", max(strides), f"at most {MAX_STRIDE}", "c18")
+        field = "stride_height" if stride_height > MAX_STRIDE else "stride_width"
+        value = stride_height if stride_height > MAX_STRIDE else stride_width
+        raise response(0xF004, field, value, f"at most {MAX_STRIDE}", "c18")
 
 
 def _convolved(

@@ -210,7 +210,8 @@ def _verify_invsqrt(input: Ztensor, epsilon: int, output: Ztensor) -> None:
     require_fields(desc.type, desc.format, {"output": output}, "c1", "c2")
     require_dims("input", desc, {"output": output}, "c3")
     if epsilon & dlfloat.MAGNITUDE == dlfloat.NINF:
-        raise Refused(Status.ZDNN_INVALID_EPSILON, "epsilon", "NINF", "numeric in DLFLOAT16", "c4")
+        value, limit = dlfloat.text_of(epsilon), "numeric in DLFLOAT16"
+        raise Refused(Status.ZDNN_INVALID_EPSILON, "epsilon", value, limit, "c4")
 
 
 def _invsqrt(values: Doubles, epsilon: float) -> Doubles:

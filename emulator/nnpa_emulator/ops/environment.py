@@ -8,7 +8,7 @@ Source: zDNN API Reference 1.2.0, "Support Functions".
 
 from collections.abc import Sequence
 
-from nnpa_emulator.machine import hardware_version
+from nnpa_emulator.machine import FunctionCode, hardware_version, name_chips
 from nnpa_emulator.pipeline import Call, Outcome, function
 from nnpa_emulator.status import Refused, Status
 
@@ -114,7 +114,7 @@ def refresh_nnpa_query_result(call: Call) -> Outcome:
     machine = call.guest.machine
     if not machine.nnpa_installed:
         status = Status.ZDNN_UNAVAILABLE_FUNCTION
-        raise Refused(status, "machine", machine.name, "one with NNPA", "c1")
+        raise Refused(status, "machine", machine.label, name_chips(FunctionCode.NNPA_QAF), "c1")
     call.guest.init()
     return Outcome()
 

@@ -82,6 +82,7 @@ def free_ztensor_buffer(call: Call, ztensor: Ztensor) -> Outcome:
     Source: zDNN API Reference 1.2.0, zdnn_free_ztensor_buffer.
     """
     if ztensor.buffer is None:
-        raise Refused(Status.ZDNN_INVALID_BUFFER, "ztensor.buffer", "NULL", "allocated", "c1")
+        limit = "allocated: zdnn_allochelper_ztensor"
+        raise Refused(Status.ZDNN_INVALID_BUFFER, "ztensor.buffer", "NULL", limit, "c1")
     ztensor.buffer = None
     return Outcome()

@@ -47,7 +47,7 @@ def _verify(
     """Check as the library does with precheck: c1 to c9."""
     require_shapes(code, input_a, input_b, input_c, output, **scalars)
     if is_on_the_fly(input_a, input_b):
-        raise Refused(Status.ZDNN_INVALID_SCALE, "input_a scale", 0, "not 0", "c7")
+        raise Refused(Status.ZDNN_INVALID_SCALE, _WEIGHTS, "ZDNN_BINARY_INT8", _PLAIN, "c7")
     require_types(input_a, input_b, input_c, output, first=8)
 
 
@@ -65,9 +65,12 @@ def _respond(
     """Answer F000 (c10), and where types and formats are judged together F001 and F002."""
     respond_operation(op_type, highest, "c10")
     if combining and respond_combination("c11", input_a, input_b, input_c, output):
-        raise response(0xF002, "scales", 0, "numbers other than 0", "c12")
+        raise response(0xF002, _WEIGHTS, "ZDNN_BINARY_INT8", _PLAIN, "c12")
 
 
+# The library hands the machine no scales here, and INT8 weights need them.
+_WEIGHTS = "input_b.transformed_desc.type"
+_PLAIN = "ZDNN_DLFLOAT16 (zdnn_quantized_matmul_op takes INT8 weights)"
 _ULPS = 64  # tolerance of IBM's own matmul tests
 _UNRULED: dict[str, OperandRule | None] = dict.fromkeys(("input_a", "input_b", "input_c", "output"))
 

@@ -263,7 +263,7 @@ def _verify_layernorm(
         ("epsilon_value", epsilon_value, Status.ZDNN_INVALID_EPSILON, "c3"),
     ):
         if code & dlfloat.MAGNITUDE == dlfloat.NINF:
-            raise Refused(status, field, "NINF", "numeric in DLFLOAT16", label)
+            raise Refused(status, field, dlfloat.text_of(code), "numeric in DLFLOAT16", label)
     desc, mean = input_a.transformed_desc, input_b.transformed_desc
     operands = {"input_b": input_b, "input_c": input_c, "output": output}
     require_dim(4, desc.dim4, "input_a.dim4", operands, "c4")

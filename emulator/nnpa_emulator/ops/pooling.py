@@ -41,15 +41,15 @@ MAX_WHOLE, MAX_WINDOW, MAX_STRIDE, MAX_INPUT = 1024, 64, 30, 1024
 POOL_ULPS = 64
 
 _LABELS = Labels(whole="c4", padding="c5", strides="c6", fits="c7", count="c8")
-_WORD, _EXCEEDS = 0xFFFFFFFF, 1 << 32
+_WORD, _WORD_BITS = 0xFFFFFFFF, 32
 
 
 def _extent_field(dimension: int) -> FieldRule:
-    """Return a rule that marks, in bit 32, what exceeds the machine's largest index size."""
+    """Return a rule that puts the machine's largest index size left of a number that exceeds it."""
 
     def mark(guest: Guest, value: int) -> int:
-        number = int(value) & _WORD
-        return number | (_EXCEEDS if number > guest.machine.qaf.max_for_dim(dimension) else 0)
+        number, largest = int(value) & _WORD, guest.machine.qaf.max_for_dim(dimension)
+        return number | (largest << _WORD_BITS if number > largest else 0)
 
     return mark
 
@@ -96,8 +96,9 @@ def _responses(
     strides = {"stride_height": stride_height, "stride_width": stride_width}
     sizes = {"input.transformed_desc.dim3": desc.dim3, "input.transformed_desc.dim2": desc.dim2}
     for field, value in (windows | strides).items():
-        if value & _EXCEEDS or (field in windows and value == 0):
-            limit = "at most the maximum dimension index size, a window at least 1"
+        largest, least = value >> _WORD_BITS, 1 if field in windows else 0
+        if largest or value < least:
+            limit = f"{least} to {largest}" if largest else f"at least {least}"
             raise response(0x0012, field, value & _WORD, limit, "c9")
     if padding_type not in (VALID_PADDING, SAME_PADDING):
         limit = "VALID_PADDING or SAME_PADDING"

@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 
 from nnpa_emulator import stick
-from nnpa_emulator.dlfloat import MAGNITUDE, MAX_VALUE, NINF, scalar_to_dlfloat
+from nnpa_emulator.dlfloat import MAGNITUDE, MAX_VALUE, NINF, scalar_to_dlfloat, text_of
 from nnpa_emulator.engines.matmul import (
     ADDITION,
     LAST_RELATION,
@@ -73,6 +73,7 @@ from nnpa_emulator.ztensor import (
     DataTypes,
     Ztensor,
     getsize_ztensor,
+    name_of,
 )
 
 ROWS, COLUMNS = 4096, 1024
@@ -105,12 +106,11 @@ def _verify_scalars(
 ) -> None:
     """Check the scalars of a product whose first operand the machine quantizes: c9 to c11."""
     if a_scale == 0 or a_scale & MAGNITUDE == NINF:
-        value = f"code {a_scale:04X}"
-        limit = "numeric and not 0 in DLFLOAT16"
+        value, limit = text_of(a_scale), "numeric and not 0 in DLFLOAT16"
         raise Refused(Status.ZDNN_INVALID_SCALE, "input_a.rec_scale", value, limit, "c9")
     if a_offset & MAGNITUDE == NINF:
         status, limit = Status.ZDNN_INVALID_OFFSET, "numeric in DLFLOAT16"
-        raise Refused(status, "input_a.offset", "NINF", limit, "c10")
+        raise Refused(status, "input_a.offset", text_of(a_offset), limit, "c10")
     if clip_min >= clip_max:
         status, limit = Status.ZDNN_INVALID_CLIPPING_VALUE, f"less than clip_max {clip_max}"
         raise Refused(status, "clip_min", clip_min, limit, "c11")
@@ -144,16 +144,18 @@ def _respond(
     """Answer F000 (c14), F001 (c15), F002 (c16)."""
     respond_operation(op_type, LAST_RELATION, "c14")
     if not respond_combination("c15", input_a, input_b, input_c, output):
-        limit = "INT8 weights: bytes are what the library sums"
-        raise response(0xF001, "input_b", "DLFLOAT16", limit, "c15")
+        limit = "ZDNN_BINARY_INT8 (zdnn_matmul_op takes DLFLOAT16)"
+        field = "input_b.transformed_desc.type"
+        raise response(0xF001, field, "ZDNN_DLFLOAT16", limit, "c15")
     scales = {"input_a": a_scale, "input_b": b_scale, "output": output_scale}
     for name, scale in scales.items():
         if scale & MAGNITUDE in (0, NINF):
             limit = "numeric and not 0 in DLFLOAT16"
-            raise response(0xF002, f"{name}.rec_scale", f"code {scale:04X}", limit, "c16")
+            raise response(0xF002, f"{name}.rec_scale", text_of(scale), limit, "c16")
     factor = factor_of(a_scale, b_scale, output_scale)
     if abs(factor) > MAX_VALUE:
-        raise response(0xF002, "output / (a * b)", factor, "numeric in DLFLOAT16", "c16")
+        field = "output.rec_scale / (input_a.rec_scale * input_b.rec_scale)"
+        raise response(0xF002, field, factor, "numeric in DLFLOAT16", "c16")
 
 
 # The instruction and what surrounds it.
@@ -240,14 +242,15 @@ def make_bias(
     """Return c~ in a work area; zeros where the instruction is going to be refused anyway."""
     if c.transformed_desc.type != _INT8:
         field = "input_c.transformed_desc.type"
-        status, kind = Status.ZDNN_INVALID_TYPE, c.transformed_desc.type
+        status, kind = Status.ZDNN_INVALID_TYPE, name_of(DataTypes, c.transformed_desc.type)
         raise Refused(status, field, kind, "ZDNN_BINARY_INT8 unless pre_computed", "c2")
     desc = replace(c.transformed_desc, type=DataTypes.ZDNN_DLFLOAT16)
     size = getsize_ztensor(desc)
     memory = page_memory(size)
     if memory is None:
         status = Status.ZDNN_ALLOCATION_FAILURE
-        raise Refused(status, "work area", f"{size} bytes", "allocatable")
+        limit = "at most the storage that is left"
+        raise Refused(status, "work area", f"{size} bytes", limit)
     bias = Ztensor(desc, desc, size, memory)
     require_storage("input_b", b)
     require_storage("input_c", c)

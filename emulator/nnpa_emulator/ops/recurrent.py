@@ -186,7 +186,8 @@ def _run(call: Call, layer: Layer) -> Outcome:
             outcome = _run_direction(Direction(call, layer, side, tensors), half == 1)
         except MemoryError as error:
             status = Status.ZDNN_ALLOCATION_FAILURE
-            raise Refused(status, "work area", "not available", "allocatable") from error
+            limit = "at most the storage that is left: fewer timesteps or a smaller batch"
+            raise Refused(status, "work area", "too large", limit) from error
         if outcome is not None:
             return outcome
     for name in layer.outputs.values():

@@ -22,6 +22,7 @@ from nnpa_emulator.ztensor import (
     DataTypes,
     TensorDesc,
     Ztensor,
+    name_of,
     stick_bytes,
 )
 
@@ -63,8 +64,9 @@ def _require_reshapable(src: Ztensor, dest: Ztensor) -> None:
         )  # fmt: skip
     layout, bad = dest.transformed_desc.layout, Status.ZDNN_INVALID_LAYOUT
     if src.transformed_desc.layout != layout:
-        limit = f"{src.transformed_desc.layout} (src)"
-        raise Refused(bad, "dest.transformed_desc.layout", layout, limit, "c2")
+        limit = f"{name_of(DataLayouts, src.transformed_desc.layout)} (src)"
+        value = name_of(DataLayouts, layout)
+        raise Refused(bad, "dest.transformed_desc.layout", value, limit, "c2")
     plain = (DataLayouts.ZDNN_NHWC, DataLayouts.ZDNN_HWCK)
     require_in(layout, plain, bad, "src.transformed_desc.layout", "c2")
     require_state(src, "src", True, "c3")
@@ -131,7 +133,7 @@ def getrange_ztensor(call: Call, ztensor: Ztensor) -> Outcome:
 
     Source: zDNN API Reference 1.2.0, zdnn_getrange_ztensor (which declares no status).
     """
-    desc, name = ztensor.transformed_desc, "transformed_desc"
+    desc, name = ztensor.transformed_desc, "ztensor.transformed_desc"
     require_state(ztensor, "ztensor", True, "c1")
     for value, expected, status, field, label in (
         (desc.layout, DataLayouts.ZDNN_NHWC, Status.ZDNN_INVALID_LAYOUT, "layout", "c2"),

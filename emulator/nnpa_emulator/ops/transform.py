@@ -102,7 +102,7 @@ def transform_ztensor_with_saturation(call: Call, ztensor: Ztensor, data: UserDa
     _require_transformable(call, ztensor)
     layout = ztensor.transformed_desc.layout
     plain = (DataLayouts.ZDNN_NHWC, DataLayouts.ZDNN_HWCK)
-    require_in(layout, plain, Status.ZDNN_INVALID_LAYOUT, "transformed_desc.layout", "c5")
+    require_in(layout, plain, Status.ZDNN_INVALID_LAYOUT, "ztensor.transformed_desc.layout", "c5")
     return transform_plain(call, ztensor, data, saturate=True, software=False)
 
 
@@ -121,17 +121,19 @@ def _require_float_descs(ztensor: Ztensor) -> None:
     bad_layout, bad_type = Status.ZDNN_INVALID_LAYOUT, Status.ZDNN_INVALID_TYPE
     formats = (DataFormats.ZDNN_FORMAT_4DFEATURE, DataFormats.ZDNN_FORMAT_4DKERNEL)
     float_type = (DataTypes.ZDNN_DLFLOAT16,)
-    require_in(desc.format, formats, Status.ZDNN_INVALID_FORMAT, "transformed_desc.format", "c1")
+    require_in(
+        desc.format, formats, Status.ZDNN_INVALID_FORMAT, "ztensor.transformed_desc.format", "c1"
+    )
     if desc.format == DataFormats.ZDNN_FORMAT_4DFEATURE:
-        require_in(desc.layout, FEATURE_LAYOUTS, bad_layout, layout, "c1")
-        require_in(desc.type, float_type, bad_type, kind, "c1")
-        require_in(pre.layout, PLAIN_LAYOUTS, bad_layout, f"pre_{layout}", "c1")
+        require_in(desc.layout, FEATURE_LAYOUTS, bad_layout, f"ztensor.{layout}", "c1")
+        require_in(desc.type, float_type, bad_type, f"ztensor.{kind}", "c1")
+        require_in(pre.layout, PLAIN_LAYOUTS, bad_layout, f"ztensor.pre_{layout}", "c1")
     else:
         kernel = (DataLayouts.ZDNN_HWCK,)
-        require_in(desc.type, float_type, bad_type, kind, "c1")
-        require_in(desc.layout, kernel, bad_layout, layout, "c1")
-        require_in(pre.layout, kernel, bad_layout, f"pre_{layout}", "c1")
-    require_in(pre.type, FLOAT_TYPES, bad_type, f"pre_{kind}", "c1")
+        require_in(desc.type, float_type, bad_type, f"ztensor.{kind}", "c1")
+        require_in(desc.layout, kernel, bad_layout, f"ztensor.{layout}", "c1")
+        require_in(pre.layout, kernel, bad_layout, f"ztensor.pre_{layout}", "c1")
+    require_in(pre.type, FLOAT_TYPES, bad_type, f"ztensor.pre_{kind}", "c1")
 
 
 def _transform_gates(call: Call, ztensor: Ztensor, data: UserData) -> Outcome:
@@ -173,7 +175,7 @@ def _gate_shape(ztensor: Ztensor) -> tuple[tuple[int, int, int], TensorDesc]:
     With it comes what describes the sticks that are written.
     """
     desc, pre = ztensor.transformed_desc, ztensor.pre_transformed_desc
-    name = "pre_transformed_desc"
+    name = "ztensor.pre_transformed_desc"
     shape, layout = Status.ZDNN_INVALID_SHAPE, Status.ZDNN_INVALID_LAYOUT
     allowed = (DataLayouts.ZDNN_2DS, DataLayouts.ZDNN_3DS)
     require_in(pre.layout, allowed, layout, f"{name}.layout", "c5")
@@ -184,7 +186,8 @@ def _gate_shape(ztensor: Ztensor) -> tuple[tuple[int, int, int], TensorDesc]:
     else:
         slices, rows = pre.dim2, 1
     if slices != desc.dim4:
-        raise Refused(shape, "transformed_desc.dim4", desc.dim4, f"{slices} slices", "c5")
+        limit = f"{slices} (the slices of {name})"
+        raise Refused(shape, "ztensor.transformed_desc.dim4", desc.dim4, limit, "c5")
     halves = desc.layout in _BIDIR_LAYOUTS
     height = 2 * padded(rows // 2) if halves else rows
     width = LAYOUT_GATES[desc.layout] * padded(pre.dim1)
@@ -192,7 +195,7 @@ def _gate_shape(ztensor: Ztensor) -> tuple[tuple[int, int, int], TensorDesc]:
     if not 0 < stick_bytes(written) <= stick_bytes(desc):
         # The C library would follow such descriptors out of the buffer.
         limit = f"the size of {written.dims} for {name} {pre.layout_dims}"
-        raise Malformed("transformed_desc.dims", desc.dims, limit)
+        raise Malformed("ztensor.transformed_desc.dims", desc.dims, limit)
     return (slices, rows, pre.dim1), written
 
 
@@ -222,7 +225,9 @@ def transform_origtensor(call: Call, ztensor: Ztensor) -> Outcome:
         cells = stick.read_cells(ztensor.sticks, desc)
         return Outcome(value=np.ascontiguousarray(cells[..., 0]))
     plain = (DataLayouts.ZDNN_NHWC,)
-    require_in(desc.layout, plain, Status.ZDNN_INVALID_LAYOUT, "transformed_desc.layout", "c5")
+    require_in(
+        desc.layout, plain, Status.ZDNN_INVALID_LAYOUT, "ztensor.transformed_desc.layout", "c5"
+    )
     return _untransform(call, ztensor)
 
 
@@ -230,17 +235,19 @@ def _require_readable(desc: TensorDesc, pre: TensorDesc) -> None:
     formats = (DataFormats.ZDNN_FORMAT_4DFEATURE,)
     bad_layout, bad_type = Status.ZDNN_INVALID_LAYOUT, Status.ZDNN_INVALID_TYPE
     layout, kind = "transformed_desc.layout", "transformed_desc.type"
-    require_in(desc.format, formats, Status.ZDNN_INVALID_FORMAT, "transformed_desc.format", "c1")
+    require_in(
+        desc.format, formats, Status.ZDNN_INVALID_FORMAT, "ztensor.transformed_desc.format", "c1"
+    )
     types = (DataTypes.ZDNN_DLFLOAT16, DataTypes.ZDNN_BINARY_INT32)
-    require_in(desc.type, types, bad_type, kind, "c1")
+    require_in(desc.type, types, bad_type, f"ztensor.{kind}", "c1")
     if desc.type == DataTypes.ZDNN_DLFLOAT16:
         readable = _BIDIR_LAYOUTS | {DataLayouts.ZDNN_NHWC}
-        require_in(desc.layout, readable, bad_layout, layout, "c1")
-        require_in(pre.type, FLOAT_TYPES, bad_type, f"pre_{kind}", "c1")
+        require_in(desc.layout, readable, bad_layout, f"ztensor.{layout}", "c1")
+        require_in(pre.type, FLOAT_TYPES, bad_type, f"ztensor.pre_{kind}", "c1")
     else:
-        require_in(desc.layout, (DataLayouts.ZDNN_NHWC,), bad_layout, layout, "c1")
-        require_in(pre.type, (DataTypes.INT32,), bad_type, f"pre_{kind}", "c1")
-    require_in(pre.layout, PLAIN_LAYOUTS, bad_layout, f"pre_{layout}", "c1")
+        require_in(desc.layout, (DataLayouts.ZDNN_NHWC,), bad_layout, f"ztensor.{layout}", "c1")
+        require_in(pre.type, (DataTypes.INT32,), bad_type, f"ztensor.pre_{kind}", "c1")
+    require_in(pre.layout, PLAIN_LAYOUTS, bad_layout, f"ztensor.pre_{layout}", "c1")
 
 
 def _untransform(call: Call, ztensor: Ztensor) -> Outcome:
@@ -276,13 +283,14 @@ def desc_of_rows(ztensor: Ztensor) -> TensorDesc:
 
 def _both_directions(desc: TensorDesc, pre: TensorDesc) -> TensorDesc:
     """Describe the output of a bidirectional layer as (2 timesteps, 1, batch, hidden)."""
-    shape, name = Status.ZDNN_INVALID_SHAPE, "pre_transformed_desc"
+    shape, name = Status.ZDNN_INVALID_SHAPE, "ztensor.pre_transformed_desc"
     if pre.dim3 != 2:
-        raise Refused(shape, f"{name}.dim3", pre.dim3, "1 or 2 directions", "c5")
+        raise Refused(shape, f"{name}.dim3", pre.dim3, "1 or 2 (directions)", "c5")
     if pre.dim4 != desc.dim4:
-        raise Refused(shape, f"{name}.dim4", pre.dim4, f"{desc.dim4} timesteps", "c5")
+        limit = f"{desc.dim4} (ztensor.transformed_desc.dim4, timesteps)"
+        raise Refused(shape, f"{name}.dim4", pre.dim4, limit, "c5")
     if (desc.dim3, desc.dim1) != (1, 2 * padded(pre.dim1)):
         # The C library would follow such descriptors out of the buffer.
         limit = f"dim3 1 and dim1 {2 * padded(pre.dim1)} for {name} {pre.layout_dims}"
-        raise Malformed("transformed_desc.dims", desc.dims, limit)
+        raise Malformed("ztensor.transformed_desc.dims", desc.dims, limit)
     return desc.with_dims((2 * desc.dim4, 1, desc.dim2, pre.dim1))

@@ -72,8 +72,8 @@ def transform_quantized_ztensor(
     require_state(ztensor, "ztensor", False, "c2")
     desc, pre = ztensor.transformed_desc, ztensor.pre_transformed_desc
     bad_layout, name = Status.ZDNN_INVALID_LAYOUT, "transformed_desc.layout"
-    require_in(desc.layout, (DataLayouts.ZDNN_NHWC,), bad_layout, name, "c3")
-    require_in(pre.layout, _QUANTIZABLE_LAYOUTS, bad_layout, f"pre_{name}", "c3")
+    require_in(desc.layout, (DataLayouts.ZDNN_NHWC,), bad_layout, f"ztensor.{name}", "c3")
+    require_in(pre.layout, _QUANTIZABLE_LAYOUTS, bad_layout, f"ztensor.pre_{name}", "c3")
     require_limits(desc, call.guest, "c4")
     _require_quantizable(desc, pre)
     require_storage("ztensor", ztensor)
@@ -91,18 +91,19 @@ def transform_quantized_ztensor(
 
 def _require_quantizable(desc: TensorDesc, pre: TensorDesc) -> None:
     formats = (DataFormats.ZDNN_FORMAT_4DFEATURE, DataFormats.ZDNN_FORMAT_4DWEIGHTS)
-    require_in(desc.format, formats, Status.ZDNN_INVALID_FORMAT, "transformed_desc.format", "c5")
+    field, bad_format = "ztensor.transformed_desc.format", Status.ZDNN_INVALID_FORMAT
+    require_in(desc.format, formats, bad_format, field, "c5")
     bad = Status.ZDNN_INVALID_TYPE
     integers = (DataTypes.ZDNN_BINARY_INT8,)
     if desc.format == DataFormats.ZDNN_FORMAT_4DWEIGHTS:
-        require_in(desc.type, integers, bad, "transformed_desc.type", "c5")
+        require_in(desc.type, integers, bad, "ztensor.transformed_desc.type", "c5")
         sources = frozenset((DataTypes.INT8,))
     else:
         kinds = (DataTypes.ZDNN_DLFLOAT16, *integers)
-        require_in(desc.type, kinds, bad, "transformed_desc.type", "c5")
+        require_in(desc.type, kinds, bad, "ztensor.transformed_desc.type", "c5")
         quantized = desc.type == DataTypes.ZDNN_BINARY_INT8
         sources = FLOAT_TYPES | {DataTypes.INT8} if quantized else FLOAT_TYPES
-    require_in(pre.type, sources, bad, "pre_transformed_desc.type", "c5")
+    require_in(pre.type, sources, bad, "ztensor.pre_transformed_desc.type", "c5")
 
 
 def _stick_in_hardware(call: Call, ztensor: Ztensor, data: UserData, saturate: bool) -> Outcome:
@@ -125,9 +126,11 @@ def _quantize(
         raise Refused(Status.ZDNN_INVALID_CLIPPING_VALUE, "clip_min", low, limit, "c7")
     scale = dlfloat.scalar_to_dlfloat(ztensor.rec_scale) & dlfloat.MAGNITUDE
     if scale in (dlfloat.ZERO, dlfloat.NINF):
-        raise response(0xF001, "rec_scale", ztensor.rec_scale, "a DLFLOAT16 number, not 0", "c7")
+        limit = "numeric and not 0 in DLFLOAT16: give the ztensor another scale"
+        raise response(0xF001, "ztensor.rec_scale", ztensor.rec_scale, limit, "c7")
     if dlfloat.scalar_to_dlfloat(ztensor.offset) & dlfloat.MAGNITUDE == dlfloat.NINF:
-        raise response(0xF001, "offset", ztensor.offset, "a DLFLOAT16 number", "c7")
+        limit = "numeric in DLFLOAT16"
+        raise response(0xF001, "ztensor.offset", ztensor.offset, limit, "c7")
     (array,) = view_arrays(data, 1, math.prod(desc.dims), kind)
     wide = _widened(array, kind)
     met = stick.quantize(

@@ -1,8 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one Hypothesis profile, always the same examples, and BLAS on one thread as in the server."""
+"""The one Hypothesis profile, always the same examples, and BLAS on one thread as in the server.
 
+The README's command says first what it leaves out, and ends soon after Ctrl-C.
+"""
+
+import gc
+import re
+from collections.abc import Generator
+from typing import Any
+
+import psutil
+import pytest
 from hypothesis import HealthCheck, settings
 from threadpoolctl import threadpool_limits
+
+MINUTES = 5
+"""How long the README's command takes on two cores without load, pytest alone."""
+_GRACE = 1.0  # seconds in which workers may end their servers after Ctrl-C
 
 threadpool_limits(limits=1, user_api="blas")
 
@@ -14,3 +28,39 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("nnpa")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Say how long the README's command takes, and what it leaves out; -q has no other header."""
+    config = session.config
+    expression: str = config.getoption("markexpr")
+    reporter = config.pluginmanager.getplugin("terminalreporter")
+    is_readmes = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    if reporter is None or not is_readmes or expression not in config.getini("addopts"):
+        return
+    left_out = ", ".join(re.findall(r"not (\w+)", expression))
+    reporter.write_line(
+        f"nnpa: about {MINUTES} minutes on two cores; leaves out {left_out}, "
+        "which .ci/run and .ci/full run"
+    )
+
+
+def pytest_collection_finish() -> None:
+    """Have no collector look at modules and 20,000 tests again: a full one takes a second then."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Generator[None, Any, Any]:
+    """After Ctrl-C give workers a moment, not xdist's ten seconds, and leave no process behind."""
+    workers = session.config.pluginmanager.getplugin("dsession")
+    if exitstatus != pytest.ExitCode.INTERRUPTED or workers is None:
+        return (yield)
+    workers.nodemanager.EXIT_TIMEOUT = _GRACE
+    started = psutil.Process().children(recursive=True)
+    result = yield
+    for process in started:
+        if process.is_running():
+            process.kill()
+    return result

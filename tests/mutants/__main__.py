@@ -42,7 +42,8 @@ def main(arguments: Sequence[str]) -> int:
     """Draw faults, judge each, and report; return the exit code."""
     chosen = _parser().parse_args(arguments)
     seed = secrets.randbelow(10**6) if chosen.seed is None else chosen.seed
-    drawn = dict(enumerate(draw(chosen.count, seed, chosen.rooms), start=1))
+    sample = random.Random(seed).sample(faults_of(chosen.rooms), chosen.count)
+    drawn = dict(enumerate(sample, start=1))
     judged = {number: drawn[number] for number in chosen.only or drawn}
     print(f"seed {seed}: {len(judged)} faults", flush=True)
     with tempfile.TemporaryDirectory(prefix="nnpa-mutants-") as folder:
@@ -62,15 +63,14 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if survivors else 0
 
 
-def draw(count: int, seed: int, rooms: Sequence[str] = ROOMS) -> list[tuple[Path, Mutation]]:
-    """Return faults drawn at random from all that the files of the rooms can have."""
-    every = [
+def faults_of(rooms: Sequence[str] = ROOMS) -> list[tuple[Path, Mutation]]:
+    """Return all faults that the files of the rooms can have."""
+    return [
         (file.relative_to(scratch_copy.ROOT), mutation)
         for room in rooms
         for file in _sources(scratch_copy.ROOT / room)
         for mutation in mutations(file.read_text(encoding="utf-8"))
     ]
-    return random.Random(seed).sample(every, count)
 
 
 def _sources(room: Path) -> list[Path]:

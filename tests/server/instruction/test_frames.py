@@ -88,12 +88,29 @@ class Machine:
         self.server.drain()
 
 
-@pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
+@pytest.fixture(scope="module")
+def shared_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     """A server that takes memory."""
-    one = Machine(tmp_path)
-    yield one
-    one.stop()
+    machine = Machine(tmp_path_factory.mktemp("machine"))
+    yield machine
+    machine.stop()
+
+
+@pytest.fixture
+def machine(shared_machine: Machine) -> Iterator[Machine]:
+    """The server, without the sessions that a test opened beside its own."""
+    yield shared_machine
+    for session in shared_machine.client.others:
+        session.delete()
+    shared_machine.client.others.clear()
+
+
+@pytest.fixture
+def machine_alone(tmp_path: Path) -> Iterator[Machine]:
+    """A server whose calls, sessions and end are one test's."""
+    machine = Machine(tmp_path)
+    yield machine
+    machine.stop()
 
 
 def test_qaf_is_that_of_the_machine(machine: Machine) -> None:
@@ -278,17 +295,17 @@ def test_a_server_that_takes_no_memory(tmp_path: Path) -> None:
     machine.stop()
 
 
-def test_a_session_that_ends(machine: Machine) -> None:
+def test_a_session_that_ends(machine_alone: Machine) -> None:
     """A session deleted between two instructions ends the call; a drain ends what waits."""
-    other = machine.client.other()
-    machine.client.others.clear()
-    with machine.program(other.session) as program, machine.program() as waiting:
+    other = machine_alone.client.other()
+    machine_alone.client.others.clear()
+    with machine_alone.program(other.session) as program, machine_alone.program() as waiting:
         assert program.ask_raw(SUM).written == 1
         assert waiting.ask_raw(SUM).written == 1
         other.delete()
         program.socket.sendall(frame(0, SUM))
         assert info_of(program.end()).reason == "SESSION_NOT_FOUND"
-        machine.server.refuse_calls()
+        machine_alone.server.refuse_calls()
         waiting.socket.sendall(frame(0, SUM))
         ended = waiting.end()
     assert (ended["grpc-status"], info_of(ended).reason) == ("14", "SERVER_DRAINING")
@@ -299,7 +316,7 @@ def mapped(pid: int) -> int:
     return Path(f"/proc/{pid}/maps").read_text(encoding="utf-8").count("memfd:operands")
 
 
-def test_a_client_that_is_killed_leaves_nothing(machine: Machine) -> None:
+def test_a_client_that_is_killed_leaves_nothing(machine_alone: Machine) -> None:
     """The kernel ends a program in the middle of a frame: its memory is mapped no more."""
     code = (
         "import sys; from pathlib import Path\n"
@@ -311,7 +328,7 @@ def test_a_client_that_is_killed_leaves_nothing(machine: Machine) -> None:
         "print('ready', flush=True)\n"
         "program.receive()\n"
     )
-    arguments = [sys.executable, "-c", code, str(machine.path), machine.client.session]
+    arguments = [sys.executable, "-c", code, str(machine_alone.path), machine_alone.client.session]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, *sys.path)))}
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, env=environment) as client:
         assert client.stdout is not None
@@ -319,8 +336,8 @@ def test_a_client_that_is_killed_leaves_nothing(machine: Machine) -> None:
         assert mapped(os.getpid()) == 1
         client.send_signal(signal.SIGKILL)
     wait_until(lambda: mapped(os.getpid()) == 0)
-    machine.client.delete()
-    assert machine.server.store.counts() == Counts()
+    machine_alone.client.delete()
+    assert machine_alone.server.store.counts() == Counts()
 
 
 def test_what_ends_early_keeps_no_memory(machine: Machine) -> None:
@@ -372,15 +389,15 @@ def test_requests_may_be_sent_ahead(machine: Machine) -> None:
     assert [int.from_bytes(answer[24:28]) for answer in answers] == [256, 0, 0]
 
 
-def test_metrics(machine: Machine) -> None:
+def test_metrics(machine_alone: Machine) -> None:
     """Instructions are counted by function, with the status that the library makes of their end."""
-    with machine.program() as program:
+    with machine_alone.program() as program:
         program.ask_raw(SUM)
         program.ask_raw(request(ADD, MISALIGNED, OPERANDS))
         program.ask_raw(request(ADD, CONTRADICTING, OPERANDS))
         program.ask_raw(request(99, b""))
-    assert machine.server.metrics is not None
-    counted = machine.server.metrics.read().operations
+    assert machine_alone.server.metrics is not None
+    counted = machine_alone.server.metrics.read().operations
     assert {(name, status): count for (name, _, status), count in counted.items()} == {
         ("NNPA_ADD", "ZDNN_OK"): 1,
         ("NNPA_ADD", "ZDNN_MISALIGNED_TENSOR"): 1,

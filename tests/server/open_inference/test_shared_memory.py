@@ -33,12 +33,19 @@ SIZE = 64
 Pair = tuple[Running, Caller]
 
 
-@pytest.fixture
-def pair() -> Iterator[Pair]:
+@pytest.fixture(scope="module")
+def sharing_server() -> Iterator[Pair]:
     """A server that takes shared memory, with a model."""
     model = {"mul": binary("Mul", ("n", 4))}
     with offering(model, **SHARING) as both:
         yield both
+
+
+@pytest.fixture
+def pair(sharing_server: Pair) -> Iterator[Pair]:
+    """The server and its client, which has no region registered before and after a test."""
+    yield sharing_server
+    _unregister(sharing_server[1])
 
 
 def _inode(path: Path) -> tuple[int, int]:

@@ -42,7 +42,12 @@ BLOCKS = _blocks()
 
 
 @pytest.mark.parametrize(
-    ("name", "line", "code"), BLOCKS, ids=[f"{name}:{line}" for name, line, _ in BLOCKS]
+    ("name", "line", "code"),
+    [
+        pytest.param(*block, marks=() if block[0] == "README.md" else pytest.mark.heavy)
+        for block in BLOCKS
+    ],
+    ids=[f"{name}:{line}" for name, line, _ in BLOCKS],
 )
 def test_a_block_runs(name: str, line: int, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Python block of a document runs by itself, without an exception or a warning."""

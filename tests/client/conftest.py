@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sessions for client tests, each test twice: in process, and over gRPC to a server process."""
+"""Sessions for client tests: over gRPC to a server process, and in process where `.ci/run` asks."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -47,7 +47,7 @@ def store() -> Iterator[Store]:
     held.close()
 
 
-@pytest.fixture(params=["in_process", "grpc"])
+@pytest.fixture(params=[pytest.param("in_process", marks=pytest.mark.heavy), "grpc"])
 def make_transport(request: pytest.FixtureRequest) -> Callable[[], Transport]:
     """A function that connects to a server, by either way."""
     if request.param == "in_process":

@@ -98,6 +98,7 @@ for name in sys.argv[2:]:
 """
 
 
+@pytest.mark.heavy
 def test_no_module_depends_on_import_order() -> None:
     """Every module can be the first of the package that is imported: there is no cycle."""
     root = Path(nnpa_client.__file__).parent

@@ -77,6 +77,7 @@ def test_connect_without_the_extra_says_the_command(without_extras: dict[str, st
     assert re.search(install("server") + r"\. Or use a server that runs already", last)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("arguments", [("info",), ("demo",)])
 def test_a_command_without_the_extra_says_the_command(
     arguments: tuple[str, ...], without_extras: dict[str, str]
@@ -88,6 +89,7 @@ def test_a_command_without_the_extra_says_the_command(
     assert re.search(install("server"), ended.stderr)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("command", "code", "says"),
     [
@@ -108,6 +110,7 @@ def test_a_model_without_the_extra_says_the_command(
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("command", [("network", "generate"), ("conformance", "score", "--out")])
 def test_a_page_without_the_extra_says_the_command(
     command: tuple[str, ...], tmp_path: Path

@@ -131,6 +131,7 @@ def run(folder: Path, suite: str, *arguments: str) -> tuple[dict[str, str], str]
     return outcomes, ended.stdout + ended.stderr
 
 
+@pytest.mark.heavy
 def test_fixtures_and_marks(tmp_path: Path) -> None:
     """Fixtures and marks do what the manual says, one server serves all, and no name changes."""
     outcomes, told = run(tmp_path, SUITE)
@@ -158,6 +159,7 @@ def test_the_manuals_suite(tmp_path: Path) -> None:
     assert set(outcomes.values()) == {"passed"}, told
 
 
+@pytest.mark.heavy
 def test_custom_machines(tmp_path: Path) -> None:
     """A mark's MachineSpec, and JSON on the command line, hold for sessions and C programs."""
     suite = """
@@ -191,6 +193,7 @@ def test_workers_and_machines(tmp_path: Path) -> None:
     assert {"test_sum[telum1]", "test_sum[telum2]", "test_class"} <= set(outcomes)
 
 
+@pytest.mark.heavy
 def test_log_of_a_failure(tmp_path: Path) -> None:
     """A test that fails has the server's lines of its own time in its report, others have none."""
     outcomes, told = run(tmp_path, FAILING)
@@ -207,6 +210,7 @@ def test_log_of_a_failure(tmp_path: Path) -> None:
     assert "_verb.py" not in told.partition("def test_misuses")[2]
 
 
+@pytest.mark.heavy
 def test_a_refusal_shows_the_tests_line_and_no_session(tmp_path: Path) -> None:
     """What the server refuses is shown at the line of the test, without the session's name."""
     outcomes, output = run(tmp_path, REFUSED)
@@ -218,6 +222,7 @@ def test_a_refusal_shows_the_tests_line_and_no_session(tmp_path: Path) -> None:
     assert "sessions/" not in output
 
 
+@pytest.mark.heavy
 def test_a_server_of_somebody_else(server_target: str, tmp_path: Path) -> None:
     """`--nnpa-server` names a server that runs already, which is left running."""
     chosen = (f"--nnpa-server={server_target}", "-k", "test_server or test_sum")
@@ -226,6 +231,7 @@ def test_a_server_of_somebody_else(server_target: str, tmp_path: Path) -> None:
     assert set(outcomes.values()) == {server_target}
 
 
+@pytest.mark.heavy
 def test_server_that_does_not_start(tmp_path: Path) -> None:
     """A server that cannot start is an error of the tests that want it, with its own words."""
     outcomes, told = run(tmp_path, SUITE, "--nnpa-listen=nonsense", "-k", "test_server")
@@ -233,12 +239,14 @@ def test_server_that_does_not_start(tmp_path: Path) -> None:
     assert "the private server ended with code 2" in told
 
 
+@pytest.mark.heavy
 def test_costs_nothing(tmp_path: Path) -> None:
     """A run that does not use the plugin imports neither gRPC nor NumPy nor protobuf."""
     outcomes, told = run(tmp_path, UNTOUCHED)
     assert outcomes == {"test_plain": "passed"}, told
 
 
+@pytest.mark.heavy
 def test_can_be_left_out(tmp_path: Path) -> None:
     """`-p no:nnpa` leaves the plugin out: its options and fixtures are unknown then."""
     outcomes, told = run(tmp_path, UNTOUCHED, "-p", "no:nnpa")

@@ -93,6 +93,7 @@ def _judge(
     assert not story, "\n".join(story)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("file", FILES)
 def test_function(
     request: pytest.FixtureRequest, testee: Sdk, talk: Conversation, file: str

@@ -163,6 +163,7 @@ def test_words_there_and_back(text: str) -> None:
     assert words_of(little_endian(text), width) == text
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "program",
     [

@@ -100,6 +100,7 @@ def test_hashes_are_those_of_what_was_installed(tmp_path: Path) -> None:
     assert sbom.digests([wheel]) == {"ml-dtypes": hashlib.sha256(b"wheel").hexdigest()}
 
 
+@pytest.mark.heavy
 def test_the_bill_of_materials_lists_this_environment() -> None:
     """Every package is a component with licences and hash; dependencies are components."""
     packages = {package.name: package.version for package in distributions()}

@@ -4,6 +4,7 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pytest
 from nnpa_emulator import stick
 from nnpa_emulator.ztensor import DataLayouts, TensorDesc, getsize_ztensor
 
@@ -28,6 +29,7 @@ def mismatches(worker: int) -> int:
     return wrong
 
 
+@pytest.mark.heavy
 def test_every_fp32_pattern() -> None:
     """All 2^32 FP32 patterns become the code and raise the flags that exact arithmetic says."""
     with ThreadPoolExecutor(2) as pool:

@@ -43,6 +43,7 @@ def copied(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {name: copy(one) for name, one in arguments.items()}
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("vector", vector_runner.load(), ids=str)
 def test_vectors_by_prepared_calls(vector: Vector, monkeypatch: pytest.MonkeyPatch) -> None:
     """A prepared call gives what its vector says of the first."""

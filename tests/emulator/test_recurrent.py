@@ -158,7 +158,9 @@ def compare(one: Net, every: bool, program: Guest | None = None) -> float:
 
 
 @pytest.mark.parametrize("every", [True, False], ids=["all", "final"])
-@pytest.mark.parametrize("direction", [FWD, BWD, BIDIR])
+@pytest.mark.parametrize(
+    "direction", [*(pytest.param(one, marks=pytest.mark.heavy) for one in (FWD, BWD)), BIDIR]
+)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", GATES)
 def test_layers_in_double_precision(name: str, shape: Shape, direction: int, every: bool) -> None:

@@ -107,10 +107,11 @@ def test_every_kernel_has_cases() -> None:
         assert list(inspect.signature(reference).parameters) == list(arguments)
 
 
+@pytest.mark.parametrize("seeds", [10, pytest.param(60, marks=pytest.mark.heavy)])
 @pytest.mark.parametrize("name", CASES)
-def test_kernels_equal_their_references(name: str) -> None:
+def test_kernels_equal_their_references(name: str, seeds: int) -> None:
     """Every kernel returns and writes the same bits as the reference that defines it."""
-    for seed in range(60):
+    for seed in range(seeds):
         arguments, written = CASES[name](np.random.default_rng((seed, *name.encode())))
         same(name, *arguments, written=written)
 
@@ -264,6 +265,7 @@ def test_scans(dims: Dims) -> None:
             same("scan.find_codes", cells, d1, least, np.zeros((8, 4), np.int64), written=(3,))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("function", sorted(one.stem for one in VECTORS.glob("*.jsonl")))
 def test_vectors_by_references(function: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every vector keeps its bits where references stand for all kernels."""
@@ -333,6 +335,7 @@ def no_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("no_kernels")
 def test_first_calls_need_no_compiler() -> None:
     """First calls neither import Numba nor compile once it is there; bits are the vectors'."""
@@ -353,6 +356,7 @@ print(compiler.asked)
 """
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("no_kernels")
 def test_a_kernel_is_compiled_after_many_calls() -> None:
     """2,048 small calls ask for Numba, then for the kernel, once; calls go on by the reference."""
@@ -375,6 +379,7 @@ print(compiler.asked)
 """
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("no_kernels")
 def test_a_kernel_is_compiled_after_many_bytes() -> None:
     """128 MiB of operands ask for a kernel as 2,048 small calls do."""
@@ -391,6 +396,7 @@ print(compiler.asked)
 """
 
 
+@pytest.mark.heavy
 def test_kernels_on_disk_are_loaded_sooner() -> None:
     """Where kernels are compiled already, Numba is imported after 256 small calls."""
     assert lines_of(SOON) == ["[]", "['load']"]
@@ -409,6 +415,7 @@ print(len(elementwise.binary.signatures))
 """
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("no_kernels")
 def test_a_kernel_on_disk_is_loaded_at_once() -> None:
     """A process with Numba takes a kernel from the cache at its first call, and asks nobody."""
@@ -425,6 +432,7 @@ print(len(elementwise.binary.signatures))
 """
 
 
+@pytest.mark.heavy
 def test_large_operands_are_for_the_compiled_kernel() -> None:
     """Operands of more than 32 MiB together do not take a reference's time and memory."""
     assert lines_of(LARGE) == ["False", "True", "1"]

@@ -11,6 +11,7 @@ from tests.emulator.target import emulator
 from tests.vector_runner import Vector
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("vector", vector_runner.load(), ids=str)
 def test_vector(vector: Vector) -> None:
     """A vector's statuses, bits, values and flags are what its source says."""

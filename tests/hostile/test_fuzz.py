@@ -27,6 +27,7 @@ def _digest() -> str:
     return sha256(b"|".join(b"".join(case.messages) for case in cases)).hexdigest()
 
 
+@pytest.mark.heavy
 def test_the_seed_reproduces() -> None:
     """Another process, with other hashes, makes the same cases of a seed; another seed does not."""
     command = "from tests.hostile.test_fuzz import _digest; print(_digest())"

@@ -143,6 +143,7 @@ def session() -> Iterator[Session]:
         yield opened
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", claimed())
 def test_a_claimed_case_passes_on_a_server(session: Session, name: str) -> None:
     """A claimed case passes on a server, which counts the accelerator's calls it promises."""

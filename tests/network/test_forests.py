@@ -169,6 +169,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("op_type", CHANGES)
 def test_changes_of_shape_may_follow_each_other(op_type: str) -> None:
     """A thousand nodes that move nothing, one behind the other, are hosted."""

@@ -160,6 +160,7 @@ def test_what_needs_a_size_says_so(client: Client) -> None:
     assert client.stub.MeasureAccuracy(measure).json
 
 
+@pytest.mark.heavy
 def test_the_client_loads_it() -> None:
     """`load` takes it with sizes and without, and a call has those of its arrays."""
     data = images(64, 96)
@@ -170,6 +171,7 @@ def test_the_client_loads_it() -> None:
         assert net.export_program({"images": data.shape})
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("command", ["analyze", "generate"])
 def test_commands_name_the_option(command: str, tmp_path: Path) -> None:
     """Commands that tell of one program ask for the sizes, and take them."""

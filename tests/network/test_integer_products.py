@@ -19,6 +19,7 @@ def test_products_are_exact_here() -> None:
     assert set(errors().values()) == {0.0}
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("processor", ["Haswell-noTSX", "Nehalem"])
 def test_products_are_exact_without_vnni(processor: str) -> None:
     """On a processor without VNNI, which AVX2 and SSE4 then stand in for, they are exact, too."""

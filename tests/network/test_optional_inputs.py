@@ -121,6 +121,7 @@ def test_what_is_no_input_is_refused(place: str, pools: Pools | None) -> None:
     np.testing.assert_array_equal(_run(old, X), _run(plan, X))
 
 
+@pytest.mark.heavy
 def test_a_session_takes_other_values_by_name() -> None:
     """A network is called without them, or with some of them by name."""
     model = text_model(SCALED)

@@ -68,7 +68,13 @@ def _same(first: Result, second: Result) -> bool:
     return bits and warnings == [(v.node, v.verb, v.status) for v in second.violations]
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in ("add", "dense", "norm") else pytest.mark.heavy)
+        for name in MODELS
+    ],
+)
 @given(values=st.lists(numbers, min_size=12, max_size=12), saturate=st.booleans())
 def test_warm_steps_agree_with_cold_ones(name: str, values: list[float], saturate: bool) -> None:
     """A program that has run gives the bits, violations and calls of one that has not."""

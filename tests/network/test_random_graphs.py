@@ -158,6 +158,7 @@ ROOM = Limits(max_sessions=12, max_session_bytes=1 << 30, max_session_tensors=50
 REFUSED = ("MODEL_INVALID", "NETWORK_FAILED", "FIELD_INVALID")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("sandbox", ["off", "auto"])
 def test_a_server_answers_alike(sandbox: str) -> None:
     """In the sandbox and without, a graph is answered as here, or refused; no worker breaks."""

@@ -75,6 +75,7 @@ def _matmul_integer() -> bytes:
     return helper.make_model(graph, opset_imports=opsets).SerializeToString()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ["add", "integers"])
 def test_an_answer_does_not_change_when_its_buffers_serve_again(name: str) -> None:
     """What a run returned is the caller's: later runs over the same buffers leave it alone."""
@@ -161,6 +162,7 @@ chains = st.lists(
 )
 
 
+@pytest.mark.heavy
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=chains, seed=st.integers(0, 99))
 def test_what_lay_in_the_arena_before_makes_no_difference(
@@ -179,6 +181,7 @@ def test_what_lay_in_the_arena_before_makes_no_difference(
         assert _facts(arena.run(feeds)) == _facts(plain.run(feeds))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ["dense", "image", "quantised", "two_ends"])
 @pytest.mark.parametrize("machine", ["telum1", "telum2"])
 def test_networks_run_over_anything(arenas: Arenas, name: str, machine: str) -> None:
@@ -204,6 +207,7 @@ def test_a_run_takes_the_arena_of_an_earlier_one(arenas: Arenas) -> None:
     assert [memory.nbytes for memory in arenas.made] == [run_buffers.kept_bytes()]
 
 
+@pytest.mark.heavy
 def test_an_arena_is_as_large_as_what_lives_at_once(arenas: Arenas) -> None:
     """A chain of 20 steps takes two tensors at a time, and one more that it begins with."""
     steps = [("Relu", 1, 0), *(("Exp", number, 0) for number in range(2, 20))]
@@ -226,6 +230,7 @@ def test_runs_at_the_same_time_agree_with_runs_one_by_one() -> None:
         assert list(pool.map(partial(answer, executor), range(40))) == expected
 
 
+@pytest.mark.heavy
 def test_a_run_that_failed_keeps_nothing() -> None:
     """Only a run that ended well leaves its arena."""
     executor = _executor()
@@ -242,6 +247,7 @@ def test_a_run_that_failed_keeps_nothing() -> None:
     assert run_buffers.kept_bytes() == 0
 
 
+@pytest.mark.heavy
 def test_memory_that_somebody_counts_is_counted_again() -> None:
     """A guest with an account of its own gives one arena, and is told when a run reuses it."""
     guest = Guest(MACHINES["telum2"])
@@ -259,6 +265,7 @@ def test_memory_that_somebody_counts_is_counted_again() -> None:
     assert run_buffers.kept_bytes() == 6 * PAGE
 
 
+@pytest.mark.heavy
 def test_a_guest_that_refuses_the_arena_again_gives_tensors_one_by_one() -> None:
     """What was kept is given up where its account has become too small, and nothing is refused."""
     guest = Guest(MACHINES["telum2"])
@@ -280,6 +287,7 @@ def test_a_guest_that_refuses_the_arena_again_gives_tensors_one_by_one() -> None
     assert run_buffers.kept_bytes() == 0
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("refuses", ["by None", "by an error"])
 def test_a_guest_that_has_no_arena_gives_tensors_one_by_one(refuses: str) -> None:
     """A quota in which tensors fit and not the arena refuses nothing that it did not before."""
@@ -298,6 +306,7 @@ def test_a_guest_that_has_no_arena_gives_tensors_one_by_one(refuses: str) -> Non
     assert _facts(executor.run(_feeds(executor, 1))) == _facts(expected)
 
 
+@pytest.mark.heavy
 def test_the_least_recently_used_program_loses_its_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     """All buffers of the process stay below the limit."""
     executors = [_executor() for _ in range(3)]

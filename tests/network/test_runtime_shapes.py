@@ -153,6 +153,7 @@ def _run_shape(node: NodeProto, opset: int, size: int) -> tuple[int, ...] | None
     return shape
 
 
+@pytest.mark.heavy
 def test_poolings_have_the_sizes_of_onnx_runtime() -> None:
     """Kernel, stride, dilation, padding, auto_pad and ceil_mode: each size is the run's."""
     different, count = list[object](), 0

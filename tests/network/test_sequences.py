@@ -137,6 +137,7 @@ def test_a_run_is_that_of_onnx_runtime(case: str, place: str, pools: Pools | Non
     _runs_alike(model, feeds, _plan(model, place, pools))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("place", "count"), [("here", 150), ("worker", 20)])
 def test_random_graphs(place: str, count: int, pools: Pools | None) -> None:
     """Random graphs with sequences run as in ONNX Runtime, none is refused."""

@@ -89,7 +89,9 @@ def compare(attributes: dict[str, Any]) -> str:
     return nodes(hosted, feeds)[0].device
 
 
-@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize(
+    "rank", [pytest.param(1, marks=pytest.mark.heavy), 2, pytest.param(3, marks=pytest.mark.heavy)]
+)
 @pytest.mark.parametrize("padding", AUTO_PADS)
 def test_transposed_convolution(rank: int, padding: str) -> None:
     """Shapes and values are ONNX Runtime's; what it does not run fails by the node's name."""

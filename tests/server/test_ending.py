@@ -113,7 +113,14 @@ def seconds_to_end(server: ServerProcess) -> float:
     return time.monotonic() - started
 
 
-@pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
+@pytest.mark.parametrize(
+    "state",
+    [
+        pytest.param(state, marks=() if state is an_upload_under_way else pytest.mark.heavy)
+        for state in STATES
+    ],
+    ids=lambda state: state.__name__,
+)
 def test_the_end_comes_in_time(tmp_path: Path, state: Callable[[Any], Any]) -> None:
     """In every state the process ends with 0, in time."""
     flags = ("--listen", "127.0.0.1:0", "--drain-timeout", f"{DRAIN}s")
@@ -122,6 +129,7 @@ def test_the_end_comes_in_time(tmp_path: Path, state: Callable[[Any], Any]) -> N
         assert "Traceback" not in server.log_text()
 
 
+@pytest.mark.heavy
 def test_silent_clients_of_every_listener(tmp_path: Path) -> None:
     """Connections that say nothing, of gRPC, of plain sockets and of metrics, delay no end."""
     listeners = ("--listen", f"unix:{tmp_path}/s", "--listen", "127.0.0.1:0")

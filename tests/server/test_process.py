@@ -78,6 +78,7 @@ def test_health_and_reflection(tmp_path: Path) -> None:
         assert "nnpa.zdnn.v1.AcceleratorService" in names
 
 
+@pytest.mark.heavy
 def test_stale_socket_is_taken_and_a_live_one_is_not(tmp_path: Path) -> None:
     """A socket that a killed server left is reused; a server that runs keeps its own."""
     listen = ("--listen", f"unix:{tmp_path}/s")
@@ -92,6 +93,7 @@ def test_stale_socket_is_taken_and_a_live_one_is_not(tmp_path: Path) -> None:
         round_trip(grpc.insecure_channel(server.address))
 
 
+@pytest.mark.heavy
 def test_port_in_use_ends_with_1(tmp_path: Path) -> None:
     """A port that is taken is said in one line."""
     with serving(tmp_path, *ANY_PORT) as server:
@@ -110,6 +112,7 @@ def test_a_socket_in_no_folder_ends_with_1(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stderr) == (1, f"nnpa-server: {text}")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
@@ -282,6 +285,7 @@ def test_second_signal_ends_at_once(tmp_path: Path) -> None:
         assert "ended at once" in server.log_text()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("seconds", [0.0, 1.5])
 def test_drain_timeout_is_kept(tmp_path: Path, seconds: float) -> None:
     """A call that nothing ends, here one that a fault delays, does not hold up the end."""
@@ -383,6 +387,7 @@ def alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("is_asked", [False, True])
 def test_private_server_ends_when_its_input_closes(tmp_path: Path, is_asked: bool) -> None:
     """A pipe as standard input that is closed ends the server too, and does not hurry its end."""
@@ -429,6 +434,7 @@ def test_access_log_has_one_line_per_call_and_no_names(tmp_path: Path) -> None:
     assert client.session.removeprefix("sessions/") not in text
 
 
+@pytest.mark.heavy
 def test_nobody_reads_the_log(tmp_path: Path) -> None:
     """A standard error that is never read stops no call and not the end; the log drops lines."""
     flags = (*ANY_PORT, "--access-log", "--drain-timeout", "1s")
@@ -447,6 +453,7 @@ def test_nobody_reads_the_log(tmp_path: Path) -> None:
         assert process.wait(PATIENCE) == 0
 
 
+@pytest.mark.heavy
 def test_quick_calls_have_no_line(tmp_path: Path) -> None:
     """Without --access-log the log has lines of calls that failed or took --slow, and no others."""
     flags = (*ANY_PORT, "--slow", "150ms")

@@ -100,6 +100,7 @@ def test_the_collector_works_after_the_start() -> None:
     assert run(COLLECTOR) == ["True True"]
 
 
+@pytest.mark.heavy
 def test_first_calls_wait_for_no_compiler(tmp_path: Path) -> None:
     """A start, and the everyday calls behind it, load nothing heavy and have the vectors' bits."""
     socket = tmp_path / "socket"

@@ -130,6 +130,7 @@ def test_calls_belong_to_the_trace_of_their_client(receiver: Receiver, tmp_path:
     assert receiver.resources[0]["deployment.environment"] == "tests"
 
 
+@pytest.mark.heavy
 def test_statuses_are_events(receiver: Receiver, tmp_path: Path) -> None:
     """A range violation is an event of its call's span; an operation that is well is none."""
     with serving(tmp_path, *FLAGS, env=receiver.environment) as server:
@@ -145,6 +146,7 @@ def test_statuses_are_events(receiver: Receiver, tmp_path: Path) -> None:
     assert facts["nnpa.status"] == "ZDNN_ELEMENT_RANGE_VIOLATION"
 
 
+@pytest.mark.heavy
 def test_a_refused_call_is_an_error(receiver: Receiver, tmp_path: Path) -> None:
     """A span of a call that was refused has the gRPC code, and says why."""
     with serving(tmp_path, *FLAGS, env=receiver.environment) as server:
@@ -159,6 +161,7 @@ def test_a_refused_call_is_an_error(receiver: Receiver, tmp_path: Path) -> None:
     assert [_facts(event)["nnpa.status"] for event in failed.events] == ["PROGRAM_CHECK"]
 
 
+@pytest.mark.heavy
 def test_messages_of_a_conversation_are_spans(receiver: Receiver, tmp_path: Path) -> None:
     """Each list of a conversation is a span of its own, of the trace of the stream."""
     with serving(tmp_path, *FLAGS, env=receiver.environment) as server:
@@ -173,6 +176,7 @@ def test_messages_of_a_conversation_are_spans(receiver: Receiver, tmp_path: Path
     assert len({span.span_id for span in spans}) == 3
 
 
+@pytest.mark.heavy
 def test_runs_of_models_are_spans(receiver: Receiver, tmp_path: Path) -> None:
     """A run of a published model is a span within that of its call."""
     with serving(tmp_path, *FLAGS, env=receiver.environment) as server:
@@ -188,6 +192,7 @@ def test_runs_of_models_are_spans(receiver: Receiver, tmp_path: Path) -> None:
     assert {_facts(run)["nnpa.model"] for run in runs} == {"dense"}
 
 
+@pytest.mark.heavy
 def test_nobody_takes_the_spans(tmp_path: Path) -> None:
     """A server whose spans nobody takes answers, and ends in time."""
     env = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_BSP_SCHEDULE_DELAY": "100"}

@@ -65,6 +65,7 @@ def test_the_extras_of_users_are_known() -> None:
     assert EXTRAS.keys() > OF_DEVELOPERS
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("extra", OF_USERS)
 def test_every_command_starts(extra: str, tmp_path: Path) -> None:
     """Each command of `nnpa` prints its help where the extra is left out."""
@@ -76,6 +77,7 @@ def test_every_command_starts(extra: str, tmp_path: Path) -> None:
     assert len(run.stdout.splitlines()) > 20
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("extra", sorted({*OF_USERS} - {"server"}))
 def test_the_server_starts_without_a_word(extra: str, tmp_path: Path) -> None:
     """A server without the extra computes, and its first screen has nothing but the session."""

@@ -207,6 +207,7 @@ def test_drawn_delay(session: Session, a: Ztensor, distribution: str) -> None:
     assert len(set(drawn[0])) == 5
 
 
+@pytest.mark.heavy
 def test_a_client_that_gives_up_ends_a_delay(target: str) -> None:
     """A deadline passes in the middle of a delay, and the session is free again."""
     with connect(target, timeout=3) as session:

@@ -137,6 +137,7 @@ def test_estimate_of_a_model_takes_it(
     assert "grade" in answer.stdout
 
 
+@pytest.mark.heavy
 def test_view_takes_it(written: tuple[str, str, str], tmp_path: Path) -> None:
     """A model is placed for the machine that is written, with the base's times."""
     text, name, _ = written

@@ -470,6 +470,7 @@ SUITE = """
 """
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("flags", [[], ["--nnpa-sanitize"]], ids=["without", "with"])
 def test_the_switch_of_the_pytest_plugin(
     tmp_path: Path, server_target: str, flags: list[str]

@@ -25,7 +25,7 @@ FLAGS = ("--max-sessions", str(PLACES))
 ONE = [[1.0, 2.0]]
 
 
-@pytest.fixture(params=["tcp", "unix"])
+@pytest.fixture(params=[pytest.param("tcp", marks=pytest.mark.heavy), "unix"])
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServerProcess]:
     """A server of 64 sessions, on either transport."""
     listen = "127.0.0.1:0" if request.param == "tcp" else f"unix:{tmp_path}/nnpa.sock"
@@ -136,6 +136,7 @@ def test_a_lease_that_ends_cleanly(server: ServerProcess) -> None:
     assert sessions(server) == 0
 
 
+@pytest.mark.heavy
 def test_a_session_that_is_dropped_goes(server: ServerProcess) -> None:
     """A session whose object nobody has any more ends as that of a dead client."""
     session = connect(server.address, lease=True)
@@ -219,6 +220,7 @@ def relaying(target: str) -> Generator[Relay]:
     relay.close()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("server", ["tcp"], indirect=True)
 def test_a_lease_is_held_again(server: ServerProcess) -> None:
     """A client whose connection broke holds its lease again by itself, and keeps its session."""
@@ -241,6 +243,7 @@ def is_reached(session: Session) -> bool:
     return True
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("server", ["tcp"], indirect=True)
 def test_who_comes_back_too_late_is_told(server: ServerProcess) -> None:
     """A client that was away for longer than the grace reads that its lease broke."""
@@ -269,6 +272,7 @@ def fork_and_end(target: str, _count: int, result: Any) -> None:
     result.send(computes(session))
 
 
+@pytest.mark.heavy
 def test_a_forked_child_ends_no_lease(server: ServerProcess) -> None:
     """A child that a process with a session forks leaves the session and its lease alone."""
     assert in_clean_process(fork_and_end, server.address, 1)

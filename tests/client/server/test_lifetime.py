@@ -176,6 +176,7 @@ def test_private_server_ends_with_its_session() -> None:
     assert not socket.parent.exists()
 
 
+@pytest.mark.heavy
 def test_private_server_lives_as_long_as_ztensors_do() -> None:
     """A session that is dropped and not closed keeps its server while a ztensor is left."""
     before = set(psutil.Process().children())
@@ -196,6 +197,7 @@ def test_private_server_ends_when_connecting_fails() -> None:
     assert set(psutil.Process().children()) == before
 
 
+@pytest.mark.heavy
 def test_private_server_ends_with_a_killed_client() -> None:
     """A client that is killed by SIGKILL takes its private server with it."""
     program = (

@@ -52,6 +52,7 @@ def load(session: Session) -> Network:
     return session.load(image())
 
 
+@pytest.mark.heavy
 def test_runs_share_a_connection(server: ServerProcess, session: Session) -> None:
     """All runs of a session are messages of one connection, each with its line in the log."""
     network = load(session)
@@ -78,6 +79,7 @@ def test_an_error_ends_the_connection_and_not_the_session(session: Session) -> N
     assert plain.value.metadata == refused.value.metadata
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("count", [1, 900, 20_000])
 def test_arrays_of_any_size(session: Session, count: int) -> None:
     """What fits one read and what does not comes back as it went."""

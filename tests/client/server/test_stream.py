@@ -27,7 +27,7 @@ pytestmark = pytest.mark.shortcut
 ONES = np.ones((2, 3), np.float32)
 
 
-@pytest.fixture(params=["tcp", "plain", "unix"])
+@pytest.fixture(params=["tcp", "plain", pytest.param("unix", marks=pytest.mark.heavy)])
 def listen(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
     """Flags of a server on TCP, on a Unix socket with a plain one, and without."""
     if request.param == "tcp":
@@ -68,6 +68,7 @@ def test_calls_share_a_stream(server: ServerProcess) -> None:
     assert lines(server, "Execute") == []
 
 
+@pytest.mark.heavy
 def test_a_deadline_makes_calls_their_own(server: ServerProcess) -> None:
     """A timeout is that of a call: the stream has none."""
     with connect(server.address, timeout=60) as session:
@@ -96,6 +97,7 @@ def test_a_stream_that_broke_off_is_lost_once(server: ServerProcess) -> None:
         assert np.array_equal(zdnn.add(a, a).numpy(), 2 * ONES)
 
 
+@pytest.mark.heavy
 def test_an_interrupted_call_leaves_a_session_that_works(server: ServerProcess) -> None:
     """Ctrl-C while an answer is awaited gives the stream up; no later call gets that answer."""
 
@@ -116,6 +118,7 @@ def test_an_interrupted_call_leaves_a_session_that_works(server: ServerProcess) 
             signal.signal(signal.SIGALRM, before)
 
 
+@pytest.mark.heavy
 def test_without_room_for_a_stream_calls_are_their_own(server: ServerProcess) -> None:
     """Where others have all streams that the server gives, every call is a call of its own."""
     ended = threading.Event()
@@ -140,6 +143,7 @@ def test_without_room_for_a_stream_calls_are_their_own(server: ServerProcess) ->
         stream.cancel()
 
 
+@pytest.mark.heavy
 def test_an_idle_stream_is_replaced(tmp_path: Path, listen: tuple[str, str]) -> None:
     """A stream that the server ended, as nothing came for long, is no error of the next call."""
     with serving(tmp_path, *listen, "--idle-timeout", "3s") as server:
@@ -169,6 +173,7 @@ def test_a_stream_is_left_in_time(max_idle: float, streams: int) -> None:
     assert [one.close.called for one in made] == [True] * (streams - 1) + [False] * (4 - streams)
 
 
+@pytest.mark.heavy
 def test_a_server_that_comes_back(tmp_path: Path) -> None:
     """A call after the server's end cannot reach it; when another listens, it has no session."""
     flags = ("--listen", f"unix:{tmp_path}/nnpa.sock")

@@ -2,9 +2,9 @@
 """Random lists of operations give the same bytes with and without shortcuts.
 
 Two servers run the same random programs, one with every shortcut and one plain; answers, errors and
-tensors are compared byte for byte. NNPA_PROPERTY_LISTS is how many lists (2,000),
-NNPA_PROPERTY_SEED the first program's number; a program that differs is printed with its number,
-shrunk.
+tensors are compared byte for byte. NNPA_PROPERTY_LISTS is how many lists (200, and 2,000 where
+heavy tests run), NNPA_PROPERTY_SEED the first program's number; a program that differs is printed
+with its number, shrunk.
 """
 
 import os
@@ -32,7 +32,8 @@ from tests.server.wire import load, op, refused
 PLAIN_FLAGS = ("--plain",)
 """How a server is started without shortcuts."""
 FLAGS = ("--allow-faults", "--max-session-tensors", "300")
-COUNT = int(os.environ.get("NNPA_PROPERTY_LISTS", "2000"))
+CHOSEN = os.environ.get("NNPA_PROPERTY_LISTS")
+COUNTS = [int(CHOSEN)] if CHOSEN else [200, pytest.param(2000, marks=pytest.mark.heavy)]
 SEED = int(os.environ.get("NNPA_PROPERTY_SEED", "1"))
 OPERATION_SPECS = {arm.name: arm.number for arm in wire.Operation.DESCRIPTOR.oneofs[0].fields}
 ENVIRONMENT = 100  # from here on arms ask the machine: not all of them can fail
@@ -53,12 +54,15 @@ def pair(folder: Path) -> Generator[Pair]:
 
 
 @pytest.mark.shortcut
-def test_shortcuts_change_no_byte(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("count", COUNTS)
+def test_shortcuts_change_no_byte(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int
+) -> None:
     """Answers, errors and tensors are the same, and every operation is OK once and fails once."""
     met: Met = Counter()
     began = printed = time.monotonic()
     with pair(tmp_path) as sides:
-        for number in range(SEED, SEED + -(-COUNT // LISTS)):
+        for number in range(SEED, SEED + -(-count // LISTS)):
             made = program(number)
             if difference := sides.difference(made, met):
                 pytest.fail(_report(sides, made, difference))
@@ -67,23 +71,23 @@ def test_shortcuts_change_no_byte(tmp_path: Path, capsys: pytest.CaptureFixture[
                 with capsys.disabled():
                     done = (number - SEED + 1) * LISTS
                     print(
-                        f"\n{done:,} of {COUNT:,} lists, {printed - began:.0f} s", file=sys.stderr
+                        f"\n{done:,} of {count:,} lists, {printed - began:.0f} s", file=sys.stderr
                     )
-    print(f"seed {SEED}, {COUNT:,} lists, {time.monotonic() - began:.1f} s")
-    _summarize(met)
+    print(f"seed {SEED}, {count:,} lists, {time.monotonic() - began:.1f} s")
+    _summarize(met, count)
 
 
-def _summarize(met: Met) -> None:
+def _summarize(met: Met, count: int) -> None:
     """Print what each operation answered; each is met OK, and not, where lists are enough."""
     missing: list[str] = []
     for arm, number in OPERATION_SPECS.items():
-        answers = {answer: count for (name, answer), count in met.items() if name == arm}
-        print(f"{arm}: {', '.join(f'{name} {count}' for name, count in sorted(answers.items()))}")
+        answers = {answer: times for (name, answer), times in met.items() if name == arm}
+        print(f"{arm}: {', '.join(f'{name} {times}' for name, times in sorted(answers.items()))}")
         if "ZDNN_OK" not in answers:
             missing.append(f"{arm} is never OK")
         if len(answers) < 2 and number < ENVIRONMENT:
             missing.append(f"{arm} never fails")
-    assert not missing or COUNT < ENOUGH, missing
+    assert not missing or count < ENOUGH, missing
 
 
 def _report(sides: Pair, made: Program, difference: str) -> str:
@@ -115,6 +119,7 @@ def test_a_program_that_differs_is_shrunk() -> None:
     ]
 
 
+@pytest.mark.heavy
 def test_a_difference_is_told_with_its_place(tmp_path: Path) -> None:
     """A server with another limit differs where the limit is met, as the report says."""
     with ExitStack() as stack:

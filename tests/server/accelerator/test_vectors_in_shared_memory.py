@@ -159,6 +159,7 @@ def target() -> Iterator[Target]:
 VECTORS = [one for one in vector_runner.load() if not str(one).endswith("_too_large")]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("vector", VECTORS, ids=str)
 def test_vector_again(vector: Vector, target: Target) -> None:
     """A vector's operations say and leave the same each time."""

@@ -525,6 +525,7 @@ def test_statistics(caller: Caller) -> None:
 texts = st.text(st.characters(codec="utf-8"), max_size=8)
 
 
+@pytest.mark.heavy
 @given(
     name=texts,
     identifier=texts,

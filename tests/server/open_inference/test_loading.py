@@ -73,6 +73,7 @@ def test_a_slow_load_keeps_nobody_waiting(server: Running) -> None:
     assert await_none(pids)
 
 
+@pytest.mark.heavy
 def test_a_load_ends_with_its_client(server: Running) -> None:
     """A deadline kills the compiler; the name is free for the next load, and says why."""
     stub = GRPCInferenceServiceStub(server.channel)
@@ -91,6 +92,7 @@ def test_a_load_ends_with_its_client(server: Running) -> None:
     assert stub.ModelReady(oip.ModelReadyRequest(name="slow")).ready
 
 
+@pytest.mark.heavy
 def test_a_run_ends_after_its_client(server: Running) -> None:
     """A host node of a published model goes on for a second without a client, and no longer."""
     stub = GRPCInferenceServiceStub(server.channel)

@@ -150,6 +150,7 @@ def test_a_folder_that_cannot_be_read_is_one_model(
         assert "model b cannot be read: Permission denied" in _require_only_b_failed(caller)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("error", ERRORS, ids=[type(error).__name__ for error in ERRORS])
 def test_a_saved_models_failure_is_that_models(
     tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
@@ -245,6 +246,7 @@ def leased(monkeypatch: pytest.MonkeyPatch) -> list[WorkerProcess]:
     return workers
 
 
+@pytest.mark.heavy
 def test_many_models_share_workers_while_they_are_loaded(
     tmp_path: Path, leased: list[WorkerProcess]
 ) -> None:
@@ -266,6 +268,7 @@ def test_many_models_share_workers_while_they_are_loaded(
         assert len({worker.pid for worker in leased[3:] if worker.is_alive}) == 3
 
 
+@pytest.mark.heavy
 def test_few_models_keep_their_workers(tmp_path: Path, leased: list[WorkerProcess]) -> None:
     """First requests to models of a small folder wait for no worker."""
     names = _write_many(tmp_path, 2, lambda number: _unique(4 + number))

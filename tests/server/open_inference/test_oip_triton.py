@@ -63,7 +63,9 @@ def _run(*arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("chapter", CHAPTERS)
+@pytest.mark.parametrize(
+    "chapter", [CHAPTERS[0], *(pytest.param(one, marks=pytest.mark.heavy) for one in CHAPTERS[1:])]
+)
 def test_every_chapter_of_the_session(place: tuple[str, Path], chapter: str) -> None:
     """Every chapter of the session is answered as the client's documentation says."""
     address, folder = place

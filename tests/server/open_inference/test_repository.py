@@ -56,6 +56,13 @@ def pair() -> Iterator[Pair]:
         yield both
 
 
+@pytest.fixture(scope="module")
+def refusing() -> Iterator[Pair]:
+    """A server with one model for calls that are refused, and a client."""
+    with offering({"div": DIV}) as both:
+        yield both
+
+
 def test_a_client_brings_a_model(pair: Pair) -> None:
     """A model that comes with a request runs, on the machine that its configuration names."""
     _, caller = pair
@@ -139,9 +146,9 @@ BAD: list[tuple[str, bytes, str, str, str]] = [
 @pytest.mark.parametrize(
     ("data", "config", "reason", "text"), [one[1:] for one in BAD], ids=[one[0] for one in BAD]
 )
-def test_bad_models(pair: Pair, data: bytes, config: str, reason: str, text: str) -> None:
+def test_bad_models(refusing: Pair, data: bytes, config: str, reason: str, text: str) -> None:
     """A model that cannot be hosted is refused with the reason, and what was there stays."""
-    server, caller = pair
+    server, caller = refusing
     message = pb.RepositoryModelLoadRequest(model_name="bad")
     message.parameters["config"].string_param = config
     message.parameters["file:1/model.onnx"].bytes_param = data
@@ -162,23 +169,24 @@ def test_bad_models(pair: Pair, data: bytes, config: str, reason: str, text: str
         ("bad", "other", "FIELD_INVALID"),
     ],
 )
-def test_bad_names(pair: Pair, name: str, key: str, reason: str) -> None:
+def test_bad_names(refusing: Pair, name: str, key: str, reason: str) -> None:
     """Names of models and files are letters, digits and "._-"; nothing else is taken."""
     message = pb.RepositoryModelLoadRequest(model_name=name)
     message.parameters["config"].string_param = "{}"
     message.parameters[key].bytes_param = DIV
-    refusal(reason, pair[1].stub.RepositoryModelLoad, message)
+    refusal(reason, refusing[1].stub.RepositoryModelLoad, message)
 
 
-def test_contents_need_a_configuration(pair: Pair) -> None:
+def test_contents_need_a_configuration(refusing: Pair) -> None:
     """A file without "config" is refused, as the protocol has it; so is a name without a folder."""
-    stub = pair[1].stub
+    stub = refusing[1].stub
     message = pb.RepositoryModelLoadRequest(model_name="mine")
     assert "--models" in refusal("FIELD_INVALID", stub.RepositoryModelLoad, message)
     message.parameters["file:1/model.onnx"].bytes_param = DIV
     assert "without config" in refusal("FIELD_INVALID", stub.RepositoryModelLoad, message)
 
 
+@pytest.mark.heavy
 def test_strict_models_have_no_node_on_the_host(pair: Pair) -> None:
     """With "strict" a model of which a node would run on the host is refused, and says which."""
     _, caller = pair
@@ -300,6 +308,7 @@ def test_external_data_of_the_folder(tmp_path: Path) -> None:
         assert "save_as_external_data=False" in text
 
 
+@pytest.mark.heavy
 def test_external_data_are_bounded(tmp_path: Path) -> None:
     """A model of the folder and its external data together have the bytes of a session."""
     weights = np.zeros((4096, 4096), np.float32)

@@ -121,6 +121,7 @@ def test_sizes_of_strings_are_told_anew() -> None:
         Path(f"/dev/shm/{key}").unlink()
 
 
+@pytest.mark.heavy
 def test_an_unloaded_model_is_gone() -> None:
     """A model that was unloaded is not kept alive by requests that are remembered."""
     with offering({"one": binary("Mul", ("n", 4)), "two": binary("Add", ("n", 4))}) as (
@@ -135,6 +136,7 @@ def test_an_unloaded_model_is_gone() -> None:
         assert plan() is None
 
 
+@pytest.mark.heavy
 def test_a_model_too_large_to_be_warmed() -> None:
     """A model of a few bytes with inputs of very many is not run when it is loaded."""
     shape = (1 << 13, 1 << 13)  # 256 MiB, of which a run has an input and an output

@@ -138,6 +138,7 @@ def test_published_models_outlive_the_server(tmp_path: Path) -> None:
         assert caller.states() == {"replaced": "READY", "shared": "READY"}
 
 
+@pytest.mark.heavy
 def test_without_state_nothing_stays(tmp_path: Path) -> None:
     """A server without --state writes nothing, and forgets."""
     for _ in range(2):
@@ -223,6 +224,7 @@ def _has_acknowledged(publishers: list[Publisher], changes: int) -> bool:
     return count_acknowledged(publishers) >= changes
 
 
+@pytest.mark.heavy
 def test_killed_servers_lose_nothing(tmp_path: Path) -> None:
     """After kill -9 amid publishing every acknowledged change is there, and none half."""
     assert kill_while_publishing(tmp_path, 3, seed=1) > 10
@@ -333,6 +335,7 @@ def test_the_start_waits_for_all_models_as_long(
         wait_until(lambda: caller.states() == dict.fromkeys("abc", "READY"))
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(not confinement.is_linux(), reason="workers are Linux processes")
 def test_a_saved_model_ends_with_its_deadline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -357,6 +360,7 @@ def test_a_saved_model_ends_with_its_deadline(
         assert "to load it takes more than 300 s" in text
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("change", ["load", "unload"])
 def test_a_client_need_not_wait_for_a_saved_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
@@ -420,6 +424,7 @@ def start_fails(*flags: str) -> str:
     return ended.stderr
 
 
+@pytest.mark.heavy
 def test_folders_that_cannot_be_used(tmp_path: Path) -> None:
     """Two servers never share a folder; one that cannot be made ends the start, and is named."""
     with keeping(tmp_path):
@@ -429,6 +434,7 @@ def test_folders_that_cannot_be_used(tmp_path: Path) -> None:
     assert "Not a directory" in start_fails("--state", f"{tmp_path}/file/state")
 
 
+@pytest.mark.heavy
 def test_the_operators_name_wins(tmp_path: Path) -> None:
     """A saved model whose name the folder of --models has is told and left out."""
     put(tmp_path, SavedModel("div", "", "{}", {"1": MODELS["Add"]}))
@@ -558,6 +564,7 @@ def test_the_operators_models_are_the_operators(guarded: Guarded) -> None:
     assert alice.infer("div") == RESULTS["Div"].tobytes()
 
 
+@pytest.mark.heavy
 def test_admins_may_change_everything(guarded: Guarded) -> None:
     """An admin replaces and unloads models of others; what an admin publishes is the admin's."""
     server, owner = guarded
@@ -602,6 +609,7 @@ def test_model_quotas_are_the_tokens(guarded: Guarded, tmp_path: Path) -> None:
         bob.load(name, "Sub")
 
 
+@pytest.mark.heavy
 def test_models_of_a_revoked_token_stay(guarded: Guarded, tmp_path: Path) -> None:
     """A withdrawn token's models go on, also over a restart, until an admin removes them."""
     server, owner = guarded
@@ -622,6 +630,7 @@ def test_models_of_a_revoked_token_stay(guarded: Guarded, tmp_path: Path) -> Non
         bob.load("mine", "Sub")
 
 
+@pytest.mark.heavy
 def test_models_from_before_tokens_are_an_admins(tmp_path: Path) -> None:
     """What was published without tokens is no token's; without tokens everybody owns everything."""
     with keeping(tmp_path) as (_, caller):
@@ -639,6 +648,7 @@ def test_models_from_before_tokens_are_an_admins(tmp_path: Path) -> None:
         unload(caller, "old")
 
 
+@pytest.mark.heavy
 def test_a_damaged_model_is_an_admins(guarded: Guarded, tmp_path: Path) -> None:
     """Whose a damaged file is nobody knows: only an admin replaces or removes it."""
     server, owner = guarded
@@ -656,6 +666,7 @@ def test_a_damaged_model_is_an_admins(guarded: Guarded, tmp_path: Path) -> None:
         owner(BOB).load("mine", "Sub")
 
 
+@pytest.mark.heavy
 def test_expired_tokens_own_on(tmp_path: Path) -> None:
     """A token that has expired owns its models still."""
     (tmp_path / "models").mkdir()

@@ -108,6 +108,7 @@ def many_files() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("many_files")
 def test_a_thousand_connections(page: PageServer) -> None:
     """A thousand connections that say nothing keep few threads, and nobody from page or server."""

@@ -121,6 +121,7 @@ def test_without_a_token_no_message_is_awaited(start: Start) -> None:
         assert Counter(map(code_of, calls)) == {CODE.UNAUTHENTICATED: 130}
 
 
+@pytest.mark.heavy
 def test_messages_that_do_not_come_leave_room(start: Start) -> None:
     """Where no token is asked for, calls without messages are cut off, the oldest first."""
     server = start(message_timeout=4.0)

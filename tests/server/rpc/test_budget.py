@@ -128,6 +128,7 @@ def test_what_lasts_leaves_room() -> None:
     assert budget.take("caller", 8, waits=False)
 
 
+@pytest.mark.heavy
 def test_a_call_waits_for_room() -> None:
     """A call that finds no room has it when others have given theirs back, else it is refused."""
     under_way, context = UnderWay(96, 1, PATIENCE), cast("CallContext", object())
@@ -191,6 +192,7 @@ def test_an_answer_that_is_taken_leaves_nothing(start: Start) -> None:
     wait_until(lambda: held(server) == 0)
 
 
+@pytest.mark.heavy
 def test_an_answer_that_finds_no_room(start: Start) -> None:
     """A list whose answer finds no room is refused with the flag, and the next one runs."""
     server = start(limits=replace(SMALL, max_message=MIB, max_bytes_under_way=4 * MIB))
@@ -276,6 +278,7 @@ def test_inferences_that_are_not_taken() -> None:
         wait_until(lambda: held(server) == 0)
 
 
+@pytest.mark.heavy
 def test_reflection_has_a_budget_of_its_own(start: Start) -> None:
     """Calls of reflection that take no answer take none of others' room, and end."""
     server = start(message_timeout=1.0)
@@ -306,6 +309,7 @@ def test_a_budget_too_small() -> None:
     assert f"must be at least {32 * MIB}: 4 times --max-message" in ended.output
 
 
+@pytest.mark.heavy
 def test_conversations_leave_room(start: Start) -> None:
     """One conversation too many is refused as such, and its client makes unary calls."""
     server = start()

@@ -221,6 +221,7 @@ def test_a_long_message_is_refused_before_there_is_memory(start: Callable[..., N
         assert f"({size} vs. {1 << 20})" in ended["grpc-message"]
 
 
+@pytest.mark.heavy
 def test_who_says_nothing_is_let_go(near: Near, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that connects and is silent has its thread for a few seconds only."""
     monkeypatch.setattr("nnpa_server.rpc.unix_frames._METADATA_TIMEOUT", 1.0)
@@ -283,6 +284,7 @@ def test_clients_are_counted(start: Callable[..., Near]) -> None:
         assert four.ask(near.request()).results == []
 
 
+@pytest.mark.heavy
 def test_an_idle_client_is_cut_off(start: Callable[..., Near]) -> None:
     """A conversation in which nothing is said for as long as a session may idle is ended."""
     near = start(replace(CONFIG, limits=Limits(idle_timeout=2.0)))
@@ -314,6 +316,7 @@ def test_half_a_frame(near: Near) -> None:
     assert near.client.run(*SUM)[-1].zdnn_status == 0
 
 
+@pytest.mark.heavy
 def test_draining(start: Callable[..., Near]) -> None:
     """A server that ends lets the running list finish, tells the others, and takes its socket."""
     near, count = start(replace(CONFIG, drain_timeout=60)), 200 if PLAIN else 2000

@@ -223,6 +223,7 @@ def test_cpu_time_is_limited(worker: WorkerProcess) -> None:
     assert failed.value.why == Why.TIME
 
 
+@pytest.mark.heavy
 def test_a_signal_that_is_ignored_gives_no_time(worker: WorkerProcess) -> None:
     """A worker that ignores SIGXCPU ends at its limit of CPU time all the same."""
     began = time.monotonic()
@@ -408,6 +409,7 @@ def pid_of(owner: Owner) -> int:
     return int(owner.run(Message(b"pid"), LIMITS).text)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ["then-spin", "then-grow", "then-fill"])
 def test_a_worker_is_replaced_that_takes_between_jobs(
     name: str, caplog: pytest.LogCaptureFixture
@@ -426,6 +428,7 @@ def test_a_worker_is_replaced_that_takes_between_jobs(
     assert "between jobs" in caplog.text
 
 
+@pytest.mark.heavy
 def test_a_worker_that_waits_for_jobs_stays() -> None:
     """What a job leaves behind within its limit ends no worker, nor does freeing it."""
     pool = Pool(PROGRAM, {})
@@ -615,6 +618,7 @@ def test_a_turn_keeps_others_waiting() -> None:
         pool.close()
 
 
+@pytest.mark.heavy
 def test_a_fork_server_ends_when_nobody_wants_it() -> None:
     """One that has had no worker for long goes; the next owner gets a new one."""
     pool = Pool(PROGRAM, {}, idle_seconds=0.2)
@@ -628,6 +632,7 @@ def test_a_fork_server_ends_when_nobody_wants_it() -> None:
         pool.close()
 
 
+@pytest.mark.heavy
 def test_a_renewed_pool_forks_from_a_new_process() -> None:
     """An idle owner's next worker has what is loaded now; one with a job keeps its worker."""
     pool = Pool(PROGRAM, {})

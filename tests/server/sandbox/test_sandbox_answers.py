@@ -66,7 +66,7 @@ def test_answers_that_are_none_end_the_worker(worker: WorkerProcess, name: str) 
 
 
 @LINUX
-@pytest.mark.parametrize("name", ["silence", "short"])
+@pytest.mark.parametrize("name", ["silence", pytest.param("short", marks=pytest.mark.heavy)])
 def test_silence_ends_at_the_deadline(worker: WorkerProcess, name: str) -> None:
     """An answer that does not come, or stops in its middle, is not waited for."""
     with pytest.raises(WorkerFailed) as failed:
@@ -75,6 +75,7 @@ def test_silence_ends_at_the_deadline(worker: WorkerProcess, name: str) -> None:
     assert is_gone(worker.pid)
 
 
+@pytest.mark.heavy
 @LINUX
 def test_drops_do_not_move_the_deadline(worker: WorkerProcess) -> None:
     """A worker that sends byte after byte has no more time than one that sends none."""

@@ -64,7 +64,7 @@ class Holder:
         self.channel.close()
 
 
-@pytest.fixture(params=["tcp", "unix"])
+@pytest.fixture(params=[pytest.param("tcp", marks=pytest.mark.heavy), "unix"])
 def start(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Start]:
     """A function that starts a server of few sessions on either transport."""
     listen = "127.0.0.1:0" if request.param == "tcp" else f"unix:{tmp_path}/nnpa.sock"
@@ -104,6 +104,7 @@ def test_a_session_goes_after_its_client(start: Start) -> None:
     assert other.ask().lease
 
 
+@pytest.mark.heavy
 def test_who_comes_back_is_told_of_the_lease(start: Start) -> None:
     """A call of a session whose lease broke is SESSION_NOT_FOUND, and the text names the lease."""
     running = start()
@@ -195,6 +196,7 @@ def test_a_lease_may_be_held_again(start: Start) -> None:
     assert all(other.ask().lease for other in others)
 
 
+@pytest.mark.heavy
 def test_a_session_of_several_connections(start: Start) -> None:
     """A lease of several connections breaks with the last; calls keep the session meanwhile."""
     running = start()
@@ -213,6 +215,7 @@ def test_a_session_of_several_connections(start: Start) -> None:
     wait_until(lambda: sessions(running) == 0)
 
 
+@pytest.mark.heavy
 def test_a_lease_ends_with_its_session(start: Start) -> None:
     """The open call ends well when the session is deleted, and with its error when it expires."""
     running = start(limits=replace(LIMITS, idle_timeout=1.5))

@@ -169,6 +169,7 @@ def test_sessions_are_bounded(client: Client) -> None:
     client.other()
 
 
+@pytest.mark.heavy
 def test_idle_sessions_expire(start: Callable[..., Running]) -> None:
     """A session without a call ends and frees everything; a call makes its time start anew."""
     running = start(limits=Limits(idle_timeout=3.0))
@@ -291,6 +292,7 @@ def test_conversations_are_bounded_apart(start: Callable[..., Running]) -> None:
         stream.cancel()
 
 
+@pytest.mark.heavy
 def test_idle_streams_are_cancelled(start: Callable[..., Running]) -> None:
     """A stream that says nothing for as long as a session may be idle is ended."""
     running = start(limits=Limits(idle_timeout=2.0))
@@ -308,6 +310,7 @@ def test_idle_streams_are_cancelled(start: Callable[..., Running]) -> None:
     assert "CANCELLED" in str(caught.value)
 
 
+@pytest.mark.heavy
 def test_what_ended_waits_for_no_collector(running: Running) -> None:
     """Neither a session that ended nor a stream that was cut off leaves a cycle of objects."""
     gc.collect()
@@ -344,6 +347,7 @@ def left_over() -> list[object]:
     ]
 
 
+@pytest.mark.heavy
 def test_a_long_list_of_a_stream_is_not_idle(start: Callable[..., Running]) -> None:
     """A stream whose list runs longer than one may be idle gets its answer."""
     running = start(limits=Limits(idle_timeout=2.0))
@@ -356,6 +360,7 @@ def test_a_long_list_of_a_stream_is_not_idle(start: Callable[..., Running]) -> N
     assert answers == [12_000]
 
 
+@pytest.mark.heavy
 def test_memory_that_a_session_freed_goes_back() -> None:
     """What a living session has freed goes back to the system, once it is a gigabyte."""
     given, seen = threading.Event(), list[int]()

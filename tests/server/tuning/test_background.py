@@ -38,6 +38,7 @@ def compilers(server: ServerProcess) -> list[psutil.Process]:
     return psutil.Process(server.process.pid).children(recursive=True)
 
 
+@pytest.mark.heavy
 def test_a_server_that_is_hardly_called_compiles_nothing(tmp_path: Path) -> None:
     """With an empty cache, a start and 200 calls start no process, load no compiler, keep none."""
     env = {"NUMBA_CACHE_DIR": str(tmp_path / "cold")}
@@ -50,6 +51,7 @@ def test_a_server_that_is_hardly_called_compiles_nothing(tmp_path: Path) -> None
     assert list((tmp_path / "cold").rglob("*.nbi")) == []
 
 
+@pytest.mark.heavy
 def test_a_compilation_yields_and_keeps_no_server_from_ending(tmp_path: Path) -> None:
     """What compiles has the lowest priority, and ends at once with its server."""
     env = {"NUMBA_CACHE_DIR": str(tmp_path / "cold")}
@@ -88,6 +90,7 @@ print(sum(elementwise.binary.stats.cache_hits.values()))
 """
 
 
+@pytest.mark.heavy
 def test_a_kernel_that_is_called_often_is_compiled(tmp_path: Path) -> None:
     """Another process compiles it into the cache, this one loads it, and bits are 1 + 1 always."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
@@ -167,6 +170,7 @@ finally:
 """
 
 
+@pytest.mark.heavy
 def test_looks_at_the_cache_disturb_no_compilation(tmp_path: Path) -> None:
     """Threads that ask whether a kernel is on disk leave Numba's registries to who compiles."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}

@@ -94,6 +94,7 @@ def digest_at(folder: Path) -> str:
     return run.stdout.strip()
 
 
+@pytest.mark.heavy
 def test_a_copy_of_the_sources_compiles_nothing(tmp_path: Path) -> None:
     """Kernels that one clone has compiled are loaded by another with the same sources."""
     shutil.copytree(Path(nnpa_emulator.__path__[0]), tmp_path / "clone/nnpa_emulator")
@@ -133,6 +134,7 @@ def compiled(cache: Path) -> list[str]:
     return run.stdout.splitlines()
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(os.getuid() != 0, reason="a bind mount makes a directory read-only to root")
 def test_a_read_only_cache_is_read(tmp_path: Path) -> None:
     """Kernels of a cache that cannot be written are loaded; one that may lack some says so."""
@@ -219,6 +221,7 @@ def test_kernels_are_compiled_first_and_once(tmp_path: Path) -> None:
     assert firsts == [steps, []]
 
 
+@pytest.mark.heavy
 @pytest.mark.shortcut
 def test_a_process_that_chooses_twice_saves_kernels(tmp_path: Path) -> None:
     """Choosing the cache again, as a second server in a process does, leaves saves as they are."""

@@ -22,6 +22,7 @@ def test_a_script_is_one_of_its_shell(shell: str) -> None:
         assert read.returncode == 0
 
 
+@pytest.mark.heavy
 def test_commands_and_options_are_completed() -> None:
     """What a shell asks for is answered with commands, and with options of a command."""
     for words, expected in (("nnpa de", "demo"), ("nnpa info --tls", "--tls-ca")):

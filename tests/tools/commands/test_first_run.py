@@ -29,6 +29,7 @@ def first(tmp_path: Path) -> dict[str, str]:
     return {**kept, "XDG_CACHE_HOME": str(tmp_path)}
 
 
+@pytest.mark.heavy
 def test_a_first_program_is_told_nothing(first: dict[str, str]) -> None:
     """A program's first sum on a machine comes without a word: nothing waits for a compiler."""
     ended = subprocess.run(
@@ -38,6 +39,7 @@ def test_a_first_program_is_told_nothing(first: dict[str, str]) -> None:
     assert (ended.stdout, ended.stderr) == ("2.0\n", "")
 
 
+@pytest.mark.heavy
 def test_the_first_demo_ends_with_its_report(first: dict[str, str]) -> None:
     """On an empty cache the prompt comes back with the report, which closes with a next command."""
     with subprocess.Popen(

@@ -291,7 +291,9 @@ def test_texts_without_control_characters_stay() -> None:
     assert visible("\x1b\r\x7f\x9b\u202e\ud800") == "\\x1b\\r\\x7f\\x9b\\u202e\\ud800"
 
 
-@pytest.mark.parametrize("kind", ["long", "many", "empty"])
+@pytest.mark.parametrize(
+    "kind", ["long", *(pytest.param(kind, marks=pytest.mark.heavy) for kind in ("many", "empty"))]
+)
 def test_a_bomb_of_a_trace_is_refused(kind: str, tmp_path: Path) -> None:
     """A small file that becomes gigabytes, or millions of records, is refused with the limit."""
     packed = zlib.compressobj(9)

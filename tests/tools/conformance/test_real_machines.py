@@ -31,6 +31,7 @@ def with_another_bit(answers: list[str]) -> list[str]:
     return [*answers[:at], json.dumps(answer), *answers[at + 1 :]]
 
 
+@pytest.mark.heavy
 def test_a_file_dropped_in_changes_exactly_its_row(
     vectors: Path, answers: list[str], tmp_path: Path
 ) -> None:
@@ -56,6 +57,7 @@ def test_a_file_dropped_in_changes_exactly_its_row(
     assert without == [without[0]] * 3
 
 
+@pytest.mark.heavy
 def test_a_trace_is_a_row(vectors: Path, open_session: Open, tmp_path: Path) -> None:
     """A program's trace, with a heading beside it, is replayed and compared call by call."""
     file = tmp_path / "program.nnpa"
@@ -125,6 +127,7 @@ MEMORIES: dict[str, tuple[Any, str]] = {
 }
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("memory", "story"), MEMORIES.values(), ids=[*MEMORIES])
 def test_answers_out_of_shape_end_with_2(
     vectors: Path, answers: list[str], tmp_path: Path, memory: Any, story: str
@@ -138,6 +141,7 @@ def test_answers_out_of_shape_end_with_2(
     assert story in " ".join(ended.stderr.split())
 
 
+@pytest.mark.heavy
 def test_answers_to_other_vectors_end_with_2(vectors: Path, tmp_path: Path) -> None:
     """A file that answers none of the vectors here says nothing, and is refused."""
     text = json.dumps({"file": "no_function", "name": "x", "steps": []})
@@ -182,6 +186,7 @@ def test_a_bad_trace_ends_with_2(
     assert story in " ".join(ended.stderr.split())
 
 
+@pytest.mark.heavy
 def test_hostile_names_are_text(vectors: Path, answers: list[str], tmp_path: Path) -> None:
     """Names and notes of a file are text on the page and in a terminal, whatever they say."""
     line = json.loads((vectors / "relu.jsonl").read_text().splitlines()[0])

@@ -68,6 +68,7 @@ def test_a_line_that_is_no_vector_is_a_failed_case(vectors: Path) -> None:
     assert data(ended)["totals"]["failed"] == 1
 
 
+@pytest.mark.heavy
 def test_a_kept_score_must_have_the_same_counts(vectors: Path, tmp_path: Path) -> None:
     """--against ends with 1 for other counts, with 2 for what is no score of this version."""
     score(vectors, "--out", tmp_path)
@@ -94,6 +95,7 @@ def test_a_kept_score_must_have_the_same_counts(vectors: Path, tmp_path: Path) -
             assert story in " ".join(ended.stderr.split())
 
 
+@pytest.mark.heavy
 def test_rows_of_an_earlier_score_stand_for_suites_that_are_left_out(
     vectors: Path, tmp_path: Path
 ) -> None:
@@ -113,6 +115,7 @@ def test_rows_of_an_earlier_score_stand_for_suites_that_are_left_out(
     assert "2026-01-02" in (tmp_path / "score.html").read_text()
 
 
+@pytest.mark.heavy
 def test_suites_that_are_left_out_are_rows(vectors: Path) -> None:
     """Every suite is a row in every score, with the reason where it did not run."""
     for words, why in ((["--quick"], "--quick leaves it out"), ([], "--suite leaves it out")):
@@ -155,6 +158,7 @@ def written(folder: Path, text: str) -> Sequence[str]:
     return (str(folder / "test_own.py"), "-n0", "-c", str(ROOT / "pyproject.toml"))
 
 
+@pytest.mark.heavy
 def test_a_missing_toolchain_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without Go the SDK's group is not run, with the tool that is missing as the reason."""
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
@@ -187,6 +191,7 @@ def test_tells(record_property):
 '''
 
 
+@pytest.mark.heavy
 def test_tests_are_cases(tmp_path: Path) -> None:
     """A test is a case under its law, or the cases that it tells; a skip has its reason."""
     suite = pytest_suite("law", written(tmp_path, TESTS))
@@ -197,6 +202,7 @@ def test_tests_are_cases(tmp_path: Path) -> None:
     assert (failure.group, failure.reason) == ("A law that does not.", "assert 1 == 2")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("text", ["import no_such_module_here", "def test_x(): raise SystemExit"])
 def test_a_suite_that_breaks_has_failed(tmp_path: Path, text: str) -> None:
     """A module that cannot be imported, and a run that ends early, are failures, not silence."""
@@ -212,6 +218,7 @@ def test_sleeps():
 """
 
 
+@pytest.mark.heavy
 def test_an_abandoned_suite_ends_its_workers(tmp_path: Path) -> None:
     """Who stops a score while a suite runs leaves no process of it behind."""
     pid = tmp_path / "pid"
@@ -236,6 +243,7 @@ def test_an_abandoned_suite_ends_its_workers(tmp_path: Path) -> None:
     pytest.fail("a worker of the suite is still there")
 
 
+@pytest.mark.heavy
 def test_the_package_brings_along_what_its_suites_take(tmp_path: Path, vectors: Path) -> None:
     """Files that the wheel ships run vectors and reference cases without a clone."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())

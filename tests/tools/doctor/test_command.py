@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 from nnpa_client.doctor import Report, verdict
 from nnpa_tools.cli import main
@@ -58,6 +59,7 @@ def test_a_program_that_never_calls_zdnn() -> None:
     assert "true: it opened no session at ZDNN_SERVER: is it linked with libzdnn" in answer.output
 
 
+@pytest.mark.heavy
 def test_a_program_that_hangs(tmp_path: Path) -> None:
     """A program is killed at the limit with what it started, and the verdict says so."""
     pid = tmp_path / "pid"
@@ -110,6 +112,7 @@ def test_each_run_says_what_it_is() -> None:
     )
 
 
+@pytest.mark.heavy
 def test_each_table_says_what_it_means() -> None:
     """Between a heading and its table stands a sentence."""
     answer = _doctor("--quick", "--", sys.executable, "-c", ADDING + PROGRAM)

@@ -167,6 +167,7 @@ def _varint(number: int) -> bytes:
     return bytes([number & 0x7F | 0x80, number >> 7]) if number > 0x7F else bytes([number])
 
 
+@pytest.mark.heavy
 def test_the_ledger_prints_published_over_predicted() -> None:
     """Each point has batch, length, both times and their ratio; widths by grade are printed."""
     printed = nnpa("estimate", "--ledger")
@@ -187,6 +188,7 @@ def test_the_ledger_prints_published_over_predicted() -> None:
     assert {point["verdict"] for point in document["points"]} == {"inside", "not tested"}
 
 
+@pytest.mark.heavy
 def test_a_broken_coefficient_fails_the_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a slope four times as steep the command says which point lies outside, and exits 1."""
     seeded = steeper(shipped(), "telum2", "tanh", 4.0)

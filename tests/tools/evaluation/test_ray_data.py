@@ -51,6 +51,7 @@ def report_of(batches: list[Array]) -> dict[str, Any]:
     return document
 
 
+@pytest.mark.heavy
 def test_whole_batches_in_any_order_give_the_report_of_one_process(tmp_path: Path) -> None:
     """Batches that come in another order, rows of a batch too, are measured bit for bit alike."""
     (tmp_path / "dense.onnx").write_bytes(dense().SerializeToString())
@@ -76,6 +77,7 @@ def test_a_path_with_external_data(tmp_path: Path) -> None:
     assert apart == whole
 
 
+@pytest.mark.heavy
 def test_cut_batches_have_the_same_rows() -> None:
     """Batches cut anywhere, with gaps, count the same answers; sums are equal to 12 digits."""
     numbers = np.arange(ROWS)

@@ -95,6 +95,7 @@ class Trap:
             self._thread.join()
 
 
+@pytest.mark.heavy
 def test_a_row_that_kills_every_worker_is_named(tmp_path: Path) -> None:
     """The report has all other rows, says which is missing and why, and the exit code is 1."""
     pillow = pytest.importorskip("PIL.Image", reason="Pillow comes with the extra `data`")
@@ -127,6 +128,7 @@ def test_a_row_that_kills_every_worker_is_named(tmp_path: Path) -> None:
     assert trap.deaths >= 6  # of the batch, of its half, of the row
 
 
+@pytest.mark.heavy
 def test_bad_input_is_refused_as_by_a_server(job: dict[str, Any], tmp_path: Path) -> None:
     """Data, options and models that do not fit have the sentences, and exit codes 2 and 4."""
     np.save(tmp_path / "wide.npy", np.ones((3, 5), np.float32))
@@ -232,6 +234,7 @@ def test_few_modules_lie_between_the_command_and_the_first_kernel(job: dict[str,
     assert 3 < len(way) <= 16, way
 
 
+@pytest.mark.heavy
 def test_the_worst_rows_are_saved(job: dict[str, Any], tmp_path: Path) -> None:
     """`--worst` writes inputs, row numbers and labels of the rows that the report lists."""
     worst = tmp_path / "worst.npz"

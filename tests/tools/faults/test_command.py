@@ -44,6 +44,7 @@ def test_schema() -> None:
     assert json.loads(answer.stdout) == schema()
 
 
+@pytest.mark.heavy
 def test_check(tmp_path: Path) -> None:
     """A file is read by a server: what it refuses is usage, with field, value and limit."""
     rules = tmp_path / "rules.yaml"
@@ -62,6 +63,7 @@ def test_check(tmp_path: Path) -> None:
     assert "rules[0].nosuch: unknown" in answer.stderr
 
 
+@pytest.mark.heavy
 def test_run_a_python_program(tmp_path: Path) -> None:
     """connect() without a target meets the rules of the command that runs the program."""
     rules, program = tmp_path / "rules.yaml", tmp_path / "program.py"

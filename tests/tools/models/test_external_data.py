@@ -231,6 +231,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("command", [*COMMANDS, "validate here"])
 def test_commands(server_target: str, tmp_path: Path, command: str) -> None:
     """A command gives the same over a model with external data and over the whole one."""

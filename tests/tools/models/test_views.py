@@ -44,6 +44,7 @@ def shown(page: PageServer) -> dict[str, Any]:
     return answer
 
 
+@pytest.mark.heavy
 def test_a_model_is_shown_on_both_machines(page: PageServer, folder: Path) -> None:
     """Nodes have device, functions, shapes, sources and rank, on z16 and on z17."""
     answer = shown(page)
@@ -99,6 +100,7 @@ def test_a_report_alone(folder: Path) -> None:
     assert [node["op_type"] for node in answer["report"]["runs"][0]["nodes"]]
 
 
+@pytest.mark.heavy
 def test_a_node_on_the_host_says_why(tmp_path: Path) -> None:
     """A node that stays on the host has the reason, and is left out of the estimate by name."""
     nodes = [helper.make_node("Erf", ["x"], ["e"], "erf"),

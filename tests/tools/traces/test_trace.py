@@ -190,6 +190,7 @@ def test_a_trace_that_is_full_says_so(session: Session, tmp_path: Path) -> None:
     assert 0 < len(found.operations) < 24
 
 
+@pytest.mark.heavy
 def test_a_lost_server_leaves_a_file_and_a_warning(tmp_path: Path) -> None:
     """Where the server is killed the file has what came, and a warning says that it is not all."""
     server = PrivateServer()
@@ -586,6 +587,7 @@ def test_command_replays_and_compares(files: Path) -> None:
     assert (told["equal"], told["differences"]) == (True, [])
 
 
+@pytest.mark.heavy
 def test_command_replays_several(files: Path, tmp_path: Path) -> None:
     """Any number of jobs gives the same report of several traces, in the order of the files."""
     several = [tmp_path / name for name in ("one", "two", "three")]
@@ -633,6 +635,7 @@ def test_command_errors(files: Path, tmp_path: Path) -> None:
     assert "no session was recorded" in silent.output
 
 
+@pytest.mark.heavy
 def test_a_killed_program_leaves_its_trace(tmp_path: Path) -> None:
     """What a program did before it was killed is in the trace; its end is the exit code."""
     killed = PROGRAM + "    import os, signal\n    os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -1,140 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
 """LSTM and GRU against the oracle: directions, final or all timesteps, layers, NINF, blocks."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from nnpa_emulator import FUNCTIONS, MACHINES, Guest, Outcome, Status, Ztensor, run
+from nnpa_emulator import FUNCTIONS, MACHINES, Guest, Status, run
 from nnpa_emulator.engines import recurrent as engine
-from nnpa_emulator.machine import FunctionCode
 from nnpa_emulator.ztensor import DataLayouts, DataTypes, TensorDesc, generate_transformed_desc
 
-from tests.emulator.operands import NINF, Codes, blank, cells, guest, tensor
+from tests.emulator.operands import Codes, blank, cells, guest, tensor
+from tests.emulator.recurrent_nets import (
+    BIDIR,
+    BWD,
+    FWD,
+    GATES,
+    Net,
+    Shape,
+    call,
+    concatenated,
+    net,
+    padded,
+)
 from tests.oracle import recurrent as oracle
-from tests.oracle.rounding import Precise, decoded, rounded
+from tests.oracle.rounding import decoded, rounded
 
-FWD, BWD, BIDIR = 0, 1, 2
-GATES = {"lstm": 4, "gru": 3}
 # Timesteps, batch, features, hidden size: ones, odd sizes, edges of sticks and pages.
 SHAPES = [
     (1, 1, 1, 1), (2, 1, 1, 64), (3, 33, 5, 3), (2, 31, 65, 63), (3, 2, 64, 65), (1, 32, 129, 128),
     (5, 3, 7, 129), (2, 65, 3, 66),
 ]  # fmt: skip
-Shape = tuple[int, int, int, int]
-
-
-def padded(size: int) -> int:
-    """Return a size in whole sticks."""
-    return -(-size // 64) * 64
-
-
-def concatenated(values: Precise, gates: int) -> Codes:
-    """Put gates (gates,d,rows,s) side by side, each in whole sticks: (d,1,rows,g*S)."""
-    _, directions, rows, size = values.shape
-    codes = np.zeros((directions, 1, rows, gates * padded(size)), np.uint16)
-    for k in range(gates):
-        start = k * padded(size)
-        codes[:, 0, :, start : start + size] = rounded(values[k])
-    return codes
-
-
-@dataclass(frozen=True, slots=True)
-class Net:
-    """A layer's operands as codes."""
-
-    name: str
-    direction: int
-    source: Codes
-    h0: Codes
-    c0: Codes
-    weights: Codes
-    biases: Codes
-    hidden_weights: Codes
-    hidden_biases: Codes
-
-    @property
-    def hidden(self) -> int:
-        """Hidden size."""
-        return int(self.h0.shape[3])
-
-    @property
-    def side(self) -> int:
-        """Columns of the outputs."""
-        return 2 * padded(self.hidden) if self.direction == BIDIR else self.hidden
-
-    def expected(self) -> list[oracle.Pass]:
-        """Return what the oracle makes of each direction."""
-        passes: list[oracle.Pass] = []
-        for half in range(len(self.h0)):
-            one = slice(half, half + 1)
-            given = oracle.Weights(
-                self.weights[one],
-                self.biases[one],
-                self.hidden_weights[one],
-                self.hidden_biases[one],
-            )
-            backward = self.direction == BWD or half == 1
-            if self.name == "lstm":
-                passes.append(oracle.lstm(self.source, self.h0[one], self.c0[one], given, backward))
-            else:
-                passes.append(oracle.gru(self.source, self.h0[one], given, backward))
-        return passes
-
-    def expected_outputs(self, every: bool) -> dict[str, Codes]:
-        """Lay what the oracle makes out as hn_output and cf_output."""
-        timesteps, batch = len(self.source), self.source.shape[2]
-        hn = np.zeros((timesteps if every else 1, 1, batch, self.side), np.uint16)
-        cf = np.zeros((1, 1, batch, self.side), np.uint16)
-        for half, one in enumerate(self.expected()):
-            start = half * padded(self.hidden)
-            columns = slice(start, start + self.hidden)
-            last = 0 if self.direction == BWD or half == 1 else timesteps - 1
-            for t in range(timesteps) if every else [last]:
-                hn[t if every else 0, ..., columns] = one.hidden[t][0]
-            cf[..., columns] = one.cell[0]
-        return {"hn_output": hn, "cf_output": cf} if self.name == "lstm" else {"hn_output": hn}
-
-
-def net(name: str, shape: Shape, direction: int = FWD, seed: int = 0) -> Net:
-    """Return a random layer whose weights keep its gates between saturation and nothing."""
-    timesteps, batch, features, hidden = shape
-    random = np.random.default_rng((*shape, seed))
-    directions = 2 if direction == BIDIR else 1
-
-    def gates(rows: int, scale: float) -> Codes:
-        values = random.normal(0, scale, (GATES[name], directions, rows, hidden))
-        return concatenated(values.astype(np.longdouble), GATES[name])
-
-    def state(scale: float) -> Codes:
-        return rounded(random.normal(0, scale, (directions, 1, batch, hidden)))
-
-    return Net(
-        name,
-        direction,
-        rounded(random.normal(0, 1, (timesteps, 1, batch, features))),
-        state(0.5),
-        state(1.0),
-        gates(features, features**-0.5),
-        gates(1, 0.3),
-        gates(hidden, hidden**-0.5),
-        gates(1, 0.3),
-    )
-
-
-def call(one: Net, every: bool, program: Guest | None = None) -> tuple[Outcome, dict[str, Ztensor]]:
-    """Run a layer; return the outcome and the outputs."""
-    timesteps, batch = len(one.source) if every else 1, one.source.shape[2]
-    outputs = {"hn_output": blank((timesteps, 1, batch, one.side))}
-    arguments: dict[str, Any] = {"input": tensor(one.source), "h0": tensor(one.h0)}
-    if one.name == "lstm":
-        outputs["cf_output"] = blank((1, 1, batch, one.side))
-        arguments["c0"] = tensor(one.c0)
-    for name in ("weights", "biases", "hidden_weights", "hidden_biases"):
-        arguments[name] = tensor(getattr(one, name))
-    arguments |= {"direction": one.direction, **outputs}
-    return run(program or guest(precheck=True), one.name, arguments), outputs
 
 
 def units(got: Codes, want: Codes) -> float:
@@ -300,63 +196,6 @@ def test_blocks_do_not_show(monkeypatch: pytest.MonkeyPatch, name: str, accumula
         assert outcome.status == Status.ZDNN_OK
         worst = max(units(cells(outputs[key]), whole[key]) for key in whole)
         assert worst <= (0 if accumulate == "fp64" else 1)
-
-
-PLACES = {
-    "source": (FunctionCode.NNPA_MATMUL_OP_BCAST23, ["input"]),
-    "weights": (FunctionCode.NNPA_MATMUL_OP_BCAST23, ["weights"]),
-    "biases": (FunctionCode.NNPA_MATMUL_OP_BCAST23, ["biases"]),
-    "h0": (FunctionCode.NNPA_MATMUL_OP, ["h0"]),
-    "hidden_weights": (FunctionCode.NNPA_MATMUL_OP, ["hidden_weights"]),
-    "hidden_biases": (FunctionCode.NNPA_MATMUL_OP, ["hidden_biases"]),
-    "c0": (FunctionCode.NNPA_LSTMACT, ["c0", "hn_output"]),
-}
-
-
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("name", GATES)
-def test_ninf_ends_the_call(name: str, place: str) -> None:
-    """A NINF ends the call at the instruction that meets it; outputs are not marked."""
-    if (name, place) == ("gru", "c0"):
-        place = "h0"
-    layer = net(name, (3, 2, 5, 3))
-    spoiled = getattr(layer, place).copy()
-    spoiled[(-1,) * 4] = NINF
-    if place == "source":
-        spoiled[-1, 0, 1, 4] = NINF
-    changed: dict[str, Any] = {place: spoiled}
-    outcome, outputs = call(replace(layer, **changed), True)
-    assert outcome.status == Status.ZDNN_ELEMENT_RANGE_VIOLATION
-    assert not any(output.is_transformed for output in outputs.values())
-    assert outcome.violation is not None
-    code, operands = PLACES[place]
-    assert outcome.violation.function == code
-    assert [one.operand for one in outcome.violation.operands] == operands
-
-
-@pytest.mark.parametrize("name", GATES)
-def test_overflow_of_the_gates_ends_the_call(name: str) -> None:
-    """Sums of numbers that overflow end the call as NINF operands do, also in padded columns."""
-    layer = net(name, (2, 1, 2, 3))
-    for column in (1, 5):
-        big = layer.weights.copy()
-        big[..., column] = rounded(8e9)
-        source = rounded(np.full(layer.source.shape, 4.0))
-        outcome, _ = call(replace(layer, source=source, weights=big), True)
-        assert outcome.status == Status.ZDNN_ELEMENT_RANGE_VIOLATION
-
-
-def test_what_was_written_before_a_violation_stays() -> None:
-    """The step in which a NINF arises is written, steps behind it are not."""
-    layer = net("lstm", (3, 1, 2, 3))
-    spoiled = layer.c0.copy()
-    spoiled[0, 0, 0, 1] = NINF
-    _, outputs = call(replace(layer, c0=spoiled), True)
-    hn = outputs["hn_output"].sticks.view(np.uint16)
-    assert hn[1] == NINF
-    assert hn[0] != NINF
-    assert set(hn[2048 : 2048 + 3].tolist()) == {0x5A5A}
-    assert set(outputs["cf_output"].sticks[:6].tolist()) == {0x5A}
 
 
 @pytest.mark.parametrize("name", GATES)

@@ -2,23 +2,18 @@
 """What MliService refuses as a call: each error of the contract, limits, garbage."""
 
 import random
-import threading
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 import grpc
 import pytest
 from nnpa.mli.v1 import mli_pb2 as pb
 from nnpa.mli.v1 import mli_pb2_grpc
-from nnpa_server.config import Limits
-from nnpa_server.errors import CallCancelled, CallRefused
-from nnpa_server.mli.service import MAX_KERNELS, MliService
+from nnpa_server.mli.service import MAX_KERNELS
 
-from tests.server.conftest import LIMITS, Running
+from tests.server.conftest import Running
 from tests.server.mli.mli_wire import (
     FX_8,
-    Fields,
     M,
     fully_connected,
     kernel,
@@ -35,12 +30,6 @@ INVALID = grpc.StatusCode.INVALID_ARGUMENT
 FC = "krn_fully_connected_fx8"
 PATH = f"kernels[0].{FC}"
 Stub = mli_pb2_grpc.MliServiceStub
-
-
-@pytest.fixture(scope="module")
-def stub(running: Running) -> Stub:
-    """A stub of the shared server."""
-    return Stub(running.channel)
 
 
 def run(stub: Stub, *kernels: pb.Kernel) -> list[pb.KernelResult]:
@@ -222,77 +211,6 @@ def test_a_slice_that_a_tensor_does_not_have(stub: Stub) -> None:
             run(stub, kernel(f"hlp_tensor_{name}", {"in": per_axis, "idx": 4}))
 
 
-@pytest.fixture
-def small(start: Callable[..., Running]) -> Stub:
-    """A server whose messages have 4 KiB, and its tensors 1 KiB."""
-    return Stub(start(limits=replace(LIMITS, max_message=4096)).channel)
-
-
-def test_one_tensor_too_large(small: Stub) -> None:
-    """The memory of a tensor is bounded before it is allocated."""
-    for memory, field in (({"zero_bytes": 1025}, "zero_bytes"), ({"data": bytes(1025)}, "data")):
-        path = f"{PATH}.out.inline.{field}"
-        with refused(INVALID, "MESSAGE_TOO_LARGE", field=path, value=1025, limit=1024):
-            run(small, with_out(changed(OUT, **memory)))
-    (fits,) = run(small, with_out(changed(OUT, zero_bytes=1024)))
-    assert fits.mli_status == pb.MLI_STATUS_OK
-
-
-def test_all_tensors_too_large(small: Stub) -> None:
-    """The memory of all tensors of a call is bounded together."""
-    call = with_out(changed(OUT, zero_bytes=1000))
-    with refused(INVALID, "MESSAGE_TOO_LARGE", operation_index=4, limit=4096):
-        run(small, *[call] * 5)
-
-
-def test_an_answer_too_large(small: Stub) -> None:
-    """The contents of an answer are bounded; omitted outputs do not count."""
-    first = with_out(changed(OUT, zero_bytes=1000))
-    names = ("in", "weights", "bias", "out")
-    again = kernel(FC, {name: output_of(0, name) for name in names})
-    with refused(INVALID, "MESSAGE_TOO_LARGE", operation_index=4, field=f"kernels[4].{FC}.out"):
-        run(small, first, *[again] * 10)
-    again.omit_outputs = True
-    assert len(run(small, first, *[again] * 10)) == 11
-
-
-def _long_sequence(frames: int, units: int) -> Fields:
-    """An LSTM over frames of one byte, with memory for what it claims."""
-    fields = lstm("fx8", pb.RNN_BATCH_TO_LAST)
-    return fields | {
-        "in": pb.Tensor(zero_bytes=frames, shape=[frames, 1], el_type=FX_8),
-        "weights": pb.Tensor(zero_bytes=4 * units * (units + 1), shape=[4, units, units + 1]),
-        "bias": pb.Tensor(zero_bytes=4 * units, shape=[4, units]),
-    }
-
-
-@pytest.mark.parametrize(
-    ("frames", "units", "which"), [(1 << 14, 640, "weights"), (1 << 14, 300, "bias")]
-)
-def test_a_sequence_too_long(stub: Stub, frames: int, units: int, which: str) -> None:
-    """A recurrent cell may not compute for minutes, nor need memory beyond what it was given."""
-    name = "krn_lstm_cell_fx8"
-    what = f"kernels[0].{name}.in.shape[0] times bytes of {which}"
-    with refused(INVALID, "FIELD_INVALID", field=what):
-        run(stub, kernel(name, _long_sequence(frames, units)))
-
-
-def test_too_many_frames(stub: Stub) -> None:
-    """A recurrent cell takes at most 16384 frames; more are several kernels of one call."""
-    name, frames = "krn_lstm_cell_fx8", (1 << 14) + 1
-    path = f"kernels[0].{name}.in.shape[0]"
-    with refused(INVALID, "FIELD_INVALID", field=path, value=frames):
-        run(stub, kernel(name, _long_sequence(frames, 1)))
-
-
-def test_no_tensor_beyond_4_mib(stub: Stub) -> None:
-    """The memory of a tensor is bounded below what a message could hold."""
-    most = 1 << 22
-    path = f"{PATH}.out.inline.zero_bytes"
-    with refused(INVALID, "MESSAGE_TOO_LARGE", field=path, value=most + 1, limit=most):
-        run(stub, with_out(changed(OUT, zero_bytes=most + 1)))
-
-
 def test_a_claim_without_memory_is_the_kernels_to_refuse(stub: Stub) -> None:
     """A shape far beyond the memory costs nothing and is answered by a status."""
     fields = lstm("fx8", pb.RNN_BATCH_TO_LAST)
@@ -314,68 +232,6 @@ def test_garbage_is_refused(running: Running) -> None:
     raw = running.channel.unary_unary("/nnpa.mli.v1.MliService/RunKernel", bytes, bytes)
     with refused(INVALID, "FIELD_INVALID", field="request"):
         raw(b"\xff\xff\xff")
-
-
-class Impatient:
-    """A caller who is gone after the first look."""
-
-    def __init__(self, seconds: float | None) -> None:
-        self.seconds = seconds
-
-    def is_active(self) -> bool:
-        """Tell that nobody waits."""
-        return False
-
-    def time_remaining(self) -> float | None:
-        """Return the seconds left."""
-        return self.seconds
-
-
-@pytest.mark.parametrize(
-    ("seconds", "code"),
-    [(0.0, grpc.StatusCode.DEADLINE_EXCEEDED), (None, grpc.StatusCode.CANCELLED)],
-)
-def test_nobody_waits(seconds: float | None, code: grpc.StatusCode) -> None:
-    """Deadlines and cancellation are honoured between kernels."""
-    service = MliService(Limits(), calls=1)
-    request = pb.RunKernelRequest(kernels=[kernel(FC, fully_connected("fx8"))])
-    with pytest.raises(CallCancelled) as caught:
-        service.RunKernel(request, Impatient(seconds))
-    assert caught.value.code is code
-
-
-class Paused:
-    """A caller who is looked at once, and holds the call there."""
-
-    def __init__(self) -> None:
-        self.reached, self.go_on = threading.Event(), threading.Event()
-
-    def is_active(self) -> bool:
-        """Wait until told to go on."""
-        self.reached.set()
-        return self.go_on.wait(10)
-
-    def time_remaining(self) -> float | None:
-        """Tell that there is no deadline."""
-        return None
-
-
-def test_calls_at_a_time_are_bounded() -> None:
-    """One call more than may be at a time is refused, and the place is free again afterwards."""
-    service, caller = MliService(Limits(), calls=1), Paused()
-    request = pb.RunKernelRequest(kernels=[kernel(FC, fully_connected("fx8"))])
-    thread = threading.Thread(target=service.RunKernel, args=(request, caller))
-    thread.start()
-    assert caller.reached.wait(10)
-    with pytest.raises(CallRefused) as caught:
-        service.RunKernel(request, Paused())
-    caller.go_on.set()
-    thread.join(10)
-    assert (caught.value.name, caught.value.metadata["field"]) == (
-        "CALL_QUOTA_EXCEEDED",
-        "max_mli_calls",
-    )
-    assert service.RunKernel(request, caller).results
 
 
 def _mutated(rng: random.Random) -> pb.Kernel:

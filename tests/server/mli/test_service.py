@@ -42,12 +42,6 @@ NUMBERS = {
 }
 
 
-@pytest.fixture(scope="module")
-def stub(running: Running) -> Stub:
-    """A stub of the shared server."""
-    return Stub(running.channel)
-
-
 def run(stub: Stub, *kernels: pb.Kernel, **options: int) -> list[pb.KernelResult]:
     """Run kernels."""
     chosen = pb.BuildOptions()

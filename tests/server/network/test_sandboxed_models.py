@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models are compiled in workers: the same programs, and nothing that a model does is felt."""
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -35,21 +34,12 @@ from nnpa_server.sandbox.owner import Owner
 from nnpa_server.sandbox.process import JobLimits, allow
 from onnx import ModelProto, TensorProto, helper
 
-from tests.network import real_models, small_models
+from tests.network import small_models
 from tests.server.conftest import CONFIG, Running
 from tests.server.network.service_client import Client
 from tests.server.wire import refused
 
 pytestmark = pytest.mark.skipif(not confinement.is_linux(), reason="workers are Linux processes")
-MODELS: dict[str, Callable[[], bytes]] = {
-    "dense": lambda: small_models.dense().SerializeToString(),
-    "two_ends": lambda: small_models.two_ends().SerializeToString(),
-    "image": lambda: small_models.image().SerializeToString(),
-    "quantised": lambda: small_models.quantised().SerializeToString(),
-    "residual_cnn": real_models.residual_cnn,
-    "encoder": real_models.encoder,
-    "tagger": real_models.tagger,
-}
 ROOM = Limits(max_sessions=12, max_session_bytes=256 << 20, max_session_tensors=50)
 
 
@@ -117,88 +107,6 @@ def server() -> Iterator[Running]:
     running = Running(replace(CONFIG, limits=ROOM))
     yield running
     running.stop()
-
-
-@pytest.mark.parametrize("machine", ["telum1", "telum2"])
-@pytest.mark.parametrize("name", MODELS)
-def test_the_same_programs(name: str, machine: str, workers: Workers) -> None:
-    """What a worker compiles is what this process compiles: steps, weights, results."""
-    data, options = MODELS[name](), ImportOptions()
-    here = OnnxPlan(data, Guest(find_machine(machine)), options)
-    there = WorkerPlan(data, Guest(find_machine(machine)), options, workers)
-    assert (there.name, there.inputs, there.outputs) == (here.name, here.inputs, here.outputs)
-    assert there.signature == here.signature
-    expected, got = here.executor({}), there.executor({})
-    for part in ("inputs", "outputs", "input_ids", "output_ids", "arrays", "tensors", "steps",
-                 "nodes", "places", "machine", "name"):  # fmt: skip
-        assert getattr(got.program, part) == getattr(expected.program, part), part
-    facts = [(weight.name, weight.dtype, weight.shape, bytes(weight.data))
-             for plan in (here, there) for weight in plan.weights()]  # fmt: skip
-    assert facts[: len(facts) // 2] == facts[len(facts) // 2 :]
-    assert there.nbytes == here.nbytes
-    feeds = {port.name: _sample(port.dtype, port.shape) for port in got.program.inputs}
-    results = expected.run(feeds), got.run(feeds)
-    for output, array in results[0].outputs.items():
-        assert array.tobytes() == results[1].outputs[output].tobytes()
-
-
-def _sample(
-    dtype: "np.dtype[np.generic]", shape: tuple[int, ...]
-) -> "np.ndarray[tuple[int, ...], np.dtype[np.generic]]":
-    rng = np.random.default_rng(7)
-    drawn = rng.standard_normal(shape) if dtype.kind == "f" else rng.integers(0, 2, shape)
-    return np.asarray(drawn).astype(dtype)
-
-
-def test_what_is_imported_late_is_imported_before(workers: Workers) -> None:
-    """A worker that cannot open files compiles what needs modules that NumPy imports late."""
-    nodes = [helper.make_node("Pow", ["x", "e"], ["y"], "power")]
-    ends = ("x", np.float32, [2, 3]), ("y", np.float32, [2, 3])
-    data = small_models.model(nodes, [ends[0]], [ends[1]], {"e": np.array(2, np.float32)})
-    options, guest = ImportOptions(offload_integer=True), Guest(find_machine("telum2"))
-    WorkerPlan(data.SerializeToString(), guest, options, workers).executor({})
-
-
-def test_names_that_are_no_text_are_refused(workers: Workers) -> None:
-    """What ONNX reads and messages do not take is MODEL_INVALID, and no failure of ours."""
-    model = small_models.dense()
-    model.graph.name = "strange"
-    data = model.SerializeToString().replace(b"strange", b"str\xffnge")
-    with pytest.raises(ModelRefused, match="a name is no UTF-8"):
-        WorkerPlan(data, Guest(find_machine("telum1")), ImportOptions(), workers)
-
-
-def test_other_weights(workers: Workers) -> None:
-    """Weights are replaced by the worker, and keep the signature."""
-    data = small_models.dense().SerializeToString()
-    plan = WorkerPlan(data, Guest(find_machine("telum1")), ImportOptions(), workers)
-    parts = [bytes(len(weight.data)) for weight in plan.weights()]
-    changed = plan.with_weights(parts)
-    assert changed.signature == plan.signature
-    ran = changed.executor({}).run({"x": np.ones((1, 4), np.float32)})
-    assert not ran.outputs["y"].any()
-
-
-def test_refusals_are_those_of_this_process(workers: Workers) -> None:
-    """Reason and node of a model that cannot be hosted come back as they are."""
-    data = small_models.dense().SerializeToString()
-    for broken in (b"", data[:-3], b"\xff" * 50, looped_bomb()[:60]):
-        with pytest.raises(ModelRefused) as here:
-            OnnxPlan(broken, Guest(find_machine("telum1")))
-        with pytest.raises(ModelRefused) as there:
-            WorkerPlan(broken, Guest(find_machine("telum1")), ImportOptions(), workers)
-        assert (here.value.reason, here.value.node) == (there.value.reason, there.value.node)
-
-
-def test_shapes_that_come_again_share_constants(workers: Workers) -> None:
-    """Sticks of weights are kept once, whatever number of programs has them."""
-    data = small_models.dense().SerializeToString()
-    plan = WorkerPlan(data, Guest(find_machine("telum1")), ImportOptions(), workers)
-    plan.executor({"x": (1, 4)})
-    before = plan.nbytes
-    plan.executor({"x": (2, 4)})
-    assert plan.executor({"x": (2, 4)}) is plan.executor({"x": (2, 4)})
-    assert plan.nbytes < 2 * before
 
 
 class Bystander:
@@ -415,32 +323,6 @@ def with_numbers() -> bytes:
     numbers = helper.make_tensor("numbers", TensorProto.INT64, [3], [1000, 2000, 3000])
     model.graph.initializer.append(numbers)
     return model.SerializeToString()
-
-
-def test_weights_are_parts_of_the_file(workers: Workers) -> None:
-    """Weights that lie in the file take no other memory; numbers written in another way do."""
-    data, guest = with_numbers(), Guest(find_machine("telum1"))
-    weights = WorkerPlan(data, guest, ImportOptions(), workers).weights()
-    assert [bytes(weight.data) for weight in weights] == [
-        bytes(weight.data) for weight in OnnxPlan(data, guest).weights()
-    ]
-    owners = [weight.data.obj for weight in weights if isinstance(weight.data, memoryview)]
-    assert [owner is data for owner in owners] == [True, True, False]
-
-
-@pytest.mark.parametrize("place", [10**6, 2**70, "0", None, 1.5])
-def test_weights_beyond_the_file_are_refused(place: object) -> None:
-    """What a worker says of a weight's place is within the file, or no place at all."""
-
-    def change(message: Message) -> Message:
-        if not message.text.startswith(b'\x00[["w"'):
-            return message
-        table = json.loads(message.text[1:])
-        table[0][-1] = place
-        return Message(b"\x00" + json.dumps(table).encode(), message.arrays)
-
-    with pytest.raises(ModelRefused):
-        use(TakenOver(change))
 
 
 def use(owner: Owner) -> None:

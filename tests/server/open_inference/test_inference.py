@@ -1,19 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Inference through the Open Inference Protocol: contents, errors, streams, what is told."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import grpc
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from nnpa.oip import open_inference_grpc_pb2 as pb
 from nnpa_server.open_inference import inference
-from nnpa_server.open_inference.messages import parse
-from nnpa_server.open_inference.tensors import DATATYPES, datatype_of, raw_of, raw_size, read_raw
+from nnpa_server.open_inference.tensors import DATATYPES
 from onnx import TensorProto
 
 from tests.server.conftest import Running
@@ -21,26 +18,14 @@ from tests.server.onnx_models import (
     FLOAT,
     TYPES,
     Caller,
-    binary,
     code_of,
-    dense,
-    identity,
     model,
     offering,
     outputs_of,
     refusal,
     request,
 )
-
-Change = Callable[[pb.ModelInferRequest], object]
-ONES = np.ones((1, 1024), np.float32)
-MODELS = {
-    "add": binary("Add"),
-    "div": binary("Div", ("n", 4)),
-    "dense": dense(),
-    "large": binary("Add", ("n", 1 << 20)),
-    **{f"id_{name}": identity(name) for name in TYPES},
-}
+from tests.server.open_inference.offered_models import MODELS, ONES, _identity
 
 
 @pytest.fixture(scope="module")
@@ -137,12 +122,6 @@ def _contents(name: str) -> tuple[bytes, list[Any]]:
     return values.tobytes(), values.tolist()
 
 
-def _identity(name: str) -> pb.ModelInferRequest:
-    message = pb.ModelInferRequest(model_name=f"id_{name}")
-    message.inputs.add(name="x", datatype=name, shape=[2, 3])
-    return message
-
-
 @pytest.mark.parametrize("name", TYPES)
 def test_raw_contents_of_every_type(caller: Caller, name: str) -> None:
     """Raw contents of every type go in and come out bit for bit."""
@@ -170,171 +149,6 @@ def test_half_types_have_no_typed_contents(caller: Caller, name: str) -> None:
     message.inputs[0].contents.fp32_contents.extend([1.0] * 6)
     text = refusal("FIELD_INVALID", caller.stub.ModelInfer, message)
     assert "raw_input_contents" in text
-
-
-def _more(message: pb.ModelInferRequest) -> None:
-    message.inputs.add(name="q", datatype="FP32", shape=[1])
-    message.raw_input_contents.append(bytes(4))
-
-
-def _twice(message: pb.ModelInferRequest) -> None:
-    message.inputs.add().CopyFrom(message.inputs[0])
-    message.raw_input_contents.append(message.raw_input_contents[0])
-
-
-def _reshape_div(message: pb.ModelInferRequest, size: int) -> None:
-    message.model_name = "div"
-    message.inputs[0].shape[:] = [size, 4]
-
-
-REFUSALS: list[tuple[str, Change, str, str]] = [
-    (
-        "type",
-        lambda m: setattr(m.inputs[0], "datatype", "FP64"),
-        "FIELD_INVALID",
-        "model add: input x: got FP64 [1, 1024], expected FP32 [1, 1024]",
-    ),
-    (
-        "dim",
-        lambda m: m.inputs[1].shape.__setitem__(1, 1023),
-        "FIELD_INVALID",
-        "model add: input y: got FP32 [1, 1023], expected FP32 [1, 1024]",
-    ),
-    (
-        "rank",
-        lambda m: m.inputs[1].shape.append(1),
-        "FIELD_INVALID",
-        "model add: input y: got FP32 [1, 1024, 1], expected FP32 [1, 1024]",
-    ),
-    (
-        "negative dim",
-        lambda m: m.inputs[1].shape.__setitem__(0, -1),
-        "FIELD_INVALID",
-        "model add: input y: got FP32 [-1, 1024], expected FP32 [1, 1024], with dims from 0 up",
-    ),
-    (
-        "negative free dim",
-        lambda m: _reshape_div(m, -1),
-        "FIELD_INVALID",
-        "model div: input x: got FP32 [-1, 4], expected FP32 [-1, 4], with dims from 0 up",
-    ),
-    (
-        "too many elements",
-        lambda m: _reshape_div(m, 1 << 60),
-        "FIELD_INVALID",
-        f"got FP32 [{1 << 60}, 4], expected FP32 [-1, 4], of at most {1 << 48} elements",
-    ),
-    (
-        "missing",
-        lambda m: m.inputs.pop(),
-        "FIELD_INVALID",
-        "model add: input y: got 0 tensors, expected one",
-    ),
-    ("twice", _twice, "FIELD_INVALID", "model add: input x: got 2 tensors, expected one"),
-    ("unknown", _more, "FIELD_INVALID", "model add: inputs is 'q', must be one of x, y"),
-    (
-        "short",
-        lambda m: m.raw_input_contents.__setitem__(0, bytes(5)),
-        "DATA_SIZE_MISMATCH",
-        "model add: input x: got 5 bytes, expected 4096 bytes for FP32 [1, 1024]",
-    ),
-    (
-        "one entry",
-        lambda m: m.raw_input_contents.pop(),
-        "DATA_SIZE_MISMATCH",
-        "model add: raw_input_contents: got 1 entries, expected 2, one per such input",
-    ),
-    (
-        "both",
-        lambda m: m.inputs[0].contents.fp32_contents.append(1),
-        "FIELD_INVALID",
-        "model add: input x: contents is beside raw_input_contents, must be in one place",
-    ),
-    (
-        "no contents",
-        lambda m: m.ClearField("raw_input_contents"),
-        "DATA_SIZE_MISMATCH",
-        "model add: input x: contents.fp32_contents: got 0 elements, expected 1024",
-    ),
-    (
-        "output",
-        lambda m: m.outputs.add(name="q"),
-        "FIELD_INVALID",
-        "model add: output q is wanted, must be one of z, once",
-    ),
-    (
-        "output twice",
-        lambda m: (m.outputs.add(name="z"), m.outputs.add(name="z")),
-        "FIELD_INVALID",
-        "model add: output z is wanted, must be one of z, once",
-    ),
-    ("model", lambda m: setattr(m, "model_name", "sum"), "MODEL_NOT_FOUND", "model sum: there is"),
-    (
-        "version",
-        lambda m: setattr(m, "model_version", "3"),
-        "MODEL_NOT_FOUND",
-        "model add version 3: there is none; its versions are 1",
-    ),
-    (
-        "region",
-        lambda m: (
-            m.inputs[0]
-            .parameters["shared_memory_region"]
-            .MergeFrom(pb.InferParameter(string_param="r"))
-        ),
-        "FIELD_INVALID",
-        "shared_memory_byte_size",
-    ),
-    (
-        "limit",
-        lambda m: m.parameters["nnpa_max_response_bytes"].MergeFrom(
-            pb.InferParameter(string_param="much")
-        ),
-        "FIELD_INVALID",
-        "parameters.nnpa_max_response_bytes is no number",
-    ),
-]
-
-
-@pytest.mark.parametrize(
-    ("change", "reason", "text"), [one[1:] for one in REFUSALS], ids=[one[0] for one in REFUSALS]
-)
-def test_refusals_are_one_sentence(caller: Caller, change: Change, reason: str, text: str) -> None:
-    """A request that contradicts the model is told which input, what it got, what it expected."""
-    message = request("add", x=ONES, y=ONES)
-    change(message)
-    told = refusal(reason, caller.stub.ModelInfer, message)
-    assert text in told
-    assert "\n" not in told
-    assert np.array_equal(caller.infer("add", x=ONES, y=ONES)["z"], 2 * ONES)
-
-
-@pytest.mark.parametrize(
-    ("name", "values", "text"),
-    [
-        ("UINT8", [256], "256"),
-        ("INT8", [-129], "-129"),
-        ("INT16", [1 << 15], "32768"),
-        ("UINT16", [1 << 16], "65536"),
-    ],
-)
-def test_typed_numbers_are_not_wrapped(
-    caller: Caller, name: str, values: list[int], text: str
-) -> None:
-    """A number beyond its element type is refused by value and limit."""
-    message = _identity(name)
-    getattr(message.inputs[0].contents, DATATYPES[name].field).extend(values * 6)
-    assert text in refusal("FIELD_INVALID", caller.stub.ModelInfer, message)
-
-
-@pytest.mark.parametrize(
-    "raw", [b"", b"\x01\x00\x00", b"\xff\xff\xff\xff" * 6, bytes(24) + b"\x00", bytes(20)]
-)
-def test_bytes_that_are_no_strings(caller: Caller, raw: bytes) -> None:
-    """Raw BYTES whose lengths do not add up are refused."""
-    message = _identity("BYTES")
-    message.raw_input_contents.append(raw)
-    refusal("DATA_SIZE_MISMATCH", caller.stub.ModelInfer, message)
 
 
 def test_wanted_outputs_only(caller: Caller) -> None:
@@ -520,81 +334,3 @@ def test_statistics(caller: Caller) -> None:
     assert 3 in [one.batch_size for one in after.batch_stats]
     everything = caller.stub.ModelStatistics(pb.ModelStatisticsRequest()).model_stats
     assert {one.name for one in everything} == MODELS.keys()
-
-
-texts = st.text(st.characters(codec="utf-8"), max_size=8)
-
-
-@pytest.mark.heavy
-@given(
-    name=texts,
-    identifier=texts,
-    names=st.lists(texts, max_size=3),
-    raw=st.lists(st.binary(max_size=200), max_size=3),
-)
-def test_cutting_loses_nothing(
-    name: str, identifier: str, names: list[str], raw: list[bytes]
-) -> None:
-    """A request cut open holds what the message holds: contents, id, and the rest."""
-    message = pb.ModelInferRequest(model_name=name, id=identifier, raw_input_contents=raw)
-    for one in names:
-        message.inputs.add(name=one, shape=[1])
-    found = parse(message.SerializeToString())
-    assert [bytes(one) for one in found.raw] == raw
-    assert found.id.decode() == identifier
-    message.ClearField("raw_input_contents")
-    message.ClearField("id")
-    assert pb.ModelInferRequest.FromString(found.head) == message
-
-
-@pytest.mark.parametrize(
-    "unknown", [b"\x48\x96\x01", b"\xfa\x3e\x02ab", b"\x4d1234", b"\x4912345678", b"\x7a\x00"]
-)
-def test_unknown_fields_are_kept(unknown: bytes) -> None:
-    """Fields of newer clients, of any wire type, stay in the head wherever they stand."""
-    raw, identifier = b"\x3a\x02xy", b"\x1a\x01i"
-    found = parse(unknown + raw + unknown + identifier + b"\x0a\x01m" + unknown)
-    assert [bytes(one) for one in found.raw] == [b"xy"]
-    assert found.id == b"i"
-    assert found.head == b"\x0a\x01m" + 3 * unknown
-
-
-def _same(data: bytes) -> bytes:
-    return data
-
-
-def test_garbage_is_refusal(caller: Caller) -> None:
-    """Bytes that are no message are refused, and the server goes on."""
-    call: Any = caller.channel.unary_unary(
-        "/inference.GRPCInferenceService/ModelInfer", _same, _same
-    )
-    for raw in (b"\xff", b"\x0a\x05a", b"\x3a\xff\xff\xff\xff\x0f", b"\x1a\x01\xff", b"\x0b"):
-        refusal("FIELD_INVALID", call, raw)
-    assert np.array_equal(caller.infer("add", x=ONES, y=ONES)["z"], 2 * ONES)
-
-
-@pytest.mark.parametrize("name", DATATYPES)
-def test_types_have_one_name(name: str) -> None:
-    """A type's NumPy type leads back to it."""
-    assert datatype_of(DATATYPES[name].dtype) == DATATYPES[name]
-
-
-def test_raw_contents_are_views_where_they_are_aligned() -> None:
-    """Aligned contents are not copied; others are, so that kernels meet aligned arrays only."""
-    memory = memoryview(np.arange(9, dtype=np.uint64).view(np.uint8).tobytes())
-    aligned = read_raw(DATATYPES["INT64"], (8,), memory[8:], "x")
-    shifted = read_raw(DATATYPES["INT64"], (8,), memory[1:65], "x")
-    assert np.shares_memory(aligned, np.frombuffer(memory, np.uint8))
-    assert aligned.flags.aligned
-    assert shifted.flags.aligned
-    assert shifted.tobytes() == bytes(memory[1:65])
-
-
-def test_big_endian_and_strided_arrays_become_raw_contents() -> None:
-    """Whatever the array's order in memory, contents are little-endian and row-major."""
-    array = np.arange(6, dtype=">i4").reshape(2, 3)
-    assert bytes(raw_of(array.T)) == array.T.astype("<i4").tobytes()
-    assert raw_size(array.T) == 24
-    texts_ = np.array(["a", b"bc"], object)
-    assert bytes(raw_of(texts_)) == b"\x01\0\0\0a\x02\0\0\0bc"
-    assert raw_size(texts_) == 11

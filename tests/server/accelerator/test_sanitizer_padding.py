@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Session.sanitize: padding that a result depends on, descriptors, jitter, and limits of reports."""
+"""Session.sanitize: padding that results depend on, descriptors, jitter, limits of reports."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

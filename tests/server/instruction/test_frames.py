@@ -12,17 +12,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
 
-import grpc
 import pytest
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
-from nnpa_server.app import Server
 from nnpa_server.sessions.store import Counts
 
-from tests.server.conftest import CONFIG, OPTIONS
 from tests.server.instruction.instructions import (
     ADD,
     INPUT_1,
@@ -42,10 +38,10 @@ from tests.server.instruction.instructions import (
     sticks,
     sums,
 )
+from tests.server.instruction.machine import Machine
 from tests.server.plain import Plain, frame
 from tests.server.process import wait_until
 from tests.server.rpc.test_plain_socket import info_of
-from tests.server.wire import Client
 
 ROOT = Path(__file__).resolve().parents[3]
 FOUR = 0x4200
@@ -53,39 +49,6 @@ SOFTMAX, MOMENTS = 52, 65
 EMPTY = 0xABCD  # what lies in the storage of an output before
 OPERANDS = ((INPUT_1, 0, PAGE), (INPUT_2, PAGE, PAGE), (OUTPUT_1, 2 * PAGE, PAGE))
 SUM = request(ADD, sums(2), OPERANDS)
-
-
-class Machine:
-    """A server on a Unix socket that takes memory, with a session."""
-
-    def __init__(self, folder: Path, shared_memory: bool = True) -> None:
-        address = f"unix:{folder}/nnpa.sock"
-        self.server = Server(
-            replace(CONFIG, listen=(address,), shared_memory=shared_memory, metrics="127.0.0.1:0")
-        )
-        self.server.start()
-        self.channel = grpc.insecure_channel(address, OPTIONS)
-        self.client = Client(self.channel)
-        self.path = folder / "nnpa.sock.plain"
-
-    def program(self, session: str = "") -> Program:
-        """Open a connection with four pages of memory: one and two, twice, and no output yet."""
-        program = Program(self.path, session or self.client.session, memory_file(4 * PAGE))
-        program.put(0, sticks(ONE, TWO))
-        program.put(PAGE, sticks(ONE, TWO))
-        program.put(2 * PAGE, sticks(EMPTY, EMPTY))
-        program.put(3 * PAGE, sticks(EMPTY, EMPTY))
-        return program
-
-    def on(self, model: "pb.MachineModel.ValueType") -> str:
-        """Return a session on another machine."""
-        options = pb.Session(machine_spec=pb.MachineSpec(model=model))
-        return self.client.other(options).session
-
-    def stop(self) -> None:
-        """End all of it."""
-        self.channel.close()
-        self.server.drain()
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from nnpa_server.sandbox.process import JobLimits, WorkerProcess, allow
 from tests.network import real_models, small_models
 from tests.network.backend_cases import Case, cases_by_operator
 from tests.server.network.confined_runner import ALL, LACKED
-from tests.server.network.test_host_nodes_in_workers import facts
+from tests.server.network.test_runs_in_workers import facts
 from tests.server.sandbox.forked import Forked
 from tests.server.tuning.compiled_kernels import kernels
 

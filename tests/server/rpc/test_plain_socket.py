@@ -3,7 +3,6 @@
 
 import base64
 import hashlib
-import resource
 import secrets
 import socket
 import stat
@@ -11,7 +10,6 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,60 +18,15 @@ from urllib.parse import unquote
 import grpc
 import numpy as np
 import pytest
-from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa_server.app import Server
 from nnpa_server.config import Config, Limits
-from nnpa_server.sessions.store import Counts
 
 from tests.server.conftest import CONFIG, OPTIONS
 from tests.server.plain import METADATA, Plain, frame
-from tests.server.process import PLAIN, serving, wait_until
-from tests.server.wire import Client, Operation, load, op
-
-ARRAY = np.arange(6, dtype=np.float32).reshape(2, 3)
-SUM = (*load(1, ARRAY), op("add", input_a=1, input_b=1, output=1))
-
-
-class Near:
-    """A server on a Unix socket, with a session over gRPC."""
-
-    def __init__(self, folder: Path, config: Config) -> None:
-        self.path = folder / "nnpa.sock"
-        self.server = Server(replace(config, listen=(f"unix:{self.path}",)))
-        self.server.start()
-        self.channel = grpc.insecure_channel(f"unix:{self.path}", OPTIONS)
-        self.client = Client(self.channel)
-        self.stopped = False
-        self.plain_path = self.path.with_name(
-            self.path.name + self.client.state().plain_socket.suffix
-        )
-
-    def plain(self, metadata: str = "") -> Plain:
-        """Open a plain socket."""
-        return Plain(self.plain_path, metadata)
-
-    def request(self, *operations: Operation) -> pb.ExecuteRequest:
-        """Return a list of the session."""
-        return self.client.request(*operations)
-
-    def wait_until_busy(self, began: float) -> None:
-        """Wait until a list runs, or has run, since then."""
-        wait_until(lambda: self.server.interceptor.last_busy() >= began)
-
-    def wait_until_idle(self) -> None:
-        """Wait until no list runs."""
-        now = time.monotonic()
-        while self.server.interceptor.last_busy() >= now:
-            time.sleep(0.001)
-            now = time.monotonic()
-
-    def stop(self) -> None:
-        """End all of it; may be repeated."""
-        self.channel.close()
-        if not self.stopped:
-            self.stopped = True
-            self.server.drain()
+from tests.server.process import serving
+from tests.server.rpc.near import ARRAY, SUM, Near, info_of
+from tests.server.wire import Client, load, op
 
 
 @pytest.fixture
@@ -94,14 +47,6 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Near]]:
 def near(start: Callable[..., Near]) -> Near:
     """A server with small limits."""
     return start()
-
-
-def info_of(trailers: dict[str, str]) -> Any:
-    """Return the ErrorInfo of a status, whose details begin with it."""
-    raw = base64.b64decode(trailers["grpc-status-details-bin"])
-    info = error_details_pb2.ErrorInfo()
-    assert status_pb2.Status.FromString(raw).details[0].Unpack(info)
-    return info
 
 
 def test_answers_are_those_of_grpc(near: Near) -> None:
@@ -221,122 +166,6 @@ def test_a_long_message_is_refused_before_there_is_memory(start: Callable[..., N
         assert f"({size} vs. {1 << 20})" in ended["grpc-message"]
 
 
-@pytest.mark.heavy
-def test_who_says_nothing_is_let_go(near: Near, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that connects and is silent has its thread for a few seconds only."""
-    monkeypatch.setattr("nnpa_server.rpc.unix_frames._METADATA_TIMEOUT", 1.0)
-    with Plain(near.plain_path, begin=False) as silent:
-        assert silent.socket.recv(1) == b""
-    with Plain(near.plain_path, begin=False) as slow:
-        drops = iter(frame(METADATA, b"x" * 200))
-        with suppress(OSError):
-            for byte in drops:
-                slow.socket.sendall(bytes([byte]))
-                time.sleep(0.1)
-        assert len(list(drops)) > 100
-
-
-def test_a_shortage_passes(near: Near, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients that come while there are no descriptors or threads do not end the listener."""
-    real, failures = threading.Thread.start, [RuntimeError("can't start new thread")] * 2
-
-    def start(thread: threading.Thread) -> None:
-        if thread.name == "plain" and failures:
-            raise failures.pop()
-        real(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", start)
-    for _ in range(2):
-        with Plain(near.plain_path, begin=False) as plain:
-            assert plain.socket.recv(1) == b""
-    with near.plain() as plain:
-        assert plain.ask(near.request()).results == []
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    waiting = [socket.socket(socket.AF_UNIX) for _ in range(3)]
-    used = max(int(one.name) for one in Path("/proc/self/fd").iterdir())
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (used + 1, limits[1]))
-        for one in waiting:
-            one.connect(str(near.plain_path))
-        time.sleep(0.3)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    for one in waiting:
-        one.close()
-    with near.plain() as plain:
-        assert plain.ask(near.request()).results == []
-
-
-def test_clients_are_counted(start: Callable[..., Near]) -> None:
-    """One conversation more than a process may have is refused; others, and gRPC, find room."""
-    near = start(replace(CONFIG, limits=Limits(max_sessions=2)))
-    with near.plain() as one, near.plain() as two:
-        for plain in (one, two):
-            plain.ask(near.request())
-        with near.plain() as three:
-            ended = three.end()
-        assert info_of(ended).reason == "CALL_QUOTA_EXCEEDED"
-        assert info_of(ended).metadata["field"] == "max_conversations"
-        list(near.client.stub.ExecuteStream(iter([near.request()])))
-        assert one.ask(near.request(*SUM)).results[-1].zdnn_status == 0
-        assert two.finish()["grpc-status"] == "0"
-    with near.plain() as four:
-        assert four.ask(near.request()).results == []
-
-
-@pytest.mark.heavy
-def test_an_idle_client_is_cut_off(start: Callable[..., Near]) -> None:
-    """A conversation in which nothing is said for as long as a session may idle is ended."""
-    near = start(replace(CONFIG, limits=Limits(idle_timeout=2.0)))
-    with near.plain() as plain:
-        plain.ask(near.request())
-        assert plain.end()["grpc-status"] == str(grpc.StatusCode.CANCELLED.value[0])
-
-
-def test_a_client_that_is_killed_stops_its_list(near: Near) -> None:
-    """Nobody waits for the rest of a long list, and nothing of it stays."""
-    big = np.ones((100, 1000), np.float32)
-    adds = [op("exp", input=1, output=1)] * 20_000
-    with near.plain() as plain:
-        plain.ask(near.request(*load(1, big)))
-        plain.send(near.request(*adds))
-        time.sleep(0.05)
-    near.client.delete()
-    deadline = time.monotonic() + 20
-    while near.server.store.counts() != Counts() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert near.server.store.counts() == Counts()
-
-
-def test_half_a_frame(near: Near) -> None:
-    """A client that goes away in the middle of a frame disturbs nobody."""
-    for cut in (3, 5, 20):
-        with near.plain() as plain:
-            plain.socket.sendall(frame(0, near.request(*SUM).SerializeToString())[:cut])
-    assert near.client.run(*SUM)[-1].zdnn_status == 0
-
-
-@pytest.mark.heavy
-def test_draining(start: Callable[..., Near]) -> None:
-    """A server that ends lets the running list finish, tells the others, and takes its socket."""
-    near, count = start(replace(CONFIG, drain_timeout=60)), 200 if PLAIN else 2000
-    with near.plain() as waiting, near.plain() as running:
-        waiting.ask(near.request(*load(1, np.ones((100, 1000), np.float32))))
-        running.ask(near.request())
-        near.wait_until_idle()
-        began = time.monotonic()
-        running.send(near.request(*[op("exp", input=1, output=1)] * count))
-        near.wait_until_busy(began)
-        ending = threading.Thread(target=near.stop)
-        ending.start()
-        assert len(running.answer().results) == count
-        cancelled = str(grpc.StatusCode.CANCELLED.value[0])
-        unavailable = str(grpc.StatusCode.UNAVAILABLE.value[0])
-        assert waiting.end()["grpc-status"] in (cancelled, unavailable)
-        ending.join(30)
-    assert not near.plain_path.exists()
-
-
 def test_who_may_come_in(near: Near) -> None:
     """The file's mode is that of gRPC's socket."""
     modes = {stat.S_IMODE(one.stat().st_mode) for one in (near.path, near.plain_path)}
@@ -369,22 +198,6 @@ def test_without_room_for_its_name(tmp_path: Path) -> None:
             assert not client.state().HasField("plain_socket")
             client.delete()
         server.drain()
-
-
-def test_what_a_dead_server_left(tmp_path: Path) -> None:
-    """The sockets of a server that was killed are taken over."""
-    flags = ("--listen", f"unix:{tmp_path}/nnpa.sock")
-    with serving(tmp_path, *flags) as first:
-        first.process.kill()
-        first.wait()
-    assert (tmp_path / "nnpa.sock.plain").is_socket()
-    with serving(tmp_path, *flags) as second:
-        with Plain(tmp_path / "nnpa.sock.plain") as plain:
-            plain.send(pb.ExecuteRequest(session="sessions/none"))
-            assert plain.end()["grpc-status"] == "5"
-        assert second.stop() == 0
-        assert "method=ExecuteStream" in second.log_text()
-    assert list(tmp_path.glob("*.plain")) == []
 
 
 def test_tokens(tmp_path: Path) -> None:

@@ -8,10 +8,12 @@ import sys
 import time
 import tomllib
 from pathlib import Path
+from unittest.mock import Mock
 
 import psutil
+import pytest
 
-from tests.conftest import MINUTES
+from tests.conftest import FOLDERS, MINUTES, pytest_ignore_collect
 from tests.server.process import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -100,3 +102,32 @@ def test_the_first_line_says_how_long_and_what_is_left_out(tmp_path: Path) -> No
             _pytest(tmp_path, "-n0"), cwd=ROOT, capture_output=True, text=True
         ).stdout
     )
+
+
+def test_every_test_of_a_folder_that_is_not_read_has_its_marker() -> None:
+    """The marker is set by the folder's conftest, or by each of its files."""
+    for folder, marker in FOLDERS.items():
+        place = ROOT / "tests" / folder
+        texts = [path.read_text("utf-8") for path in place.glob("test_*.py")]
+        assert texts, folder
+        if (place / "conftest.py").exists():
+            texts = [(place / "conftest.py").read_text("utf-8")]
+        assert all(f"pytest.mark.{marker}" in text for text in texts), folder
+
+
+@pytest.mark.parametrize(
+    ("expression", "folder", "ignored"),
+    [
+        ("not heavy and not libzdnn", "libzdnn", True),
+        ("not heavy and not libzdnn", "trap", True),
+        ("not heavy and not libzdnn", "emulator", None),
+        ("libzdnn and not heavy", "libzdnn", None),
+        ("", "torch", None),
+    ],
+)
+def test_a_folder_that_is_left_out_is_not_read(
+    expression: str, folder: str, ignored: bool | None
+) -> None:
+    """Only an expression that leaves out the folder's marker keeps pytest from its files."""
+    config = Mock(**{"getoption.return_value": expression})
+    assert pytest_ignore_collect(ROOT / "tests" / folder, config) is ignored

@@ -20,7 +20,7 @@ from nnpa_server.app import Server
 from tests.server.conftest import CONFIG, OPTIONS
 from tests.server.plain import Plain
 from tests.server.process import wait_until
-from tests.server.rpc.test_plain_socket import info_of
+from tests.server.rpc.near import info_of
 from tests.server.wire import Client, desc, load, op, pre_desc, refused
 
 GRID = np.arange(12, dtype=np.float32).reshape(1, 2, 2, 3)

@@ -17,8 +17,9 @@ from tests.server.instruction.instructions import (
     memory_file,
     sticks,
 )
-from tests.server.instruction.test_frames import EMPTY
 from tests.server.wire import Client
+
+EMPTY = 0xABCD  # what lies in the storage of an output before
 
 
 class Machine:

@@ -38,15 +38,14 @@ from tests.server.instruction.instructions import (
     sticks,
     sums,
 )
-from tests.server.instruction.machine import Machine
+from tests.server.instruction.machine import EMPTY, Machine
 from tests.server.plain import Plain, frame
 from tests.server.process import wait_until
-from tests.server.rpc.test_plain_socket import info_of
+from tests.server.rpc.near import info_of
 
 ROOT = Path(__file__).resolve().parents[3]
 FOUR = 0x4200
 SOFTMAX, MOMENTS = 52, 65
-EMPTY = 0xABCD  # what lies in the storage of an output before
 OPERANDS = ((INPUT_1, 0, PAGE), (INPUT_2, PAGE, PAGE), (OUTPUT_1, 2 * PAGE, PAGE))
 SUM = request(ADD, sums(2), OPERANDS)
 

@@ -12,8 +12,9 @@ import pytest
 from nnpa_server.sandbox import confinement
 
 from tests.server.network.service_client import Client
-from tests.server.network.test_host_nodes_in_workers import await_end, endless, infer
+from tests.server.network.test_host_nodes_in_workers import await_end, infer
 from tests.server.network.test_sandboxed_models import bomb, slow
+from tests.server.network.worker_models import endless
 from tests.server.process import serving, wait_until
 
 Call: TypeAlias = "grpc.Future[Any]"

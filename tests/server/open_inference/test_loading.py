@@ -17,7 +17,7 @@ from nnpa_server.sandbox import confinement
 
 from tests.network import small_models
 from tests.server.conftest import CONFIG, Running
-from tests.server.network.test_host_nodes_in_workers import await_end, endless, runners
+from tests.server.network.test_host_nodes_in_workers import await_end, runners
 from tests.server.network.test_sandboxed_models import (
     ROOM,
     await_fork_server,
@@ -25,6 +25,7 @@ from tests.server.network.test_sandboxed_models import (
     leased,
     slow,
 )
+from tests.server.network.worker_models import endless
 
 pytestmark = pytest.mark.skipif(not confinement.is_linux(), reason="workers are Linux processes")
 

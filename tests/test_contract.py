@@ -362,6 +362,7 @@ def test_every_package_is_typed() -> None:
     assert existing <= typed
 
 
+@pytest.mark.heavy
 def test_generated_code_is_fresh() -> None:
     """The committed wire code is what the generator makes of the contract."""
     pytest.importorskip("grpc_tools", reason="the generator is in the extra `test`")

@@ -63,6 +63,7 @@ def _is_running(pid: int) -> bool:
         return False
 
 
+@pytest.mark.heavy
 def test_ctrl_c_ends_a_run_soon_and_tells_what_ran(tmp_path: Path) -> None:
     """Ctrl-C ends two workers, one of which does not listen, and the server of that one."""
     (tmp_path / "test_quick.py").write_text(QUICK)
@@ -84,6 +85,7 @@ def test_ctrl_c_ends_a_run_soon_and_tells_what_ran(tmp_path: Path) -> None:
     wait_until(lambda: not _is_running(int(started.read_text())))
 
 
+@pytest.mark.heavy
 def test_the_first_line_says_how_long_and_what_is_left_out(tmp_path: Path) -> None:
     """The line names every marker that the default expression leaves out, once."""
     (tmp_path / "test_quick.py").write_text(QUICK)

@@ -202,6 +202,7 @@ def _answer(client: Client, graph: RandomGraph) -> dict[str, bytes] | grpc.RpcEr
     return {output.name: output.data for output in outputs}
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("op_type", sorted(DRAWS))
 def test_each_operator(op_type: str) -> None:
     """Graphs of one operator alone: every operator is compared at least once."""

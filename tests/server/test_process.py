@@ -244,6 +244,7 @@ def long_list(client: Client, count: int) -> Any:
     return begun(client, *[op("exp", input=1, output=1)] * count)
 
 
+@pytest.mark.heavy
 def test_draining_finishes_what_runs_and_refuses_the_rest(tmp_path: Path) -> None:
     """After SIGTERM a running list gets its answer, new calls SERVER_DRAINING, health says so."""
     with serving(tmp_path, *ANY_PORT) as server:

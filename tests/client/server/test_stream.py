@@ -27,7 +27,13 @@ pytestmark = pytest.mark.shortcut
 ONES = np.ones((2, 3), np.float32)
 
 
-@pytest.fixture(params=["tcp", "plain", pytest.param("unix", marks=pytest.mark.heavy)])
+@pytest.fixture(
+    params=[
+        pytest.param("tcp", marks=pytest.mark.heavy),
+        "plain",
+        pytest.param("unix", marks=pytest.mark.heavy),
+    ]
+)
 def listen(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
     """Flags of a server on TCP, on a Unix socket with a plain one, and without."""
     if request.param == "tcp":

@@ -26,7 +26,10 @@ from tests.server.network.test_runs_in_workers import facts
 from tests.server.sandbox.forked import Forked
 from tests.server.tuning.compiled_kernels import kernels
 
-pytestmark = pytest.mark.skipif(not confinement.is_linux(), reason="workers are Linux processes")
+pytestmark = [
+    pytest.mark.skipif(not confinement.is_linux(), reason="workers are Linux processes"),
+    pytest.mark.heavy,  # every kernel is compiled first
+]
 LIMITS = JobLimits(memory=1 << 30, seconds=300, cpu_seconds=300)
 GUEST = find_machine("telum2")
 RANDOM = ("Bernoulli", "Dropout")

@@ -60,6 +60,7 @@ def test_damaged_and_unusable_models_are_told_and_skipped(tmp_path: Path) -> Non
         assert "damaged" not in server.log_text()
 
 
+@pytest.mark.heavy
 def test_the_start_waits_for_no_model_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -88,6 +89,7 @@ def test_the_start_waits_for_no_model_without_end(
         assert operator_of(caller, "a_slow") == "Add"
 
 
+@pytest.mark.heavy
 def test_the_start_waits_for_all_models_as_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

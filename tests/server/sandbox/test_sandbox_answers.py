@@ -120,8 +120,8 @@ def test_a_pickle_is_bytes(worker: WorkerProcess) -> None:
 
 def test_every_answer_is_tried() -> None:
     """Each entry of the program's list is in a test."""
-    here = Path(__file__)
-    text = here.read_text() + here.with_name("test_sandbox.py").read_text()
+    files = [Path(__file__).with_name(f"test_{name}.py") for name in ("sandbox", "pool")]
+    text = "".join(file.read_text() for file in (Path(__file__), *files))
     assert all(f'"{name}"' in text or f"answer {name}" in text for name in ANSWERS)
 
 

@@ -148,6 +148,7 @@ def test_bad_input_is_refused_as_by_a_server(job: dict[str, Any], tmp_path: Path
         assert message in result.output
 
 
+@pytest.mark.heavy
 def test_a_command_that_is_killed_leaves_no_worker(tmp_path: Path, job: dict[str, Any]) -> None:
     """Workers end with the command, however it ends."""
     np.save(tmp_path / "many.npy", np.resize(X, (200_000, 4)))

@@ -116,6 +116,7 @@ def test_a_node_on_the_host_says_why(tmp_path: Path) -> None:
     assert any("1 of the model's nodes" in text for text in machine["estimate"]["missing"])
 
 
+@pytest.mark.heavy
 def test_bad_models_are_refused(tmp_path: Path) -> None:
     """A model that is cut, of a newer version, or none is refused by what is wrong with it."""
     whole = dense(32)

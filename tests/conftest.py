@@ -36,8 +36,8 @@ settings.load_profile("nnpa")
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Say how long the README's command takes, and what it leaves out; -q has no other header."""
     config = session.config
-    expression: str = config.getoption("markexpr")
-    reporter = config.pluginmanager.getplugin("terminalreporter")
+    expression = str(config.getoption("markexpr"))
+    reporter: Any = config.pluginmanager.getplugin("terminalreporter")
     is_readmes = config.args_source is pytest.Config.ArgsSource.TESTPATHS
     if reporter is None or not is_readmes or expression not in config.getini("addopts"):
         return
@@ -53,7 +53,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if collection_path.parent != Path(__file__).parent:
         return None
     marker = FOLDERS.get(collection_path.name)
-    return True if marker and f"not {marker}" in config.getoption("markexpr") else None
+    return True if marker and f"not {marker}" in str(config.getoption("markexpr")) else None
 
 
 def pytest_collection_finish() -> None:
@@ -65,7 +65,7 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Generator[None, Any, Any]:
     """After Ctrl-C give workers a moment, not xdist's ten seconds, and leave no process behind."""
-    workers = session.config.pluginmanager.getplugin("dsession")
+    workers: Any = session.config.pluginmanager.getplugin("dsession")
     if exitstatus != pytest.ExitCode.INTERRUPTED or workers is None:
         return (yield)
     workers.nodemanager.EXIT_TIMEOUT = _GRACE

@@ -131,5 +131,6 @@ def test_a_folder_that_is_left_out_is_not_read(
     expression: str, folder: str, ignored: bool | None
 ) -> None:
     """Only an expression that leaves out the folder's marker keeps pytest from its files."""
-    config = Mock(**{"getoption.return_value": expression})
+    config = Mock()
+    config.getoption.return_value = expression
     assert pytest_ignore_collect(ROOT / "tests" / folder, config) is ignored

@@ -60,8 +60,8 @@ from tests.emulator.kernel_cases_sticks import (
 from tests.emulator.kernel_draws import (
     Case,
     Random,
-    _windows,
     codes,
+    draw_window,
     flag,
     numbers,
     page_count,
@@ -186,7 +186,7 @@ def pooling(random: Random) -> Case:
     """Arguments of `pooling.average` and `pooling.maximum`."""
     dims = sizes(random, (3, 17, 33, 129))
     buffer, pages = tensor(random, dims)
-    axes = [_windows(random, dims[1], 8), _windows(random, dims[2], 8)]
+    axes = [draw_window(random, dims[1], 8), draw_window(random, dims[2], 8)]
     (height, step3, above, o3), (width, step2, left, o2) = axes
     target = dims[0], o3, o2, dims[3]
     out = codes(random, page_count(target) * 2048)

@@ -13,8 +13,8 @@ from tests.emulator.kernel_draws import (
     Case,
     Dims,
     Random,
-    _windows,
     codes,
+    draw_window,
     flag,
     matrix,
     numbers,
@@ -102,7 +102,7 @@ def multiply(random: Random) -> Case:
 def _sliding(random: Random) -> tuple[Dims, Dims, tuple[int, int, int, int], Tile]:
     """Draw the dims of an input and of a kernel, how windows slide, and a tile of them."""
     dims = sizes(random, (3, 17, 17, 65))
-    down, across = _windows(random, dims[1], 3), _windows(random, dims[2], 3)
+    down, across = draw_window(random, dims[1], 3), draw_window(random, dims[2], 3)
     channels = int(random.choice([1, 16, 48, 49, 64, 65, 112, 130]))
     slide = down[1], across[1], down[2], across[2]
     counts = dims[0], down[3], across[3]

@@ -73,7 +73,7 @@ def matrix(random: Random, stacks: int, rows: int, columns: int) -> Codes:
     return tensor(random, (stacks, 1, rows, columns))[0]
 
 
-def _windows(random: Random, size: int, most: int) -> tuple[int, int, int, int]:
+def draw_window(random: Random, size: int, most: int) -> tuple[int, int, int, int]:
     """Draw size, stride and padding of windows over a dimension, and their number."""
     window, stride = int(random.integers(1, min(size, most) + 1)), int(random.integers(1, 4))
     if flag(random):

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,7 +100,7 @@ def _end_of(process: subprocess.Popen[bytes], limit: float | None) -> int | None
 
 
 @contextmanager
-def _replaced(path: Path, before: str, after: str) -> Iterator[None]:
+def _replaced(path: Path, before: str, after: str) -> Generator[None]:
     """Write another source to a file, and put the one before back."""
     _write(path, after)
     try:

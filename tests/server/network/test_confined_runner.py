@@ -60,7 +60,6 @@ def runner(
     worker.end()
 
 
-@pytest.mark.heavy
 def test_every_operation(runner: Owner, request: pytest.FixtureRequest) -> None:
     """Operations run by compiled kernels, and by references where nothing is compiled."""
     answer = runner.run(Message(ALL), LIMITS)
@@ -102,7 +101,6 @@ def outcome(executor: ProgramRunner, case: Case, operator: str) -> object:
     return facts(result)
 
 
-@pytest.mark.heavy
 def test_every_operator(runner: Owner) -> None:
     """A node of each operator of ONNX that is hosted runs as it does here."""
     workers = Workers(runner, runner, allow, lambda: 1 << 30)

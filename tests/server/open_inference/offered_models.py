@@ -22,7 +22,8 @@ MODELS = {
 }
 
 
-def _identity(name: str) -> pb.ModelInferRequest:
+def request_of_identity(name: str) -> pb.ModelInferRequest:
+    """Return a request to the model that returns its input."""
     message = pb.ModelInferRequest(model_name=f"id_{name}")
     message.inputs.add(name="x", datatype=name, shape=[2, 3])
     return message

@@ -13,7 +13,7 @@ from tests.server.onnx_models import (
     refusal,
     request,
 )
-from tests.server.open_inference.test_repository import DIV, ROW, _wait_ready
+from tests.server.open_inference.test_repository import DIV, ROW, wait_ready
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -31,7 +31,7 @@ def test_folder_in_both_layouts(tmp_path: Path) -> None:
     _write(tmp_path / "notes.txt", b"not a model")
     _write(tmp_path / "no model/readme", b"nor here")
     with offering(folder=tmp_path) as (_, caller):
-        _wait_ready(caller)
+        wait_ready(caller)
         assert caller.states() == {"broken": "UNAVAILABLE", "div": "READY", "ops": "READY"}
         assert np.array_equal(caller.infer("ops", x=ROW, y=ROW)["z"], ROW * ROW)
         told = caller.stub.ModelMetadata(pb.ModelMetadataRequest(name="ops"))
@@ -60,7 +60,7 @@ def test_version_policies(tmp_path: Path, policy: str, versions: list[str]) -> N
     _write(tmp_path / "ops/config.pbtxt", text.encode())
     results = {"1": ROW + ROW, "2": ROW * ROW, "10": ROW - ROW}
     with offering(folder=tmp_path) as (_, caller):
-        _wait_ready(caller)
+        wait_ready(caller)
         told = caller.stub.ModelMetadata(pb.ModelMetadataRequest(name="ops"))
         assert list(told.versions) == versions
         assert caller.facts("ops")["machine"] == "telum1"
@@ -79,7 +79,7 @@ def test_a_name_of_the_folder_is_loaded_again(tmp_path: Path) -> None:
     """Load by name reads the folder anew; what left it is not found, what came is offered."""
     _write(tmp_path / "a.onnx", DIV)
     with offering(folder=tmp_path) as (_, caller):
-        _wait_ready(caller)
+        wait_ready(caller)
         _write(tmp_path / "a.onnx", binary("Mul", ("n", 4)))
         _write(tmp_path / "b.onnx", DIV)
         assert caller.states() == {"a": "READY", "b": "UNAVAILABLE"}
@@ -100,7 +100,7 @@ def test_bad_configurations(tmp_path: Path, text: str) -> None:
     _write(tmp_path / "ops/1/model.onnx", DIV)
     _write(tmp_path / "ops/config.pbtxt", text.encode())
     with offering(folder=tmp_path) as (_, caller):
-        _wait_ready(caller)
+        wait_ready(caller)
         (entry,) = caller.stub.RepositoryIndex(pb.RepositoryIndexRequest()).models
         assert entry.state == "UNAVAILABLE"
         assert "config" in entry.reason

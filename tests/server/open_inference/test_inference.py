@@ -25,7 +25,7 @@ from tests.server.onnx_models import (
     refusal,
     request,
 )
-from tests.server.open_inference.offered_models import MODELS, ONES, _identity
+from tests.server.open_inference.offered_models import MODELS, ONES, request_of_identity
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +126,7 @@ def _contents(name: str) -> tuple[bytes, list[Any]]:
 def test_raw_contents_of_every_type(caller: Caller, name: str) -> None:
     """Raw contents of every type go in and come out bit for bit."""
     raw, _ = _contents(name)
-    message = _identity(name)
+    message = request_of_identity(name)
     message.raw_input_contents.append(raw)
     response = caller.stub.ModelInfer(message)
     assert response.raw_output_contents == [raw]
@@ -137,7 +137,7 @@ def test_raw_contents_of_every_type(caller: Caller, name: str) -> None:
 def test_typed_contents_of_every_type(caller: Caller, name: str) -> None:
     """Typed contents are taken in the field of their type, and answered raw."""
     raw, values = _contents(name)
-    message = _identity(name)
+    message = request_of_identity(name)
     getattr(message.inputs[0].contents, DATATYPES[name].field).extend(values)
     assert caller.stub.ModelInfer(message).raw_output_contents == [raw]
 
@@ -145,7 +145,7 @@ def test_typed_contents_of_every_type(caller: Caller, name: str) -> None:
 @pytest.mark.parametrize("name", ["FP16", "BF16"])
 def test_half_types_have_no_typed_contents(caller: Caller, name: str) -> None:
     """Two-byte floats travel raw only."""
-    message = _identity(name)
+    message = request_of_identity(name)
     message.inputs[0].contents.fp32_contents.extend([1.0] * 6)
     text = refusal("FIELD_INVALID", caller.stub.ModelInfer, message)
     assert "raw_input_contents" in text

@@ -14,7 +14,7 @@ from tests.server.onnx_models import (
     refusal,
     request,
 )
-from tests.server.open_inference.offered_models import MODELS, ONES, _identity
+from tests.server.open_inference.offered_models import MODELS, ONES, request_of_identity
 
 Change = Callable[[pb.ModelInferRequest], object]
 
@@ -176,7 +176,7 @@ def test_typed_numbers_are_not_wrapped(
     caller: Caller, name: str, values: list[int], text: str
 ) -> None:
     """A number beyond its element type is refused by value and limit."""
-    message = _identity(name)
+    message = request_of_identity(name)
     getattr(message.inputs[0].contents, DATATYPES[name].field).extend(values * 6)
     assert text in refusal("FIELD_INVALID", caller.stub.ModelInfer, message)
 
@@ -186,6 +186,6 @@ def test_typed_numbers_are_not_wrapped(
 )
 def test_bytes_that_are_no_strings(caller: Caller, raw: bytes) -> None:
     """Raw BYTES whose lengths do not add up are refused."""
-    message = _identity("BYTES")
+    message = request_of_identity("BYTES")
     message.raw_input_contents.append(raw)
     refusal("DATA_SIZE_MISMATCH", caller.stub.ModelInfer, message)

@@ -37,7 +37,8 @@ def _config(**parameters: str) -> str:
     return json.dumps({"parameters": named})
 
 
-def _wait_ready(caller: Caller) -> None:
+def wait_ready(caller: Caller) -> None:
+    """Wait until the server has loaded the models of its folder."""
     until = time.monotonic() + 60
     while not caller.stub.ServerReady(pb.ServerReadyRequest()).ready:
         assert time.monotonic() < until
@@ -265,7 +266,7 @@ def test_external_data_of_the_folder(tmp_path: Path) -> None:
     _write_apart(folder / "leaves.onnx", "../secret.bin")
     (tmp_path / "secret.bin").write_bytes(bytes(1 << 12))
     with offering(folder=folder) as (_, caller):
-        _wait_ready(caller)
+        wait_ready(caller)
         assert caller.states() == {"flat": "READY", "deep": "READY", "leaves": "UNAVAILABLE"}
         expected = np.maximum(ROW @ np.arange(-3, 5, dtype=np.float32).reshape(4, 2), 0)
         for name in ("flat", "deep"):
@@ -293,7 +294,7 @@ def test_external_data_are_bounded(tmp_path: Path) -> None:
     path = tmp_path / "large.onnx"
     onnx.save(onnx.ModelProto.FromString(large), path, save_as_external_data=True, location="w")
     with offering(folder=tmp_path) as (_, caller):
-        _wait_ready(caller)
+        wait_ready(caller)
         text = refusal("MODEL_UNAVAILABLE", caller.stub.ModelInfer, request("large", x=ROW))
         assert "large.onnx and its external data" in text
         assert f"must be at most {256 << 20}" in text

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python of the documents runs as it stands, and their lines are short."""
+"""Python of the documents runs as it stands, their links lead somewhere, READMEs are short."""
 
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,11 @@ RUN_BY_OTHERS = (
     "deploy/docs/frameworks.md",  # tests/network/test_frameworks.py runs it
 )
 MAX_LINE = 120
+MAX_LINES_OF_README = 150
+MAX_LINES_OF_FRONT_PAGE = 200
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(r"^```.*?^```$|^    [^\n]*$|<!--.*?-->", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\((?![a-z]+:)([^)#\s]*)#?([^)\s]*)\)")
 
 
 def _documents() -> list[str]:
@@ -72,3 +77,35 @@ def test_lines_are_short(name: str) -> None:
     text = re.sub(r"^```.*?^```$", "", (ROOT / name).read_text("utf-8"), flags=re.M | re.S)
     lines = [line for line in text.splitlines() if not line.startswith(("|", "    ", "<details>"))]
     assert [line for line in lines if len(line) > MAX_LINE] == []
+
+
+@pytest.mark.parametrize("name", [name for name in _documents() if name.endswith("README.md")])
+def test_a_readme_is_short(name: str) -> None:
+    """A README describes its room; manuals are pages of deploy/docs."""
+    limit = MAX_LINES_OF_FRONT_PAGE if name == "README.md" else MAX_LINES_OF_README
+    assert len((ROOT / name).read_text("utf-8").splitlines()) <= limit
+
+
+@cache
+def _anchors(name: str) -> set[str]:
+    """Return the anchors of a document's headings, as the forge and the site make them."""
+    headings = re.findall(r"^#+ (.*)$", _CODE.sub("", (ROOT / name).read_text("utf-8")), re.M)
+    titles = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]
+    return {re.sub(r"[^\w -]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+def _is_broken(name: str, path: str, anchor: str) -> bool:
+    """Whether a link of a document leads to no file, or to no heading of a document."""
+    target = (ROOT / name).parent / path if path else ROOT / name
+    target = target / "README.md" if target.is_dir() else target
+    if not target.is_file():
+        return True
+    is_document = target.suffix == ".md" and bool(anchor)
+    return is_document and anchor not in _anchors(str(target.resolve().relative_to(ROOT)))
+
+
+@pytest.mark.parametrize("name", _documents())
+def test_links_lead_somewhere(name: str) -> None:
+    """A link names a file of the repository, and a heading in it."""
+    links = _LINK.findall(_CODE.sub("", (ROOT / name).read_text("utf-8")))
+    assert [link for link in links if _is_broken(name, *link)] == []

@@ -3,9 +3,11 @@
 
 MkDocs calls `on_files`. A link of a page to a folder leads to the folder's README, one to a
 notebook or a .proto to its page, one to another file of the repository to a copy of that file;
-strict mode refuses a link that leads nowhere.
+strict mode refuses a link that leads nowhere. NNPA_MERMAID names the script that draws pictures,
+`mermaid.min.js`, which the site then serves itself; else readers load it from the theme's source.
 """
 
+import os
 import posixpath
 import re
 import subprocess
@@ -17,6 +19,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 TOP = Path(__file__).resolve().parents[2]
+PICTURES = "mermaid.min.js"
 _PAGES = (".ipynb", ".proto")
 _LINK = re.compile(r"\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 _CODE = re.compile(r"^```.*?^```$|^    [^\n]*$|`[^`\n]*`", re.M | re.S)
@@ -63,6 +66,13 @@ def written(name: str) -> str:
     return (TOP / name).read_text(encoding="utf-8")
 
 
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Return the configuration, with the script that draws pictures where it is at hand."""
+    if os.environ.get("NNPA_MERMAID"):
+        config.extra_javascript.append(PICTURES)
+    return config
+
+
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     """Return the pages of the repository, the files that they link to, and the theme's files."""
     theme = [file for file in files if file.src_dir != config.docs_dir]
@@ -80,4 +90,6 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
         File.generated(config, page, content=linked(page, text)) for page, text in pages.items()
     ]
     generated += [File.generated(config, name, abs_src_path=str(TOP / name)) for name in copies]
+    if script := os.environ.get("NNPA_MERMAID"):
+        generated.append(File.generated(config, PICTURES, abs_src_path=script))
     return Files([*theme, *generated])

@@ -15,8 +15,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import click
 import pytest
 from google.protobuf.descriptor import Descriptor, FileDescriptor
+from nnpa_server.__main__ import main as server
+from nnpa_tools.cli import main as command
 
 TOP = Path(__file__).parents[2]
 SITE = TOP / "deploy/docs"
@@ -235,3 +238,18 @@ def test_the_site_has_the_reader_s_scheme_and_whole_commands() -> None:
     assert schemes == {"light": "default", "dark": "slate"}
     (sheet,) = re.findall(r"^extra_css: \[(\S+)\]$", text, re.M)
     assert "white-space: pre-wrap" in (TOP / sheet).read_text(encoding="utf-8")
+
+
+def test_the_manual_lists_every_flag_of_the_server() -> None:
+    """Each flag of `nnpa-server --help` has a row on the page of flags, and each row a flag."""
+    flags = {name for parameter in server.params for name in parameter.opts}
+    rows = re.findall(r"^\| (`--.*?) \|", (SITE / "server/flags.md").read_text("utf-8"), re.M)
+    documented = {name for row in rows for name in re.findall(r"--[a-z-]+", row)}
+    assert documented == flags - {"--help", "-h", "--version"}
+
+
+def test_the_manual_lists_every_command() -> None:
+    """Each command of `nnpa` has a row on the page of commands, and each row a command."""
+    page = (SITE / "tools/commands.md").read_text("utf-8")
+    rows = re.findall(r"^\| \[?`nnpa (\w+)", page, re.M)
+    assert sorted(rows) == sorted(command.list_commands(click.Context(command)))

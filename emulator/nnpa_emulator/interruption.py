@@ -7,6 +7,7 @@ check raises what is to end them. What an interrupted operation has written to i
 
 import threading
 from collections.abc import Callable
+from functools import partial
 
 
 class _Thread(threading.local):
@@ -16,9 +17,8 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
-def set_check(check: Callable[[], object] | None) -> None:
-    """Have operations of this thread call `check` between blocks, or nothing any more."""
-    _thread.check = check
+set_check: Callable[[Callable[[], object] | None], None] = partial(setattr, _thread, "check")
+"""Set the function that operations of this thread call between blocks; None removes it."""
 
 
 def go_on() -> None:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -132,7 +133,7 @@ class Server:
             "call",
             Budget(_WAITING_BYTES),
             FIRST_WINDOW + CALL_BYTES,
-            self._name_caller,
+            None if self.tokens is None else partial(_name_caller, self.tokens),
             config.max_conversations,
         )
         self._grpc = grpc.server(
@@ -174,15 +175,6 @@ class Server:
         health_pb2_grpc.add_HealthServicer_to_server(self.readiness.health, self._grpc)
         if config.offers_reflection:
             reflection.enable_server_reflection(_REFLECTED, self._grpc)
-
-    def _name_caller(self, metadata: Metadata, peer: str) -> str | None:
-        """Return the name of a call's caller, or None if the call shows no valid token."""
-        if self.tokens is None:
-            return peer
-        try:
-            return name_of(self.tokens.find(metadata).name, peer)
-        except CallRefused:
-            return None
 
     def _make_models(self) -> "Models":
         from nnpa_server.open_inference.composition import Models  # imports what runs networks
@@ -360,6 +352,14 @@ class Server:
         if self.spans is not None:
             self.spans.close()
         return finished
+
+
+def _name_caller(tokens: Tokens, metadata: Metadata, peer: str) -> str | None:
+    """Return the name of a call's caller, or None if the call shows no valid token."""
+    try:
+        return name_of(tokens.find(metadata).name, peer)
+    except CallRefused:
+        return None
 
 
 def _choose_kernels(shortcuts: frozenset[str]) -> BackgroundCompiler | None:

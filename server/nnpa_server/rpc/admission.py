@@ -45,7 +45,7 @@ class AdmittingPool(ThreadPoolExecutor):
         name: str,
         budget: Budget,
         call_bytes: int,
-        name_caller: Callable[[Metadata, str], str | None] = lambda _metadata, peer: peer,
+        name_caller: Callable[[Metadata, str], str | None] | None = None,
         apart: int = 0,
     ) -> None:
         super().__init__(threads + apart, thread_name_prefix=name)
@@ -59,7 +59,9 @@ class AdmittingPool(ThreadPoolExecutor):
         """Run a call in a thread when there is one; gRPC's event is among the arguments."""
         event: Any = next(each for each in args if hasattr(each, "call_details"))
         work = partial(fn, *args, **kwargs)
-        caller = self._name_caller(event.invocation_metadata, event.call.peer().decode())
+        peer: str = event.call.peer().decode()
+        name = self._name_caller
+        caller = peer if name is None else name(event.invocation_metadata, peer)
         if caller is None:
             refused: Future[R] = Future()
             refused.set_result(work())
@@ -185,7 +187,8 @@ class MessageWaits:
 
     def _run(self) -> None:
         while not self._stopped.wait(self._min_wait / _PERIODS):
-            self.cut_off_late()
+            if self._since:
+                self.cut_off_late()
             if self._is_unfinished and not self._since:
                 self._is_unfinished = False
                 self._give_back()

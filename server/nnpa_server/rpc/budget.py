@@ -302,7 +302,7 @@ class UnderWay:
         while not self._stopped.wait(min(_PERIOD, self._timeout / 4)):
             if is_freed:
                 self._give_back()
-            is_freed = self.cut_off_late() > 0
+            is_freed = bool(self._until) and self.cut_off_late() > 0
 
 
 def cut_off(context: CallContext) -> None:

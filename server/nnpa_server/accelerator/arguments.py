@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors of an operation that are not of the session, or not yet: inline, or to be created."""
+"""Run operations with inline tensors, or with outputs that the server creates."""
 
 from collections.abc import Mapping
 
@@ -18,7 +18,7 @@ from nnpa_server.sessions.store import Session
 def run_with_new(
     path: CallPath, session: Session, step: Step, tensors: dict[str, Ztensor]
 ) -> Outcome:
-    """Run an operation that brings tensors inline or creates some; fill `tensors` with them."""
+    """Run an operation with inline or new tensors, and add these to `tensors`."""
     spec, created = step.spec, step.new_ids
     for name, operand in step.inline.items():
         tensors[name] = read_operand(session, operand)
@@ -43,7 +43,7 @@ def run_with_new(
 def _allocate_new(
     session: Session, step: Step, tensors: Mapping[str, Ztensor], names: tuple[str, ...]
 ) -> dict[str, Ztensor]:
-    """Infer the shapes of the outputs that the caller left to the server, and allocate them."""
+    """Allocate the named outputs in the shapes that the function infers."""
     if not names:
         return {}
     function = step.spec.function

@@ -31,7 +31,7 @@ from nnpa_server.accelerator.shortcuts import (
 from nnpa_server.sessions.store import Session
 
 Wrap = Callable[[CallPath, Session], None]
-# What wraps the plain functions, the innermost first.
+# The wrappers of the plain functions, the innermost first.
 SHORTCUTS: Mapping[str, Wrap] = {
     "out-of-band-arrays": out_of_band_arrays.wrap,
     "request-cache": request_cache.wrap,
@@ -48,7 +48,7 @@ OBSERVERS: tuple[Wrap, ...] = (
 
 
 def compose(session: Session, shortcuts: Collection[str]) -> None:
-    """Give a session its call path, with shortcuts by name."""
+    """Give a session its call path with the named shortcuts, the guards and the observers."""
     path = CallPath(
         execute.hold,
         decode,

@@ -26,12 +26,15 @@ _NONE: Mapping[str, Any] = {}
 
 
 class Step(NamedTuple):
-    """One operation, decoded.
+    """One decoded operation.
 
-    `ids` are the tensors named by id, `inline` those that come with the list, `new_ids` the outputs
-    that the server allocates. `creates` is the id of a tensor to create, or 0. `place` is where in
-    shared memory the array goes that it returns. `origin` is the message that it was read from.
-    `of_program` tells whether the program made the call, rather than a client or server for it.
+    ids         operands named by the id of a tensor
+    inline      operands that come with the list
+    new_ids     outputs that the server allocates, by the id that they get
+    creates     the id of a tensor to create, or 0
+    place       the place in shared memory for the array that the operation returns
+    origin      the message of the operation
+    of_program  the program made the call, not a client library or the server on its behalf
     """
 
     spec: OperationSpec
@@ -63,7 +66,7 @@ class Request(Protocol):
 
 
 class Holder(Protocol):
-    """What a list of operations runs in: a session, or a program that is read from a message."""
+    """The holder of a list's tensors: a session, or a program that is read from a message."""
 
     @property
     def guest(self) -> Guest:
@@ -78,13 +81,13 @@ class Holder(Protocol):
 
 @dataclass(slots=True)
 class LiveIds:
-    """Which ids exist at a point of a list: the session's, less freed, plus created ones."""
+    """The ids that exist at a point of a list: its session's, with created and without freed."""
 
     session: Holder
     changes: dict[int, bool] = field(default_factory=dict[int, bool])
 
     def has(self, tensor_id: int) -> bool:
-        """Tell whether an id names a tensor at this point."""
+        """Return True if an id names a tensor at this point."""
         return self.changes.get(tensor_id, tensor_id in self.session.tensors)
 
     def require(self, tensor_id: int, path: str) -> None:
@@ -96,7 +99,7 @@ class LiveIds:
         raise tensor_not_found(tensor_id, path)
 
     def create(self, tensor_id: int, path: str) -> None:
-        """Refuse an id that names a tensor already; from here on it does."""
+        """Add an id; refuse it if it names a tensor already."""
         if tensor_id == 0:
             raise invalid(path, 0, "an id that is not 0")
         if self.has(tensor_id):
@@ -105,7 +108,7 @@ class LiveIds:
 
 
 def decode(session: Session, request: Request) -> Sequence[Step]:
-    """Decode a list of operations, or refuse all of it."""
+    """Return the steps of a list of operations; raise CallRefused for the whole list."""
     ids = LiveIds(session)
     steps: list[Step] = []
     shares_memory = False
@@ -120,7 +123,7 @@ def decode(session: Session, request: Request) -> Sequence[Step]:
 
 
 def _attach_shared(session: Session, steps: Iterable[Step]) -> list[Step]:
-    """Return steps with the arrays that their operations have in shared memory."""
+    """Return the steps with arrays in shared memory attached."""
     whole = list(steps)
     for index, step in enumerate(whole):
         if step.origin is not None and step.origin.shared_data:
@@ -136,7 +139,7 @@ def _attach_shared(session: Session, steps: Iterable[Step]) -> list[Step]:
 def _with_shared(
     session: Session, step: Step, extents: Sequence[tensor_pb2.Extent], path: str
 ) -> Step:
-    """Return a step with its arrays from shared memory, or with the place of its answer there."""
+    """Return a step with its input arrays from shared memory, or the place for its result there."""
     if "data" in step.values and not step.values["data"]:
         arrays = read_arrays(session, extents, path)
         return step._replace(values={**step.values, "data": arrays})
@@ -222,7 +225,7 @@ def _check_new(reference: tensor_pb2.TensorRef, spec: OperationSpec, name: str, 
         case "new_id" if name in spec.may_be_new:
             return reference.new_id
         case "new_id":
-            raise invalid(f"{path}.new_id", reference.new_id, "an id or an inline tensor here")
+            raise invalid(f"{path}.new_id", reference.new_id, "an id or an inline tensor")
         case None:
             raise unspecified(path)
         case _:

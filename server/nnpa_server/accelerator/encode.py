@@ -19,14 +19,14 @@ def in_order(tensor: Ztensor, order: int) -> stick.Array:
 
 
 def cache_output(session: Session, tensor: Ztensor, request: tensor_pb2.Ztensor) -> None:
-    """Have the cache hold an output, if it is to, in the place of what that was written over."""
+    """Cache an output if the request says so, in place of the cached contents that it overwrote."""
     if tensor.buffer is not None:
         forget(session, tensor, request)
         keep(session, tensor, tensor.buffer, request.cache_as, request.byte_order)
 
 
 def _put(session: Session, extent: tensor_pb2.Extent, array: stick.Array, path: str) -> bool:
-    """Write an array where the client wants it, and tell whether there was storage for it."""
+    """Write an array to shared memory; return False if there is no room for it."""
     memory = shared_of(session)
     if memory is None or extent.size < array.nbytes:
         return False
@@ -43,7 +43,7 @@ def put_array(
     result: operation_pb2.OperationResult,
     path: str,
 ) -> bool:
-    """Write a user array to shared memory if the client wants it there; tell whether it is."""
+    """Write a user array to `place` in shared memory; return False if it must travel instead."""
     if place is None or not _put(session, place, dense(array), path):
         return False
     result.shared.offset, result.shared.size = place.offset, dense(array).nbytes
@@ -53,7 +53,7 @@ def put_array(
 def place_output(
     session: Session, tensor: Ztensor, request: tensor_pb2.Ztensor
 ) -> stick.Array | None:
-    """Write an output's sticks to shared memory; return them if they travel instead."""
+    """Write an output's sticks to shared memory; return the sticks if they must travel instead."""
     sticks = in_order(tensor, request.byte_order).view(np.uint8)
     if request.HasField("sticks_to") and _put(session, request.sticks_to, sticks, "sticks_to"):
         return None
@@ -63,7 +63,7 @@ def place_output(
 def locate_sticks(
     message: tensor_pb2.Ztensor, request: tensor_pb2.Ztensor, travels: bool
 ) -> tensor_pb2.Ztensor:
-    """Add to the message of an inline output where its sticks are, and in which order."""
+    """Add the place and byte order of an inline output's sticks to its message."""
     message.byte_order = request.byte_order
     if not travels:
         message.shared.CopyFrom(request.sticks_to)

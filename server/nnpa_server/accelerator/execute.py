@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run the steps of a list one by one, and encode their results.
 
-Whoever calls holds the session's lock all the while.
+The functions here are called with the session's lock held.
 """
 
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ def path_of(session: Session) -> CallPath:
 
 
 def hold(session: Session, _request: Request, context: Context) -> AbstractContextManager[None]:
-    """Take the session for one call."""
+    """Return a context that holds the session's lock for one call."""
     return session.running(context.time_remaining())
 
 
@@ -93,7 +93,7 @@ def _run_steps(
 
 
 def _array_beside(session: Session, step: Step, answer: Answer) -> Array | None:
-    """Return the array that travels beside a result: none, or not where it is in shared memory."""
+    """Return the array that travels with a result, or None if it has none or shares it."""
     array = answer.outcome.value
     if not isinstance(array, np.ndarray):
         return None
@@ -113,14 +113,14 @@ def _carried(session: Session, step: Step, answer: Answer, array: Array | None, 
 
 
 def run_step(path: CallPath, session: Session, step: Step) -> Answer:
-    """Run one operation; guards wrap those whose answers have contents."""
+    """Run one operation; `run_with_contents` has guards for answers with an array or sticks."""
     if step.inline or step.spec.name == "transform_origtensor":
         return path.run_with_contents(session, step)
     return answer_step(path, session, step)
 
 
 def answer_step(path: CallPath, session: Session, step: Step) -> Answer:
-    """Run one operation and encode what it answered; memory is counted however it ends."""
+    """Run one operation and encode its result; count the memory of its tensors however it ends."""
     tensors: dict[str, Ztensor] = {}
     try:
         for name, number in step.ids.items():
@@ -143,7 +143,7 @@ def answer_step(path: CallPath, session: Session, step: Step) -> Answer:
 
 
 def call_function(session: Session, step: Step, tensors: Tensors) -> Outcome:
-    """Call the emulator; a program check becomes a status where the session wants that."""
+    """Call the emulator; turn a program check into a status if the session's options say so."""
     arguments = {**tensors, **step.values} if step.values else tensors
     target = None if step.place is None else _target(session, step.place)
     try:
@@ -156,15 +156,15 @@ def call_function(session: Session, step: Step, tensors: Tensors) -> Outcome:
 
 
 def _target(session: Session, place: tensor_pb2.Extent) -> Memory | None:
-    """Return where an array can be made that the client wants in shared memory."""
+    """Return the memory at a place that the client shares, for an array to be computed there."""
     memory = shared_of(session)
     return None if memory is None else memory.view(place.offset, place.size, "shared_data")
 
 
 def check_outcome(session: Session, check: ProgramCheck) -> Outcome:
-    """Return what a program check answers, or raise it where it ends the call.
+    """Return the outcome of a program check, or raise the check if it ends the call.
 
-    It answers the status that precheck would have given, else ZDNN_UNSUPPORTED_AIU_EXCEPTION.
+    Its status is the one that precheck would give, else ZDNN_UNSUPPORTED_AIU_EXCEPTION.
     """
     if session.options.program_check_action != accelerator_pb2.PROGRAM_CHECK_ACTION_STATUS:
         raise check
@@ -175,9 +175,9 @@ def check_outcome(session: Session, check: ProgramCheck) -> Outcome:
 
 
 def _require_answer_fits(session: Session, step: Step, tensor: Ztensor) -> None:
-    """Refuse an array too large for an answer, or for the session, before it is made.
+    """Refuse an array that is too large for an answer or the session, before it is computed.
 
-    A tensor without contents is left to the library, which refuses it.
+    The library itself refuses a tensor without contents.
     """
     if not tensor.is_transformed or tensor.buffer is None:
         return
@@ -203,9 +203,9 @@ def report_outputs(
     step: Step,
     tensors: Tensors,
 ) -> Sticks:
-    """Add the tensors to a result that its operation created, wrote, or changed the state of.
+    """Add to a result the tensors whose contents or state the operation created or changed.
 
-    Return the sticks of inline outputs, which the result lacks.
+    Return the sticks of inline outputs, which travel beside the result, by output number.
     """
     sticks: dict[int, Array] = {}
     for name in step.spec.written:
@@ -228,7 +228,7 @@ def report_outputs(
 
 
 def answer(outcome: Outcome) -> Result:
-    """Return an operation's result, without outputs and without an array that it returns."""
+    """Return the result message of an outcome, without its outputs and its array."""
     status = int(outcome.status)
     result = Result(zdnn_status=status, status_message=_message(status))
     if outcome.refusal is not None:
@@ -257,7 +257,7 @@ def _put_value(result: Result, value: Value) -> None:
 
 
 def describe_refusal(refusal: Refusal) -> status_pb2.Refusal:
-    """Return the message of why a call was refused."""
+    """Return the message of a refusal."""
     return status_pb2.Refusal(
         field=refusal.field,
         value=refusal.value,
@@ -298,7 +298,7 @@ def serialize(answered: Response) -> bytes:
 
 @lru_cache(maxsize=4096)
 def describe(desc: TensorDesc) -> tensor_pb2.TensorDesc:
-    """Return a descriptor's message; shared, so never to be changed."""
+    """Return the message of a descriptor; it is cached, so callers must not change it."""
     return tensor_pb2.TensorDesc(
         layout=_signed(desc.layout),
         format=_signed(desc.format),
@@ -316,7 +316,7 @@ def _signed(number: int) -> Any:
 
 
 def describe_ztensor(tensor: Ztensor) -> tensor_pb2.Ztensor:
-    """Return the structure without its contents."""
+    """Return the message of a ztensor without its contents."""
     return tensor_pb2.Ztensor(
         pre_transformed_desc=describe(tensor.pre_transformed_desc),
         transformed_desc=describe(tensor.transformed_desc),

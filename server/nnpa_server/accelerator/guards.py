@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guards around the plain path of a session: they change no answer, and refuse what is too much."""
+"""Guards around the plain path of a session: they change no answer, but refuse excess."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from nnpa_server.sessions.store import Session
 
 
 def count_answers(path: CallPath, session: Session) -> None:
-    """Have room for the contents that a step answers, before they are computed."""
+    """Reserve room for the contents of a step's answer before they are computed."""
     plain, most = path.run_with_contents, session.limits.max_inline
 
     def run(session: Session, step: Step) -> Answer:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serve AcceleratorService: its methods with the codecs of their messages."""
+"""Register the methods of AcceleratorService with the codecs of their messages."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
@@ -19,7 +19,7 @@ _SERVICE = pb.DESCRIPTOR.services_by_name["AcceleratorService"]
 
 
 class Codec(NamedTuple):
-    """How a list of operations is parsed, and its answer serialized, whole or in pieces."""
+    """Functions that parse a list of operations, and serialize its answer whole or in pieces."""
 
     parse: Parse
     serialize: Callable[[Response], bytes]
@@ -27,7 +27,7 @@ class Codec(NamedTuple):
 
 
 def list_codec(shortcuts: Collection[str]) -> Codec:
-    """Return protobuf's own codec, or what wraps it."""
+    """Return the codec of lists: protobuf's own, or a shortcut around it."""
     if "out-of-band-arrays" in shortcuts:
         return Codec(codec.parse, codec.serialize, codec.pieces)
     if "request-cache" in shortcuts:
@@ -50,7 +50,7 @@ def conversation_of(service: AcceleratorService) -> Conversation:
 
 
 def add_to(server: grpc.Server, service: AcceleratorService) -> None:
-    """Serve a service; arrays and chunks pass without becoming parts of messages."""
+    """Serve AcceleratorService; arrays and chunks are never parsed into messages."""
     methods: dict[str, Handler] = {}
     lists = list_codec(service.shortcuts)
     for name, method in _SERVICE.methods_by_name.items():

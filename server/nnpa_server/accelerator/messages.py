@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of machines and sessions.
+"""Messages that describe machines and sessions.
 
 Source of every field's meaning: the comments of nnpa/zdnn/v1/*.proto.
 """
@@ -20,12 +20,12 @@ SERVER_VERSION = version("nnpa")
 
 
 def _bits(mask: int, width: int) -> Iterable[Any]:
-    """Return the numbers of the bits that are set, bit 0 on the left of `width`."""
+    """Yield the numbers of the bits that are set in a mask of `width` bits, bit 0 leftmost."""
     return (number for number in range(width) if mask >> (width - 1 - number) & 1)
 
 
 def describe_machine(machine: Machine, model: str) -> accelerator_pb2.Machine:
-    """Return what NNPA-QAF says of a machine, as fields and raw; a custom machine has no name."""
+    """Return the NNPA-QAF answer of a machine, as fields and raw; a custom machine has no name."""
     custom = machine.name != model
     qaf = machine.qaf
     formats = qaf.parmblk_formats >> 96
@@ -59,7 +59,7 @@ def describe_machine(machine: Machine, model: str) -> accelerator_pb2.Machine:
 
 
 def describe_session(session: Session, model: str, now: float) -> accelerator_pb2.Session:
-    """Return a session: the options wanted, and how it is. `now` is in seconds since the epoch."""
+    """Return the options and present state of a session; `now` is in seconds since the epoch."""
     message = accelerator_pb2.Session()
     message.CopyFrom(session.options)
     message.name = session.name
@@ -96,7 +96,7 @@ def _duration(seconds: float) -> duration_pb2.Duration:
 
 
 def timestamp(seconds: float) -> timestamp_pb2.Timestamp:
-    """Return a moment, in seconds since the epoch, as a message."""
+    """Return the message of a moment in seconds since the epoch."""
     stamp = timestamp_pb2.Timestamp()
     stamp.FromNanoseconds(round(seconds * 1e9))
     return stamp

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a session is created with and may change: machine, library, precheck, program checks."""
+"""The options of a session: machine, library, precheck, program checks, log level, numerics."""
 
 from collections.abc import Collection, Mapping
 from typing import Literal
@@ -36,7 +36,7 @@ UPDATABLE = (
     "trace",
 )
 _LOG_MODULE_BYTES = 1023  # source: nnpa/zdnn/v1/accelerator.proto, Session.log_module
-# The numbers of our own enums, each with what the emulator calls it.
+# Values of the contract's enums, with the emulator's names for them.
 _NUMERICS: dict[int, Literal["exact", "jitter"]] = {
     accelerator_pb2.NUMERICS_UNSPECIFIED: "exact",
     accelerator_pb2.NUMERICS_EXACT: "exact",
@@ -56,7 +56,7 @@ _ENUM_NUMBERS: Mapping[str, Collection[int]] = {
 
 
 def model_name(spec: accelerator_pb2.MachineSpec) -> str:
-    """Return the name of the model that a spec wants."""
+    """Return the name of the machine model in a spec."""
     try:
         name = accelerator_pb2.MachineModel.Name(spec.model)
     except ValueError:
@@ -68,9 +68,10 @@ def model_name(spec: accelerator_pb2.MachineSpec) -> str:
 
 
 def choose_machine(spec: accelerator_pb2.MachineSpec) -> Machine:
-    """Return the machine of a spec, customised or not; MACHINE_INVALID when it could not exist.
+    """Return the machine of a spec, customised or not.
 
-    MACHINE_NOT_ALLOWED when the caller's token is not for it.
+    Raise CallRefused with MACHINE_INVALID if no such machine can exist, and with
+    MACHINE_NOT_ALLOWED if the caller's token is not for it.
     """
     model = model_name(spec)
     require_machine(model)
@@ -116,7 +117,7 @@ def _overrides(spec: accelerator_pb2.MachineSpec) -> Overrides:
 
 
 def check_options(options: accelerator_pb2.Session) -> None:
-    """Refuse numbers that our own enums do not have, and a log_module that C could not hold."""
+    """Refuse numbers that are no enum values, and a log_module that is too long for C."""
     for name, numbers in _ENUM_NUMBERS.items():
         number: int = getattr(options, name)
         if number not in numbers:
@@ -128,7 +129,7 @@ def check_options(options: accelerator_pb2.Session) -> None:
 
 
 def apply_options(guest: Guest, options: accelerator_pb2.Session) -> None:
-    """Give a guest the options of its session; nothing is queried anew."""
+    """Set the options of a session on its guest, without a new query of the machine."""
     guest.machine = choose_machine(options.machine_spec)
     guest.precheck = options.precheck
     guest.status_diag = options.status_diag if options.HasField("status_diag") else None
@@ -140,7 +141,7 @@ def apply_options(guest: Guest, options: accelerator_pb2.Session) -> None:
 
 
 def make_guest(options: accelerator_pb2.Session) -> Guest:
-    """Return the guest that a session starts with, zdnn_init done."""
+    """Return the guest of a new session, after zdnn_init."""
     check_options(options)
     library = options.library_version or DEFAULT_LIBRARY
     if library not in LIBRARY_VERSIONS:
@@ -158,7 +159,7 @@ def make_guest(options: accelerator_pb2.Session) -> Guest:
 
 
 def chosen_options(options: accelerator_pb2.Session) -> accelerator_pb2.Session:
-    """Return the options alone: what a client chose, without output-only fields."""
+    """Return the options that a client chose, without output-only fields."""
     kept = accelerator_pb2.Session()
     for name in ("library_version", "sanitize", "lease", *UPDATABLE):
         _copy_field(options, kept, name)
@@ -182,7 +183,7 @@ def _copy_field(source: protobuf.Message, target: protobuf.Message, name: str) -
 def updated_options(
     current: accelerator_pb2.Session, request: accelerator_pb2.UpdateSessionRequest
 ) -> accelerator_pb2.Session:
-    """Return the options with the fields of the mask replaced; without one, those present."""
+    """Return options with the mask's fields replaced; without a mask, the fields that are set."""
     paths = list(request.update_mask.paths)
     if not paths:
         paths = [field.name for field, _ in request.session.ListFields() if field.name in UPDATABLE]

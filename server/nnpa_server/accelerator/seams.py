@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The seams of the plain path: the functions that shortcuts and observers may wrap."""
+"""The seams of the plain path: the functions that shortcuts, guards and observers may wrap."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -21,7 +21,7 @@ PATH = "call path"
 
 
 class Answer(NamedTuple):
-    """What an operation answered; `sticks` of inline outputs by number, which the result lacks."""
+    """The answer to an operation; `sticks` holds inline outputs by number, beside the result."""
 
     outcome: Outcome
     result: Result
@@ -40,8 +40,8 @@ EncodeResult: TypeAlias = Callable[[Session, Step, Tensors, Outcome], tuple[Resu
 class CallPath:
     """The functions that a session's calls go through, plain or wrapped.
 
-    `run_with_contents` runs a step whose answer carries an array or sticks, `run_chunked` one whose
-    array comes or goes in chunks; metrics do not count the latter.
+    `run_with_contents` runs steps whose answer carries an array or sticks. `run_chunked` runs steps
+    whose array comes or goes in chunks; metrics do not count these.
     """
 
     hold: Hold

@@ -57,7 +57,7 @@ SERVICE = pb.DESCRIPTOR.services_by_name["AcceleratorService"].full_name
 
 
 class AcceleratorService:
-    """The service over a store of sessions. `context` may be anything that is a `Context`."""
+    """Serves the sessions of a store; `allow_faults` lets sessions have fault rules."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class AcceleratorService:
         self._objects = objects
         self.traces = Traces()
         self.plain_suffix = ""
-        """The suffix of plain sockets, which clients on this host learn, once some are open."""
+        """The suffix of plain sockets that clients on this host are told, "" if none is open."""
 
     def ListMachines(  # noqa: N802 - the names of methods are the contract's
         self,
@@ -88,7 +88,7 @@ class AcceleratorService:
         return pb.ListMachinesResponse(machines=machines, next_page_token=token)
 
     def GetMachine(self, request: pb.GetMachineRequest, context: Context) -> pb.Machine:  # noqa: N802, ARG002
-        """Get one machine by name or alias, in any case."""
+        """Get a machine by its name or an alias, in any case of letters."""
         prefix, _, name = request.name.partition("/")
         try:
             machine = find_machine(name if prefix == "machines" else "")
@@ -126,7 +126,7 @@ class AcceleratorService:
             return self._describe(session, context)
 
     def UpdateSession(self, request: pb.UpdateSessionRequest, context: Context) -> pb.Session:  # noqa: N802
-        """Change options of a session; the library's query result stays as it is."""
+        """Change options of a session; the query result that its library holds stays the same."""
         with self.store.using(request.session.name) as session, _running(session, context):
             options = updated_options(session.options, request)
             rules = read_rules(options.fault_rules, self._allow_faults)
@@ -146,7 +146,7 @@ class AcceleratorService:
     def HoldSession(  # noqa: N802
         self, request: pb.HoldSessionRequest, context: CallContext, end: End
     ) -> None:
-        """Hold a session's lease until the call ends; no thread waits for that."""
+        """Hold a session's lease until the call ends, without keeping a thread."""
         opening = threading.Lock()
 
         def end_in_turn(refusal: CallRefused | None) -> None:
@@ -181,7 +181,7 @@ class AcceleratorService:
         yield from map(partial(self.Execute, context=context), lists)
 
     def converse(self, lists: Iterator[Request], context: PlainContext) -> Generator[Response]:
-        """Do as ExecuteStream; the first list beside memory only names the session it is for."""
+        """Run lists as ExecuteStream does; a list that comes with memory only names its session."""
         for listed in lists:
             memory = context.take_memory()
             if memory is None:
@@ -192,7 +192,7 @@ class AcceleratorService:
             del listed
 
     def _share(self, listed: Request, file: int) -> None:
-        """Have a list's session share the memory of a descriptor, which is taken over."""
+        """Map a descriptor's memory for a list's session; close the descriptor if that fails."""
         try:
             if self._objects is None:
                 raise invalid("memory", "sent", "none: this server does not share memory")

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors too large for a message: a header, then chunks, up or down.
+"""Upload and download tensors that are too large for a message, as a header and chunks.
 
-A chunk is never parsed into a message: protobuf would copy it once more each time it is looked at.
-`parse_write` hands its bytes on as they came, `serialize_read` puts the tag and length before them.
+A chunk is never parsed into a message: protobuf would copy it each time it is accessed.
+`parse_write` returns the bytes of a chunk as they came; `serialize_read` puts tag and length before
+them.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -56,7 +57,7 @@ _TRANSFORMS = CARRIERS - {"transform_origtensor"}
 
 
 def parse_write(raw: bytes) -> Upload:
-    """Return the bytes of a chunk, or the message for anything else."""
+    """Return the bytes of a chunk, or the parsed message of a header."""
     chunk = parse_chunk(raw)
     return accelerator_pb2.WriteTensorRequest.FromString(raw) if chunk is None else chunk
 
@@ -72,7 +73,7 @@ def out_of_order(text: str) -> CallRefused:
 
 
 def write_tensor(store: Store, uploads: Iterator[Upload], context: Context) -> Result:
-    """Fill one tensor from a stream; it is changed when everything has arrived, or not at all."""
+    """Fill one tensor from a stream; change it only when every chunk has arrived."""
     first = _next_upload(uploads, context)
     if first is None or isinstance(first, memoryview) or not first.HasField("header"):
         raise out_of_order("the first message of the stream must be a header")
@@ -88,7 +89,7 @@ def write_tensor(store: Store, uploads: Iterator[Upload], context: Context) -> R
 
 
 def _next_upload(uploads: Iterator[Upload], context: Context) -> Upload | None:
-    """Return the next message, None at the end; a client that went away is no end."""
+    """Return the next message, or None at the end; raise CallCancelled if the client is gone."""
     try:
         upload = next(uploads, None)
     except grpc.RpcError as error:
@@ -101,7 +102,7 @@ def _next_upload(uploads: Iterator[Upload], context: Context) -> Upload | None:
 def _in_flight(
     session: Session, operation: operation_pb2.Operation
 ) -> AbstractContextManager[None]:
-    """Return what goes around a stream of an operation, for the sanitizer."""
+    """Return a context that tells the sanitizer of an operation whose data is streamed."""
     sanitizer = sanitizer_of(session)
     return (
         nullcontext() if sanitizer is None else sanitizer.in_flight((operation,), OPERATION_SPECS)
@@ -109,7 +110,7 @@ def _in_flight(
 
 
 def _receive(uploads: Iterator[Upload], context: Context, total: int) -> Memory:
-    """Return the bytes of all chunks, exactly as many as announced."""
+    """Return the bytes of all chunks; raise CallRefused if they are not `total` bytes."""
     memory, position = staging(total), 0
     while (upload := _next_upload(uploads, context)) is not None:
         if isinstance(upload, memoryview):
@@ -176,7 +177,7 @@ def _transform_step(session: Session, operation: operation_pb2.Operation, path: 
 def _refused_before_reading(session: Session, step: Step, sizes: list[int]) -> Result | None:
     """Return the result of a call that the library refuses before it reads the arrays.
 
-    Otherwise make sure that arrays of these sizes, in bytes, are what it would read.
+    Return None for any other call; raise `Malformed` if it takes arrays of other sizes, in bytes.
     """
     run_step = path_of(session).run_chunked
     probe = step._replace(values={**step.values, "data": [b""] * len(sizes)}, of_program=False)
@@ -232,7 +233,7 @@ def _write_sticks(
 def _without_chunks(
     session: Session, fresh: Ztensor, target: accelerator_pb2.WriteSticks, path: str
 ) -> Memory:
-    """Return the buffer of a new tensor: what the cache has of it, or what is fresh."""
+    """Return the buffer of a new tensor without chunks: from the cache, filled, or zeros."""
     message, memory = target.new_ztensor, staging(_buffer_size(target, fresh))
     if message.WhichOneof("contents") == "cached":
         np.copyto(memory, find_cached(session, fresh, message, f"{path}.new_ztensor"))
@@ -256,7 +257,7 @@ def _new_ztensor(target: accelerator_pb2.WriteSticks, path: str) -> Ztensor:
 
 
 def _buffer_size(target: accelerator_pb2.WriteSticks, fresh: Ztensor | None) -> int:
-    """Return the bytes of the buffer that a new tensor is to have, 0 for an existing one."""
+    """Return the size in bytes of a new tensor's buffer; 0 for an existing tensor."""
     if fresh is None or target.new_ztensor.null_buffer:
         return 0
     return getsize_ztensor(fresh.transformed_desc)
@@ -265,7 +266,7 @@ def _buffer_size(target: accelerator_pb2.WriteSticks, fresh: Ztensor | None) -> 
 def _writable(
     session: Session, target: accelerator_pb2.WriteSticks, fresh: Ztensor | None, path: str
 ) -> Ztensor:
-    """Return the tensor to fill, once it is sure that the announced bytes are its buffer."""
+    """Return the tensor to fill; refuse it if its buffer has not the announced size."""
     total, tensor = target.total_bytes, session.tensors.get(target.id)
     if fresh is not None:
         if tensor is not None:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What compiles models in a worker: a program of `nnpa_server.sandbox` that knows ONNX.
+"""The program of workers that compile ONNX models. Its jobs:
 
-    facts         tells a model's name, inputs and outputs
-    program       compiles it for shapes of its inputs
-    weights       tells its initializers
-    with_weights  returns its file with others
+    facts         return a model's name, inputs and outputs
+    program       compile the model for shapes of its inputs
+    weights       return its initializers
+    with_weights  return its file with other initializers
 
-A job has the model's file as its first array. An answer begins with a byte that says whether the
-model was refused; then comes what the server reads as it reads a stranger's bytes.
+The first array of a job is the model's file. An answer begins with a byte that says whether the
+model was refused. The server reads the rest as untrusted bytes.
 """
 
 import json
@@ -97,14 +97,14 @@ def refusal_facts(refused: ModelRefused) -> bytes:
 
 
 class Compiler:
-    """Compiles models, and keeps the last `most`, without their files, for other shapes."""
+    """Answers jobs; keeps the last `most` models without their files, for further shapes."""
 
     def __init__(self, most: int = _MAX_MODELS) -> None:
         self._most = most
         self._models: OrderedDict[object, OnnxModel] = OrderedDict()
 
     def __call__(self, message: Message) -> Message:
-        """Return what was asked for, or why the model is refused."""
+        """Return the answer to a job, or the refusal of its model."""
         verb, facts = decode_job(message.text)
         file, *parts = message.arrays
         try:
@@ -138,7 +138,7 @@ class Compiler:
         return Message(DONE + text, arrays)
 
     def _model(self, file: Array, guest: Guest, options: ImportOptions) -> OnnxModel:
-        """Return the model of a file, checked."""
+        """Return the checked model of a file."""
         key = sha256(file.data).digest(), options, repr(guest)
         if key not in self._models:
             self._models[key] = import_onnx(file.tobytes(), guest, options)
@@ -149,9 +149,9 @@ class Compiler:
 
 
 def _located(weights: Iterable[Weight], file: bytes) -> Message:
-    """Return the table of weights, each with its place in the file, and contents of the rest.
+    """Return the table of weights, each with its offset in the file, or -1 and its contents.
 
-    Exporters write weights as they are, one behind the other.
+    Exporters write most weights one behind the other, in the form that the runtime takes.
     """
     table: list[tuple[str, str, tuple[int, ...], int]] = []
     contents: list[Array] = []
@@ -168,14 +168,14 @@ def _located(weights: Iterable[Weight], file: bytes) -> Message:
 
 
 def load_late_files() -> None:
-    """Import and load what jobs would, which cannot open files."""
+    """Import modules and load files that jobs need: a confined worker cannot open files."""
     newest_opset()
     import_module("numpy.ma")  # by numpy.unique
     keep_locales()
 
 
 def start() -> Handler:
-    """Return what answers jobs."""
+    """Prepare the process, and return the handler of its jobs."""
     use_reference()  # compiled kernels lie in files; their bits are the same
     load_late_files()
     return Compiler()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Serve NetworkService, and compile models for publication.
 
-What they run on is imported when the first call comes: a server without the packages of the extra
-`onnx` serves everything else, and one that hosts no network starts as quickly.
+The first call imports the network runtime. So a server without the packages of the extra `onnx`
+serves everything else, and a server that hosts no network starts as quickly.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ INFER = f"/{SERVICE}/{_INFER.name}"
 
 
 def compile_in(pools: Pools | None, shortcuts: frozenset[str]) -> "Compile":
-    """Return what compiles a model to be published, in workers of its own."""
+    """Return a function that compiles a model for publication, in workers of its own."""
 
     def compile_model(data: bytes, options: "Options", limit: int) -> "Plan":
         from nnpa_server.network.worker_plan import compile_published
@@ -45,9 +45,9 @@ def compile_in(pools: Pools | None, shortcuts: frozenset[str]) -> "Compile":
 
 
 def share_in(pools: Pools | None) -> "Share":
-    """Return what has models that are loaded one after the other share workers.
+    """Return a function whose context makes many models that are loaded in turn share workers.
 
-    Few models keep those of their own, so that their first requests find them.
+    If there are few models, each keeps its own workers, so that its first request finds them.
     """
 
     def share(models: int) -> AbstractContextManager[None]:
@@ -81,9 +81,9 @@ def add_to(
     shortcuts: frozenset[str],
     pools: Pools | None,
 ) -> Conversation:
-    """Serve hosted networks; the service is constructed by the first call.
+    """Serve NetworkService, which the first call constructs.
 
-    Return InferNetwork as it is over plain sockets.
+    Return InferNetwork as a conversation for plain sockets.
     """
     service = Lazy(lambda: make_service(store, repository, loader(), shortcuts, pools))
     lazy.add_to(server, _DESCRIPTOR, service.get)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The networks of one session: compiled for its machine, counted in its quota, gone with it."""
+"""The networks of one session: they run on its machine, count in its quota and end with it."""
 
 import re
 import secrets
@@ -38,7 +38,7 @@ _HANDLE_BYTES = 12
 
 
 class Hosted:
-    """The networks of a session, and activations that several of them share."""
+    """The networks of a session, and the activations that several networks share."""
 
     def __init__(self, session: Session) -> None:
         self.memory = NetworkMemory(session)
@@ -50,14 +50,14 @@ class Hosted:
         self._workers: Workers | None = None
 
     def close(self) -> None:
-        """Drop everything: the session ends."""
+        """End the workers and drop all networks, at the end of the session."""
         if self._workers is not None:
             self._workers.close()
         self.instances.clear()
         self._shared.clear()
 
     def workers(self, pools: Pools | None) -> Workers:
-        """Return the session's workers, which have what is left of its quota."""
+        """Return the session's workers, whose jobs may take the rest of its quota."""
         if self._workers is None:
             memory = self.memory
             self._workers = make_workers(pools, memory.require, memory.room, memory.allocate)
@@ -90,7 +90,7 @@ class Hosted:
             raise
 
     def count(self, handle: str) -> None:
-        """Count what a network holds now; the caller holds the session."""
+        """Count the bytes that a network holds now, with the session held."""
         network = self.instances.find(handle)
         if network is not None:
             self.memory.keep(handle, network.nbytes)
@@ -99,13 +99,13 @@ class Hosted:
         """Return a network; raise CallRefused for an unknown handle."""
         network = self.instances.find(handle)
         if network is None:
-            text = "the session has no network of this handle: it was destroyed, or never was"
+            text = "the session has no network of this handle: it was destroyed, or never created"
             reason, value = wire.ERROR_REASON_NETWORK_NOT_FOUND, handle[:64]
             raise CallRefused(reason, text, field="network", network=value)
         return network
 
     def destroy(self, handle: str) -> AiError:
-        """Destroy a network, and with the last one the workers; an error says why it was not."""
+        """Destroy a network, and end the workers after the last one; return the error, if any."""
         error = self.instances.destroy(handle)
         if not error:
             with self._session.lock:
@@ -116,7 +116,7 @@ class Hosted:
         return error
 
     def note(self, calls: Mapping[str, int], violations: Iterable[Violation]) -> None:
-        """Count what a run called, for the audit log and the metrics."""
+        """Count the calls and warnings of a run in the audit log and the metrics."""
         session = self._session
         session.trail.operations += sum(calls.values())
         if session.metrics is not None:
@@ -124,14 +124,14 @@ class Hosted:
             session.metrics.network(session.trail.machine, calls, warned)
 
     def model_run(self, network: Network) -> AbstractContextManager[None]:
-        """Return what is held while a network runs."""
+        """Return a context that makes a span of a network's run, where there are spans."""
         session = self._session
         return model_run(session.metrics, network.provenance.c_name, session.trail.machine)
 
     def shared(self, name: str, size: int) -> Activations | None:
-        """Return activations that networks share under a name, created by the first; None without.
+        """Return the activations shared under a name, or None for no name.
 
-        The caller holds the session.
+        The first use creates them with `size` bytes. The session must be held.
         """
         if not name:
             return None
@@ -145,7 +145,7 @@ class Hosted:
 
 
 def calls_of(program: Program, times: int) -> Counter[str]:
-    """Return how often a program calls each zDNN function when it runs so many times."""
+    """Return the number of calls of each zDNN function in `times` runs of a program."""
     verbs = Counter(step.verb for step in program.steps if isinstance(step, AcceleratorStep))
     return Counter({verb: count * times for verb, count in verbs.items()})
 
@@ -159,7 +159,7 @@ def read_c_name(header: pb.CreateNetworkHeader) -> str:
 
 
 def provenance_of(c_name: str) -> Provenance:
-    """Return what reports say of networks that are compiled here and now."""
+    """Return the provenance of a network that is compiled now, for its reports."""
     numbers = [int(number) for number in re.findall(r"\d+", SERVER_VERSION)[:3]]
     version = Version(*[*numbers, 0, 0, 0][:3])
     now = time.time()
@@ -168,7 +168,7 @@ def provenance_of(c_name: str) -> Provenance:
 
 
 def hosted_by(session: Session) -> Hosted:
-    """Return the networks of a session; takes no lock, so that it works during a run."""
+    """Return the networks of a session, without a lock, so that it works during a run."""
     held = session.holdings.get("networks")
     if held is None:
         held = session.holdings.setdefault("networks", Hosted(session))

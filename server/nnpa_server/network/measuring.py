@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far a network is from its model in FP32, and where it leaves the range of numbers."""
+"""Measure the accuracy of a network against its model in FP32, and probe edge sizes."""
 
 import json
 import math
@@ -32,7 +32,7 @@ def measure_accuracy(
     network: Network,
     memory: NetworkMemory,
 ) -> pb.MeasureAccuracyResponse:
-    """Measure a network over a request's data; raise `ModelRefused`, `StepFailed`."""
+    """Measure a network over the data of a request; raise `ModelRefused`, `StepFailed`."""
     machines = _machines(request.machines)
     if request.rows or request.measurements:
         return _measure_batch(request, plan, machines, memory)
@@ -57,7 +57,7 @@ def _measure_batch(
     machines: tuple[str, ...],
     memory: NetworkMemory,
 ) -> pb.MeasureAccuracyResponse:
-    """Measure rows of a dataset, add earlier measurements, and report where it is asked for."""
+    """Measure rows of a dataset, merge earlier measurements, and report them if asked."""
     memory.require(2 * request.ByteSize() + text_bytes(request.rows))
     rows = _named(request.rows, "rows", plan) if request.rows else {}
     labels = read_array(request.labels, "labels") if request.HasField("labels") else None
@@ -80,7 +80,7 @@ def _batch(
     machines: tuple[str, ...],
     inputs: tuple[str, ...],
 ) -> Batch:
-    """Return what is asked of a batch; refuse settings beyond the contract's limits."""
+    """Return the batch of a request; refuse settings beyond the contract's limits."""
     batch_rows = request.batch_rows or Settings().batch_rows
     node_rows = request.node_rows if request.HasField("node_rows") else Settings().node_rows
     for name, value, most in (
@@ -111,7 +111,7 @@ def _batch(
 
 
 def probe_network(request: pb.ProbeNetworkRequest, plan: WorkerPlan) -> pb.ProbeNetworkResponse:
-    """Probe a model with inputs that carry nothing; raise `ModelRefused`."""
+    """Run a model at edge sizes over inputs without meaning; raise `ModelRefused`."""
     sizes = tuple(request.sizes) or EDGE_SIZES
     if len(sizes) > MAX_SIZES or min(sizes) < 1:
         raise invalid("sizes", list(sizes[:8]), f"at most {MAX_SIZES} numbers above 0")
@@ -120,7 +120,7 @@ def probe_network(request: pb.ProbeNetworkRequest, plan: WorkerPlan) -> pb.Probe
 
 
 def _machines(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the machines of a request by their own names; all Telums without any."""
+    """Return the names of a request's machines; all Telums if it names none."""
     machines: list[str] = []
     for name in names:
         try:
@@ -161,7 +161,7 @@ def _samples(
 
 
 def _named(arrays: Iterable[pb.NamedArray], path: str, plan: WorkerPlan) -> Mapping[str, Array]:
-    """Return arrays by name; refuse those that are not of exactly the model's inputs."""
+    """Return arrays by name; refuse them if their names are not exactly the model's inputs."""
     feeds, names = read_feeds(arrays, path), {port.name for port in plan.inputs}
     if wrong := sorted(names ^ feeds.keys()):
         verb = "absent" if wrong[0] in names else "no input"
@@ -176,7 +176,7 @@ def _list(names: Collection[str]) -> str:
 
 
 def _made_up(rng: np.random.Generator, port: Port, shape: tuple[int, ...]) -> Array:
-    """Return normal numbers for floats, 0 and 1 for integers and truths, empty texts."""
+    """Return random inputs: normal floats, integers and booleans of 0 and 1, empty texts."""
     if port.dtype.kind == "O":
         return np.full(shape, "", port.dtype)
     drawn = rng.integers(0, 2, shape) if port.dtype.kind in "iub" else rng.standard_normal(shape)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the networks of a session hold: counted in its quota, given back with it."""
+"""Count the memory of a session's networks in the quota of the session."""
 
 import weakref
 from collections.abc import Generator
@@ -17,9 +17,9 @@ from nnpa_server.sessions.store import Session
 
 
 class NetworkMemory:
-    """Storage for sticks of a session's networks.
+    """Provides storage for the sticks of a session's networks.
 
-    While a call runs, sticks count as long as they live; afterwards only what was kept does.
+    While a call runs, all sticks that live are counted; after it, only the bytes that `keep` set.
     """
 
     def __init__(self, session: Session) -> None:
@@ -29,7 +29,7 @@ class NetworkMemory:
         self._kept: dict[str, int] = {}
 
     def guest(self) -> Guest:
-        """Return a guest like the session's, whose sticks are counted here."""
+        """Return a guest with the session's machine and options, whose sticks are counted here."""
         mine = self._session.guest
         guest = Guest(
             mine.machine,
@@ -45,7 +45,7 @@ class NetworkMemory:
 
     @contextmanager
     def running(self, context: Context) -> Generator[None]:
-        """Hold the session for a call; `allocate` and operations raise once it is cancelled."""
+        """Hold the session for a call; `allocate` and operations raise if the call is cancelled."""
         session = self._session
         with session.running(context.time_remaining()):
             self._patience = CancellationCheck(context, session)
@@ -58,9 +58,9 @@ class NetworkMemory:
                 self._call += 1
 
     def allocate(self, size: int) -> Memory | None:
-        """Return zero bytes for sticks, None when the host has none left.
+        """Return zeroed memory for sticks, or None if the host has none left.
 
-        Raises CallRefused beyond the quota, `CallCancelled` once the call is cancelled.
+        Raise CallRefused beyond the quota, and `CallCancelled` if the call is cancelled.
         """
         self.check()
         session = self._session
@@ -72,21 +72,22 @@ class NetworkMemory:
         return memory
 
     def reserve(self, size: int) -> None:
-        """Count sticks that are used again until the call ends; raise as `allocate` does."""
+        """Count reused sticks until the call ends; raise as `allocate` does."""
         self.check()
         self._session.reserve(size)
         self._session.pending_bytes += size
 
     def check(self) -> None:
-        """Raise `CallCancelled`, or the session's error, where nobody waits for the call."""
+        """Raise `CallCancelled`, or the session's error, if nobody waits for the call any more."""
         if self._patience is not None:
             self._patience()
 
     @contextmanager
     def answering(self, size: int) -> Generator[None]:
-        """Count an answer larger than requests may be until it is made; raise CallRefused.
+        """Count an answer of `size` bytes in the session while it is made; raise CallRefused.
 
-        The caller does not hold the session.
+        Answers within the limit of messages count in the server's budget alone. The session must
+        not be held.
         """
         require_message(size)
         expect_answer(size)
@@ -95,24 +96,24 @@ class NetworkMemory:
             yield
 
     def require(self, size: int) -> None:
-        """Refuse `size` bytes that a call is to take for itself; raises CallRefused."""
+        """Raise CallRefused if the session may not take `size` more bytes; count nothing."""
         self._session.reserve(size)
 
     def room(self) -> int:
-        """Return the bytes that the session may still take, and those that its networks keep."""
+        """Return the bytes that the session may still take, plus the bytes of its networks."""
         session = self._session
         used = session.stored_bytes + session.staged_bytes + session.pending_bytes
         return session.limits.max_session_bytes - used + sum(self._kept.values())
 
     def _freed(self, size: int, call: int) -> None:
-        """Count sticks no more that died before their call ended."""
+        """Stop counting sticks that were freed before their call ended."""
         if call == self._call and self._patience is not None:
             self._session.pending_bytes -= size
 
     def keep(self, name: str, size: int) -> None:
-        """Set the bytes that are counted under a name; 0 removes it.
+        """Set the bytes that are counted under a name; 0 removes the name.
 
-        The caller holds the session. Raises CallRefused, and counts nothing, beyond the quota.
+        The session must be held. Raise CallRefused, and change nothing, beyond the quota.
         """
         session, before = self._session, self._kept.get(name, 0)
         if size > before:
@@ -129,9 +130,9 @@ class NetworkMemory:
 
 
 def require_message(size: int) -> None:
-    """Refuse outputs that are too long for one message, bytes."""
+    """Raise CallRefused for outputs of more bytes than one message takes."""
     if size > MAX_RESPONSE:
-        text = f"outputs have {size} bytes, at most {MAX_RESPONSE} travel in a message: "
+        text = f"outputs have {size} bytes, must have at most {MAX_RESPONSE}: "
         facts = {"field": "outputs", "value": size, "limit": MAX_RESPONSE}
         reason = wire.ERROR_REASON_MESSAGE_TOO_LARGE
         raise CallRefused(reason, f"{text}run fewer batches, or smaller ones", **facts)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of nnpa.network.v1 and what the runtime calls the same thing.
+"""Convert between messages of nnpa.network.v1 and objects of the network runtime.
 
 Source of every field's meaning: the comments of nnpa/network/v1/*.proto.
 """
@@ -55,7 +55,7 @@ _PLACEMENTS: Mapping["program_pb2.Placement.ValueType", Placement | Literal[""]]
 
 
 def read_placement(value: "program_pb2.Placement.ValueType", path: str) -> Placement | Literal[""]:
-    """Return a placement's name, "" where it is not specified."""
+    """Return the name of a placement, "" for an unspecified one."""
     if value not in _PLACEMENTS:
         raise invalid(path, value, "a number of Placement")
     return _PLACEMENTS[value]
@@ -67,7 +67,7 @@ def encode_placement(placement: str) -> "program_pb2.Placement.ValueType":
 
 
 def read_dtype(name: str, path: str) -> DType:
-    """Return the type of a name."""
+    """Return the element type of a name; `path` is the field for the error."""
     if name not in _DTYPES:
         raise invalid(path, repr(name[:32]), f"one of {', '.join(_DTYPES)}")
     return _DTYPES[name]
@@ -102,14 +102,14 @@ def _read_text(data: bytes, shape: tuple[int, ...], path: str) -> Array:
 
 
 def named(name: str, array: Array) -> pb.NamedArray:
-    """Return an array's message."""
+    """Return the message of a named array."""
     return pb.NamedArray(
         name=name, dtype=array.dtype.name, shape=array.shape, data=little_endian(array)
     )
 
 
 def little_endian(array: Array) -> bytes:
-    """Return elements row-major, little-endian; texts with their lengths."""
+    """Return row-major little-endian bytes of the elements; texts have their lengths before."""
     if array.dtype == TEXT:
         array = encode_text(array)
     if array.dtype.byteorder == ">":
@@ -118,7 +118,7 @@ def little_endian(array: Array) -> bytes:
 
 
 def text_bytes(arrays: Iterable[pb.NamedArray]) -> int:
-    """Return how many bytes the texts of arrays take at most once they are read."""
+    """Return the most bytes that the texts of arrays take in memory."""
     return sum(
         len(array.data) // byte_strings.LENGTH_BYTES * _BYTES_OF_TEXT
         for array in arrays
@@ -127,7 +127,7 @@ def text_bytes(arrays: Iterable[pb.NamedArray]) -> int:
 
 
 def read_feeds(arrays: Iterable[pb.NamedArray], path: str) -> dict[str, Array]:
-    """Return inputs by name; a name that comes twice is refused."""
+    """Return inputs by name; refuse a name that comes twice."""
     feeds: dict[str, Array] = {}
     for index, array in enumerate(arrays):
         if array.name in feeds:
@@ -137,13 +137,13 @@ def read_feeds(arrays: Iterable[pb.NamedArray], path: str) -> dict[str, Array]:
 
 
 def encode_error(error: AiError) -> pb.AiError:
-    """Return an error's message."""
+    """Return the message of an error."""
     kind, code = pb.AiErrorType.ValueType(error.type), pb.AiErrorCode.ValueType(error.code)
     return pb.AiError(type=kind, code=code, text=error.text)
 
 
 def read_buffer(message: pb.Buffer) -> Buffer:
-    """Return a descriptor; its data is the message's."""
+    """Return a buffer descriptor, whose data are the message's bytes."""
     return Buffer(
         message.format & 0xFFFFFFFF if message.HasField("format") else Format.NONE,
         message.n_batches if message.HasField("n_batches") else 1,
@@ -157,7 +157,7 @@ def read_buffer(message: pb.Buffer) -> Buffer:
 
 
 def encode_buffer(buffer: Buffer) -> pb.Buffer:
-    """Return a descriptor's message, with its data."""
+    """Return the message of a buffer descriptor, with its data."""
     meta = buffer.meta_info
     return pb.Buffer(
         format=(buffer.format + (1 << 31)) % (1 << 32) - (1 << 31),
@@ -174,7 +174,7 @@ def encode_buffer(buffer: Buffer) -> pb.Buffer:
 
 
 def read_params(message: pb.InitNetworkRequest) -> NetworkParams | None:
-    """Return the parameters of init, None for C's NULL."""
+    """Return the parameters of init, or None for C's NULL."""
     if not message.HasField("params"):
         return None
     params = message.params
@@ -182,7 +182,7 @@ def read_params(message: pb.InitNetworkRequest) -> NetworkParams | None:
 
 
 def read_caller(header: pb.CreateNetworkHeader) -> Caller:
-    """Return what the caller was compiled with."""
+    """Return the API version and type sizes with which the caller was compiled."""
     version = None
     if header.HasField("tools_api_version"):
         message = header.tools_api_version
@@ -191,7 +191,7 @@ def read_caller(header: pb.CreateNetworkHeader) -> Caller:
 
 
 def read_options(message: pb.CreateOptions) -> Options:
-    """Return the options of the runtime; `read_import_options` returns those of the compiler."""
+    """Return the options of the runtime; for the compiler see `sources.read_import_options`."""
     formats: dict[str, tuple[int, MetaInfo | None]] = {}
     for index, chosen in enumerate(message.formats):
         if not chosen.name:
@@ -213,7 +213,7 @@ def read_options(message: pb.CreateOptions) -> Options:
 
 
 def read_shapes(messages: Sequence[pb.InputShape], path: str) -> dict[str, tuple[int, ...]]:
-    """Return shapes by the inputs' names."""
+    """Return shapes by input name."""
     return {
         buffer.name: read_shape(buffer.shape, f"{path}[{index}].shape")
         for index, buffer in enumerate(messages)
@@ -221,14 +221,14 @@ def read_shapes(messages: Sequence[pb.InputShape], path: str) -> dict[str, tuple
 
 
 def encode_port(port: Port) -> program_pb2.Port:
-    """Return an input's or output's message."""
+    """Return the message of an input or output."""
     return program_pb2.Port(
         name=port.name, dtype=port.dtype.name, shape=port.shape, symbols=port.symbols
     )
 
 
 def encode_node(node: Node) -> program_pb2.Node:
-    """Return a node's message."""
+    """Return the message of a node."""
     return program_pb2.Node(
         index=node.index,
         output_shapes=[program_pb2.Shape(dims=shape) for shape in node.output_shapes],
@@ -237,7 +237,7 @@ def encode_node(node: Node) -> program_pb2.Node:
 
 
 def encode_report(report: Report, program: Program, weights: Sequence[Weight]) -> pb.NetworkReport:
-    """Return a report's message, with the nodes of the program and the tensors of the weights."""
+    """Return the message of a report, with the program's nodes and the weights' tensors."""
     offsets, _end = layout(weights)
     versions: dict[str, Any] = {
         name: pb.Version(**_fields(getattr(report, name), ("major", "minor", "micro")))
@@ -261,19 +261,19 @@ def encode_report(report: Report, program: Program, weights: Sequence[Weight]) -
 
 
 def _fields(source: object, names: Sequence[str]) -> dict[str, Any]:
-    """Return attributes that a message has fields of the same name for."""
+    """Return the named attributes, for message fields of the same names."""
     return {name: getattr(source, name) for name in names}
 
 
 def encode_observed(node: NodeInfo) -> pb.ObserverNode:
-    """Return a node's message as the observer sees it."""
+    """Return the message of a node in the form that observers get."""
     return pb.ObserverNode(
         name=node.node.name, op_type=node.node.op_type, **_fields(node, _OBSERVED_FIELDS)
     )
 
 
 def encode_event(event: Event, dropped: int) -> pb.ObserverEvent:
-    """Return an event's message."""
+    """Return the message of an event."""
     return pb.ObserverEvent(
         flags=int(event.flags),
         run=event.run,
@@ -288,7 +288,7 @@ def encode_event(event: Event, dropped: int) -> pb.ObserverEvent:
 def encode_violations(
     violations: Sequence[Violation], program: Program
 ) -> Iterable[pb.NodeViolation]:
-    """Yield messages of what the accelerator warned of, the first so many."""
+    """Yield the messages of the accelerator's warnings, at most MAX_VIOLATIONS."""
     for violation in violations[:MAX_VIOLATIONS]:
         node = program.nodes[violation.node] if 0 <= violation.node < len(program.nodes) else None
         yield pb.NodeViolation(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The worker processes of a server that hosts models."""
+"""The pools of worker processes that compile and run hosted models."""
 
 import logging
 from collections.abc import Collection
@@ -13,21 +13,21 @@ from nnpa_server.tuning.background import BackgroundCompiler
 
 _log = logging.getLogger("nnpa.sandbox")
 PLACES = 16
-"""Most workers of a kind at a time."""
+"""The most workers of a pool at a time."""
 # ONNX Runtime starts a thread for telemetry, and a process with threads cannot be confined.
 _WORKER_ENVIRONMENT = {"ORT_DISABLE_TELEMETRY": "1"}
 
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """Workers that compile models, and workers that run programs with host nodes."""
+    """A pool of workers that compile models, and one of workers that run host nodes."""
 
     compilers: Pool
     runners: Pool
     kernels: WorkerKernels | None = None
 
     def note_run(self, functions: Collection[str], size: int) -> None:
-        """Count what a worker ran, by functions and bytes, so that their kernels are compiled."""
+        """Count a worker's run by functions and bytes, so that their kernels get compiled."""
         if self.kernels is not None:
             self.kernels.note(functions, size)
 
@@ -43,11 +43,11 @@ def make_pools(
     compile_bytes: int | None = None,
     compiler: BackgroundCompiler | None = None,
 ) -> Pools | None:
-    """Return what gives workers for models, None where the server does all by itself.
+    """Return the pools of workers, or None if models run in the server's process.
 
-    All that compile take at most `compile_bytes` together, or one of them what it may take.
-    `compiler` compiles kernels that workers lack.
-    Say what the kernel lacks; raise `NotConfined` where `sandbox` requires it.
+    All compiling workers together take at most `compile_bytes`, or a single one what its job may
+    take. `compiler` compiles kernels that workers lack.
+    Log the confinements that the kernel lacks; raise `NotConfined` if `sandbox` is "require".
     """
     if sandbox == "off":
         return None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs between a worker and the server: a message, and the elements of constants as arrays.
+"""The codec of programs between workers and server: a message, and constants as arrays.
 
-The worker is not trusted: what comes from it is read as a program that a client uploads, and
-elements of text are decoded from bytes with checked lengths.
+Workers are not trusted. The server reads their programs like a client's upload, and decodes texts
+from bytes with checked lengths.
 """
 
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
@@ -27,12 +27,12 @@ _TYPES: Mapping[str, DType] = {dtype.name: dtype for dtype in TYPES}
 
 
 class NotProgram(ValueError):
-    """What came is no program of its constants."""
+    """An answer of a worker is not valid; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a model is without its nodes: its name, its inputs and its outputs."""
+    """The name, inputs, optional inputs and outputs of a model."""
 
     name: str
     inputs: tuple[Port, ...]
@@ -41,7 +41,7 @@ class Facts:
 
 
 def encode_facts(model: Facts) -> bytes:
-    """Return the bytes of a model's facts; the id of an input is 0 where it may be left out."""
+    """Return the bytes of a model's facts; the id of an optional input is 0."""
     message = pb.Program(
         name=model.name,
         inputs=map(encode_port, (*model.inputs, *model.optional)),
@@ -63,7 +63,7 @@ def decode_facts(data: bytes) -> Facts:
 
 
 def encode(program: Program) -> tuple[bytes, tuple[Array, ...]]:
-    """Return a program's message, and arrays: scales of tensors, then constants by their ids."""
+    """Return the message of a program, and its arrays: tensors' scales, then constants by id."""
     message = encode_program(replace(program, constants={}))
     quantized = [(info.scale, info.offset) for _, info in sorted(program.tensors.items())]
     arrays: list[Array] = [np.array(quantized, np.float64).reshape(len(quantized), 2)]
@@ -80,10 +80,10 @@ def encode(program: Program) -> tuple[bytes, tuple[Array, ...]]:
 
 
 class Decoder:
-    """Reads the programs of one model; constants that come again are kept once.
+    """Decodes the programs of one model, and keeps equal constants once.
 
-    Programs keep the arrays that they come with, unless these are `borrowed`. `nbytes` are those of
-    the constants in sticks.
+    `borrowed` arrays are copied; otherwise a program keeps the arrays that came with it. `nbytes`
+    counts the bytes of constants in sticks.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Decoder:
         return array.copy() if self._borrowed else array
 
     def _sticks(self, message: pb.Constant, array: Array, guest: Guest) -> Ztensor:
-        """Return a constant of the accelerator in storage of the guest."""
+        """Return a constant of the accelerator, with its sticks in storage of the guest."""
         digest = sha256(message.ztensor.SerializeToString(deterministic=True))
         digest.update(array.data)
         key = digest.digest()
@@ -133,7 +133,7 @@ class Decoder:
         return self.constants[key]
 
     def keep_only(self, programs: Sequence[Program]) -> None:
-        """Drop constants that no program of these uses."""
+        """Drop the constants that none of these programs uses."""
         held = {id(constant) for program in programs for constant in program.constants.values()}
         for key in [key for key, constant in self.constants.items() if id(constant) not in held]:
             del self.constants[key]
@@ -151,12 +151,12 @@ def _parse(data: bytes) -> pb.Program:
 
 
 def read_type(name: str, path: str) -> DType:
-    """Return the element type of a name, of all that models have."""
+    """Return the element type of a name; models have more types than clients may send."""
     return _TYPES[name] if name in _TYPES else read_dtype(name, path)
 
 
 def _with_scales(program: Program, scales: Array) -> Program:
-    """Return a program whose tensors have the scales that its message rounds."""
+    """Return a program whose tensors have exact scales: its message has their reciprocals."""
     numbers = sorted(program.tensors)
     if scales.dtype != np.float64 or scales.shape != (len(numbers), 2):
         raise NotProgram(f"scales of shape {scales.shape} for {len(numbers)} tensors")
@@ -168,7 +168,7 @@ def _with_scales(program: Program, scales: Array) -> Program:
 
 
 def pack(arrays: Iterable[Array]) -> tuple[tuple[Array, ...], dict[str, list[int]]]:
-    """Return arrays as they travel, and the shapes of those of text by their places."""
+    """Return arrays with texts as bytes, and the shapes of arrays of text by position."""
     dense = tuple(arrays)
     shapes = {
         str(place): list(array.shape) for place, array in enumerate(dense) if array.dtype == TEXT
@@ -177,7 +177,7 @@ def pack(arrays: Iterable[Array]) -> tuple[tuple[Array, ...], dict[str, list[int
 
 
 def unpack(arrays: Sequence[Array], shapes: Mapping[str, Sequence[int]]) -> tuple[Array, ...]:
-    """Return arrays that `pack` made ready; raise ValueError, TypeError."""
+    """Return the arrays that `pack` encoded; raise ValueError, TypeError."""
     return tuple(
         decode_text(array, tuple(shapes[str(place)])) if str(place) in shapes else array
         for place, array in enumerate(arrays)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs as messages and as the network runtime runs them.
+"""Convert programs between messages and objects of the network runtime.
 
-An operation is decoded by the function that decodes Execute's lists. A program is untrusted: every
-id must be written before it is read, and be of the kind that it is used as.
+The operations of a program are decoded like the operations of Execute. Programs are not trusted:
+each id must be written before it is read, and must be used as what it is, array or tensor.
 """
 
 from collections.abc import Callable, Generator, Mapping
@@ -57,11 +57,11 @@ _REF = tensor_pb2.TensorRef.DESCRIPTOR
 _FREE = -1  # a dim that only running tells
 
 ReadType: TypeAlias = Callable[[str, str], DType]
-"""Returns the element type of a name; the path of the field is for the error."""
+"""A function that returns the element type of a name; it also takes the field for the error."""
 
 
 def parse_program(data: bytes) -> pb.Program:
-    """Return the message that bytes are."""
+    """Return the message of a serialised program; raise `ModelRefused` for other bytes."""
     try:
         return pb.Program.FromString(data)
     except DecodeError as error:
@@ -74,9 +74,9 @@ def read_program(
     constants: Mapping[int, Array | Ztensor] | None = None,
     read_type: ReadType = read_dtype,
 ) -> Program:
-    """Return a program for a guest; raise CallRefused for what does not fit together.
+    """Return a program for a guest; raise CallRefused if its parts do not fit together.
 
-    `constants` replace those of the message, `read_type` finds types by their names.
+    `constants`, if given, replace the constants of the message. `read_type` finds types by name.
     """
     if constants is None:
         constants = {
@@ -179,7 +179,7 @@ def _node(index: int, message: pb.Node) -> Node:
 
 @dataclass(frozen=True, slots=True)
 class _Declared:
-    """What a program declares: operations are read against it as against a session."""
+    """The tensors that a program declares, in place of a session's when operations are decoded."""
 
     guest: Guest
     tensors: Mapping[int, Ztensor]
@@ -188,7 +188,7 @@ class _Declared:
 def _steps(
     message: pb.Program, constants: Mapping[int, Array | Ztensor], guest: Guest
 ) -> tuple[Step, ...]:
-    """Read the steps against the program's tensors, as Execute reads a list."""
+    """Decode the steps against the program's tensors, as Execute decodes a list."""
     blank = {number: read_structure(tensor, f"tensors[{number}]")
              for number, tensor in message.tensors.items()}  # fmt: skip
     sticks = {
@@ -229,7 +229,7 @@ def _call(ids: LiveIds, message: pb.Step, path: str) -> AcceleratorStep:
 
 
 def _require_connected(program: Program) -> None:
-    """Refuse ids that are used before they are made, or as what they are not."""
+    """Refuse ids that are read before they are written, or used as the wrong kind."""
     sticks = {n for n, constant in program.constants.items() if isinstance(constant, Ztensor)}
     dense = set(program.constants) - sticks
     tensors, arrays = set(program.tensors) | sticks, set(program.arrays) | dense
@@ -267,7 +267,7 @@ def _require_kinds(step: Step, path: str, tensors: set[int], arrays: set[int]) -
 
 
 def encode_program(program: Program, contents: bool = True) -> pb.Program:
-    """Return a program's message, by choice without the contents of its constants."""
+    """Return the message of a program, with or without the contents of its constants."""
     return pb.Program(
         name=program.name,
         machine=program.machine,
@@ -340,7 +340,7 @@ def _encode_step(step: Step) -> pb.Step:
 
 @contextmanager
 def refusing_misfits() -> Generator[None]:
-    """Refuse a program whose steps cannot be made ready to run."""
+    """Turn errors in the preparation of a program's steps into `ModelRefused`."""
     try:
         yield
     except ModelRefused:

@@ -14,7 +14,7 @@ from nnpa_server.network.programs import refused_model
 
 @contextmanager
 def refusing() -> Generator[None]:
-    """Turn what running a network over named arrays raises into gRPC errors."""
+    """Turn the exceptions of a network's run into gRPC errors."""
     try:
         yield
     except ModelRefused as refused:
@@ -24,7 +24,7 @@ def refusing() -> Generator[None]:
 
 
 def refused_input(refused: ModelRefused) -> CallRefused:
-    """Return the error for inputs that a model does not take, or shapes it cannot have."""
+    """Return the error for inputs or shapes that a model does not take."""
     if refused.node:
         return refused_model(refused)
     reason = wire.ERROR_REASON_FIELD_INVALID

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure batches of a dataset, add them up, and write the report; here or in a worker."""
+"""Measure batches of a dataset, merge the measurements, and write the report."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ from nnpa_network.reporting.measuring import Measurer, Settings
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What is asked of rows of a dataset, or of earlier measurements alone.
+    """The facts of a job that measures rows of a dataset, or reports earlier measurements.
 
-    The arrays are those of `inputs`, labels where there are any, and earlier measurements. `model`
-    is the model's digest; `first` is the number of the first row; `report` asks for one of all that
-    was measured, with `about` and `max_drop` in it.
+    Its arrays are the inputs in the order of `inputs`, the labels if it `has_labels`, and earlier
+    measurements. `model` is the model's digest, `first` the number of the first row. `report` asks
+    for a report of all measurements, which shows `about` and judges by `max_drop`.
     """
 
     model: str
@@ -38,13 +38,13 @@ class Batch:
 
 
 def read_batch(facts: Mapping[str, Any]) -> Batch:
-    """Return the batch whose fields a job has as JSON."""
+    """Return the batch of a job's JSON."""
     lists = {name: tuple(facts[name]) for name in ("machines", "inputs")}
     return Batch(**{**facts, **lists, "settings": Settings(**facts["settings"])})
 
 
 class Reports:
-    """Measures batches; the model of the last one is kept for the next."""
+    """Measures batches; keeps the model of the last batch for the next one."""
 
     def __init__(self) -> None:
         self._key: object = None

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of runs between a worker and the server: JSON, and the outputs as arrays.
+"""The codec of results between workers and server: JSON, and the outputs as arrays.
 
-The worker is not trusted: types and ranks are those of the program, or the result is refused. Sizes
-are those of the run, which a program tells as far as shape inference does. Elements that are no
-numbers are counted, which is what clients are told.
+Workers are not trusted: a result is refused if the types or ranks of its outputs are not the
+program's. Sizes of outputs are not checked, because shape inference does not know all of them.
 """
 
 from collections import Counter
@@ -18,11 +17,11 @@ from nnpa_server.network.program_codec import NotProgram, pack, unpack
 
 _MAX_TEXT = 1000
 _ViolationFacts: TypeAlias = tuple[int, str, int, int]
-"""Node, verb, status, and the count of elements."""
+"""A warning: node, verb, status, and the number of elements that are no numbers."""
 
 
 class ResultFacts(TypedDict):
-    """A `Result` without its outputs; `texts` are shapes of those of text, by their places."""
+    """The JSON of a `Result`; `texts` has the shapes of outputs of text, by position."""
 
     violations: list[_ViolationFacts]
     nans: list[int]
@@ -30,7 +29,7 @@ class ResultFacts(TypedDict):
 
 
 def encode_result(result: Result) -> tuple[ResultFacts, tuple[Array, ...]]:
-    """Return a result's facts, and its outputs in the program's order."""
+    """Return the facts of a result, and its outputs in the program's order."""
     arrays, texts = pack(result.outputs.values())
     facts = ResultFacts(
         violations=[
@@ -46,7 +45,10 @@ def encode_result(result: Result) -> tuple[ResultFacts, tuple[Array, ...]]:
 def decode_result(
     facts: ResultFacts, arrays: Sequence[Array], program: Program, calls: Mapping[str, int]
 ) -> Result:
-    """Return a result of a program that makes `calls`; raise ValueError, TypeError, LookupError."""
+    """Return the result of a program that makes `calls`.
+
+    Raise ValueError, TypeError or LookupError for facts that are not valid.
+    """
     outputs = unpack(arrays, facts["texts"])
     ports = program.outputs
     nans = [_number(count) for count in facts["nans"]]
@@ -78,11 +80,11 @@ def _violation(facts: _ViolationFacts, n_nodes: int) -> Violation:
 
 def _number(value: object) -> int:
     if not isinstance(value, int) or not 0 <= value < 1 << 32:
-        raise NotProgram("what should be a number of 32 bits")
+        raise NotProgram("a value in place of a number of 32 bits")
     return value
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise NotProgram("what should be a text")
+        raise NotProgram("a value in place of a text")
     return value[:_MAX_TEXT]

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs programs in a worker: the other program of `nnpa_server.sandbox` that knows ONNX.
+"""The program of workers that run programs and measure models. Its jobs:
 
-    load     takes a program, which its key names from then on, until drop
-    run      runs a program once
-    begin    begins a run that is observed; next goes on to an event, read reads a value there
-    measure  compares a model with FP32; probe runs it over edge sizes
-    batch    measures rows of a dataset, or writes the report of what was measured
+    load     keep a program under a key, until drop
+    run      run a program once
+    begin    begin an observed run; next continues to an event, read returns a value there
+    measure  compare a model with FP32; probe runs it at edge sizes
+    batch    measure rows of a dataset, or write the report of measurements
 
-An answer begins with a byte that says what it is; then comes JSON.
+An answer begins with a byte that names its kind. JSON follows.
 """
 
 import json
@@ -56,14 +56,14 @@ _NO_TEXTS: Mapping[str, list[int]] = {}
 
 @dataclass(slots=True)
 class _ObservedRun:
-    """A run that waits at an event."""
+    """An observed run that waits at an event."""
 
     events: Generator[NodeEvent, None, Result]
     event: NodeEvent | None = None
 
 
 class Runner:
-    """Runs programs, and keeps those that ran last; `allocate` provides storage for sticks."""
+    """Answers jobs; keeps the last programs. `allocate` provides storage for sticks."""
 
     def __init__(self, allocate: Callable[[int], Memory | None] = page_memory) -> None:
         self._allocate = allocate
@@ -72,7 +72,7 @@ class Runner:
         self._reports = Reports()
 
     def __call__(self, message: Message) -> Message:
-        """Return what was asked for, or why it is refused or failed."""
+        """Return the answer to a job, or the reason of its refusal or failure."""
         verb, facts = decode_job(message.text)
         try:
             match verb:
@@ -183,7 +183,7 @@ class Runner:
         return self._next(key, run) if verb == "next" else _read(run, name)
 
     def _next(self, key: str, run: _ObservedRun) -> Message:
-        """Go on to the next event; the result is the answer to the last question."""
+        """Continue a run to its next event; at its end, return the result."""
         try:
             run.event = next(run.events)
         except StopIteration as ended:
@@ -194,7 +194,7 @@ class Runner:
 
 
 def _parts(parts: Sequence[object]) -> Message:
-    """Return the answer to what asks for a report."""
+    """Return the answer to a job of a report."""
     return Message(DONE + json.dumps(parts).encode())
 
 
@@ -210,11 +210,11 @@ def _read(run: _ObservedRun, name: str) -> Message:
 
 
 def start(shortcuts: str) -> Handler:
-    """Return what answers jobs, with these shortcuts of the server's, separated by commas.
+    """Prepare the process, and return the handler of its jobs.
 
-    Kernels are taken from the cache now: later no file can be opened. Workers that are forked from
-    this process draw random numbers of their own: older ONNX Runtimes (1.20) take a seed when they
-    are loaded.
+    `shortcuts` are names separated by commas. Kernels are loaded from the cache now, because
+    confined workers cannot open files. Workers that are forked from this process draw random
+    numbers of their own: older ONNX Runtimes (1.20) take a seed when they are loaded.
     """
     os.register_at_fork(after_in_child=lambda: draw_from(int.from_bytes(os.urandom(4))))
     names = shortcuts.split(",")

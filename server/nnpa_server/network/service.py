@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """NetworkService: each method of nnpa/network/v1/network.proto in a few lines.
 
-Methods raise `CallRefused`; the interceptor turns it into a gRPC error. What the client API answers
-is in the messages.
+Methods raise `CallRefused`, which the interceptor turns into a gRPC error. Errors of the client API
+are fields of the responses.
 """
 
 import time
@@ -69,9 +69,10 @@ _ALL_EVENTS = EventFlag.INIT | EventFlag.PRE | EventFlag.POST
 
 
 class NetworkService(network_pb2_grpc.NetworkServiceServicer):
-    """The service. `loader` publishes models, None where the operator does not allow it.
+    """Implements NetworkService; `loader` publishes models, None if the operator forbids it.
 
-    `pools` give workers that compile models and run host nodes; without, workers are no processes.
+    `pools` give the workers that compile models and run host nodes. Without pools, jobs of workers
+    run in this process.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
     def CreateNetwork(  # noqa: N802 - the names of methods are the contract's
         self, request_iterator: Iterator[pb.CreateNetworkRequest], context: Context
     ) -> pb.CreateNetworkResponse:
-        """Create a network from a file that is uploaded, or a published model."""
+        """Create a network from an uploaded file or a published model."""
         header = receive_header(request_iterator, context)
         with self.store.using(header.session) as session:
             hosted = hosted_by(session)
@@ -114,7 +115,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
     def InitNetwork(  # noqa: N802
         self, request: pb.InitNetworkRequest, context: Context
     ) -> pb.InitNetworkResponse:
-        """Bind weights and activations."""
+        """Bind the weights and activations of a network."""
         with self._hosted(request.session) as hosted:
             network = hosted.instances.find(request.network)
             if network is None:
@@ -133,7 +134,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
             return pb.InitNetworkResponse(ok=ok)
 
     def RunNetwork(self, request: pb.RunNetworkRequest, context: Context) -> pb.RunNetworkResponse:  # noqa: N802
-        """Process batches."""
+        """Run a network over batches."""
         with self._hosted(request.session) as hosted:
             network = hosted.instances.find(request.network)
             result = NOT_RUN if network is None else self._run(network, hosted, request, context)
@@ -164,7 +165,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
     def InferNetwork(  # noqa: N802
         self, request: pb.InferNetworkRequest, context: Context
     ) -> pb.InferNetworkResponse:
-        """Run once over the model's own names and shapes."""
+        """Run a network once over inputs by the model's names and in its shapes."""
         with self._hosted(request.session) as hosted:
             network = hosted.find(request.network)
             if not network.ready:
@@ -190,7 +191,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
         request: pb.GetNetworkErrorRequest,
         context: object,  # noqa: ARG002 - the name is the contract's
     ) -> pb.GetNetworkErrorResponse:
-        """Read the first error and clear it."""
+        """Return the first error of a network, and clear it."""
         with self._hosted(request.session) as hosted:
             error = hosted.instances.get_error(request.network, request.sequence)
             return pb.GetNetworkErrorResponse(error=encode_error(error))
@@ -214,7 +215,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
         request: pb.GetNodeInfoRequest,
         context: object,  # noqa: ARG002
     ) -> pb.GetNodeInfoResponse:
-        """Describe a node as the observer sees it."""
+        """Describe a node in the form that observers get."""
         with self._hosted(request.session) as hosted:
             network = hosted.instances.find(request.network)
             node = None if network is None else network.node_info(request.c_idx)
@@ -250,7 +251,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
         request: pb.ListNetworksRequest,
         context: object,  # noqa: ARG002 - the name is the contract's
     ) -> pb.ListNetworksResponse:
-        """List the networks of a session, and the models that are published."""
+        """List the networks of a session and the names of published models."""
         first = read_token(f"networks of {request.session}", request.page_token) + 1
         count = page_size(request.page_size)
         with self._hosted(request.session) as hosted:
@@ -281,7 +282,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
     def MeasureAccuracy(  # noqa: N802
         self, request: pb.MeasureAccuracyRequest, context: Context
     ) -> pb.MeasureAccuracyResponse:
-        """Run a network and its model in FP32 over the same data."""
+        """Compare a network with its model in FP32 over the same data."""
         with self._hosted(request.session) as hosted:
             network = hosted.find(request.network)
             plan = _with_model(request.network, network)
@@ -291,7 +292,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
     def ProbeNetwork(  # noqa: N802
         self, request: pb.ProbeNetworkRequest, context: Context
     ) -> pb.ProbeNetworkResponse:
-        """Run a model at edge sizes over inputs that carry nothing."""
+        """Compile and run a model at edge sizes, over inputs without meaning."""
         with self._hosted(request.session) as hosted:
             plan = _with_model(request.network, hosted.find(request.network))
             with hosted.memory.running(context), refusing():
@@ -300,7 +301,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
     def ExportProgram(  # noqa: N802
         self, request: pb.ExportProgramRequest, context: Context
     ) -> Generator[pb.ExportProgramResponse]:
-        """Read a network as a program."""
+        """Return the compiled program of a network, in chunks."""
         with self.store.using(request.session) as session:
             hosted = hosted_by(session)
             network = hosted.find(request.network)
@@ -319,14 +320,14 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
 
 
 def _with_model(handle: str, network: Network) -> WorkerPlan:
-    """Return the plan of a network that was made from ONNX."""
+    """Return the plan of a network that was compiled from ONNX; refuse any other network."""
     if not isinstance(network.plan, WorkerPlan):
         raise not_ready(handle, "it was made from a program, so that there is no reference")
     return network.plan
 
 
 def _observer(request: pb.ObserveNetworkRequest, queue: EventQueue) -> Observer:
-    """Return the observer that a stream is; its cookie is its queue."""
+    """Return the observer for a stream of events; its cookie is the queue."""
 
     def take(event: Event) -> None:
         queue.offer(replace(event, time_ns=time.monotonic_ns()))
@@ -337,7 +338,7 @@ def _observer(request: pb.ObserveNetworkRequest, queue: EventQueue) -> Observer:
 
 
 def _inside(network: Network) -> Sequence[Buffer] | None:
-    """Return descriptors of outputs that lie in activations; None, C's NULL, where any does not."""
+    """Return descriptors of the outputs if all lie in activations, else None for C's NULL."""
     if any(tensor.offset is None for tensor in network.outputs):
         return None
     return [tensor.describe() for tensor in network.outputs]
@@ -359,7 +360,10 @@ def _encode_network(hosted: Hosted, handle: str, network: Network) -> pb.Network
 
 
 def _program(network: Network, shapes: Mapping[str, tuple[int, ...]]) -> Program:
-    """Return a network compiled for shapes, without any for one batch; raise `ModelRefused`."""
+    """Return the program for these shapes, or for one batch if there are none.
+
+    Raise `ModelRefused`.
+    """
     if shapes:
         return executor_of(network.plan, shapes).program
     network.require_sizes()

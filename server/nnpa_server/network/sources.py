@@ -26,11 +26,11 @@ from nnpa_server.sessions.store import Session
 from nnpa_server.sessions.tokens import require_machine
 
 Make: TypeAlias = Callable[[Guest], Plan]
-"""Compiles for a guest; raises `ModelRefused`, CallRefused."""
+"""A function that compiles a model for a guest; it raises `ModelRefused` and CallRefused."""
 
 
 class Sources:
-    """The sources of a server's networks; without `loader` clients cannot publish."""
+    """Reads the sources of networks; without `loader` clients cannot publish models."""
 
     def __init__(
         self, repository: Repository, loader: Loader | None, shortcuts: frozenset[str]
@@ -45,7 +45,7 @@ class Sources:
         context: Context,
         workers: Workers,
     ) -> tuple[str, Make]:
-        """Return a model's signature, and what compiles it; raise `NetworkRefused`."""
+        """Return a model's signature and a function that compiles it; raise `NetworkRefused`."""
         source = header.WhichOneof("source")
         if source is None:
             raise unspecified("header.source")
@@ -68,7 +68,7 @@ class Sources:
         return signature, lambda guest: WorkerPlan(data, guest, chosen, workers)
 
     def _find(self, name: str) -> WorkerPlan:
-        """Return the plan of a published model, for a machine that the caller may use."""
+        """Return the plan of a published model; refuse a machine that the caller may not use."""
         try:
             model = self._repository.find(name)
         except CallRefused as refused:
@@ -87,7 +87,7 @@ class Sources:
         machine: str,
         context: Context,
     ) -> None:
-        """Offer a model to everybody, under a free name, on the session's model of machine."""
+        """Publish a model under a free name, for the session's machine."""
         name = header.publish_as
         if self._loader is None:
             raise invalid("header.publish_as", repr(name[:64]), "empty: the operator forbids it")
@@ -112,7 +112,7 @@ class Sources:
 def read_import_options(
     options: pb.CreateOptions, limit: int, shortcuts: frozenset[str]
 ) -> ImportOptions:
-    """Return how a model is compiled; `limit` bounds initializers and every value, bytes."""
+    """Return the options of the compiler; `limit` bounds the bytes of initializers and values."""
     if options.overflow not in pb.Overflow.values():
         raise invalid("options.overflow", options.overflow, "a number of Overflow")
     return ImportOptions(
@@ -131,7 +131,7 @@ def load_program(
     guest: Guest,
     load: LoadProgram,
 ) -> Plan:
-    """Read a serialised program, which `load` makes ready."""
+    """Return the plan of a serialised program, which `load` prepares for runs."""
     program = read_program(parse_program(data), guest)
     with refusing_misfits():
         return ProgramPlan(program, guest, signature, load)

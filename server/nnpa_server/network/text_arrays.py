@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of text as bytes: UTF-8, the length of each text before it."""
+"""Encode arrays of text as bytes: each text in UTF-8, with its length before it."""
 
 import math
 from itertools import islice
@@ -9,7 +9,7 @@ from nnpa_network.program import Array
 from nnpa_wire import byte_strings
 
 TEXT = np.dtype(object)
-"""The type of arrays of text, as ONNX Runtime has them."""
+"""The dtype of arrays of text, the same as ONNX Runtime's."""
 
 
 def encode_text(array: Array) -> Array:
@@ -19,7 +19,7 @@ def encode_text(array: Array) -> Array:
 
 
 def decode_text(data: Array, shape: tuple[int, ...]) -> Array:
-    """Return an array of text; raise ValueError for bytes that are none of this shape."""
+    """Return the array of text that bytes encode; raise ValueError for another number of texts."""
     try:
         strings = islice(byte_strings.split(data.tobytes()), math.prod(shape) + 1)
         texts = [string.decode() for string in strings]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Receive a model's file: exactly the announced bytes, counted before they come."""
+"""Receive a model's file: a header, then exactly the bytes that it announced, in chunks."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ from nnpa_server.tuning.process import give_back
 def next_request(
     requests: Iterator[pb.CreateNetworkRequest], context: Context
 ) -> pb.CreateNetworkRequest | None:
-    """Return the next message, None at the end; a client that went away is no end."""
+    """Return the next message, or None at the end; raise CallCancelled if the client is gone."""
     try:
         request = next(requests, None)
     except grpc.RpcError as error:
@@ -42,7 +42,7 @@ def receive_header(
 def receive_file(
     requests: Iterator[pb.CreateNetworkRequest], context: Context, total: int
 ) -> bytes:
-    """Return the bytes of all chunks; the caller has counted `total` of them already."""
+    """Return the bytes of all chunks, which are `total`; raise CallRefused for any other number."""
     file = _receive(requests, context, total).tobytes()
     give_back()  # what they came in: a file stays, other messages follow each other
     return file

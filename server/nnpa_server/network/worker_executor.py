@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that run whole in a worker: those with nodes that only the host can run."""
+"""Run whole programs in workers, if they have nodes that only the host can run."""
 
 import json
 import logging
@@ -32,7 +32,7 @@ from nnpa_server.open_inference.reading import run_bytes
 from nnpa_server.sandbox.frames import Message
 
 LoadProgram: TypeAlias = Callable[[Program, Guest], ProgramRunner]
-"""Makes a program ready for a guest; raises `ModelRefused`, CallRefused."""
+"""A function that prepares a program for a guest; it raises `ModelRefused`, CallRefused."""
 
 _log = logging.getLogger("nnpa.sandbox")
 _MAX_TEXT = 1000
@@ -41,9 +41,10 @@ _MALFORMED = (ValueError, TypeError, LookupError, ArithmeticError, RecursionErro
 
 
 def program_loader(workers: Workers, shortcuts: Collection[str], max_bytes: int) -> LoadProgram:
-    """Return what makes programs ready: in a worker where values may be larger than declared.
+    """Return a function that prepares programs, to run here or in a worker.
 
-    So it does where all values of a run are declared with more than `max_bytes`.
+    A program runs in a worker if values may be larger than declared, or if all values of a run are
+    declared with more than `max_bytes`.
     """
 
     def load(program: Program, guest: Guest) -> ProgramRunner:
@@ -55,7 +56,7 @@ def program_loader(workers: Workers, shortcuts: Collection[str], max_bytes: int)
 
 
 class WorkerExecutor:
-    """A program in a worker of its owner; a run crosses once, an observed run at each event."""
+    """Runs a program in a worker: one job for a run, one job per event of an observed run."""
 
     def __init__(
         self, program: Program, guest: Guest, shortcuts: Collection[str], workers: Workers
@@ -73,7 +74,7 @@ class WorkerExecutor:
     def run(self, inputs: Mapping[str, Array], observer: Observer | None = None) -> Result:
         """Run once over named inputs; raise `ModelRefused`, `StepFailed`, CallRefused.
 
-        Where the thread's check raises, the worker ends.
+        If the thread's check raises, the worker ends.
         """
         feeds = [check_feed(port.name, port.dtype, port.shape, inputs)
                  for port in self.program.inputs]  # fmt: skip
@@ -100,7 +101,7 @@ class WorkerExecutor:
             observer(NodeEvent(node, phase, self._read))
 
     def _read(self, name: str) -> Array | None:
-        """Return a named value of the observed run."""
+        """Return a named value of the observed run, or None."""
         answer = self._ask("read", name=name)
         with self._checking():
             arrays = unpack(answer.arrays, json.loads(answer.text)["texts"])
@@ -117,7 +118,7 @@ class WorkerExecutor:
             return decode_result(json.loads(answer.text), answer.arrays, self.program, self._calls)
 
     def _drop_freed(self) -> None:
-        """Have the worker forget programs that nobody uses any more."""
+        """Make the worker forget the programs that nobody uses any more."""
         freed = self._workers.freed
         while freed:
             try:
@@ -127,7 +128,7 @@ class WorkerExecutor:
             self._workers.load(Message(encode_job("drop", key=key)))
 
     def _load(self) -> None:
-        """Have the worker take the program."""
+        """Send the program to the worker."""
         self._drop_freed()
         message, arrays = encode(self.program)
         shortcuts = sorted(self._shortcuts)
@@ -136,7 +137,7 @@ class WorkerExecutor:
         self._workers.load(Message(job, (program, *arrays)))
 
     def _ask_loaded(self, verb: str, feeds: Sequence[Array]) -> Message:
-        """Ask a worker that may be a new one, which does not know the program."""
+        """Run a job of the program; load the program first if the worker is a new one."""
         self._drop_freed()
         arrays, texts = pack(feeds)
         is_usual = verb == "run" and not texts
@@ -153,7 +154,7 @@ class WorkerExecutor:
         return self._require_done(*self._workers.run(job))
 
     def _require_done(self, kind: bytes, answer: Message) -> Message:
-        """Raise what an answer says of a model or a run that failed."""
+        """Return an answer that is done; raise the refusal or failure that it carries."""
         if kind == DONE:
             return answer
         if kind == REFUSED:
@@ -169,17 +170,17 @@ class WorkerExecutor:
 
     @contextmanager
     def _checking(self) -> Generator[None]:
-        """Fail the run, and end the worker, where an answer is not what was asked for."""
+        """End the worker and raise `StepFailed` if its answer is not valid."""
         try:
             yield
         except _MALFORMED as error:
-            _log.warning("a worker answered what it was not asked for: %s", error)
+            _log.warning("a worker was ended: its answer is not valid: %s", error)
             self._workers.close()
             raise StepFailed("", "host", 0, BROKEN) from error
 
 
 def _largest_call(program: Program) -> int:
-    """Return the bytes of the sticks of the call that has most of them: a run takes no less."""
+    """Return the most bytes of sticks that a single call uses: a run takes no less."""
     sizes = {
         number: getsize_ztensor(info.transformed_desc)
         for number, info in program.tensors.items()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels for workers, which compile nothing: what they compute by NumPy is counted here."""
+"""Have kernels compiled for workers, which compile nothing themselves."""
 
 import threading
 from collections import Counter
@@ -17,7 +17,7 @@ _BESIDE = {"conv2d": "conv2d between elements"}
 
 
 class WorkerKernels:
-    """Has kernels compiled for the functions that workers ran often; then they start anew."""
+    """Orders kernels for functions that workers ran often; `renew` restarts workers with them."""
 
     def __init__(
         self, compiler: BackgroundCompiler, place: Path, renew: Callable[[], None]
@@ -27,7 +27,7 @@ class WorkerKernels:
         self._work = Counter[str]()
 
     def note(self, functions: Collection[str], size: int) -> None:
-        """Count a run of these functions over so many bytes."""
+        """Count a run of these functions over `size` bytes; order their kernels once that pays."""
         work = max(size, MIN_CALL_WORK)
         with self._lock:
             due = [name for name in functions

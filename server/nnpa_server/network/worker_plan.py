@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models that a worker compiles: the server has their bytes, and programs that it checked."""
+"""Plans of models that workers compile; the server keeps the file and checked programs."""
 
 import json
 import logging
@@ -42,7 +42,7 @@ _log = logging.getLogger("nnpa.sandbox")
 
 
 class WorkerPlan:
-    """A model compiled by a worker for a guest's machine; a `Plan` as `OnnxPlan` is."""
+    """The `Plan` of a model that a worker compiles for a guest's machine."""
 
     def __init__(self, data: bytes, guest: Guest, options: ImportOptions, workers: Workers) -> None:
         self.data, self.guest, self.options = data, guest, options
@@ -61,7 +61,7 @@ class WorkerPlan:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it holds: the file, the initializers as arrays, constants of programs."""
+        """Bytes held by the plan: the file, the initializers as arrays, constants of programs."""
         return 2 * len(self.data) + self._decoder.nbytes
 
     def weights(self) -> tuple[Weight, ...]:
@@ -80,7 +80,7 @@ class WorkerPlan:
         return weights
 
     def with_weights(self, parts: Sequence[bytes]) -> "WorkerPlan":
-        """Return the model with other initializers of the same sizes; its signature stays."""
+        """Return the model with other initializers of the same sizes and the same signature."""
         contents = tuple(np.frombuffer(part, np.uint8) for part in parts)
         answer = self._ask("with_weights", contents)
         with self._checking():
@@ -90,7 +90,7 @@ class WorkerPlan:
         return plan
 
     def lent(self, guest: Guest, workers: Workers) -> "WorkerPlan":
-        """Return the plan over the storage of another guest, compiled in its owner's worker."""
+        """Return the plan with the storage of another guest and the workers of its owner."""
         plan = copy(self)
         plan.guest = replace(self.guest, allocate=guest.allocate, reserve=guest.reserve)
         plan._workers = workers
@@ -104,7 +104,7 @@ class WorkerPlan:
         self._workers.retire()
 
     def executor(self, shapes: Mapping[str, tuple[int, ...]]) -> ProgramRunner:
-        """Return what runs inputs of these shapes; raise `ModelRefused`, CallRefused."""
+        """Return the executor for inputs of these shapes; raise `ModelRefused`, CallRefused."""
         concrete = concrete_shapes(self.inputs, self.optional, shapes)
         executor = self._compiled(concrete)
         if executor is None:
@@ -114,14 +114,14 @@ class WorkerPlan:
         return executor
 
     def _compiled(self, concrete: Concrete) -> ProgramRunner | None:
-        """Return what runs these shapes, where it was compiled."""
+        """Return the executor for these shapes if they were compiled, else None."""
         with self._lock:
             if concrete in self._executors:
                 self._executors.move_to_end(concrete)
             return self._executors.get(concrete)
 
     def _keep(self, concrete: Concrete, executor: ProgramRunner) -> None:
-        """Keep an executor, and drop the one that was not used for longest beyond the limit."""
+        """Keep an executor; beyond `max_programs` drop the least recently used."""
         with self._lock:
             self._executors[concrete] = executor
             while len(self._executors) > self.options.max_programs:
@@ -172,7 +172,7 @@ class WorkerPlan:
 
     @contextmanager
     def _checking(self) -> Generator[None]:
-        """Refuse the model, and end the worker, where an answer is not what was asked for."""
+        """End the worker and raise `ModelRefused` if its answer is not valid."""
         try:
             yield
         except ModelRefused:
@@ -185,7 +185,7 @@ class WorkerPlan:
             raise self._broken(error) from error
 
     def _broken(self, error: Exception) -> ModelRefused:
-        _log.warning("a worker answered what it was not asked for: %s", error)
+        _log.warning("a worker was ended: its answer is not valid: %s", error)
         self._workers.close()
         return ModelRefused(BROKEN)
 
@@ -196,14 +196,14 @@ _MALFORMED = (
 
 
 def _require_ends(program: Program, inputs: Sequence[str], outputs: Sequence[str]) -> None:
-    """Refuse a program of another model, by the names of its inputs and outputs."""
+    """Raise `NotProgram` if the names of inputs or outputs are not the model's."""
     for ports, expected in ((program.inputs, inputs), (program.outputs, outputs)):
         if [port.name for port in ports] != expected:
             raise NotProgram("inputs or outputs of another model")
 
 
 def _weight(row: Sequence[object], file: bytes, contents: Iterator[Array]) -> Weight:
-    """Return one of the weights, a part of the file or the next of `contents`.
+    """Return a weight, whose data are a part of the file or the next array of `contents`.
 
     Raise ValueError, CallRefused.
     """
@@ -235,7 +235,7 @@ def compile_published(
     limit: int,
     shortcuts: frozenset[str],
 ) -> WorkerPlan:
-    """Return a model to be published; its workers end with it."""
+    """Return the plan of a model for publication; its workers end with it."""
     chosen = ImportOptions(
         strict=options.strict,
         saturate=options.saturate,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The workers of a session, or of a published model: what is asked of them, and what they refuse.
+"""The two workers of a session or a published model: one compiles, one runs programs.
 
-A worker is not trusted. Its failures are those of the model or program that it had. Without a
-sandbox both are in this process, and answer the same jobs.
+Workers are not trusted. The failure of a worker is reported as a refusal of its model or program.
+Without a sandbox both workers are in this process, and answer the same jobs.
 """
 
 import json
@@ -47,11 +47,12 @@ _MAX_REASON = 1000
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """An owner's workers, and the quota that pays for them.
+    """The workers of an owner, and the quota for their jobs.
 
-    `reserve` raises where so many bytes may not be taken; `room` returns the bytes that a run may
-    take; `note_run` is told functions and bytes of each. `freed` are programs that nobody uses any
-    more. While jobs run, the thread's check is called, which raises where nobody waits for them.
+    `reserve` raises if the quota has no room for a number of bytes; `room` returns the bytes that a
+    run may take. `note_run` is called with the functions and bytes of each run. `freed` holds the
+    keys of programs that nobody uses any more. While a job runs, the thread's check is called, and
+    raises if nobody waits for the answer.
     """
 
     compiler: Worker
@@ -62,21 +63,24 @@ class Workers:
     freed: deque[str] = field(default_factory=deque[str])
 
     def compile(self, job: Message, limit: int) -> Message:
-        """Return the answer without its first byte; raise `ModelRefused`, CallRefused."""
+        """Run a job of the compiler; return its answer, or raise `ModelRefused`, CallRefused."""
         steps = math.ceil(job.arrays[0].nbytes / _STEP_BYTES)  # like sizes have one worker
         memory = min(limit, _BASE_BYTES + _BYTES_PER_BYTE * steps * _STEP_BYTES) + _SLACK_BYTES
         limits = self._limits(memory, _COMPILE_SECONDS)
         return _require_done(*self._ask(self._shared_or_own.compiler, job, limits))
 
     def load(self, job: Message) -> Message:
-        """Return the answer to what a run needs first, or to what is a whole report.
+        """Run a job of the runner that loads a program or writes a report; return its answer.
 
         Raise `ModelRefused`, CallRefused.
         """
         return _require_done(*self._ask(self._shared_or_own.runner, job, self._run_limits()))
 
     def run(self, job: Message) -> tuple[bytes, Message]:
-        """Return the first byte of an answer and the rest; raise `StepFailed`, CallRefused."""
+        """Run a job of the runner; return the kind of its answer, and the answer without it.
+
+        Raise `StepFailed`, CallRefused.
+        """
         try:
             return self._ask(self._shared_or_own.runner, job, self._run_limits())
         except ModelRefused as refused:
@@ -93,7 +97,7 @@ class Workers:
         self.runner.retire()
 
     def end_idle(self) -> None:
-        """End workers in which no job runs; the next job has a fresh one."""
+        """End the workers in which no job runs; the next job gets a new worker."""
         self.compiler.end_idle()
         self.runner.end_idle()
 
@@ -123,7 +127,7 @@ _shared: ContextVar[Workers | None] = ContextVar("shared", default=None)
 
 @contextmanager
 def shared_workers(pools: Pools | None) -> Generator[None]:
-    """Have two workers do the jobs of this thread, whoever's they are, while the context lasts."""
+    """Run all jobs of this thread in two shared workers while the context lasts."""
     workers = make_workers(pools)
     token = _shared.set(workers)
     try:
@@ -139,7 +143,7 @@ def make_workers(
     room: Callable[[], int] = lambda: 1 << 30,
     allocate: Callable[[int], Memory | None] = page_memory,
 ) -> Workers:
-    """Return workers of a new owner, the caller's; they start when there is a job for them.
+    """Return workers of a new owner for the present caller; their first jobs start them.
 
     Without `pools` they are in this process, where `allocate` provides storage for sticks.
     """
@@ -159,7 +163,7 @@ def _require_done(kind: bytes, answer: Message) -> Message:
 
 
 def _refused(failed: WorkerFailed, limits: JobLimits) -> ModelRefused:
-    """Return what a failed job says of its model; raise what only our own fault can be."""
+    """Return the refusal of a model whose job failed; raise RuntimeError for a defect of ours."""
     if failed.why == Why.RAISED:
         raise RuntimeError(f"a worker failed: {failed.text}") from failed
     _log.warning("a model ended its worker: %s", failed)
@@ -176,7 +180,7 @@ def _refused(failed: WorkerFailed, limits: JobLimits) -> ModelRefused:
 
 
 def refusal_of(text: bytes) -> ModelRefused:
-    """Return a worker's refusal, whose text is bounded and nothing else."""
+    """Return the refusal in a worker's answer, with texts of bounded length."""
     try:
         facts = json.loads(text[: 8 * _MAX_REASON])
         return ModelRefused(str(facts["reason"])[:_MAX_REASON], str(facts["node"])[:_MAX_REASON])

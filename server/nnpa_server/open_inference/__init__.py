@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """inference.GRPCInferenceService: the Open Inference Protocol, in Triton's dialect.
 
-What models run on is imported by the first call, or while the server is idle.
+The first call imports the network runtime.
 """
 
 from nnpa_server.open_inference.handlers import SERVICE, add_to

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads and unloads under way: those of a name count in the order in which they began.
+"""Order the loads and unloads of models by the time at which they began.
 
-Loads compile side by side, and take effect one after the other, under `lock`. A load that ends
-when a later change of its name has taken effect has none: it was replaced.
+Loads compile side by side, and take effect in turn under `lock`. If a later change of the same name
+takes effect first, the earlier load is superseded and takes no effect.
 """
 
 import threading
@@ -15,9 +15,10 @@ from nnpa_server.open_inference.owners import may_change
 
 @dataclass(eq=False, slots=True)
 class Change:
-    """A load that an owner makes; `yields` to every change that takes effect meanwhile.
+    """A load by an owner.
 
-    Loads of what is on disk yield: it may have changed since they read it.
+    If it `yields`, every change that takes effect meanwhile supersedes it, earlier ones too. Loads
+    from disk yield, because the files may have changed since they were read.
     """
 
     name: str
@@ -35,7 +36,7 @@ class Changes:
 
     @contextmanager
     def under_way(self, change: Change) -> Generator[None]:
-        """Count a load as under way while the context lasts."""
+        """Keep a load among the loads under way while the context lasts."""
         with self.lock:
             self._begun.append(change)
         try:
@@ -45,9 +46,10 @@ class Changes:
                 self._begun.remove(change)
 
     def supersede(self, name: str, by: Change | None = None) -> bool:
-        """Supersede a name's loads for one that takes effect, or for its end; tell if any was.
+        """Supersede loads of a name, by a load that takes effect or (None) by an unload.
 
-        Loads of owners whose models the caller may not change go on. The caller has `lock`.
+        Return True if there were any. Loads of owners whose models the caller may not change are
+        not superseded. `lock` must be held.
         """
         earlier = self._begun if by is None else self._begun[: self._begun.index(by)]
         loads = [

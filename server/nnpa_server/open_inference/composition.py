@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All that runs models for clients of the protocol, put together, and the shortcut that is on."""
+"""Compose the parts that load and run models for clients of the protocol."""
 
 from collections.abc import Callable
 
@@ -17,10 +17,10 @@ from nnpa_server.sessions.shared_objects import ObjectAccess
 
 
 class Models:
-    """A loader of models, the memory that clients share, inference, and the service over them.
+    """The loader of models, the regions of shared memory, inference, and the service over them.
 
-    `is_ready` tells whether the operator's models and `saved` are loaded. `compile_model` compiles
-    them in workers, which many `share`.
+    `is_ready` returns True once the operator's and the saved models are loaded. `compile_model`
+    compiles models; the context of `share` makes many of them share workers.
     """
 
     def __init__(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes that a model's configuration gives to free dims of its inputs.
+"""Fix free dims of a model's inputs to the sizes in its configuration.
 
 Source: Triton, "Model Configuration": `input`, `dims`, `max_batch_size`.
 """
@@ -19,9 +19,9 @@ _MAX_SAID = 16  # dims of a list that an error repeats
 
 
 def fix_dims(config: pb.ModelConfig, ports: "Sequence[Port]") -> "tuple[Port, ...]":
-    """Return a model's inputs with the sizes that are given; raise CallRefused for what misfits.
+    """Return a model's inputs with the configured sizes; raise CallRefused if they do not fit.
 
-    A size of a named dim counts in every input that has the name.
+    The size of a named dim holds in every input that has the name.
     """
     configured = _configured_dims(config, ports)
     sizes: dict[str, int] = {}
@@ -36,7 +36,7 @@ def fix_dims(config: pb.ModelConfig, ports: "Sequence[Port]") -> "tuple[Port, ..
 def _configured_dims(
     config: pb.ModelConfig, ports: "Sequence[Port]"
 ) -> Mapping[str, tuple[int, ...]]:
-    """Return the dims of inputs that a configuration names; -1 says nothing of a dim."""
+    """Return the configured dims by input; -1 leaves a dim free."""
     named, configured = {port.name: port for port in ports}, dict[str, tuple[int, ...]]()
     for index, entry in enumerate(config.input):
         path = f"config.input[{index}]"
@@ -62,7 +62,7 @@ def _require_fit(path: str, dims: tuple[int, ...], shape: tuple[int, ...]) -> No
 
 
 def _fixed(port: "Port", sizes: Mapping[str, int]) -> "Port":
-    """Return an input in which dims of known sizes are free no more."""
+    """Return an input with the free dims replaced whose sizes are known."""
     shape = tuple(
         sizes.get(symbol, dim) if dim < 0 else dim
         for dim, symbol in zip(port.shape, port.symbols, strict=True)

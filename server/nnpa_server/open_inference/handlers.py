@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serve GRPCInferenceService: its methods with the codecs of their messages."""
+"""Register the methods of GRPCInferenceService with the codecs of their messages."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _DESCRIPTOR = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"]
 SERVICE = _DESCRIPTOR.full_name
-# Methods of the protocol that are not offered, and why.
+# Methods of the protocol that are not offered: the extension, and the reason.
 _NOT_OFFERED = {
     "CudaSharedMemoryStatus": ("cuda_shared_memory", "there is no GPU"),
     "CudaSharedMemoryRegister": ("cuda_shared_memory", "there is no GPU"),
@@ -29,7 +29,7 @@ _NOT_OFFERED = {
 
 
 def add_to(server: grpc.Server, get_service: Callable[[], "OpenInferenceService"]) -> None:
-    """Serve the protocol; the service is constructed by the first call."""
+    """Serve the protocol; the first call constructs the service."""
     methods = {
         name: _handler(method, get_service) for name, method in _DESCRIPTOR.methods_by_name.items()
     }
@@ -50,7 +50,7 @@ _CODECS = {
     "ModelInfer": (messages.parse, messages.serialize),
     "ModelStreamInfer": (messages.parse, messages.serialize_for_stream),
 }
-"""Codecs of the methods whose contents lie beside their messages."""
+"""Codecs of methods that keep raw contents beside their messages."""
 
 
 def _refusing(extension: str, how: str) -> Behaviour:

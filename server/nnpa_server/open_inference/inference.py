@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One inference: read the request, run the model, answer."""
+"""Run one inference: read the request, run the model, encode the answer."""
 
 import math
 import time
@@ -58,28 +58,31 @@ class Caller(Cancellable, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SharedMemory:
-    """The regions of the caller's connection, held until the run has ended."""
+    """The regions of the caller's connection; `held` keeps them open until the run ends."""
 
     regions: Regions | None
     caller: Caller
     held: ExitStack
 
     def hold(self, name: str) -> Region:
-        """Return a region, which stays open until the run has ended; raise CallRefused."""
+        """Return a region, and keep it open until the run ends; raise CallRefused."""
         region = require_regions(self.regions).find(self.caller.peer(), name)
         self.held.enter_context(region.held())
         return region
 
 
 class _LeftAlone:
-    """Raises a while after the caller has left: short runs end, and others keep their worker."""
+    """A check that raises one second after the caller left, so that short runs still end.
+
+    To end a run ends its worker, which other requests use.
+    """
 
     def __init__(self, caller: Caller) -> None:
         self._check = CancellationCheck(caller)
         self._left = math.inf
 
     def __call__(self) -> None:
-        """Raise `CallCancelled` where the caller has left for so long."""
+        """Raise `CallCancelled` if the caller left more than a second ago."""
         try:
             self._check()
         except CallCancelled:
@@ -90,11 +93,12 @@ class _LeftAlone:
 
 
 class Inference:
-    """Runs models; `read` reads requests, `note_success` hears of models that were not ready.
+    """Runs models for requests that `read` reads.
 
-    An answer is at most `max_response` bytes unless its request says otherwise, and never more than
-    a message holds; where its size is known before, it is refused before. An input in shared memory
-    is at most `max_bytes`. `regions` is None where shared memory is not offered.
+    An answer has at most `max_response` bytes unless its request allows more, and never more than a
+    message holds; if its size is known before the run, a larger one is refused before. An input in
+    shared memory has at most `max_bytes`. `regions` is None if shared memory is not offered.
+    `note_success` is called with a model that was not ready when it has run.
     """
 
     def __init__(
@@ -170,13 +174,16 @@ class Inference:
         return InferResponse(message, raw)
 
     def _require_room(self, checked: CheckedRequest, size: int) -> None:
-        """Have room for an answer whose contents have so many bytes, 0 of unknown size."""
+        """Reserve room for an answer with contents of `size` bytes; 0 means unknown.
+
+        Raise CallRefused if the answer is too large.
+        """
         limit = (self._max_response if checked.max_bytes is None else checked.max_bytes) or size
         limit = min(limit, MAX_RESPONSE)
         if size > limit:
             raise CallRefused(
                 wire.ERROR_REASON_RESPONSE_TOO_LARGE,
-                f"model {checked.model.name}: the answer is {size} bytes, above {limit}: request "
+                f"model {checked.model.name}: the answer has {size} bytes, above {limit}: request "
                 f"fewer outputs, or have them written to shared memory; up to {MAX_RESPONSE} the "
                 f"request's parameter {LIMIT_PARAMETER} allows (0: all of them), where {_OPTION} "
                 "of the client's channel does",
@@ -199,7 +206,7 @@ def _inputs(
 
 
 def _contents(tensor: Input, raw: Iterator[Buffer], shared: SharedMemory, most: int) -> Array:
-    """Return an input's contents; from a region at most `most` bytes."""
+    """Return the contents of an input; from a region at most `most` bytes."""
     if tensor.array is not None:
         return tensor.array
     if tensor.place is None:
@@ -228,7 +235,7 @@ def _write(output: Output, place: Place, data: Buffer, size: int, shared: Shared
 def _describe(
     checked: CheckedRequest, arrays: Sequence[Array], sizes: Sequence[int], result: Result
 ) -> pb.ModelInferResponse:
-    """Return a response without its id and raw contents."""
+    """Return the response message without its id and raw contents."""
     model = checked.model
     message = pb.ModelInferResponse(model_name=model.name, model_version=model.version)
     status = Status.ZDNN_ELEMENT_RANGE_VIOLATION

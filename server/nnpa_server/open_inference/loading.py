@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a model's bytes to a published network: compile, warm up, publish.
+"""Load models: read the file, compile it, warm it up, publish the network.
 
-Calls of other models, and of the version that is being replaced, go on. Loads run side by side;
-what is published is on disk before, where there is `--state`.
+Loads run side by side. Meanwhile other models, and the version that is being replaced, serve calls.
+With `--state`, a client's model is on disk before it is published.
 """
 
 import logging
@@ -36,21 +36,21 @@ if TYPE_CHECKING:
     from nnpa_network.importing.plan import Plan
 
 Compile: TypeAlias = Callable[[bytes, Options, int], "Plan"]
-"""Makes a plan of an ONNX file, with options, of at most so many bytes; raises ModelRefused."""
+"""Compiles an ONNX file by options; a bound limits the bytes of values. Raises ModelRefused."""
 Share: TypeAlias = Callable[[int], AbstractContextManager[None]]
-"""Lasts while so many models of one owner are loaded, who have workers in common."""
+"""Returns a context in which a number of models may be loaded by shared workers."""
 
 _log = logging.getLogger("nnpa.models")
 _MAX_LOADS = 8  # loads of clients at a time
-_MAX_OWN_LOADS = 4  # of them those of one token
+_MAX_OWN_LOADS = 4  # of one token
 SAVED_LOAD_TIMEOUT, SAVED_LOADS_TIMEOUT = 60.0, 300.0
-"""Seconds that the start waits for a saved model, and for all of them."""
+"""Seconds that the start waits for one saved model, and for all of them."""
 SAVED_LOAD_DEADLINE = 300.0
-"""Seconds after which the load of a saved model ends, where a worker can be killed."""
+"""Seconds after which the load of a saved model is given up, if it runs in a worker."""
 
 
 class Loader:
-    """Loads and unloads models of a folder, such as requests bring, and such as are `saved`."""
+    """Loads and unloads models from a folder, from requests and from `saved`."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Loader:
         self._loads_lock = threading.Lock()
 
     def note_folder(self) -> list[str]:
-        """Enter the names of the folder into the index; return them."""
+        """Add the folder's models to the index; return their names."""
         if self._folder is None:
             return []
         names = list(sources.scan(self._folder))
@@ -83,16 +83,16 @@ class Loader:
         return names
 
     def load_folder(self) -> None:
-        """Load every model of the folder; failures are logged and entered into the index."""
+        """Load every model of the folder; log failures, and show them in the index."""
         names = self.note_folder()
         with self._share(len(names)):
             for name in names:
                 self._load_at_start(name, OPERATOR, partial(self._source, name, "", {}))
 
     def load_saved(self) -> None:
-        """Load every saved model; failures are logged and entered into the index.
+        """Load every saved model; log failures, and show them in the index.
 
-        What takes too long goes on by itself.
+        A load that takes too long continues in its thread.
         """
         if not _ends_within(SAVED_LOADS_TIMEOUT, self._load_all_saved):
             text = "saved models still load after %g s: the start does not wait for them"
@@ -109,12 +109,12 @@ class Loader:
                 _log.warning(text, name, SAVED_LOAD_TIMEOUT)
 
     def _load_saved(self, name: str) -> None:
-        """Load a saved model, in a thread of its own."""
+        """Load a saved model; called in a thread of its own."""
         set_check(partial(_require_time, name, time.monotonic() + SAVED_LOAD_DEADLINE))
         self._load_at_start(name, None, partial(self._saved_source, name, ""))
 
     def _load_at_start(self, name: str, owner: str | None, source_of: Callable[[], Source]) -> None:
-        """Load a model; whatever its failure is, the others do not meet it."""
+        """Load a model; log its failure, which does not affect other models."""
         try:
             owner = owner or self._owner(name) or ""
             self._load(Change(name, owner), source_of, at_start=True)
@@ -135,10 +135,10 @@ class Loader:
         new: bool = False,
         check: Callable[[], None] | None = None,
     ) -> None:
-        """Load a model and publish it in place of what has its name, which a `new` one may not.
+        """Load a model and publish it, in place of the model of this name unless it is `new`.
 
-        Raises CallRefused, also where the caller does not own what has its name. `check` is
-        called now and then; where it raises, nothing is published.
+        Raise CallRefused, also if the caller does not own the model of this name. `check` is called
+        every few milliseconds; if it raises, nothing is published.
         """
         with self._place():
             source_of = partial(self._source, name, override, files)
@@ -151,7 +151,7 @@ class Loader:
 
     @contextmanager
     def _place(self) -> Generator[None]:
-        """Count a client's load; refuse one too many."""
+        """Hold a place for a client's load; raise CallRefused if there is none."""
         owner = caller().name
         with self._loads_lock:
             if owner and self._loads[owner] >= _MAX_OWN_LOADS:
@@ -200,7 +200,7 @@ class Loader:
         is_new: bool = False,
         at_start: bool = False,
     ) -> None:
-        """Load what `source_of` reads; the start writes nothing to disk."""
+        """Load the model that `source_of` reads; at the start, write nothing to disk."""
         name = change.name
         with self._changes.under_way(change):
             source = source_of()
@@ -222,7 +222,7 @@ class Loader:
                 raise
 
     def _note(self, change: Change, state: State, why: str = "") -> None:
-        """Enter the state of a load into the index, unless a later change counts."""
+        """Show the state of a load in the index, unless the load is superseded."""
         with self._changes.lock:
             if not change.is_superseded:
                 self._repository.note(change.name, state, why)
@@ -230,7 +230,7 @@ class Loader:
     def _publish(
         self, change: Change, source: Source, models: Sequence[Model], at_start: bool
     ) -> None:
-        """Publish models that are on disk before, where a client brought them."""
+        """Publish models; save a client's models first."""
         if self._saved is not None and not at_start:
             if source.owner == OPERATOR:
                 self._saved.remove(source.name)
@@ -247,7 +247,7 @@ class Loader:
             _log.info("model %s version %s is ready: %s", model.name, model.version, facts)
 
     def _require_free(self, name: str, versions: int, is_new: bool) -> None:
-        """Refuse versions of a model that the caller may not publish, or for which is no room."""
+        """Refuse versions that the caller may not publish, or for which there is no room."""
         is_saved = self._saved is not None and self._saved.owner(name) is not None
         if is_new and (is_saved or self._repository.versions(name)):
             text = f"{name[:MAX_NAME]!r} names a published model"
@@ -256,7 +256,7 @@ class Loader:
         self._repository.require_room(name, versions, caller().name, _quota("max_models"))
 
     def _owner(self, name: str) -> str | None:
-        """Return whose a name is, None if it is nobody's."""
+        """Return the owner of a name, or None if no model has it."""
         owner = self._repository.owner(name)
         if owner is None and self._folder is not None:
             owner = OPERATOR if name in sources.scan(self._folder, name) else None
@@ -285,9 +285,10 @@ class Loader:
         )
 
     def unload(self, name: str) -> None:
-        """Withdraw a model, also from disk, and what loads under its name.
+        """Withdraw a model, remove it from disk, and supersede loads of its name.
 
-        Unknown ones are refused, as are those of other owners; unloaded ones are no error.
+        Raise CallRefused for an unknown model, or one of another owner; a model that is unloaded
+        already is no error.
         """
         with self._changes.lock:
             require_owner(name, self._owner(name))
@@ -302,7 +303,7 @@ class Loader:
 
 
 def _ends_within(seconds: float, work: Callable[[], None]) -> bool:
-    """Run in a thread of its own; return False if that takes longer, and goes on by itself."""
+    """Run in a new thread; return False if it takes longer, and let it continue."""
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     thread.join(seconds)
@@ -310,19 +311,19 @@ def _ends_within(seconds: float, work: Callable[[], None]) -> bool:
 
 
 def _require_time(name: str, deadline: float) -> None:
-    """Refuse to load a model any longer."""
+    """Raise CallRefused after the deadline of a load."""
     if time.monotonic() > deadline:
         text = f"model {name}: to load it takes more than {SAVED_LOAD_DEADLINE:g} s"
         raise CallRefused(wire.ERROR_REASON_MODEL_UNAVAILABLE, text, model=name)
 
 
 def _why(error: Exception) -> str:
-    """Return what the index says of a load that failed."""
+    """Return the reason of a failed load for the index."""
     if isinstance(error, CallCancelled):
         return "its client left while it was loaded"
     return from_exception(error).message
 
 
 def _quota(name: str) -> int | None:
-    """Return what the caller's token says of a quota, None if it says nothing."""
+    """Return a quota of the caller's token, or None if the token has none of its own."""
     return caller().quotas.get(name)

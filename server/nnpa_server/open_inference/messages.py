@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ModelInferRequest and ModelInferResponse with their raw contents beside them."""
+"""Codecs of ModelInferRequest and ModelInferResponse that keep raw contents apart."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from nnpa_wire.fields import fields
 from nnpa_server.open_inference.tensors import Buffer
 
 MAX_FIELDS = 1 << 14
-"""Most fields of a request."""
+"""The most fields that a request may have."""
 MIN_FIELD_BYTES = 2
-"""A tag and a value."""
+"""The size of the smallest field: a tag and a value."""
 
 
 @dataclass(frozen=True, slots=True)
 class InferRequest:
-    """A request: `head` is the message without id and raw contents, in bytes; `id` is UTF-8."""
+    """A request; `head` is the serialised message without id and raw contents, `id` is UTF-8."""
 
     head: bytes
     id: bytes
@@ -29,20 +29,20 @@ class InferRequest:
 
 @dataclass(frozen=True, slots=True)
 class InferResponse:
-    """A response: the message without raw contents, and these."""
+    """A response: the message without raw contents, and the raw contents."""
 
     message: pb.ModelInferResponse
     raw: Sequence[Buffer]
 
 
 StreamResponse: TypeAlias = InferResponse | pb.ModelStreamInferResponse
-"""An answer, or the error that ends one request of a stream."""
+"""A message of a stream: an answer, or the error of one request."""
 
 
 def parse(data: bytes) -> InferRequest:
-    """Read a serialised ModelInferRequest; raise DecodeError, for more fields than any has too.
+    """Parse a ModelInferRequest; raise DecodeError, also for more than MAX_FIELDS fields.
 
-    Each field takes more memory and time here than it has bytes.
+    Fields are bounded because each takes more memory and time than its bytes suggest.
     """
     if len(data) > MAX_FIELDS * MIN_FIELD_BYTES:
         counted = islice(fields(memoryview(data)), MAX_FIELDS + 1)
@@ -56,12 +56,12 @@ def parse(data: bytes) -> InferRequest:
 
 
 def serialize(response: InferResponse) -> bytes:
-    """Return a serialised ModelInferResponse."""
+    """Return the serialised ModelInferResponse."""
     return _whole(response).SerializeToString()
 
 
 def serialize_for_stream(response: StreamResponse) -> bytes:
-    """Return a serialised ModelStreamInferResponse, of an answer or of an error."""
+    """Return the serialised ModelStreamInferResponse of an answer or an error."""
     if isinstance(response, InferResponse):
         response = pb.ModelStreamInferResponse(infer_response=_whole(response))
     return response.SerializeToString()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metadata, configuration and statistics of a model, in Triton's messages."""
+"""Describe a model in Triton's messages: metadata, configuration, statistics."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ def _datatype(port: "Port") -> str:
 
 
 def describe(model: Model, versions: Sequence[str]) -> pb.ModelMetadataResponse:
-    """Return names, types and shapes of inputs and outputs, -1 for free dims."""
+    """Return the names, types and shapes of inputs and outputs; -1 is a free dim."""
 
     def ports(all_of: "Sequence[Port]") -> list[pb.ModelMetadataResponse.TensorMetadata]:
         return [
@@ -46,7 +46,7 @@ def _data_type(port: "Port") -> pb.DataType.ValueType:
 
 
 def configuration(model: Model, versions: Sequence[str]) -> pb.ModelConfig:
-    """Return a model's configuration: one instance, the batch a dimension like the others."""
+    """Return a model's configuration: one instance; the batch is an ordinary dimension."""
     config = pb.ModelConfig(name=model.name, platform=PLATFORM, backend=BACKEND)
     numbers = [int(version) for version in versions if version.isdecimal()]
     config.version_policy.specific.versions.extend(numbers)
@@ -61,7 +61,7 @@ def configuration(model: Model, versions: Sequence[str]) -> pb.ModelConfig:
 
 
 def statistics(model: Model) -> pb.ModelStatistics:
-    """Return how often a model ran, and how long that took."""
+    """Return the number and the durations of a model's runs."""
     message = pb.ModelStatistics(name=model.name, version=model.version)
     model.statistics.copy_to(message)
     return message

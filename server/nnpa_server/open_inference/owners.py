@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may replace and unload a published model: its owner, who published it.
+"""Ownership of published models: only its owner may replace or unload a model.
 
-The operator owns the models of `--models`. A server without tokens knows one caller, who may
-everything; where there are tokens, holders with `admin = true` may.
+The owner is the caller that published the model; the operator owns the models of `--models`. A
+holder with `admin = true` may change every model, and so may everybody on a server without tokens.
 """
 
 from nnpa.zdnn.v1 import status_pb2 as wire
@@ -14,13 +14,13 @@ OPERATOR = "the operator"  # no token is named so: names have no blanks
 
 
 def may_change(owner: str) -> bool:
-    """Return whether the caller may replace and unload models of an owner."""
+    """Return True if the caller may replace and unload models of an owner."""
     token = caller()
     return not token.name or token.is_admin or token.name == owner
 
 
 def require_owner(name: str, owner: str | None) -> None:
-    """Refuse the caller a change of somebody else's model; None owns what is not there."""
+    """Raise CallRefused if the caller may not change a model; None owns no model yet."""
     if owner is None or may_change(owner):
         return
     whose = "the operator's" if owner == OPERATOR else "another owner's"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read a request: its model, its executor, its inputs and outputs, all checked."""
+"""Read a request: find its model and executor, and check its inputs and outputs."""
 
 import math
 import time
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class CheckedRequest:
-    """A request without its raw contents.
+    """A checked request without its raw contents.
 
-    `known_bytes` are those of the answer's contents, as far as they are known before the run;
-    `n_raw` are how many inputs have raw contents in the request, `has_typed_contents` tells whether
-    any has typed ones.
+    `known_bytes` is the size of the answer's contents as far as it is known before the run.
+    `n_raw` is the number of inputs with raw contents in the request; `has_typed_contents` says that
+    an input has typed contents.
     """
 
     model: Model
@@ -54,12 +54,15 @@ class CheckedRequest:
 
 
 ReadRequest: TypeAlias = Callable[[InferRequest], CheckedRequest]
-"""The seam of inference: reads a request; raises CallRefused."""
+"""A function that reads a request, and raises CallRefused: the seam of inference."""
 
 
 @contextmanager
 def counting_failures(model: Model, began: int) -> Generator[None]:
-    """Count a request that fails, and raise its error; `began` is of time.perf_counter_ns."""
+    """Count a failed request of a model, and turn its exception into CallRefused.
+
+    `began` is when the request began, by time.perf_counter_ns.
+    """
     try:
         yield
     except Exception as error:
@@ -77,16 +80,13 @@ def counting_failures(model: Model, began: int) -> Generator[None]:
 
 
 class RequestReader:
-    """Reads requests for the models of a repository.
-
-    The tensors of a run are at most `max_bytes` together.
-    """
+    """Reads requests for the models of a repository; a run takes at most `max_bytes`."""
 
     def __init__(self, repository: Repository, max_bytes: int) -> None:
         self._repository, self._max_bytes = repository, max_bytes
 
     def read(self, request: InferRequest) -> CheckedRequest:
-        """Parse and check what a request says beside its contents; raise CallRefused."""
+        """Parse and check a request except its raw contents; raise CallRefused."""
         try:
             message = pb.ModelInferRequest.FromString(request.head)
         except DecodeError as error:
@@ -128,20 +128,20 @@ class RequestReader:
 
 
 def _batch(model: Model, inputs: Sequence[Input]) -> int:
-    """Return the size of the first input's first dim where that is free, else 1."""
+    """Return the size of the first input's first dim if that is free, else 1."""
     free = [port.name for port in model.inputs[:1] if port.shape[:1] == (-1,)]
     return next((tensor.shape[0] for tensor in inputs if tensor.name in free), 1)
 
 
 def run_bytes(program: "Program") -> int:
-    """Return the bytes of all tensors and arrays of a run, as far as they are known before."""
+    """Return the bytes of a run's tensors and arrays, as far as they are known before."""
     tensors = sum(getsize_ztensor(info.transformed_desc) for info in program.tensors.values())
     arrays = (info for info in program.arrays.values() if -1 not in info.shape)
     return tensors + sum(math.prod(info.shape) * info.dtype.itemsize for info in arrays)
 
 
 def output_bytes(program: "Program") -> dict[str, int]:
-    """Return the bytes of the outputs whose sizes are known before a run, by name."""
+    """Return the bytes by name of the outputs whose sizes are known before a run."""
     arrays = [program.arrays.get(number) for number in program.output_ids]
     return {
         port.name: math.prod(info.shape) * info.dtype.itemsize

@@ -4,8 +4,8 @@
     Repository   published models, and the states of all others
     Model        one version of a network: its state, its statistics
 
-A version that is being replaced serves until the new one is ready. States are those of
-Triton's "Model Repository Extension".
+A version that is being replaced serves until the new one is ready.
+Source of the states: Triton, "Model Repository Extension".
 """
 
 import logging
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 MAX_NAME = 256
 MAX_DROPPED = 16
-"""Most programs of a plan that are dropped for others without a line in the log."""
+"""The number of dropped programs of a plan after which the log has a line."""
 _log = logging.getLogger("nnpa.models")
 
 
 def executor_of(plan: "Plan", shapes: Mapping[str, tuple[int, ...]]) -> "ProgramRunner":
-    """Return what runs inputs of these shapes, and log programs that are dropped again and again.
+    """Return the executor for inputs of these shapes; raise ModelRefused, CallRefused.
 
-    Raise ModelRefused, CallRefused.
+    Log a warning if the plan drops programs again and again.
     """
     before = plan.dropped
     executor = plan.executor(shapes)
@@ -51,7 +51,7 @@ def executor_of(plan: "Plan", shapes: Mapping[str, tuple[int, ...]]) -> "Program
 
 
 class State(StrEnum):
-    """Whether a model can be used."""
+    """The state of a model in the index."""
 
     READY = "READY"
     UNAVAILABLE = "UNAVAILABLE"
@@ -59,7 +59,7 @@ class State(StrEnum):
 
 
 class Statistics:
-    """What became of a version's requests, in the protocol's message."""
+    """The statistics of a version's requests, in the protocol's message."""
 
     def __init__(self) -> None:
         self._all = pb.ModelStatistics()
@@ -67,7 +67,7 @@ class Statistics:
         self._lock = threading.Lock()
 
     def succeeded(self, batch: int, began: int, infer: int, output: int, ended: int) -> None:
-        """Count a request: `batch` elements, and when its parts began, time.perf_counter_ns."""
+        """Count a request of `batch` elements, by the times of its parts in nanoseconds."""
         with self._lock:
             if batch not in self._batches and len(self._batches) < _MAX_BATCHES:
                 self._batches[batch] = self._all.batch_stats.add(batch_size=batch)
@@ -91,10 +91,10 @@ class Statistics:
             _add(self._all.inference_stats.fail, ns)
 
     def copy_to(self, message: pb.ModelStatistics) -> None:
-        """Add what was counted to a message; batches are in the order of their sizes."""
+        """Copy the statistics to a message, with batches in the order of their sizes."""
         with self._lock:
             message.MergeFrom(self._all)
-        for name in _DURATIONS:  # those that are 0 are told too
+        for name in _DURATIONS:  # set, even if 0
             getattr(message.inference_stats, name).SetInParent()
         message.batch_stats.sort(key=lambda stats: stats.batch_size)
 
@@ -112,8 +112,8 @@ def _add(duration: pb.StatisticDuration, ns: int) -> None:
 class Model:
     """One version of a network; `properties` are part of its configuration.
 
-    One that is published and UNAVAILABLE takes requests, and is READY when one has succeeded.
-    `inputs` are the plan's, -1 for dims that are free and to which the configuration gives no size.
+    A published version that is UNAVAILABLE takes requests, and becomes READY when one succeeds.
+    `inputs` are the plan's inputs with the sizes in the configuration; -1 is a free dim.
     """
 
     name: str
@@ -128,7 +128,7 @@ class Model:
 
 
 Entry: TypeAlias = pb.RepositoryIndexResponse.ModelIndex
-"""A line of the index."""
+"""A row of the index."""
 
 
 def newest(versions: Mapping[str, object]) -> str:
@@ -137,7 +137,7 @@ def newest(versions: Mapping[str, object]) -> str:
 
 
 class Repository:
-    """The models of a server, at most `max_models` versions."""
+    """The published models of a server, at most `max_models` versions."""
 
     def __init__(self, max_models: int, freed: Callable[[], object] = int) -> None:
         self._max_models, self._freed = max_models, freed
@@ -146,7 +146,7 @@ class Repository:
         self._absent: dict[str, Entry] = {}
 
     def publish(self, models: Sequence[Model]) -> None:
-        """Offer the versions of one network in place of those that were offered; all or none."""
+        """Publish versions of one network in place of its present versions; all or none."""
         name, offered = models[0].name, {model.version: model for model in models}
         with self._lock:
             before = self._models.get(name, {})
@@ -159,7 +159,7 @@ class Repository:
         self._freed()
 
     def note_success(self, model: Model) -> None:
-        """Record that a request to a version succeeded, which makes it ready if it is offered."""
+        """Make a published version ready, after a request to it succeeded."""
         with self._lock:
             is_offered = self._models.get(model.name, {}).get(model.version) is model
             if is_offered and model.state != State.READY:
@@ -167,7 +167,7 @@ class Repository:
                 _log.info("model %s version %s is ready: it ran", model.name, model.version)
 
     def require_room(self, name: str, versions: int, owner: str, quota: int | None = None) -> None:
-        """Refuse versions of one network beyond the limit, or its owner's `quota`."""
+        """Raise CallRefused for more versions than the server or the owner's `quota` allows."""
         with self._lock:
             beside = [
                 model
@@ -182,13 +182,13 @@ class Repository:
             raise too_many(quota)
 
     def owner(self, name: str) -> str | None:
-        """Return who published a network, None if it is not published."""
+        """Return the owner of a published network, or None if it is not published."""
         with self._lock:
             versions = self._models.get(name)
         return None if versions is None else next(iter(versions.values())).owner
 
     def withdraw(self, name: str, reason: str = "unloaded") -> bool:
-        """Withdraw a network; return whether it was published. Its current runs finish."""
+        """Withdraw a network, whose runs finish; return False if it was not published."""
         with self._lock:
             before = self._models.pop(name, None)
             if before is None:
@@ -215,7 +215,7 @@ class Repository:
         self._absent[name] = Entry(name=name, state=state, reason=reason)
 
     def find(self, name: str, version: str = "") -> Model:
-        """Return a version that takes requests, for an empty version the newest."""
+        """Return a published version; an empty `version` means the newest."""
         with self._lock:
             versions = self._models.get(name)
             absent = self._absent.get(name)
@@ -227,13 +227,13 @@ class Repository:
         return model
 
     def versions(self, name: str) -> tuple[str, ...]:
-        """Return the versions of a network that are offered, oldest first."""
+        """Return the published versions of a network, the oldest first."""
         with self._lock:
             versions = self._models.get(name, {})
         return tuple(sorted(versions, key=lambda version: (len(version), version)))
 
     def models(self) -> list[Model]:
-        """Return every version that is offered, by name and version."""
+        """Return every published version, ordered by name and version."""
         with self._lock:
             names = sorted(self._models)
             return [
@@ -243,7 +243,7 @@ class Repository:
             ]
 
     def index(self) -> list[Entry]:
-        """Return published and recorded models, by name and version."""
+        """Return the entries of published and recorded models, ordered by name and version."""
         with self._lock:
             absent = list(self._absent.values())
         offered = [
@@ -253,7 +253,7 @@ class Repository:
         return sorted(offered + absent, key=lambda entry: (entry.name, entry.version))
 
     def summary(self) -> str:
-        """Return how many models are ready, of how many that are known."""
+        """Return the number of ready models and of all models in the index, as text."""
         index = self.index()
         ready = {entry.name for entry in index if entry.state == State.READY}
         return f"{len(ready)} of {len({entry.name for entry in index})} models"
@@ -280,7 +280,7 @@ def _unavailable(entry: Entry) -> CallRefused:
 
 
 def not_found(name: str, version: str = "", hint: str = "") -> CallRefused:
-    """Return the error for a model, or a version of it, that the server does not have."""
+    """Return the error for a model or version that the server does not have."""
     which = f"model {name[:MAX_NAME]}" + (f" version {version[:64]}" if version else "")
     return CallRefused(
         wire.ERROR_REASON_MODEL_NOT_FOUND,
@@ -291,7 +291,7 @@ def not_found(name: str, version: str = "", hint: str = "") -> CallRefused:
 
 
 def too_many(limit: int) -> CallRefused:
-    """Return the error for one model more than the server may hold."""
+    """Return the error for one more model than the server or owner may have."""
     return CallRefused(
         wire.ERROR_REASON_MODEL_QUOTA_EXCEEDED,
         f"max_models, {limit}, are loaded: unload some",

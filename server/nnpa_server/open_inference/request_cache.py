@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shortcut request-cache: what a request says beside its contents is read and checked once.
+"""The shortcut request-cache: requests that differ in their contents alone are checked once.
 
-Clients say the same again and again; the bytes of a request without id and contents are the key.
+The key is the serialised request without its id and raw contents, which clients repeat.
 """
 
 from collections import OrderedDict
@@ -18,7 +18,7 @@ _MAX_REQUESTS, _MAX_HEAD_BYTES = 256, 4096
 
 
 class RequestCache:
-    """Wraps what reads a request; keeps those whose contents are all raw or in shared memory."""
+    """Wraps a reader; caches requests whose contents are all raw or in shared memory."""
 
     def __init__(self, read: "ReadRequest") -> None:
         self._read = read
@@ -26,7 +26,7 @@ class RequestCache:
         self._lock = Lock()
 
     def read(self, request: InferRequest) -> "CheckedRequest":
-        """Return a request that was read before, or read it."""
+        """Return the checked request from the cache, or read it."""
         key = (request.head, bool(request.raw))
         with self._lock:
             checked = self._requests.get(key)
@@ -41,7 +41,7 @@ class RequestCache:
         return checked
 
     def _drop_old(self) -> None:
-        """Drop the oldest, and those of withdrawn models, whose networks would be kept alive."""
+        """Drop requests of withdrawn models, which would keep networks alive, and the oldest."""
         for key, kept in list(self._requests.items()):
             if kept.model.state != State.READY:
                 del self._requests[key]

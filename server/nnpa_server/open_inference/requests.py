@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a request says beside its contents: inputs, outputs and where they lie, checked."""
+"""Check the inputs, outputs and shared memory places in a request."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ _MAX_ELEMENTS = 1 << 48
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a tensor lies in shared memory: the region, and bytes from its start."""
+    """The place of a tensor in shared memory: the region, the offset and the size in bytes."""
 
     region: str
     offset: int
@@ -38,7 +38,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """An input as a request describes it; `array` are its typed contents, `place` its region."""
+    """An input of a request; `array` has its typed contents, `place` its shared memory."""
 
     name: str
     path: str
@@ -50,7 +50,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """An output that a request wants; `place` is where in shared memory."""
+    """A requested output; `place` is its place in shared memory, or None."""
 
     name: str
     kind: Datatype
@@ -58,7 +58,7 @@ class Output:
 
 
 def require_place(name: str, place: Place, size: int) -> None:
-    """Refuse a place in shared memory that is smaller than its output, `size` bytes."""
+    """Raise CallRefused for a place that is smaller than its output of `size` bytes."""
     if size > place.size:
         raise wrong_size(f"output {name}", f"{place.size} bytes of shared memory", f"{size}")
 
@@ -70,7 +70,7 @@ def not_offered(extension: str, how: str) -> CallRefused:
 
 
 def response_limit(parameters: Mapping[str, pb.InferParameter]) -> int | None:
-    """Return how large an answer the client says that it takes, bytes; 0: any, None: unsaid."""
+    """Return the most bytes of an answer by the request; 0 means any, None the default."""
     if LIMIT_PARAMETER not in parameters:
         return None
     value = _number(parameters[LIMIT_PARAMETER])
@@ -100,9 +100,9 @@ def _kind(model: Model, port: "Port") -> Datatype:
 def read_inputs(
     model: Model, tensors: Sequence[pb.ModelInferRequest.InferInputTensor], *, raw: bool
 ) -> list[Input]:
-    """Return the inputs in the request's order: each of the model's once, as it takes them.
+    """Return the inputs in the request's order; raise CallRefused if they do not fit the model.
 
-    Optional ones may be left out.
+    Each input of the model must come once; optional inputs may be left out.
     """
     required = [port.name for port in model.inputs]
     ports = {port.name: port for port in (*model.inputs, *model.plan.optional)}
@@ -145,7 +145,7 @@ def _read_input(
 
 
 def _place(parameters: Mapping[str, pb.InferParameter], path: str) -> Place | None:
-    """Return where in shared memory a tensor lies, if it does."""
+    """Return the place of a tensor in shared memory, or None."""
     names = [name for name in parameters if name.startswith("shared_memory_")]
     if not names:
         return None
@@ -161,7 +161,7 @@ def _place(parameters: Mapping[str, pb.InferParameter], path: str) -> Place | No
 def read_outputs(
     model: Model, tensors: Sequence[pb.ModelInferRequest.InferRequestedOutputTensor]
 ) -> list[Output]:
-    """Return the outputs that a request wants; all of the model's where it names none."""
+    """Return the requested outputs; all outputs of the model if the request names none."""
     ports = {port.name: port for port in model.plan.outputs}
     if not tensors:
         return [Output(port.name, _kind(model, port), None) for port in ports.values()]
@@ -169,7 +169,7 @@ def read_outputs(
     for tensor in tensors:
         path = f"model {model.name}: output {tensor.name[:64]}"
         if tensor.name not in ports or any(tensor.name == output.name for output in outputs):
-            raise invalid(path, "wanted", f"one of {', '.join(ports)}, once")
+            raise invalid(path, "requested", f"one of {', '.join(ports)}, once")
         if "classification" in tensor.parameters:
             raise not_offered("classification", "read the output and sort it")
         outputs.append(

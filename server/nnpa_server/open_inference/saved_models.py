@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Published models on disk, so that they stay when the server ends.
+"""Save published models on disk, so that they outlive the server.
 
-    SavedModels   the folder of --state: one file per model, all its versions in it
-    SavedModel    what a file holds: what a client sent, and who that was
-    Damaged       a file that is not what was written
+    SavedModels   the folder of --state: one file per model, with all its versions
+    SavedModel    the contents of a file: the model as a client sent it, and its owner
+    Damaged       a file is damaged
 
-A file is written beside its place, synchronized, and renamed: it is there whole, or as it was
-before. Its name is the SHA-256 of the model's name. It holds a mark, the SHA-256 and the length of
-the header, the header (JSON, with the SHA-256 of each version's contents), and the contents.
+A file is written under another name, synchronized and renamed, so that it is replaced as a whole.
+Its name is the SHA-256 of the model's name. It holds a mark, the SHA-256 and the length of the
+header, the header (JSON, with the SHA-256 of each version's contents), and the contents.
 """
 
 import errno
@@ -33,7 +33,7 @@ from nnpa_server.open_inference.owners import OPERATOR
 
 MARK = b"nnpa-m1\n"
 PREFIX = struct.Struct(f">{len(MARK)}s32sQ")
-"""Mark, SHA-256 and length of the header."""
+"""The mark, and the SHA-256 and length of the header."""
 _log = logging.getLogger("nnpa.models")
 _MAX_HEADER = 16 << 20
 _MODEL, _PART, _LOCK = re.compile(r"[0-9a-f]{64}\.model"), re.compile(r"[0-9a-f]{32}\.part"), "lock"
@@ -42,16 +42,16 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class StateInvalid(Exception):
-    """The folder cannot be used; the text says which and why."""
+    """The folder of --state cannot be used; the text names it and the reason."""
 
 
 class Damaged(Exception):
-    """A file is not what was written; the text says what is wrong with it."""
+    """A file has other contents than were written; the text describes the damage."""
 
 
 @dataclass(frozen=True, slots=True)
 class SavedModel:
-    """A model as a client brought it: its owner, its configuration in JSON, files by version."""
+    """A model as its client sent it: owner, configuration in JSON, files by version."""
 
     name: str
     owner: str
@@ -60,15 +60,15 @@ class SavedModel:
 
     @property
     def size(self) -> int:
-        """The bytes of the files."""
+        """The size of all files in bytes."""
         return sum(map(len, self.files.values()))
 
 
 @dataclass(frozen=True, slots=True)
 class _Header:
-    """What a file says before its contents: `size` are the bytes of the whole file.
+    """The header of a file; `size` is the size of the whole file in bytes.
 
-    Of each of `versions` it has the number, the bytes, and their SHA-256.
+    `versions` has the number, the size in bytes and the SHA-256 of each version.
     """
 
     name: str
@@ -79,7 +79,7 @@ class _Header:
 
 
 class SavedModels:
-    """The models of a folder that this process alone writes, at most `max_bytes`."""
+    """The saved models of a folder, at most `max_bytes`; the folder is locked."""
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
         self._folder, self._max_bytes = folder, max_bytes
@@ -116,12 +116,12 @@ class SavedModels:
             self._headers[header.name] = header
 
     def names(self) -> list[str]:
-        """Return the names of the models."""
+        """Return the names of the saved models."""
         with self._lock:
             return sorted(self._headers)
 
     def owner(self, name: str) -> str | None:
-        """Return who published a model, None if there is none; a damaged one is the operator's."""
+        """Return the owner of a model, or None; the operator owns damaged models."""
         with self._lock:
             if _file_name(name) in self._unusable:
                 return OPERATOR
@@ -129,7 +129,7 @@ class SavedModels:
         return None if header is None else header.owner
 
     def read(self, name: str) -> SavedModel:
-        """Read a model that is there, and check its contents; raise Damaged, OSError."""
+        """Read a saved model and check its contents; raise Damaged, OSError."""
         with (self._folder / _file_name(name)).open("rb") as file:
             header = _read_header(file)
             files: dict[str, bytes] = {}
@@ -141,7 +141,7 @@ class SavedModels:
         return SavedModel(header.name, header.owner, header.config, files)
 
     def require_room(self, name: str, size: int, owner: str, quota: int | None = None) -> None:
-        """Refuse `size` bytes of a model beyond the limit, or its owner's `quota`."""
+        """Raise CallRefused if a model of `size` bytes exceeds the limit or the owner's `quota`."""
         with self._lock:
             self._require_room(name, size, owner, quota)
 
@@ -156,10 +156,10 @@ class SavedModels:
             raise _too_large(own, quota)
 
     def save(self, model: SavedModel, quota: int | None = None) -> None:
-        """Write a model in place of what has its name; it is on disk when this returns.
+        """Write a model in place of the one of its name; it is on disk when this returns.
 
-        Raises CallRefused where there is no room: what was there stays then. Raises OSError where
-        the folder cannot be written or synchronized.
+        Raise CallRefused if there is no room: the old model stays then. Raise OSError if the folder
+        cannot be written or synchronized.
         """
         encoded, header = _encode(model)
         file_name = _file_name(model.name)
@@ -191,7 +191,7 @@ class SavedModels:
             raise
 
     def remove(self, name: str) -> bool:
-        """Remove a model, for good when this returns; tell whether it was there."""
+        """Remove a model for good; return False if there was none."""
         file_name = _file_name(name)
         with self._lock:
             if name not in self._headers and file_name not in self._unusable:
@@ -204,7 +204,7 @@ class SavedModels:
             return True
 
     def close(self) -> None:
-        """Let another server have the folder; nothing is written from here on."""
+        """Unlock the folder; models are no longer saved or removed."""
         with self._lock:
             if self._claim is not None:
                 os.close(self._claim)
@@ -217,7 +217,7 @@ class SavedModels:
 
 
 def _claim(folder: Path) -> int:
-    """Make the folder where there is none, and lock it; raise StateInvalid if another has it."""
+    """Create the folder if needed and lock it; raise StateInvalid if another server has it."""
     is_new = not folder.exists()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if is_new:
@@ -250,7 +250,7 @@ def _file_name(name: str) -> str:
 
 
 def _encode(model: SavedModel) -> tuple[bytes, _Header]:
-    """Return the bytes of a file before its contents, and what they say."""
+    """Return the bytes of a file before its contents, and the header that they encode."""
     versions = [
         (number, len(contents), hashlib.sha256(contents).hexdigest())
         for number, contents in model.files.items()
@@ -262,7 +262,7 @@ def _encode(model: SavedModel) -> tuple[bytes, _Header]:
 
 
 def _read_header(file: BinaryIO) -> _Header:
-    """Read what a file says before its contents; raise Damaged."""
+    """Read and check the header of a file; raise Damaged."""
     total = os.fstat(file.fileno()).st_size
     prefix = file.read(PREFIX.size)
     if len(prefix) < PREFIX.size:
@@ -295,7 +295,7 @@ def _parse_header(text: bytes) -> _Header:
 
 
 def _too_large(size: int, limit: int, why: str = "") -> CallRefused:
-    """Return the error for models that take more bytes on disk than they may."""
+    """Return the error for models that take too many bytes on disk."""
     return CallRefused(
         wire.ERROR_REASON_MODEL_QUOTA_EXCEEDED,
         f"max_state_bytes is {limit}, the saved models would have {size}"

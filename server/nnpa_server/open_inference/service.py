@@ -33,9 +33,10 @@ _FINAL_WANTED, _FINAL = "triton_enable_empty_final_response", "triton_final_resp
 
 
 class OpenInferenceService:
-    """The service. `loader` is None where clients may not load models, `regions` likewise.
+    """Implements GRPCInferenceService.
 
-    `is_ready` tells whether the models of the operator have been loaded.
+    `loader` is None if clients may not load models, `regions` is None if they may not share memory.
+    `is_ready` returns True once the models of the operator are loaded.
     """
 
     def __init__(
@@ -57,13 +58,13 @@ class OpenInferenceService:
         return pb.ServerLiveResponse(live=True)
 
     def ServerReady(self, _request: object, _context: object) -> pb.ServerReadyResponse:  # noqa: N802
-        """Return whether the operator's models have been loaded, and the server does not drain."""
+        """Return true once the operator's models are loaded, until the server drains."""
         return pb.ServerReadyResponse(ready=self._is_ready())
 
     def ModelReady(  # noqa: N802
         self, request: pb.ModelReadyRequest, _context: object
     ) -> pb.ModelReadyResponse:
-        """Return whether a model is ready; false for an unknown one, or a failed warm-up."""
+        """Return true if a model is ready, false after a failed warm-up or for an unknown model."""
         try:
             model = self._repository.find(request.name, request.version)
         except CallRefused:
@@ -71,7 +72,7 @@ class OpenInferenceService:
         return pb.ModelReadyResponse(ready=model.state == State.READY)
 
     def ServerMetadata(self, _request: object, _context: object) -> pb.ServerMetadataResponse:  # noqa: N802
-        """Return name, version and extensions of the server."""
+        """Return the name, version and extensions of the server."""
         offered = (*_EXTENSIONS, *(("system_shared_memory",) if self._regions else ()))
         return pb.ServerMetadataResponse(
             name="nnpa-server", version=version("nnpa"), extensions=offered
@@ -87,7 +88,7 @@ class OpenInferenceService:
     def ModelConfig(  # noqa: N802
         self, request: pb.ModelConfigRequest, _context: object
     ) -> pb.ModelConfigResponse:
-        """Return a model's configuration."""
+        """Return the configuration of a model."""
         model = self._repository.find(request.name, request.version)
         config = metadata.configuration(model, self._repository.versions(model.name))
         return pb.ModelConfigResponse(config=config)
@@ -95,7 +96,7 @@ class OpenInferenceService:
     def ModelStatistics(  # noqa: N802
         self, request: pb.ModelStatisticsRequest, _context: object
     ) -> pb.ModelStatisticsResponse:
-        """Return the statistics of a model, or of all."""
+        """Return the statistics of a model, or of all models."""
         models = self._repository.models()
         if request.name:
             chosen = self._repository.find(request.name, request.version)
@@ -113,7 +114,7 @@ class OpenInferenceService:
     def ModelStreamInfer(  # noqa: N802
         self, requests: Iterator[InferRequest], context: Caller
     ) -> Generator[StreamResponse]:
-        """Run models, one answer to each request; an error ends its request only."""
+        """Run a model for each request; an error is the answer to its request."""
         for request in requests:
             try:
                 response = self._inference.infer(request, context)
@@ -143,7 +144,7 @@ class OpenInferenceService:
     def RepositoryModelLoad(  # noqa: N802
         self, request: pb.RepositoryModelLoadRequest, context: Caller
     ) -> pb.RepositoryModelLoadResponse:
-        """Load a model of the folder, or one that the request brings."""
+        """Load a model from the folder or from the request."""
         loader, name = self._require_control(), request.model_name or request.repository_name
         override, files = "", dict[str, bytes]()
         for key, parameter in request.parameters.items():
@@ -188,7 +189,7 @@ class OpenInferenceService:
     def SystemSharedMemoryRegister(  # noqa: N802
         self, request: pb.SystemSharedMemoryRegisterRequest, context: Caller
     ) -> pb.SystemSharedMemoryRegisterResponse:
-        """Open a region for the connection."""
+        """Register a region of shared memory for the connection."""
         require_regions(self._regions).register(
             context.peer(), request.name, request.key, request.offset, request.byte_size
         )
@@ -197,13 +198,13 @@ class OpenInferenceService:
     def SystemSharedMemoryUnregister(  # noqa: N802
         self, request: pb.SystemSharedMemoryUnregisterRequest, context: Caller
     ) -> pb.SystemSharedMemoryUnregisterResponse:
-        """End a region of the connection, or all."""
+        """Unregister a region of the connection, or all of them."""
         require_regions(self._regions).unregister(context.peer(), request.name)
         return pb.SystemSharedMemoryUnregisterResponse()
 
 
 def _final(request: InferRequest, response: InferResponse) -> InferResponse:
-    """Mark a response as the last of its request, where the client set that parameter."""
+    """Mark a response as the last of its request, if the request asks for the mark."""
     if _FINAL_WANTED.encode() not in request.head:
         return response
     parameters = pb.ModelInferRequest.FromString(request.head).parameters
@@ -214,7 +215,7 @@ def _final(request: InferRequest, response: InferResponse) -> InferResponse:
 
 
 def _stream_error(request: InferRequest, refused: CallRefused) -> pb.ModelStreamInferResponse:
-    """Return an error as a message of the stream, with the id of its request."""
+    """Return the stream's message for an error, with the id of its request."""
     if refused.reason == wire.ERROR_REASON_INTERNAL:
         _failures.exception("correlation_id=%s", refused.metadata["correlation_id"])
     return pb.ModelStreamInferResponse(

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""System shared memory: regions of POSIX objects that a client on this host registered.
+"""System shared memory: regions of POSIX objects that clients on this host register.
 
-A region belongs to the connection that registered it, and ends when it is unregistered or when the
-connection is gone, but never while a request uses it. Clients behind one Unix socket who show the
-same token, or none, share their regions, which last as long as any of their connections.
+A region belongs to the connection that registered it. It ends when it is unregistered or when the
+connection ends, but never while a request uses it. Clients of one Unix socket with the same token,
+or without tokens, share their regions, which last as long as any of their connections.
 
-Contents are read and written through the file, not mapped: a client that shortens its object
+The server reads and writes the file and does not map it: a client that truncates its object
 meanwhile gets an error, where a mapping would end the server.
 Source: Triton, "System-Shared-Memory Extension".
 """
@@ -31,13 +31,14 @@ _PERIOD = 1.0  # seconds from a connection's end to that of its regions, at most
 _CHUNK = 1 << 30  # bytes of one read or write, below what Linux does at once
 Connections: TypeAlias = frozenset[str]
 Owner: TypeAlias = tuple[str, str]
-"""A connection, by the name of its other end, and the name of the token that its call shows."""
+"""The owner of regions: the name of a connection's peer, and the holder of its token."""
 
 
 class Region:
-    """An object open as `file`, from `offset` on; closed when retired and no longer held.
+    """A part of an object: `byte_size` bytes of the open `file` from `offset` on.
 
-    `connections` are those of the client that registered it.
+    The file is closed once the region is retired and no request holds it. `connections` are the ids
+    of the client's connections.
     """
 
     def __init__(self, name: str, key: str, offset: int, byte_size: int, file: int) -> None:
@@ -72,7 +73,7 @@ class Region:
                 self._close_if_done()
 
     def retire(self) -> None:
-        """Take no more holders, and close after the last."""
+        """Refuse new holders, and close the file after the last one."""
         with self._lock:
             self._retired = True
             self._close_if_done()
@@ -83,13 +84,13 @@ class Region:
             self._file = -1
 
     def require(self, offset: int, size: int, path: str) -> None:
-        """Refuse a place that is not inside the region."""
+        """Raise CallRefused for a place that is not inside the region."""
         if offset < 0 or size < 0 or offset + size > self.byte_size:
             limit = f"inside the {self.byte_size} bytes of region {self.name}"
             raise invalid(f"{path}: shared memory", f"{size} bytes at {offset}", limit)
 
     def read(self, offset: int, size: int, path: str) -> Buffer:
-        """Return a copy of bytes of a region that is held."""
+        """Return a copy of bytes; the region must be held."""
         self.require(offset, size, path)
         target = memoryview(bytearray(size))
         if (got := _all(os.preadv, self._file, target, self.offset + offset)) < size:
@@ -97,7 +98,7 @@ class Region:
         return target
 
     def write(self, offset: int, data: Buffer, path: str) -> None:
-        """Write bytes into a region that is held. The object never grows."""
+        """Write bytes, without growing the object; the region must be held."""
         self.require(offset, len(data), path)
         start = self.offset + offset
         self._require(start + len(data), f"{path}: shared memory ends at")
@@ -107,7 +108,7 @@ class Region:
 def _all(
     move: Callable[[int, Sequence[memoryview], int], int], file: int, data: memoryview, at: int
 ) -> int:
-    """Read or write everything, in as many calls as it takes; return the bytes moved."""
+    """Read or write all data by repeated calls of `move`; return the number of bytes moved."""
     moved = 0
     while moved < len(data):
         count = move(file, [data[moved : moved + _CHUNK]], at + moved)
@@ -150,7 +151,7 @@ def not_found(name: str) -> CallRefused:
 
 
 class _Silence:
-    """The context of questions that may come too late, for a server that has just ended."""
+    """A context for channelz that ignores errors: a server may just have ended."""
 
     def set_code(self, code: object) -> None:
         """Ignore the code."""
@@ -160,7 +161,7 @@ class _Silence:
 
 
 def _connections() -> dict[str, set[str]]:
-    """Return the ids of this process's open connections, by the name of their other end."""
+    """Return the ids of this process's open connections, by the name of their peer."""
     sockets: dict[str, set[str]] = {}
     ask: Any = vars(channelz)["ChannelzServicer"]  # public, and missing in its stubs
     for server in ask.GetServers(channelz_pb2.GetServersRequest(), _Silence()).server:
@@ -179,7 +180,7 @@ def _connections() -> dict[str, set[str]]:
 
 
 class Regions:
-    """The regions of every connection; a thread ends those whose connection is gone."""
+    """The regions of all connections; a thread ends regions whose connections have ended."""
 
     def __init__(self, access: ObjectAccess, max_regions: int = MAX_REGIONS) -> None:
         self._access = access
@@ -234,7 +235,7 @@ class Regions:
             return list(self._regions.get((peer, caller().name), {}).values())
 
     def unregister(self, peer: str, name: str) -> None:
-        """End a region, or all of the connection's for an empty name; unknown ones are no error."""
+        """End a region, or for an empty name all of the connection; ignore unknown names."""
         with self._lock:
             owned = self._regions.get((peer, caller().name), {})
             names = [name] if name else list(owned)
@@ -262,7 +263,7 @@ class Regions:
                 self._end_abandoned(_connections())
 
     def _end_abandoned(self, alive: dict[str, set[str]]) -> None:
-        """End the regions of connections that are not among those that are alive."""
+        """End the regions of connections that are not in `alive`."""
         ended: dict[Owner, list[Region]] = {}
         with self._lock:
             for owner, owned in list(self._regions.items()):

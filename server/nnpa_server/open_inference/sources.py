@@ -2,8 +2,8 @@
 """The sources of models: the operator's folder, and requests that carry a file.
 
 A folder holds `<name>.onnx` files and, in the layout of Triton's model repository,
-`<name>/<version>/model.onnx` with an optional `<name>/config.pbtxt`. Names that clients send are
-looked up among what the folder holds; no path is built from them.
+`<name>/<version>/model.onnx` with an optional `<name>/config.pbtxt`. A client's name is compared
+with the names in the folder; no path is built from it.
 Sources: Triton, "Model Repository", "Model Configuration", "Model Repository Extension".
 """
 
@@ -38,11 +38,11 @@ _MAX_SHOWN = 80  # characters of a client's name in an error
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a configuration's `parameters` may say of how a model is hosted.
+    """The options of hosting in a configuration's `parameters`.
 
-    `strict` refuses a model of which a node would run on the host; `offload_integer` has integer
-    products run on the accelerator, where they are not exact; `saturate` clips values beyond
-    DLFLOAT16 at its boundary; `placement` is one of PLACEMENTS.
+    `strict` refuses a model with nodes that run on the host. `offload_integer` runs integer
+    products on the accelerator, where they are not exact. `saturate` clips values to the range of
+    DLFLOAT16. `placement` is one of PLACEMENTS.
     """
 
     machine: str = DEFAULT_MACHINE
@@ -58,7 +58,7 @@ _TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A model to load: its files, or their contents, by version, its configuration, its owner."""
+    """A model to load: files or contents by version, configuration, owner."""
 
     name: str
     versions: Mapping[str, Path | bytes]
@@ -67,11 +67,11 @@ class Source:
 
     @property
     def options(self) -> Options:
-        """How the configuration wants it hosted; raises CallRefused for what it may not say."""
+        """The options of hosting; raises CallRefused for invalid parameters."""
         return _options(self.config)
 
     def chosen(self) -> dict[str, Path | bytes]:
-        """Return the versions that the configuration's policy wants, by default the newest."""
+        """Return the versions that the configuration's policy chooses, by default the newest."""
         ordered = sorted(self.versions, key=int, reverse=True)
         policy = self.config.version_policy
         match policy.WhichOneof("policy_choice"):
@@ -89,7 +89,7 @@ class Source:
 
 
 def scan(folder: Path, only: str = "") -> dict[str, Path]:
-    """Return what a folder has under the names of models, or `only` one: files and directories."""
+    """Return the files and directories of a folder's models by name, or of `only` one model."""
     models: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
         if only and path.name not in (only, f"{only}.onnx"):
@@ -102,7 +102,7 @@ def scan(folder: Path, only: str = "") -> dict[str, Path]:
 
 
 def _may_have_versions(path: Path) -> bool:
-    """Tell whether a folder is a model's; one that cannot be read is, and fails when it is read."""
+    """Return True if a directory may be a model's; an unreadable one fails when it is loaded."""
     try:
         return bool(_versions(path, ""))
     except OSError:
@@ -110,7 +110,7 @@ def _may_have_versions(path: Path) -> bool:
 
 
 def _versions(path: Path, model: str) -> dict[str, Path]:
-    """Return the model files of a model directory by version; none if it is no such directory."""
+    """Return the model files of a directory by version; empty for any other directory."""
     if not path.is_dir():
         return {}
     named = {
@@ -122,7 +122,7 @@ def _versions(path: Path, model: str) -> dict[str, Path]:
 
 
 def from_folder(folder: Path, name: str, override: str = "") -> Source | None:
-    """Return the model of a name, None if the folder has none; `override` is a JSON config."""
+    """Return the model of a name, or None; `override` is a JSON config for it."""
     path = scan(folder, name).get(name)
     if path is None:
         return None
@@ -141,7 +141,7 @@ def from_folder(folder: Path, name: str, override: str = "") -> Source | None:
 
 
 def from_request(name: str, override: str, files: Mapping[str, bytes], owner: str) -> Source:
-    """Return the model that a request brings: `files` by "file:<version>/<file>.onnx"."""
+    """Return the model in a request; `files` are named "file:<version>/<file>.onnx"."""
     versions: dict[str, bytes] = {}
     for key, contents in files.items():
         match = _FILE.fullmatch(key)
@@ -154,13 +154,13 @@ def from_request(name: str, override: str, files: Mapping[str, bytes], owner: st
 
 
 def from_saved(model: SavedModel, override: str = "") -> Source:
-    """Return a model that a client brought before; `override` is a JSON config."""
+    """Return a saved model; `override` is a JSON config for it."""
     config = _read_json(model.name, override or model.config)
     return Source(model.name, dict(model.files), config, model.owner)
 
 
 def to_save(source: Source) -> SavedModel:
-    """Return what is kept of a model that a client brought: the versions that it wants."""
+    """Return the model to save for a client's source: the versions that its policy chooses."""
     config = json_format.MessageToJson(source.config, indent=None)
     files = {version: data for version, data in source.chosen().items() if isinstance(data, bytes)}
     return SavedModel(source.name, source.owner, config, files)
@@ -236,7 +236,7 @@ def _machine(path: str, value: str) -> str:
 
 
 def read(source: Path | bytes, limit: int, name: str) -> bytes:
-    """Return a model's bytes, at most `limit`, with external data of the operator's folder."""
+    """Return a model's bytes, at most `limit`, including external data in the folder."""
     size = len(source) if isinstance(source, bytes) else source.stat().st_size
     if size > limit:
         raise invalid(f"model {name}", f"{size} bytes", f"at most {limit}")
@@ -251,7 +251,7 @@ def read(source: Path | bytes, limit: int, name: str) -> bytes:
 
 @contextmanager
 def reading(name: str) -> Generator[None]:
-    """Refuse a model whose files cannot be read."""
+    """Turn OSError into CallRefused for a model whose files cannot be read."""
     try:
         yield
     except OSError as error:

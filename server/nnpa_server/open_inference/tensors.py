@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors of the Open Inference Protocol: element types, raw and typed contents.
 
-BYTES are text in UTF-8, as strings of ONNX are: models compute with `str`.
-Source: Open Inference Protocol, version 2, "Tensor Data"; BF16 and raw BYTES as Triton has them.
+Elements of BYTES are text in UTF-8, as in ONNX: models compute with `str`.
+Sources: Open Inference Protocol, version 2, "Tensor Data"; for BF16 and raw BYTES, Triton.
 """
 
 import math
@@ -29,7 +29,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 @dataclass(frozen=True, slots=True)
 class Datatype:
-    """An element type: its NumPy type, and the typed field that may carry it ("": raw only)."""
+    """An element type: its NumPy type, and the field of its typed contents ("": raw only)."""
 
     name: str
     dtype: "DType"
@@ -65,22 +65,22 @@ _BY_DTYPE = {datatype.dtype: datatype for datatype in DATATYPES.values()}
 
 
 def datatype_of(dtype: "DType") -> Datatype | None:
-    """Return the protocol's type for NumPy's; None where it has none, as for complex numbers."""
+    """Return the protocol's type for a NumPy type; None if it has none, as for complex."""
     return _BY_DTYPE.get(np.dtype(object) if dtype.kind in "USO" else dtype)
 
 
 def said(name: str, shape: Iterable[int]) -> str:
-    """Return a type and a shape as errors write them: FP32 [1, 1024]."""
+    """Return a type and a shape for an error: FP32 [1, 1024]."""
     return f"{name} [{', '.join(map(str, shape))}]"
 
 
 def mismatched(path: str, got: str, expected: str) -> CallRefused:
-    """Return the error for a tensor that is not what the model takes: one sentence."""
+    """Return the error for a tensor that the model does not take."""
     return _unexpected(wire.ERROR_REASON_FIELD_INVALID, path, got, expected)
 
 
 def wrong_size(path: str, got: object, expected: object) -> CallRefused:
-    """Return the error for contents of another size than shape and type call for."""
+    """Return the error for contents whose size does not fit shape and type."""
     return _unexpected(wire.ERROR_REASON_DATA_SIZE_MISMATCH, path, got, expected)
 
 
@@ -90,7 +90,7 @@ def _unexpected(reason: int, path: str, got: object, expected: object) -> CallRe
 
 
 def read_raw(kind: Datatype, shape: Sequence[int], data: Buffer, path: str) -> "Array":
-    """Return raw contents as an array, of the same memory where its alignment allows."""
+    """Return raw contents as an array, without a copy if they are aligned."""
     dtype = kind.dtype
     if dtype.kind == "O":
         return _read_strings(data, math.prod(shape), path).reshape(shape)
@@ -106,7 +106,7 @@ def read_raw(kind: Datatype, shape: Sequence[int], data: Buffer, path: str) -> "
 
 
 def _read_strings(data: Buffer, count: int, path: str) -> "Array":
-    """Return the texts of `count` byte strings, each with its length in front."""
+    """Return the texts of `count` byte strings, each with its length before it."""
     least = count * byte_strings.LENGTH_BYTES
     if least > len(data):
         raise wrong_size(path, f"{len(data)} bytes", f"at least {least} for {count} elements")
@@ -120,7 +120,7 @@ def _read_strings(data: Buffer, count: int, path: str) -> "Array":
 
 
 def _texts(strings: Sequence[bytes], path: str) -> "Array":
-    """Return byte strings as the texts that models compute with."""
+    """Return byte strings as an array of `str`; raise CallRefused if one is not UTF-8."""
     array = np.empty(len(strings), object)
     for index, string in enumerate(strings):
         try:
@@ -135,7 +135,7 @@ def _texts(strings: Sequence[bytes], path: str) -> "Array":
 def read_typed(
     kind: Datatype, shape: Sequence[int], contents: pb.InferTensorContents, path: str
 ) -> "Array":
-    """Return typed contents as an array; they must be in the one field that the type has."""
+    """Return typed contents as an array; raise CallRefused if they are in another field."""
     filled = [field.name for field, _ in contents.ListFields()]
     if not kind.field:
         raise invalid(f"{path}: contents", "typed", f"raw_input_contents, as {kind.name} has none")
@@ -152,7 +152,7 @@ def read_typed(
 
 
 def _narrowed(values: "Array", kind: Datatype, path: str) -> "Array":
-    """Return numbers in the type's own width; what does not fit is refused, not wrapped."""
+    """Return numbers in the width of the type; refuse numbers that do not fit."""
     if kind.dtype.kind in "iu" and values.size:
         info = np.iinfo(kind.dtype)
         for extreme in (int(values.min()), int(values.max())):
@@ -164,7 +164,7 @@ def _narrowed(values: "Array", kind: Datatype, path: str) -> "Array":
 
 
 def raw_size(array: "Array") -> int:
-    """Return the bytes that an array takes as raw contents."""
+    """Return the size in bytes of an array as raw contents."""
     if array.dtype.kind not in "USO":
         return array.nbytes
     strings = array.reshape(-1).tolist()
@@ -172,7 +172,7 @@ def raw_size(array: "Array") -> int:
 
 
 def raw_of(array: "Array") -> Buffer:
-    """Return an array as raw contents: little-endian, row-major; its own memory if it is that."""
+    """Return an array as little-endian row-major bytes, without a copy if it is that already."""
     dtype = array.dtype
     if dtype.char in _CAST and dtype.isnative and array.size and array.flags.c_contiguous:
         return array.data.cast("B")
@@ -184,5 +184,5 @@ def raw_of(array: "Array") -> Buffer:
 
 
 def as_bytes(element: object) -> bytes:
-    """Return one element of a string tensor as its bytes: text in UTF-8."""
+    """Return an element of a string tensor as bytes: text in UTF-8."""
     return element if isinstance(element, bytes) else str(element).encode()

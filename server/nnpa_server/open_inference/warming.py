@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The warm-up: a model that is loaded is compiled and run once, before a client needs it.
+"""The warm-up: compile and run a loaded model once, before a client needs it.
 
-Free dims that the configuration leaves open are guessed. A model that no guess fits is compiled at
-its first request, for the shapes of that request.
+Free dims get guessed sizes. If no guess fits, the first request compiles the model for its shapes.
 """
 
 import time
@@ -27,20 +26,20 @@ HOW_TO_SAY = (
     "input dims in config.pbtxt, or in the load request's parameter config, say their sizes, "
     "for `nnpa network` --shape does"
 )
-"""What helps where guesses do not fit."""
+"""The remedy if guesses do not fit."""
 _SEED = 0
 
 
 @dataclass(frozen=True, slots=True)
 class WarmUp:
-    """What a warm-up showed: facts for the model's configuration, and why the model failed."""
+    """The outcome of a warm-up: facts for the model's configuration, and the failure, if any."""
 
     facts: Mapping[str, str]
     failure: str = ""
 
 
 def warm_up(plan: "Plan", inputs: "Sequence[Port]", most: int) -> WarmUp:
-    """Compile and run a model once; raise `ModelRefused` where it fits no shapes.
+    """Compile and run a model once; raise `ModelRefused` if it cannot be compiled.
 
     A run of more than `most` bytes is left out.
     """
@@ -69,7 +68,7 @@ def _left_out(refused: ModelRefused) -> WarmUp:
 
 
 def _run(plan: "Plan", inputs: "Sequence[Port]", guess: int | None, most: int) -> WarmUp:
-    """Run once on random numbers, with free dims of a size; raise `ModelRefused`."""
+    """Run once on random numbers, with free dims of size `guess`; raise `ModelRefused`."""
     shapes = {port.name: _shape(port, guess) for port in inputs}
     executor = plan.executor(shapes)
     placement, size = _placement(executor.program), run_bytes(executor.program)
@@ -96,7 +95,7 @@ def _shape(port: "Port", guess: int | None) -> tuple[int, ...]:
 
 
 def _placement(program: "Program") -> dict[str, str]:
-    """Return how many nodes run on each device."""
+    """Return the number of nodes on each device, and the functions that they call."""
     devices = [node.device for node in program.nodes]
     counts = {device: devices.count(device) for device in ("accelerator", "host", "folded")}
     facts = {f"nodes_{device}": str(count) for device, count in counts.items()}
@@ -105,7 +104,7 @@ def _placement(program: "Program") -> dict[str, str]:
 
 
 def _timed(executor: "ProgramRunner", inputs: "Sequence[Port]", shapes: Shapes) -> str:
-    """Return how long a run took, and of what it warned."""
+    """Run a model on random inputs; return its milliseconds and range violations as text."""
     rng = np.random.default_rng(_SEED)
     feeds = {port.name: _sample(rng, port, shapes[port.name]) for port in inputs}
     began = time.perf_counter()
@@ -115,7 +114,7 @@ def _timed(executor: "ProgramRunner", inputs: "Sequence[Port]", shapes: Shapes) 
 
 
 def _sample(rng: np.random.Generator, port: "Port", shape: tuple[int, ...]) -> Array:
-    """Return numbers around 0 for floats, 0 and 1 for integers and truths, letters for text."""
+    """Return a random input: normal floats, integers and booleans of 0 and 1, letters for text."""
     if port.dtype.kind in "iub":
         return rng.integers(0, 2, shape).astype(port.dtype)
     if port.dtype.kind in "USO":

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls whose message has not come: bounded in time, and in number while others want their place.
+"""Give calls their threads, and bound the calls that wait: for a thread, or for their message.
 
-gRPC reads the message of a unary call before it runs anything of ours, and holds a thread all the
-while. Served as a stream of one message, the call runs first: it shows its token before a byte of
-its message is read, and can be cut off when the message does not come.
+gRPC reads the message of a unary call before it runs our handler, and holds a thread meanwhile. A
+method that is served as a stream of one message runs first: it checks the token before a byte of
+the message is read, and can be cut off if the message does not come.
 """
 
 import threading
@@ -143,11 +143,12 @@ def _cut_off(event: Any, future: Future[R]) -> Future[R]:
 
 
 class MessageWaits:
-    """Calls that wait for their message; a thread cuts off those that wait too long.
+    """Cuts off calls that wait too long for their message.
 
-    A call may wait for `timeout` seconds, or for `min_wait` while more than `limit` wait, or while
-    `wanted` calls find no room for a message: the oldest are cut off first. `give_back` is called
-    after calls ended whose message never came: it returns to the system what gRPC held of it.
+    A call may wait for `timeout` seconds. If more than `limit` calls wait, or if `count_waiting`
+    calls wait for room for their message, that number of the oldest may wait for `min_wait` seconds
+    only. `give_back` is called after calls ended whose message never came: it returns free memory
+    to the system.
     """
 
     def __init__(
@@ -156,9 +157,9 @@ class MessageWaits:
         min_wait: float,
         timeout: float,
         give_back: Callable[[], object] = int,
-        wanted: Callable[[], int] = int,
+        count_waiting: Callable[[], int] = int,
     ) -> None:
-        self._wanted = wanted
+        self._count_waiting = count_waiting
         self._limit, self._min_wait, self._timeout = limit, min(min_wait, timeout), timeout
         self._give_back = give_back
         self._since: dict[CallContext, float] = {}  # the oldest first
@@ -171,7 +172,7 @@ class MessageWaits:
 
     @contextmanager
     def waiting(self, context: CallContext) -> Generator[None]:
-        """Count a call while its message is awaited."""
+        """Bound the time of a call while it waits for its message."""
         self._since[context] = time.monotonic()
         try:
             yield
@@ -182,7 +183,7 @@ class MessageWaits:
             del self._since[context]
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop the thread that looks at waiting calls."""
         self._stopped.set()
 
     def _run(self) -> None:
@@ -196,7 +197,7 @@ class MessageWaits:
     def cut_off_late(self) -> None:
         """Cut off the calls that have waited too long."""
         now, waiting = time.monotonic(), self._since.copy()
-        excess = max(len(waiting) - self._limit, self._wanted())
+        excess = max(len(waiting) - self._limit, self._count_waiting())
         for index, (context, since) in enumerate(waiting.items()):
             if now - since > (self._min_wait if index < excess else self._timeout):
                 context.cancel()

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes under way: messages that come and answers that go, counted before there is memory for them.
+"""Bound the bytes under way: messages and answers are counted before memory is taken for them.
 
     Budget       the bytes of all calls, and of each caller
-    UnderWay     the calls of a budget; a thread cuts off those whose answers nobody takes
+    UnderWay     the calls of a budget; a thread cuts off calls whose answers nobody takes
     Account      the bytes of one call
 
-gRPC keeps an answer twice until it is sent, whatever becomes of its handler, and takes a message up
-to its bound as soon as it is read. So a call has room for the largest message before it reads its
-own, and room for twice its answer until the answer is sent, or its call cut off.
+gRPC takes memory for a whole message, up to its bound, as soon as the call reads; and it keeps two
+copies of an answer until that is sent, even if its handler has ended. So a call reserves the size
+of the largest message before it reads, and twice the size of its answer until the answer is sent or
+the call is cut off.
 
-One caller has at most as much as is left for all others: one alone half of the budget, two a third
-each, and a newcomer always finds some.
+A caller may have no more bytes than are free for all others: a single caller gets half of the
+budget, two get a third each, and a newcomer always finds room.
 Source: Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches",
 IEEE/ACM Transactions on Networking 6 (1998).
 """
@@ -36,7 +37,7 @@ COPIES = 2
 SMALL_BYTES = 16 << 10
 """A plain socket does not count its messages and answers up to this size: it has few at a time."""
 MIN_RATE = 1 << 20
-"""Bytes a second that a client takes of an answer at least, after a time that all have."""
+"""Bytes per second: the slowest rate at which a client may take a large answer."""
 _WAIT, _SHORT_WAIT = 2.0, 0.2  # seconds that a call waits for room; while many of its caller do
 _UNKNOWN_SHARE = 16  # answers of unknown size that find room at a time, in a small budget
 _MANY = 16  # calls of one caller that wait
@@ -45,7 +46,7 @@ _PERIOD = 0.5  # seconds between looks at answers that nobody takes, at most
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Request:
-    """Bytes that a call of a caller waits for; what `lasts` leaves as much to its caller."""
+    """Bytes that a call waits for; see `Budget.take` for `lasts`."""
 
     caller: str
     size: int
@@ -54,10 +55,10 @@ class _Request:
 
 
 class Budget:
-    """At most `limit` bytes of all callers, and of one as many as are left for all others.
+    """A budget of `limit` bytes, of which no caller has more than are free for all others.
 
-    Of the calls that wait for room the newest that fits is first: those that came before a flood
-    ended have mostly given up, and a newcomer would wait behind all of it.
+    The newest waiting call that fits gets room first. In a flood of calls the oldest have mostly
+    given up, and in order of arrival a newcomer would wait behind all of them.
     """
 
     def __init__(self, limit: int) -> None:
@@ -69,7 +70,7 @@ class Budget:
 
     @property
     def held(self) -> int:
-        """The bytes that all callers have."""
+        """The bytes that all callers hold together."""
         return self.limit - self._free
 
     def count_waiting(self) -> int:
@@ -77,9 +78,10 @@ class Budget:
         return len(self._waiting)
 
     def take(self, caller: str, size: int, *, lasts: bool = False, waits: bool = True) -> bool:
-        """Take bytes, or tell that there is no room, after a while if the call `waits`.
+        """Take bytes and return True, or return False if there is no room for them.
 
-        What `lasts` leaves as much to its caller.
+        `waits` waits a while for room. Bytes that a call keeps for long (`lasts`) fit only if the
+        same number is still free for other calls of the caller.
         """
         with self._lock:
             fits = self._fits(caller, size, lasts)
@@ -116,7 +118,7 @@ class Budget:
             self._waiting.remove(request)
 
     def _wake(self) -> None:
-        """Wake the waiting request whose turn it is, and no other: a flood of them would crowd."""
+        """Wake the one waiting request whose turn it is: to wake all would cost a flood dearly."""
         first = self._first() if self._waiting else None
         if first is not None:
             first.turn.notify()
@@ -133,7 +135,7 @@ class Budget:
 
 _account: ContextVar["Account | None"] = ContextVar("account", default=None)
 account_of_call = _account.get
-"""Return the account of the call that this thread runs; None outside of a server's calls."""
+"""Return the account of the call that this thread runs, or None outside of calls."""
 
 
 class Account:
@@ -152,37 +154,37 @@ class Account:
         self._is_sent = False
 
     def expect_message(self, *, lasts: bool = False) -> None:
-        """Have room for the largest message, before gRPC takes it; raise CallRefused without."""
+        """Reserve the size of the largest message before reading it; raise CallRefused."""
         most = self._under_way.max_message
         self._resize(most + self._answer, lasts=lasts)
         self._message = most
 
     def receive(self, size: int) -> None:
-        """Have room for a message of a size; raise CallRefused without."""
+        """Count a message of this size in place of the one before; raise CallRefused."""
         self._resize(size + self._answer)
         self._message = size
 
     def expect_answer(self, size: int | None) -> None:
-        """Have room for an answer before it is computed, None of unknown size.
+        """Reserve room for an answer before it is computed; raise CallRefused.
 
-        Raises CallRefused without.
+        `size` is None if it is not known before.
         """
         self._expected = size = self._under_way.unknown if size is None else size
         self._count_answer(COPIES * size)
 
     def expect_more(self, size: int) -> None:
-        """Have room for more bytes of the answer, or for fewer; raise CallRefused without."""
+        """Change the room reserved for the answer by `size` bytes; raise CallRefused."""
         self.expect_answer(self._expected + size)
 
     def send(self, size: int) -> None:
-        """Have room for an answer of a size until it is sent, and no more for the message."""
+        """Count an answer of this size until it is sent, and the message no more."""
         self._message = 0
         self._count_answer(COPIES * size + CALL_BYTES)
         self._follow(size)
 
     @contextmanager
     def sending(self, size: int) -> Generator[None]:
-        """Have room for an answer of a stream until it is sent; some keep it until the next."""
+        """Count both copies of a stream's answer while it is sent, then one until the next."""
         self.expect_answer(size)
         self._under_way.begin(self._context, size)
         try:
@@ -193,7 +195,7 @@ class Account:
         self._count_answer(size)
 
     def stay_open(self) -> None:
-        """Count what gRPC keeps of a call that goes on without a thread, until its end."""
+        """Count, until its end, the bytes that gRPC keeps of a call without a thread."""
         self._message = 0
         self._count_answer(CALL_BYTES)
         self._is_sent = True
@@ -201,7 +203,7 @@ class Account:
             self._ended()
 
     def close(self) -> None:
-        """Count nothing but what gRPC keeps until the call's end; the handler has ended."""
+        """End the handler's part: until the call ends, count only the bytes that gRPC keeps."""
         _account.set(None)  # gRPC keeps the context of the call's variables, and this keeps gRPC's
         if self._is_sent:
             return
@@ -227,7 +229,7 @@ class Account:
         self._resize(0)
 
     def _resize(self, size: int, *, lasts: bool = False, waits: bool = True) -> None:
-        """Have so many bytes; raise CallRefused where there is no room for them."""
+        """Change the counted bytes to `size`; raise CallRefused if there is no room."""
         more = size - self.counted
         if more > 0 and not self._budget.take(self._caller, more, lasts=lasts, waits=waits):
             raise self._refusal(size)
@@ -236,7 +238,7 @@ class Account:
         self.counted = size
 
     def _refusal(self, size: int) -> CallRefused:
-        """Return the error for so many bytes that find no room."""
+        """Return the error for a call whose `size` bytes find no room."""
         limit = self._budget.limit
         text = f"{size} bytes of the call find no room under way, {FIELD} is {limit}"
         facts = {"field": FIELD, "value": size, "limit": limit}
@@ -250,10 +252,10 @@ class Account:
 
 
 class UnderWay:
-    """The calls of a budget: `account` opens one for a call.
+    """Opens accounts of calls in a budget of `limit` bytes, and cuts off stalled answers.
 
     A client has `timeout` seconds to take an answer, and one more for each mebibyte; then its call
-    is cut off. `give_back` returns to the system what such answers held.
+    is cut off. `give_back` is called afterwards to return free memory to the system.
     """
 
     def __init__(
@@ -271,25 +273,25 @@ class UnderWay:
         threading.Thread(target=self._run, name="answers", daemon=True).start()
 
     def account(self, caller: str, context: CallContext) -> Account:
-        """Return the account of a call, which `account_of_call` returns to what the call runs."""
+        """Open the account of a call; `account_of_call` returns it in the call's thread."""
         account = Account(self, caller, context)
         _account.set(account)
         return account
 
     def begin(self, context: CallContext, size: int) -> None:
-        """Expect an answer of a call to be taken in time."""
+        """Set the time until which the client must have taken an answer of `size` bytes."""
         self._until[context] = time.monotonic() + self._timeout + size / MIN_RATE
 
     def end(self, context: CallContext) -> None:
-        """Expect nothing of a call: its answer was taken, or it has ended."""
+        """Forget a call whose answer was taken, or which has ended."""
         self._until.pop(context, None)
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop the thread that looks for stalled answers."""
         self._stopped.set()
 
     def cut_off_late(self) -> int:
-        """Cut off the calls whose answers were not taken in time; return how many."""
+        """Cut off the calls whose answers were not taken in time; return their number."""
         now = time.monotonic()
         late = [context for context, until in self._until.copy().items() if until < now]
         for context in late:
@@ -306,12 +308,12 @@ class UnderWay:
 
 
 def cut_off(context: CallContext) -> None:
-    """End a call whose answer is not taken, and not its connection."""
+    """End a call whose answer is not taken; its connection stays open."""
     getattr(context, "cut_off", context.cancel)()
 
 
 def expect_answer(size: int | None) -> None:
-    """Do as `Account.expect_answer`, for the call that this thread runs."""
+    """Call `Account.expect_answer` for the call that this thread runs, if it runs one."""
     account = _account.get()
     if account is not None:
         account.expect_answer(size)

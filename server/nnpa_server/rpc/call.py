@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One call: its id, its session, and what the log says of it."""
+"""The state of one call: its id, its session, and the facts for the log."""
 
 import time
 from dataclasses import dataclass, field
@@ -12,22 +12,29 @@ from nnpa_server.sessions.tokens import Token
 
 REQUEST_ID = "x-request-id"
 SESSION = "nnpa-session"
-"""Names the session of a call in metadata, where messages do not."""
+"""The metadata key that names a call's session if its message does not."""
 # Streams whose messages are calls of their own: one that waits for its next has none under way.
 CONVERSATIONS = frozenset(("ExecuteStream", "IssueStream", "ModelStreamInfer"))
 
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One call: what is logged of it, filled in while it runs.
+    """One call and the facts of its line in the log, which are filled in while it runs.
 
-    `touched` is when its client last sent or took a message, `waiting` whether it waits for the
-    next one of a stream, both of use for streams only. In a conversation `started` is when its
-    last message came, `is_logged` whether all are answered and in the log. `entered` is whether it
-    was let in, `refused` the error that it ended with, `is_cut_off` whether the server ended it,
-    `converses` whether it is a conversation, `stays_open` whether it goes on without a thread when
-    it was answered. `span` is that of the call, or of its last message, `path` the method's full
-    name, `account` has its bytes once it was let in.
+    streaming   the call is a stream, with a place among the streams
+    converses   the call is a conversation, whose messages are calls of their own
+    stays_open  the call goes on without a thread after its behaviour returned
+    entered     the call was let in
+    caller      the holder of its token, or its connection, whose shares it takes
+    account     the bytes of its message and answer, once it was let in
+    started     when the call began; in a conversation, when its last message came
+    is_logged   every message of the conversation so far has been answered and logged
+    touched     when the client last sent or took a message of the stream
+    waiting     the stream waits for its next message
+    is_cut_off  the server ended the call
+    refused     the error that ended the call
+    span        the OpenTelemetry span of the call, or of the conversation's last message
+    path        the full name of the method
     """
 
     method: str
@@ -54,10 +61,10 @@ class Call:
 
 
 def interrupt(context: CallContext) -> None:
-    """Have a call that waits for its next message go on without one, still able to answer.
+    """Make a call that waits for its next message go on without one, so that it can still answer.
 
-    gRPC's own threads can only be cancelled, and then send no status: they get a message that the
-    client did not send. Those of other listeners go on when they are cancelled.
+    A call of gRPC that is cancelled sends no status, so it is given an empty message instead. A
+    call of a plain socket answers after it was cancelled.
     """
     state = getattr(context, "_state", None)  # grpc._server._Context
     if state is None:
@@ -69,7 +76,7 @@ def interrupt(context: CallContext) -> None:
 
 
 def trailing_metadata(call: Call) -> Metadata:
-    """Return the trailing metadata of a call that fails: its id, and what it has already."""
+    """Return the trailing metadata of a call that fails: its id, and the pairs set before."""
     pairs = call.context.trailing_metadata() or ()
     has_id = any(key == REQUEST_ID for key, _ in pairs)
     return tuple(pairs) if has_id else ((REQUEST_ID, call.request_id), *pairs)

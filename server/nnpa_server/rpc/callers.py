@@ -31,10 +31,10 @@ def fits(caller: str, own: int, left: int) -> bool:
 
 
 class Shares:
-    """At most `limit` places of a pool; one caller has at most as many as are left for all others.
+    """A pool of `limit` places, in which no caller has more places than are free for all others.
 
-    One alone has half of them, two have a third each, and a newcomer finds room. `field` names the
-    pool in refusals, `places` says what it has, `remedy` what a caller can do.
+    A single caller gets half of the places, two get a third each, and a newcomer finds room. In
+    refusals, `field` names the pool, `places` its unit, and `remedy` what the caller can do.
     """
 
     def __init__(
@@ -52,12 +52,12 @@ class Shares:
         self._lock = threading.Lock()
 
     def take(self, caller: str) -> None:
-        """Take a place; raise CallRefused where there is none for the caller."""
+        """Take a place; raise CallRefused if the caller may have no more."""
         if not self.try_take(caller):
             raise self._refusal(caller)
 
     def try_take(self, caller: str) -> bool:
-        """Take a place; tell whether there was one for the caller."""
+        """Take a place and return True, or return False if the caller may have no more."""
         with self._lock:
             left, own = self.limit - self._total, self._taken.get(caller, 0)
             has_room = fits(caller, own, left)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The codec of lists of operations, with large arrays out of band: beside the messages.
+"""The codec of lists of operations that keeps large arrays out of their protobuf messages.
 
 protobuf copies an array each time its message is built, nested, written, parsed or read: ten times
-per call. Out of band, the `data` of transforms are views of the bytes that gRPC received, and the
-contents of results are joined into the bytes that it sends. The wire form is the contract's.
+per call. Out of band, the `data` of a transform is a view of the bytes that gRPC received, and the
+contents of results are joined into the bytes that gRPC sends. The wire form is the same.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,7 +50,7 @@ class WireRequest:
 
     `raw` is the wire form of the message without the arrays; `arrays` holds the `data` of
     operations by their index in the list. The message is parsed at its first access if the
-    session's name can be read without it. Raises DecodeError otherwise, if it is none.
+    session's name can be read without it; otherwise it is parsed here, which may raise DecodeError.
     """
 
     __slots__ = ("_message", "arrays", "raw", "session")
@@ -82,9 +82,9 @@ class WireRequest:
 
 
 def _session_of(raw: bytes) -> str | None:
-    """Return the session's name if it comes first, once, and nothing but operations follows.
+    """Return the session's name if the message is one name followed by operations alone.
 
-    None for any other form, whose meaning is protobuf's to say: of two names the last one counts.
+    Return None for any other form, which protobuf must parse: of two names the last one counts.
     """
     if len(raw) < 2 or raw[0] != _SESSION_TAG or raw[1] >= _CONTINUES:
         return None
@@ -116,9 +116,9 @@ class Response:
 
 
 def parse(raw: bytes | memoryview) -> WireRequest:
-    """Parse a list with its large arrays out of band.
+    """Parse a list with its large arrays out of band; raise DecodeError.
 
-    Raises DecodeError; a list that is parsed lazily is refused by `WireRequest.message` instead.
+    If the list is parsed lazily, `WireRequest.message` refuses invalid bytes instead.
     """
     if len(raw) < OUT_OF_BAND_BYTES:
         return WireRequest(bytes(raw))

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What gRPC's core writes to stderr, as log records: it knows of refused TLS handshakes, we do not.
+"""Turn the lines that gRPC's core writes to stderr into log records.
 
-The core waits for who reads stderr, with all its calls; the log drops lines instead.
+Only the core knows of refused TLS handshakes. It writes to stderr itself, and all its calls wait
+while the reader of a pipe is slow; the log drops lines instead.
 Source of the lines' form: Abseil logging library, "log line prefix".
 """
 
@@ -20,7 +21,7 @@ REASON = "TLS_HANDSHAKE_FAILED"
 
 
 def may_block() -> bool:
-    """Tell whether writing to file 2 may wait for who reads it: all but files on a disk."""
+    """Return True if writes to stderr may block: all but writes to a regular file may."""
     try:
         return not stat.S_ISREG(os.fstat(2).st_mode)
     except OSError:  # closed
@@ -28,10 +29,10 @@ def may_block() -> bool:
 
 
 def follow(refused: Callable[[str], None]) -> None:
-    """Have what libraries write to file 2 come as records of nnpa.grpc, from here to the end.
+    """Redirect file descriptor 2, from now on, to records of the logger nnpa.grpc.
 
-    `refused` is called with each TLS handshake that failed: a certificate of another CA, or none,
-    or no TLS.
+    `refused` is called with REASON for each TLS handshake that failed, by a certificate of another
+    CA, a missing certificate, or a client without TLS.
     """
     reading, writing = os.pipe()
     os.dup2(writing, 2)

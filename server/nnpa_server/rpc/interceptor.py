@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Around every call: errors, the access log, the request id, counts, and who may come in.
+"""The interceptor of every call: tokens, bounds, errors, the request id, the access log, counts.
 
-Where the server asks for tokens, health and reflection stay open: probes have none.
+Health and reflection need no token: probes have none.
 
-The request id is the caller's `x-request-id` if it is one, else a new one; it stands in the log,
-and goes back in the trailing metadata of calls that bring one or fail. (Measured: metadata that
-nobody asked for would cost a small inference a tenth of its time.) A session's name is its key, so
-logs show a hash of it. Each message of a conversation, a stream whose messages are calls of their
-own, has its line in the log.
+The request id is the caller's `x-request-id` if that is valid, else a new one. The log shows it,
+and calls that bring one or fail return it in their trailing metadata. (Measured: metadata in every
+answer would cost a small inference a tenth of its time.) A session's name is its credential, so the
+log shows a hash of it. A conversation is a stream whose messages are calls of their own: each has
+its line in the log.
 """
 
 import logging
@@ -66,13 +66,15 @@ _WAITS = 1.0, 30.0  # seconds: the least and the most that a message may take
 
 
 class Interceptor(ServerInterceptor):
-    """The one interceptor, for at most `max_streams` streams that may idle `idle_timeout` s.
+    """Wraps every method with the guards, observers and error handling of calls.
 
-    Conversations are none of these; there are at most `max_conversations`. Calls that succeed in
-    less than `slow` seconds have no line in the log. `spans` makes spans of calls, and of messages
-    of conversations. The guards around the plain path: `waits` bounds calls whose message has not
-    come, `under_way` the bytes of messages and answers, `public` calls that need no token, and
-    `let_in` hears of whom calls are let in.
+    At most `max_streams` streams and `max_conversations` conversations are open at a time; a stream
+    may idle for `idle_timeout` seconds. Calls that succeed within `slow` seconds have no line in
+    the log. `spans` begins spans of calls, and of messages of conversations.
+
+    Guards: `waits` bounds calls whose message has not come, `under_way` the bytes of messages and
+    answers, `public` calls that need no token. `let_in` is called with the peer of each call that
+    is let in.
     """
 
     def __init__(
@@ -116,18 +118,18 @@ class Interceptor(ServerInterceptor):
             self._drain.is_on = True
 
     def wait_for_calls(self, timeout: float) -> bool:
-        """Wait for the running calls; tell whether all of them ended.
+        """Wait for the running calls; return True if all of them ended within `timeout` seconds.
 
-        A call has ended when its answer is on its way. A stream of lists that waits for its next
-        list has nothing under way and is not waited for.
+        A call has ended when its answer is on its way. A conversation that waits for its next
+        message does not count as running.
         """
         with self._lock:
             return self._ended.wait_for(lambda: self._busy() + self._answering == 0, timeout)
 
     def hang_up(self, timeout: float = 0.2) -> None:
-        """End conversations that wait for their next message, of which there will be none.
+        """End the conversations that wait for their next message.
 
-        One that is about to wait is told again, until `timeout` has passed.
+        Try again for those that are about to wait, until `timeout` seconds have passed.
         """
         until = time.monotonic() + timeout
         while self._streams.hang_up() and time.monotonic() < until:
@@ -135,9 +137,9 @@ class Interceptor(ServerInterceptor):
                 self._ended.wait(timeout / 10)
 
     def last_busy(self) -> float:
-        """Return when a call last ran, or was refused by the drain: now, if one runs.
+        """Return when a call last ran or was refused by the drain, in monotonic seconds.
 
-        In seconds of the monotonic clock.
+        Return the present time if a call runs.
         """
         with self._lock:
             return time.monotonic() if self._busy() else self._last_left
@@ -171,7 +173,7 @@ class Interceptor(ServerInterceptor):
         return wrapped
 
     def _around(self, method: str, handler: Handler) -> Handler:
-        """Return the handler of a method of ours, wrapped; it takes one message as a stream."""
+        """Return the wrapped handler of a method; it takes even a single message as a stream."""
         reads, writes = handler.request_streaming, handler.response_streaming
         behaviour = getattr(handler, kind_of(reads, writes))
         parse, serialize = handler.request_deserializer, handler.response_serializer
@@ -186,7 +188,7 @@ class Interceptor(ServerInterceptor):
     def around_conversations(
         self, conversations: Mapping[str, Conversation]
     ) -> dict[str, StreamBehaviour]:
-        """Return what answers conversations in pieces, by method."""
+        """Return wrapped conversations by method; each answer is a sequence of byte pieces."""
         return {
             method: self._answering_stream(*conversation, method, True, converses=True)
             for method, conversation in conversations.items()
@@ -200,9 +202,10 @@ class Interceptor(ServerInterceptor):
         method: str,
         reads: bool,
     ) -> Callable[..., object]:
-        """Return what answers calls once, of a stream of messages or of one.
+        """Return a behaviour that answers a call with one message.
 
-        One that stays open is ended by the function that its behaviour gets, at any later time.
+        A call that stays open passes a function to its behaviour, which ends the call with it at
+        any later time.
         """
         requests = self._reader.requests if reads else self._reader.request
         name = method.rpartition("/")[2]
@@ -241,7 +244,7 @@ class Interceptor(ServerInterceptor):
         reads: bool,
         converses: bool = False,
     ) -> StreamBehaviour:
-        """Return what answers calls with a stream."""
+        """Return a behaviour that answers a call with a stream of messages."""
         requests = self._reader.requests if reads else self._reader.request
         name = method.rpartition("/")[2]
         converses = converses or name in CONVERSATIONS
@@ -278,7 +281,7 @@ class Interceptor(ServerInterceptor):
         return answer
 
     def _enter(self, call: Call) -> Account:
-        """Let a call in: it gets its id, shows its token, and finds room; return its account."""
+        """Let a call in or refuse it by its token, the drain or a bound; return its account."""
         metadata = call.context.invocation_metadata()
         if self._spans is not None:
             call.span = self._spans.begin(call.path, metadata)
@@ -307,7 +310,7 @@ class Interceptor(ServerInterceptor):
         return call.account
 
     def _fail(self, call: Call, error: BaseException) -> None:
-        """End a call with the gRPC error for what it raised."""
+        """End a call with the gRPC error for an exception."""
         if isinstance(error, CallCancelled):
             call.status = error.code.name
             call.context.set_trailing_metadata(trailing_metadata(call))
@@ -341,7 +344,7 @@ class Interceptor(ServerInterceptor):
         call.account.close()
 
     def _report(self, call: Call) -> None:
-        """Count a call, or a message of a conversation, that ended, and report it where due."""
+        """Count a call or message that ended, and log it if it failed or was slow."""
         self.reports.counts[call.method, call.status] += 1
         seconds = 0.0 if call.is_logged else time.perf_counter() - call.started
         if seconds >= self.reports.slow or call.status != grpc.StatusCode.OK.name:
@@ -354,7 +357,7 @@ class Interceptor(ServerInterceptor):
 
 
 def _end(call: Call, send: Callable[[None], object], refusal: CallRefused | None) -> None:
-    """End a call that stays open, with an error or well, unless it has ended."""
+    """End a call that stays open, with `refusal` or with status OK, unless it has ended."""
     if not call.context.is_active():
         return
     if refusal is not None:

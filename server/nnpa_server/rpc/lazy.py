@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lazily constructed gRPC services: built at first use or during idle warm-up."""
+"""Lazy gRPC services: constructed by their first use."""
 
 import threading
 from collections.abc import Callable, Generator
@@ -14,7 +14,7 @@ Service = TypeVar("Service")
 
 
 class Lazy(Generic[Service]):
-    """An object that `construct` makes once, at its first use; each use raises its failure."""
+    """An object that `construct` makes at its first use; if that fails, each use tries again."""
 
     def __init__(self, construct: Callable[[], Service]) -> None:
         self._construct = construct
@@ -22,7 +22,7 @@ class Lazy(Generic[Service]):
         self._lock = threading.Lock()
 
     def get(self) -> Service:
-        """Return it, constructed if it is not yet; other threads wait meanwhile."""
+        """Return the object, and construct it first if needed; other threads wait meanwhile."""
         if self._service is None:
             with self._lock:
                 if self._service is None:
@@ -30,14 +30,14 @@ class Lazy(Generic[Service]):
         return self._service
 
     def peek(self) -> Service | None:
-        """Return it if it was constructed."""
+        """Return the object if it has been constructed, else None."""
         return self._service
 
 
 def add_to(
     server: grpc.Server, service: ServiceDescriptor, get_service: Callable[[], object]
 ) -> None:
-    """Serve what `get_service` returns to each call."""
+    """Serve the methods of a lazy service, which each call gets by `get_service`."""
     handlers = {
         name: handler_of(method, method_of(method, get_service), *codec_of(method))
         for name, method in service.methods_by_name.items()

@@ -27,7 +27,7 @@ class CannotListen(Exception):
 
 
 def server_options(config: Config) -> Sequence[tuple[str, int]]:
-    """Return the options of each of gRPC's servers."""
+    """Return the channel arguments of every gRPC server of this process."""
     return (
         ("grpc.max_receive_message_length", config.limits.max_message + OVERSIZE_BYTES),
         ("grpc.max_send_message_length", -1),
@@ -58,7 +58,7 @@ def _credentials(tls: Tls) -> grpc.ServerCredentials:
 
 
 def tls_context(address: str, config: Config) -> ssl.SSLContext | None:
-    """Return what HTTPS needs where others can reach an address; None for plain HTTP."""
+    """Return the TLS context for an HTTP address; None for plain HTTP on a local address."""
     if config.tls is None or is_local(address):
         return None
     certificate, key, client_ca = config.tls.files
@@ -72,7 +72,7 @@ def tls_context(address: str, config: Config) -> ssl.SSLContext | None:
 
 @contextmanager
 def serving_over_http(what: str, address: str) -> Generator[None]:
-    """Say with CannotListen what cannot be served at an address."""
+    """Raise CannotListen, which names the service and the address, in place of OSError."""
     try:
         yield
     except OSError as error:
@@ -81,7 +81,7 @@ def serving_over_http(what: str, address: str) -> Generator[None]:
 
 
 def make_way(address: str) -> None:
-    """Remove a socket that a dead server left, and refuse to take a live one's."""
+    """Remove the Unix socket of a dead server; raise CannotListen if its server lives."""
     path = Path(address.removeprefix("unix:"))
     if not address.startswith("unix:") or not path.is_socket():
         return
@@ -95,9 +95,9 @@ def make_way(address: str) -> None:
 
 
 def require_free(address: str) -> str:
-    """Return an address that can be had, of those that a name stands for; CannotListen for none.
+    """Return the first address of a host name that can be bound; raise CannotListen.
 
-    A socket that a dead server left is removed.
+    Remove the Unix socket of a dead server.
     """
     make_way(address)
     if address.startswith("unix:"):
@@ -134,7 +134,7 @@ def _bind_failure(place: tuple[int, int, int, str, tuple[object, ...]]) -> OSErr
 
 
 def listen(server: grpc.Server, address: str, config: Config) -> str:
-    """Have a server listen on an address; return it, with the port that was picked.
+    """Make a server listen on an address; return the address with its actual port.
 
     It listens over TLS if the address is TCP and there is a certificate.
     """

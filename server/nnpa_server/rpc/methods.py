@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Methods as gRPC serves them: what answers a call, and the codecs of its messages."""
+"""Types and constructors of gRPC's method handlers: behaviours and the codecs of messages."""
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -15,11 +15,11 @@ else:
     Handler, ServerInterceptor = grpc.RpcMethodHandler, grpc.ServerInterceptor
 
 Behaviour: TypeAlias = Callable[..., object]
-"""Answers a call: takes its message, or an iterator over its messages, and its context."""
+"""A function that answers a call: it takes the message or an iterator of them, and the context."""
 StreamBehaviour: TypeAlias = Callable[..., Generator[Any]]
 Raw: TypeAlias = bytes | memoryview
 Parse: TypeAlias = Callable[..., object]
-"""Returns the message of raw bytes; raises DecodeError if there is none."""
+"""A function that returns the message of raw bytes; it raises DecodeError for other bytes."""
 Serialize: TypeAlias = Callable[..., bytes]
 
 
@@ -32,7 +32,7 @@ class Conversation(NamedTuple):
 
 
 def one_by_one(method: MethodDescriptor, behaviour: Behaviour) -> Conversation:
-    """Return a unary method as a conversation: each message is a call of it."""
+    """Return a unary method as a conversation, in which each message is a call of the method."""
     parse, serialize = codec_of(method)
 
     def answer_each(requests: Iterator[object], context: object) -> Generator[object]:
@@ -51,7 +51,7 @@ def one_by_one(method: MethodDescriptor, behaviour: Behaviour) -> Conversation:
 def handler_of(
     method: MethodDescriptor, behaviour: Behaviour, parse: Parse, serialize: Serialize
 ) -> Handler:
-    """Return gRPC's handler of a method, of the kind that its descriptor says."""
+    """Return the gRPC handler of a method, unary or streaming as its descriptor says."""
     kind = kind_of(method.client_streaming, method.server_streaming)
     make = getattr(grpc, f"{kind}_rpc_method_handler")
     handler: Handler = make(behaviour, request_deserializer=parse, response_serializer=serialize)
@@ -59,19 +59,19 @@ def handler_of(
 
 
 def raw_handler(behaviour: Behaviour, streams_out: bool) -> Handler:
-    """Return gRPC's handler of a method that takes a stream of raw messages, and answers raw."""
+    """Return the gRPC handler of a behaviour that takes a stream of bytes and returns bytes."""
     make = getattr(grpc, f"{kind_of(True, streams_out)}_rpc_method_handler")
     handler: Handler = make(behaviour)
     return handler
 
 
 def kind_of(streams_in: bool, streams_out: bool) -> str:
-    """Return what gRPC calls a kind of methods."""
+    """Return gRPC's name for a kind of method, such as "unary_stream"."""
     return f"{'stream' if streams_in else 'unary'}_{'stream' if streams_out else 'unary'}"
 
 
 def codec_of(method: MethodDescriptor) -> tuple[Parse, Serialize]:
-    """Return how protobuf parses a method's requests and serializes its responses."""
+    """Return the functions that parse a method's requests and serialize its responses."""
     request: type[Message] = getattr(method.input_type, "_concrete_class")  # noqa: B009 - not in the stubs
     response: type[Message] = getattr(method.output_type, "_concrete_class")  # noqa: B009
     return request.FromString, response.SerializeToString

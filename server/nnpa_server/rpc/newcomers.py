@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections of which no call was let in yet: they have some of a listener's room, no more.
+"""Bound newcomers: connections of which no call was let in yet.
 
-gRPC bounds all connections alike, and closes a silent one after seconds only. Here newcomers are
-bounded apart: of too many, those go first whose network has the most, and of one network those of
-which nothing came for the longest time. Who keeps thousands of connections open keeps nobody out.
+gRPC has one bound for all connections, and closes a silent one after seconds only. Newcomers have
+half of a listener's room. If there are too many, connections of the network with the most
+newcomers are shut down first, and within a network the connections that were silent for longest. So
+a client that keeps thousands of connections open keeps nobody else out.
 Sources: gRPC, "naming.md"; Linux, "struct tcp_info" in linux/tcp.h.
 """
 
@@ -30,9 +31,10 @@ _SILENCE = struct.Struct("=52xI")  # tcpi_last_data_recv: milliseconds since any
 
 
 class _Connection(NamedTuple):
-    """A connection: gRPC's name of its other end, that end's network, our port and descriptor.
+    """A connection: gRPC's name of its peer, the peer's network, our port and file descriptor.
 
-    The network is what one subscriber has: an address of IPv4, the first 64 bits of one of IPv6.
+    A network is an IPv4 address or the first 64 bits of an IPv6 address: the part that one
+    subscriber has.
     """
 
     peer: str
@@ -42,10 +44,10 @@ class _Connection(NamedTuple):
 
 
 class Newcomers:
-    """At most half of a listener's `most` connections; `let_in` notes that a connection is none.
+    """Keeps newcomers to at most half of a listener's `most` connections.
 
-    `let_in` takes gRPC's name of a call's peer. Connections that were let in have the rest, or all.
-    gRPC accepts more meanwhile.
+    `let_in` takes gRPC's name of a call's peer: its connection is no newcomer any more. Connections
+    that were let in may have all of the room. gRPC accepts up to twice `most` for moments.
     """
 
     def __init__(self, most: int) -> None:
@@ -58,14 +60,14 @@ class Newcomers:
         self._stopped = threading.Event()
 
     def watch(self, *addresses: str) -> None:
-        """Bound the newcomers of listeners; those of Unix sockets are bounded by who may open."""
+        """Begin to bound the newcomers of TCP listeners; Unix sockets have file permissions."""
         ports = map(port_of, addresses)
         self._ports = frozenset(port for port in ports if port is not None)
         if self._ports and sys.platform == "linux":
             threading.Thread(target=self._run, name="newcomers", daemon=True).start()
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop the thread that looks at connections."""
         self._stopped.set()
 
     def _run(self) -> None:
@@ -79,7 +81,7 @@ class Newcomers:
             pause = max(least, share * (time.thread_time() - started))
 
     def _close_excess(self) -> int:
-        """Shut down the newcomers that are too many; return how soon to look again."""
+        """Shut down excess newcomers; return the pause before the next look, in looks."""
         let_in = self._let_in.copy()
         connections = {connection.peer: connection for connection in self._connections()}
         self._let_in.difference_update(let_in - connections.keys())
@@ -118,7 +120,7 @@ def _excess(newcomers: list[_Connection], limit: int) -> list[_Connection]:
 
 
 def _silence(newcomer: _Connection) -> int:
-    """Return for how many milliseconds nothing came."""
+    """Return the milliseconds since the connection last received anything."""
     with suppress(OSError), borrowed(newcomer.file) as connection:
         facts = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _SILENCE.size)
         silence: int = _SILENCE.unpack(facts)[0]
@@ -127,7 +129,7 @@ def _silence(newcomer: _Connection) -> int:
 
 
 def _look(connection: socket.socket, file: int) -> _Connection:
-    """Return what is known of a connection; raise OSError where it is none of TCP."""
+    """Return the facts of a TCP connection; raise OSError for any other socket."""
     local, remote = connection.getsockname(), connection.getpeername()
     if not isinstance(remote, tuple):
         raise OSError("a Unix socket")

@@ -81,7 +81,7 @@ def _histogram(name: str, text: str, label: str, durations: Mapping[str, Duratio
 
 
 class Collecting(Protocol):
-    """What collects the metric families of a scrape."""
+    """An object that collects the metric families of a scrape."""
 
     def collect(self) -> Iterable[Metric]:
         """Yield every family."""
@@ -89,9 +89,9 @@ class Collecting(Protocol):
 
 
 def expose(config: Config, collector: Collecting) -> Endpoint:
-    """Serve metrics where the operator wants them; over HTTPS where others can reach them.
+    """Serve metrics at `--metrics`, over HTTPS if other hosts can reach it; raise CannotListen.
 
-    Raises CannotListen. The log says where, unless it is one of several processes.
+    The log names the address, unless this is one of several server processes.
     """
     registry = CollectorRegistry()
     registry.register(collector)

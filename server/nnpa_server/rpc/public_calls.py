@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Health and reflection: calls without tokens, which have threads and bounds of their own.
+"""Health and reflection: calls that need no token, with threads and bounds of their own.
 
-Whatever comes to them leaves the threads, and the bytes under way, of all other calls alone.
+However many of them come, the threads and the bytes under way of all other calls stay free.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -34,7 +34,7 @@ _MIN_WAIT = 0.2  # seconds that a call has, however many there are
 
 
 class PublicCalls(ServerInterceptor):
-    """Wraps methods that ask for no token."""
+    """Wraps the methods that need no token."""
 
     def __init__(self, message_timeout: float, give_back: Callable[[], object] = int) -> None:
         self._waits = MessageWaits(MAX_UNFINISHED, _MIN_WAIT, message_timeout, give_back)
@@ -59,7 +59,7 @@ class PublicCalls(ServerInterceptor):
         return self._handlers[method]
 
     def close(self) -> None:
-        """Take no more calls."""
+        """Stop taking calls."""
         self._waits.close()
         self._under_way.close()
         self.pool.shutdown(wait=False, cancel_futures=True)
@@ -99,9 +99,9 @@ class PublicCalls(ServerInterceptor):
 
     @contextmanager
     def _counted(self, context: CallContext) -> Generator[Account]:
-        """Count the bytes of a call, which ends with the status of an error.
+        """Count the bytes of a call, and end the call with the status of an error.
 
-        A method that its service leaves out raises NotImplementedError.
+        NotImplementedError means that the service does not implement the method.
         """
         account = self.account(context)
         try:
@@ -118,7 +118,7 @@ class PublicCalls(ServerInterceptor):
 
     @contextmanager
     def _room(self, context: CallContext) -> Generator[None]:
-        """Count a stream that stays open; refuse one more than its caller may have."""
+        """Hold a place for a stream that stays open; refuse it if its caller has no more."""
         caller = connection_of(context)
         self._watches.take(caller)
         try:
@@ -136,7 +136,7 @@ def _only(requests: Iterator[Raw], parse: Parse, account: Account) -> object:
 
 
 def _sent(responses: Generator[object], serialize: Serialize, account: Account) -> Generator[bytes]:
-    """Yield the answers of a stream, each of which is counted until it is sent."""
+    """Yield the serialized answers of a stream, and count each until it is sent."""
     for response in responses:
         raw = serialize(response)
         with account.sending(len(raw)):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How calls read their messages: in time, within the bytes under way, and parsed.
+"""Read and parse the messages of calls, within a time and within the bytes under way.
 
-A call that reads has room for the largest message, a unary one until its message has come, a stream
-until its last one. A plain socket tells how long a message is before it comes: it counts by itself,
-and says so in `counts_messages` of its context.
+A call reserves the size of the largest message before it reads: a unary call until its message has
+come, a stream until its last message. A plain socket knows the length of a message before it comes
+and counts by itself; `counts_messages` of its context says so.
 """
 
 import threading
@@ -30,7 +30,10 @@ _SESSION_GETTERS: dict[type, SessionGetter] = {}  # by type of request
 
 
 class Drain:
-    """Whether the server ends; `ended` tells of calls that end, under the lock of all calls."""
+    """The drain of a server: `is_on` once it ends, `ended` notifies of calls that end.
+
+    `lock` is the interceptor's, under which all calls are counted.
+    """
 
     def __init__(self, lock: threading.RLock) -> None:
         self.ended = threading.Condition(lock)
@@ -38,13 +41,13 @@ class Drain:
 
     @staticmethod
     def refusal() -> CallRefused:
-        """Return the error for calls of a server that ends."""
+        """Return the error for a call to a server that is ending."""
         text = "the server is shutting down: retry against another one"
         return CallRefused(wire.ERROR_REASON_SERVER_DRAINING, text)
 
 
 class MessageReader:
-    """Reads the messages of calls; `waits` bounds those that wait for theirs."""
+    """Reads the messages of calls; `waits` bounds the calls whose message has not come."""
 
     def __init__(
         self,
@@ -59,7 +62,7 @@ class MessageReader:
         self._tokens, self._metrics, self._spans = tokens, metrics, spans
 
     def request(self, call: Call, messages: Iterator[Raw], parse: Parse) -> object:
-        """Return the one message of a call, when it has come."""
+        """Wait for the message of a unary call, and return it parsed."""
         try:
             raw = self._await(call, messages)
         except StopIteration:
@@ -72,7 +75,7 @@ class MessageReader:
         return self._parse(call, raw, parse)
 
     def requests(self, call: Call, messages: Iterator[Raw], parse: Parse) -> Generator[object]:
-        """Pass the messages of a stream on."""
+        """Yield the parsed messages of a stream as they come."""
         if call.converses:
             _expect_conversation(call)
         else:
@@ -106,7 +109,7 @@ class MessageReader:
             call.account.receive(0)
 
     def _note(self, call: Call) -> None:
-        """Note that a message of a stream has come, whose token must still be good."""
+        """Note that a message of a stream has come; refuse it if the token is no longer valid."""
         if call.converses:
             call.started, call.is_logged = time.perf_counter(), False
             if self._spans is not None:
@@ -116,9 +119,9 @@ class MessageReader:
         call.touched = time.monotonic()
 
     def _await(self, call: Call, messages: Iterator[Raw]) -> Raw:
-        """Return the first message of a call, for which it has room; raise StopIteration without.
+        """Return the raw first message of a call; raise StopIteration if there is none.
 
-        A server that ends waits for no message.
+        Raise CallRefused if there is no room for it, or if the server drains meanwhile.
         """
         if call.account is not None:
             call.account.expect_message()
@@ -129,7 +132,7 @@ class MessageReader:
         return raw
 
     def _awaited(self, call: Call, messages: Iterator[Raw]) -> Generator[Raw]:
-        """Yield the messages of a stream, the first of which is awaited as that of a call."""
+        """Yield the raw messages of a stream; the first has the bounds of a unary call."""
         try:
             yield self._await(call, messages)
         except StopIteration:
@@ -137,7 +140,7 @@ class MessageReader:
         yield from messages
 
     def _parse(self, call: Call, raw: Raw, parse: Parse) -> object:
-        """Return a message, of which the call notes whose session it is about."""
+        """Return a parsed message; the call's log line gets the session that it names."""
         if self._metrics is not None:
             self._metrics.moved("received", len(raw))
         message = parse_message(raw, parse, self._max_message)
@@ -151,14 +154,14 @@ class MessageReader:
         return message
 
     def _cut_off(self, call: Call) -> CallCancelled | CallRefused:
-        """Return why a stream has no more messages that count."""
+        """Return the error that ends a stream which the server cut off."""
         if self._drain.is_on and call.converses:
             return self._drain.refusal()
         return CallCancelled(grpc.StatusCode.CANCELLED)
 
 
 def parse_message(raw: Raw, parse: Parse, max_message: int) -> object:
-    """Return a message; refuse what is too long, or no message."""
+    """Return a parsed message; refuse bytes that are too long or are no such message."""
     if len(raw) > max_message:
         raise MessageTooLong(len(raw), max_message)
     try:
@@ -168,7 +171,7 @@ def parse_message(raw: Raw, parse: Parse, max_message: int) -> object:
 
 
 def _expect_conversation(call: Call) -> None:
-    """Have room for the largest message, for as long as the conversation lasts."""
+    """Reserve the size of the largest message for as long as a gRPC conversation lasts."""
     if call.account is None or getattr(call.context, "counts_messages", False):
         return
     try:

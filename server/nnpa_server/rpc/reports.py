@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the log, the metrics and the last line of the log say of calls that ended."""
+"""Report calls that ended: in the access log, the metrics, and the last line of the log."""
 
 import logging
 import time
@@ -17,10 +17,10 @@ _TOO_LONG = "MESSAGE_TOO_LONG"  # what metrics call a message above --max-messag
 
 
 class Reports:
-    """Tells metrics and spans of calls, and logs those that failed or took `slow` seconds.
+    """Adds calls to metrics and spans, and logs the calls that failed or took `slow` seconds.
 
-    `counts` has the number of calls by method and status. Lines name the holder of the call's token
-    if `names_tokens`.
+    `counts` has the number of calls by method and status. If `names_tokens`, a line names the
+    holder of the call's token.
     """
 
     def __init__(
@@ -32,10 +32,10 @@ class Reports:
         self._queue = AccessLog()
         is_observed = metrics is not None or spans is not None
         self.slow = 0.0 if is_observed else slow
-        """Seconds from which on calls that succeed are reported."""
+        """Seconds: a call that succeeds sooner need not be reported."""
 
     def add(self, call: Call, seconds: float) -> None:
-        """Report a call, or a message of a conversation, that ended after so many seconds."""
+        """Report a call, or a message of a conversation, that ended after `seconds`."""
         refused = call.refused
         if self._metrics is not None:
             self._metrics.call(call.method, seconds)
@@ -66,7 +66,7 @@ class Reports:
         spans.end(span, number, "" if is_ok else error, facts)
 
     def summary(self) -> str:
-        """Say how many calls ended how, for the last line of the log."""
+        """Return the number of calls by status, for the last line of the log."""
         by_status: Counter[str] = Counter()
         for (_, status), count in self.counts.items():
             by_status[status] += count
@@ -74,11 +74,11 @@ class Reports:
         return " ".join(texts) or "no calls"
 
     def write(self) -> None:
-        """Write the lines of calls that have ended."""
+        """Write the queued lines of the access log."""
         self._queue.write()
 
     def close(self) -> None:
-        """Write the last lines."""
+        """Write the queued lines, and stop the thread that writes."""
         self._queue.close()
 
     def _facts(self, call: Call, seconds: float) -> dict[str, object]:

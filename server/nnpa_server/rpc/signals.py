@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signals to a server process, the end of its parent, and its own end in time.
+"""Wait for signals and for the end of the parent process, and end this process in time.
 
-Nothing is done in a handler. Python runs handlers in the main thread, which may at that moment have
-the lock that they need, or be about to wait for what they have set: either would be for ever.
+The handlers do nothing. Python runs them in the main thread, which may hold a lock that a handler
+needs, or be about to wait for an event that a handler has set: either would wait forever.
 Source: Python, "signal.set_wakeup_fd".
 """
 
@@ -21,7 +21,7 @@ from types import FrameType
 from nnpa_server.logs import flush
 
 PARENT_ENDED = 255
-"""What `Signals.wait` returns for the parent's end; no signal has this number."""
+"""The number that `Signals.wait` returns for the parent's end; no signal has it."""
 _OVERTIME = 0.6  # seconds beyond --drain-timeout until the process ends, whatever still runs
 _LAST_WORDS = 0.35  # seconds that this may take, the log's included; then C ends it
 _QUIET = 0.1  # seconds without a call, after which clients have heard that the server drains
@@ -34,7 +34,7 @@ def _noted(_number: int, _frame: FrameType | None) -> None:
 
 
 class Signals:
-    """Signals that come from the moment this is made; the main thread makes it, and waits."""
+    """Collects signals from its construction on; the main thread constructs it and waits."""
 
     def __init__(self, *numbers: int) -> None:
         self._receiver, self._sender = socket.socketpair()
@@ -44,7 +44,7 @@ class Signals:
             signal.signal(number, _noted)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Return the next signal's number, or PARENT_ENDED; 0 where nothing comes in time."""
+        """Return the next signal's number, or PARENT_ENDED; 0 after `timeout` seconds."""
         self._receiver.settimeout(timeout)
         try:
             return self._receiver.recv(1)[0]
@@ -52,9 +52,9 @@ class Signals:
             return 0
 
     def delay(self, reason: int, seconds: float, announce: Callable[[], object]) -> None:
-        """Announce the end that `reason` asks for, and wait before it; not if the parent ended.
+        """Call `announce` and wait `seconds` before the server drains, for proxies to notice.
 
-        Another signal than SIGHUP ends the wait.
+        Do nothing if the parent ended. A signal other than SIGHUP ends the wait.
         """
         if not seconds or reason == PARENT_ENDED:
             return
@@ -65,10 +65,10 @@ class Signals:
             pass
 
     def watch_parent(self) -> None:
-        """Have PARENT_ENDED come when the process that started this one ends, however it ends.
+        """Make `wait` return PARENT_ENDED when the process that started this one has ended.
 
-        A standard input that is a pipe counts too: the parent's end of it closes with the parent,
-        also in the moments before this process could look for its parent.
+        If standard input is a pipe, its end counts too: the parent's end of it closes with the
+        parent, also before this process could look for its parent.
         """
         parent, watched = os.getppid(), list[int]()
         if stat.S_ISFIFO(os.fstat(0).st_mode):
@@ -89,7 +89,7 @@ class Signals:
 
 
 def wait_for_quiet(last_busy: Callable[[], float], until: float) -> None:
-    """Wait until no call has come for a moment: gRPC cancels calls that come while it stops."""
+    """Wait until no call has come for 0.1 s: gRPC cancels calls that come while it stops."""
     until = min(until, time.monotonic() + _QUIET_TIMEOUT)
     while (left := min(until, last_busy() + _QUIET) - time.monotonic()) > 0:
         time.sleep(left)
@@ -98,11 +98,12 @@ def wait_for_quiet(last_busy: Callable[[], float], until: float) -> None:
 def end_in_time(
     signals: Signals, reason: int, drain_timeout: float, last_words: Callable[[], object]
 ) -> None:
-    """Have the process end at a second signal, or soon after `drain_timeout`, whatever still runs.
+    """End the process at a second signal, or soon after `drain_timeout`, whatever still runs.
 
-    The parent's end is neither of them, also as the `reason` that `Signals.wait` returned: parents
-    ask, and close their end of a pipe, and both are seen in any order. `last_words` writes what is
-    not in the log yet. Should a thread keep the interpreter's lock so long, C ends the process.
+    PARENT_ENDED counts as no signal, neither now nor as the `reason` of the drain: a parent sends a
+    signal and closes its end of a pipe, and the two arrive in any order. `last_words` writes the
+    queued lines of the log. If a thread never gives up the interpreter's lock, faulthandler ends
+    the process from C.
     """
     until = time.monotonic() + drain_timeout + _OVERTIME
 

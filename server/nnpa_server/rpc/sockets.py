@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sockets of this process that gRPC opened, found by their descriptors.
+"""Find the sockets that gRPC opened by their descriptors, and set their keepalive options.
 
-The kernel asks silent clients over TCP for a sign of life, not gRPC: a lost host answers neither,
-but a client that calls rarely and has no thread of its own, or that a debugger holds, answers the
-kernel only.
+The kernel, not gRPC, asks silent TCP clients for a sign of life. A lost host answers neither. A
+client whose process is stopped, or which has no thread of its own for gRPC, answers the kernel.
 Sources: socket(7); tcp(7): accepted sockets inherit these options of the listening one.
 """
 
@@ -27,7 +26,7 @@ def files() -> list[int]:
 
 @contextmanager
 def borrowed(file: int) -> Generator[socket.socket]:
-    """Look at a descriptor as a socket, whatever it is and whoever closes it."""
+    """Use a descriptor as a socket without closing it; it may be of any kind."""
     looked_at = socket.socket(socket.AF_INET6, socket.SOCK_STREAM, 0, file)
     try:
         yield looked_at
@@ -36,13 +35,13 @@ def borrowed(file: int) -> Generator[socket.socket]:
 
 
 def port_of(address: str) -> int | None:
-    """Return the port of an address, None where it is a Unix socket or there is none."""
+    """Return the port of a TCP address; None for a Unix socket or an empty address."""
     is_tcp = address and not address.startswith("unix:")
     return int(address.rpartition(":")[2]) if is_tcp else None
 
 
 def keepalive() -> Sequence[tuple[int, int, int]]:
-    """Return the options of a listening socket by level, name and value; none but on Linux."""
+    """Return keepalive options of a listening socket (level, name, value); empty beyond Linux."""
     if not IS_KERNEL_ASKED:
         return ()
     return (
@@ -54,7 +53,7 @@ def keepalive() -> Sequence[tuple[int, int, int]]:
 
 
 def find_lost_hosts(addresses: Collection[str]) -> None:
-    """Have the kernel end connections of these listeners whose other end is gone."""
+    """Make the kernel end connections of these listeners whose peer is gone."""
     ports = {port_of(address) for address in addresses} - {None}
     if not (IS_KERNEL_ASKED and ports):
         return

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The open streams of a server: bounded, and cut off when they idle.
+"""Bound the open streams of a server, and cut off idle ones.
 
-A stream keeps a thread while it waits for its client, so streams are bounded, and one that is idle
-for as long as a session may be is cancelled. Conversations, streams whose messages are calls of
-their own, have a bound of their own. Of both a caller has a share.
+A stream keeps a thread while it waits for its client. So streams are bounded, and a stream that is
+idle for `idle_timeout` seconds is cancelled. Conversations, whose messages are calls of their own,
+have a bound of their own. Each caller has a share of both.
 """
 
 import threading
@@ -19,7 +19,7 @@ _OBSERVING = frozenset(("ObserveNetwork", "RecordTrace"))
 
 
 class Streams:
-    """Streams under the lock of the interceptor; a thread looks for idle ones."""
+    """The open streams, used under the interceptor's lock; a thread cuts off idle ones."""
 
     def __init__(
         self, lock: threading.RLock, max_streams: int, max_conversations: int, idle_timeout: float
@@ -33,7 +33,7 @@ class Streams:
         threading.Thread(target=self._reap, name="streams", daemon=True).start()
 
     def add(self, call: Call) -> None:
-        """Add a stream, or refuse one more than its caller may have."""
+        """Add a stream; raise CallRefused if its caller may have no more."""
         self._shares(call).take(call.caller)
         self._open.add(call)
 
@@ -46,14 +46,14 @@ class Streams:
         return self._conversations if call.converses else self._streams
 
     def count_idle(self) -> int:
-        """Count the streams that have nothing under way."""
+        """Count the streams that run nothing: observers, and conversations that wait."""
         return sum(
             stream.method in _OBSERVING or (stream.waiting and stream.converses)
             for stream in self._open
         )
 
     def hang_up(self) -> bool:
-        """End conversations that wait for their next message; return whether there were some."""
+        """End the conversations that wait for their next message; return True if there were any."""
         return self._cut_off(lambda call: call.converses and call.waiting, interrupt)
 
     def close(self) -> None:
@@ -63,7 +63,7 @@ class Streams:
     def _cut_off(
         self, is_chosen: Callable[[Call], bool], end: Callable[[CallContext], object]
     ) -> bool:
-        """End streams before their clients do; a message that comes to one now is not looked at."""
+        """End the chosen streams; a message that comes to one of them meanwhile is ignored."""
         with self._lock:
             ended = [call for call in self._open if is_chosen(call)]
             for call in ended:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversations over a plain Unix socket, for clients on this host: gRPC without HTTP/2.
+"""Serve conversations over plain Unix sockets, for clients on this host: gRPC without HTTP/2.
 
-Beside each Unix socket of gRPC lies one whose connections carry one call each: of the conversation
-that the client's metadata name by `:path`, else of the first one. Both ways go length-prefixed
-messages as gRPC has them; frames with the highest bit of the flag carry metadata as gRPC-Web has
-it. The client begins with its metadata; the status, in metadata too, is the end. Measured: a small
-message takes a tenth of the time that it takes over HTTP/2, one of megabytes a quarter.
+Beside each Unix socket of gRPC lies a plain one. Each of its connections carries one call: the
+conversation that `:path` in the client's metadata names, or else the first conversation. Messages
+go both ways in gRPC's length-prefixed frames. A frame whose flag has the highest bit carries
+metadata in the form of gRPC-Web: the client's first frame, and the server's last one with the
+status. Measured: a small message takes a tenth of its time over HTTP/2, one of megabytes a quarter.
 Sources: deploy/docs/wire.md, "Plain sockets"; gRPC, PROTOCOL-HTTP2.md,
 "Length-Prefixed-Message" and "Status-Message"; gRPC-Web, PROTOCOL-WEB.md, "Message framing".
 """
@@ -34,7 +34,7 @@ from nnpa_server.rpc.methods import Raw, StreamBehaviour
 from nnpa_server.sessions.cancellation import Metadata
 
 SUFFIX = ".plain"
-"""What follows the path of gRPC's socket."""
+"""The suffix of a plain socket's path, behind the path of gRPC's socket."""
 _PREFIX = struct.Struct(">BI")
 _PATH = ":path"  # of the metadata of a request. Source: gRPC, PROTOCOL-HTTP2.md, "Requests"
 _METADATA = 0x80  # the flag of a frame that is no message
@@ -52,7 +52,7 @@ _log = logging.getLogger("nnpa.server")
 
 
 class _Ended(Exception):
-    """A behaviour ended its call with an error."""
+    """Raised by `abort` to end the call with an error."""
 
     def __init__(self, code: grpc.StatusCode, details: str) -> None:
         super().__init__(details)
@@ -60,11 +60,11 @@ class _Ended(Exception):
 
 
 class PlainListener:
-    """Serves wrapped conversations by path, for `most` clients at a time; a process has its share.
+    """Serves conversations by path to `most` clients at a time; each client process has a share.
 
-    The pieces of an answer are sent from where they are. A message above `max_message` bytes is
-    refused before there is memory for it. A client that takes nothing of an answer for
-    `idle_timeout` seconds is cut off.
+    The pieces of an answer are sent without a copy. A message above `max_message` bytes is refused
+    before memory is taken for it. A client that takes no byte of an answer for `idle_timeout`
+    seconds is cut off.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class PlainListener:
         self._listening: list[tuple[Path, socket.socket]] = []
 
     def start(self, path: Path) -> None:
-        """Listen and serve. Raises OSError where that cannot be."""
+        """Listen on a path and serve; raise OSError if the path cannot be bound."""
         listening = socket.socket(socket.AF_UNIX)
         try:
             listening.bind(str(path))
@@ -99,7 +99,7 @@ class PlainListener:
         ).start()
 
     def stop(self, grace: float) -> None:
-        """Take no new clients, cut off the present ones, and end within so many seconds."""
+        """Cut off all clients, accept no more, and wait at most `grace` seconds for threads."""
         self._stopped.set()
         for path, listening in self._listening:
             path.unlink(missing_ok=True)
@@ -121,7 +121,7 @@ class PlainListener:
                 self._stopped.wait(_PAUSE)
 
     def _welcome(self, connected: socket.socket, _address: object) -> None:
-        """Give a client a thread. The call's own bound refuses it; this one is a little above."""
+        """Give a client a thread; the call's own bound, which is a little lower, refuses most."""
         try:
             connection = _Connection(connected, self._max_message, self._idle_timeout)
         except BaseException:
@@ -159,8 +159,8 @@ class PlainListener:
 class _Connection:
     """A client's socket, and the context of its one call.
 
-    `process` names the client's process; messages are counted here, before there is memory for
-    them.
+    `process` names the client's process. The connection counts each message before it takes memory
+    for it, which `counts_messages` says.
     """
 
     counts_messages = True
@@ -184,7 +184,7 @@ class _Connection:
         self._limit(socket.SO_SNDTIMEO, idle_timeout)
 
     def converse(self, conversations: Mapping[str, StreamBehaviour]) -> None:
-        """Carry the one call of this connection."""
+        """Read the metadata, run the conversation that they name, and send its answers."""
         code, details = grpc.StatusCode.OK, ""
         try:
             self._metadata = self._read_metadata()
@@ -208,13 +208,13 @@ class _Connection:
         self._end_with(code, details)
 
     def refuse(self, status: grpc.Status) -> None:
-        """End a call before it has begun."""
+        """End the call with a status before it has begun, and close the socket."""
         self._trailing = tuple(status.trailing_metadata or ())
         self._end_with(status.code, status.details)
         self.close()
 
     def close(self) -> None:
-        """Let the client go, and tell those who wait for it."""
+        """Close the socket, and call the callbacks of the call's end."""
         self._socket.close()
         if (memory := self.take_memory()) is not None:
             os.close(memory)
@@ -222,48 +222,48 @@ class _Connection:
             callback()
 
     def peer(self) -> str:
-        """Return where the client is, as gRPC tells it."""
+        """Return gRPC's name of a peer on a Unix socket."""
         return "unix:"
 
     def invocation_metadata(self) -> Metadata:
-        """Return what the client sent first."""
+        """Return the metadata that the client sent first."""
         return self._metadata
 
     def trailing_metadata(self) -> Metadata:
-        """Return the pairs that follow the answers so far."""
+        """Return the trailing metadata set so far."""
         return self._trailing
 
     def set_trailing_metadata(self, trailing_metadata: Metadata) -> None:
-        """Have other pairs follow the answers."""
+        """Replace the trailing metadata."""
         self._trailing = tuple(trailing_metadata)
 
     def time_remaining(self) -> None:
         """Return None: calls here have no deadline."""
 
     def is_active(self) -> bool:
-        """Tell whether the call still runs."""
+        """Return True while the call runs and the client is connected."""
         watched = select.poll()
         watched.register(self._socket, 0)  # reports by itself that the other end is closed
         return not (self._cancelled or watched.poll(0))
 
     def take_memory(self) -> int | None:
-        """Return the descriptor that came with the metadata, once."""
+        """Return the descriptor that came with the metadata, or None; the caller closes it."""
         memory, self._memory = self._memory, None
         return memory
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
-        """Have something called when the call ends."""
+        """Add a function that is called when the call ends."""
         self._callbacks.append(callback)
         return True
 
     def cancel(self) -> None:
-        """Cut the call off: its next request is the end."""
+        """Cut off the call's requests: the next read finds the end."""
         self._cancelled = True
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RD)
 
     def cut_off(self) -> None:
-        """Cut the call off, also one that sends what its client does not take."""
+        """Cut off the call at once, even while it sends an answer that its client does not take."""
         self._cancelled = True
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -278,13 +278,13 @@ class _Connection:
         raise _Ended(status.code, status.details)
 
     def _limit(self, which: int, seconds: float) -> None:
-        """Limit the time that one system call may take, 0 for none. Source: socket(7)."""
+        """Set the seconds that one system call may take, 0 for no limit. Source: socket(7)."""
         whole, part = divmod(min(seconds, _MAX_SECONDS), 1)
         limit = struct.pack("ll", int(whole), int(part * 1e6))
         self._socket.setsockopt(socket.SOL_SOCKET, which, limit)
 
     def _read_metadata(self) -> Metadata:
-        """Return the pairs of the first frame; TimeoutError if it takes its time."""
+        """Return the metadata of the first frame; raise TimeoutError if it comes too late."""
         self._until = time.monotonic() + _METADATA_TIMEOUT
         self._limit(socket.SO_RCVTIMEO, _METADATA_TIMEOUT)
         received, files, *_ = socket.recv_fds(
@@ -304,7 +304,7 @@ class _Connection:
         return tuple((line[:end].strip().lower(), line[end + 1 :].strip()) for line, end in ends)
 
     def _messages(self) -> Generator[Raw]:
-        """Yield the messages as they come, until the client has no more; raise as gRPC does."""
+        """Yield the client's messages until it has no more; raise RpcError as gRPC does."""
         while True:
             try:
                 head = self._head()
@@ -319,7 +319,7 @@ class _Connection:
             raise grpc.RpcError("the call was cancelled")
 
     def _receive(self, flag: int, size: int) -> Raw:
-        """Return the next message, for which there is room; raise CallRefused without."""
+        """Return the next message; raise CallRefused if there is no room for it."""
         if size > self._max_message:
             raise MessageTooLong(size, self._max_message)
         account = account_of_call()
@@ -332,7 +332,7 @@ class _Connection:
         return raw
 
     def _head(self) -> tuple[int, int] | None:
-        """Return flag and size of the next frame; None when there are no more."""
+        """Return flag and size of the next frame, or None at the end."""
         if self._read_ahead(_PREFIX.size) == 0:
             return None
         flag, size = _PREFIX.unpack_from(self._buffer, self._start)
@@ -340,7 +340,7 @@ class _Connection:
         return flag, size
 
     def _read_ahead(self, size: int) -> int:
-        """Have so many bytes in the buffer; return how many, 0 at the end."""
+        """Read until the buffer has at least `size` bytes; return their number, 0 at the end."""
         if self._start == self._end:
             self._start = self._end = 0
         while (size_read := self._end - self._start) < size:

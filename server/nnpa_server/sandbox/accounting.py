@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel counts of a process: memory, address space, processor time.
+"""Read the kernel's counts of a process: memory, address space, processor time.
 
 Sources: proc_pid_statm(5), proc_pid_status(5), clock_getcpuclockid(3).
 """
@@ -12,7 +12,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def private_bytes(pid: int) -> int:
-    """Return the bytes in memory that no file and no arena has, 0 where the process has ended."""
+    """Return the resident bytes that belong to no file or arena; 0 if the process has ended."""
     try:
         _, resident, of_files, *_ = Path(f"/proc/{pid}/statm").read_text().split()
     except (OSError, ValueError):
@@ -21,7 +21,7 @@ def private_bytes(pid: int) -> int:
 
 
 def limited_bytes(pid: int) -> tuple[int, int]:
-    """Return the bytes that RLIMIT_DATA and RLIMIT_AS count, 0 where the process has ended."""
+    """Return the bytes that RLIMIT_DATA and RLIMIT_AS count; 0, 0 if the process has ended."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
@@ -32,5 +32,5 @@ def limited_bytes(pid: int) -> tuple[int, int]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the processor time of a process that was not reaped; raise OSError."""
+    """Return the processor time of a process in seconds; raise OSError after it was reaped."""
     return time.clock_gettime((~pid << 3) | 2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Confinement of a process: what it gives up for good before it meets what is not trusted."""
+"""Confine a process for good, before it reads input that is not trusted."""
 
 import ctypes
 import os
@@ -27,11 +27,11 @@ _EMPTY_LIMITS = (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE, resource.RLIMIT_ME
 
 
 class NotConfined(RuntimeError):
-    """A process that could not be confined as far as the kernel allows."""
+    """A process cannot be confined, or the kernel lacks a confinement that is required."""
 
 
 def missing() -> tuple[str, ...]:
-    """Return the names of what this kernel lacks to confine a process."""
+    """Return the names of the confinements that this kernel lacks."""
     processor = architecture()
     if processor is None:
         return (LANDLOCK, SECCOMP)
@@ -40,25 +40,25 @@ def missing() -> tuple[str, ...]:
 
 
 def is_linux() -> bool:
-    """Tell whether workers can be had at all: they need sealed memory and limits of processes."""
+    """Return True on Linux: workers need its sealed memory and process limits."""
     return sys.platform.startswith("linux")
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel end this process with the thread that started it; SystemExit if it ended."""
+    """Make the kernel end this process with its parent; raise SystemExit if that has ended."""
     control_process(PR_SET_PDEATHSIG, int(signal.SIGKILL))
     if os.getppid() != parent:
         raise SystemExit(1)
 
 
 def require_one_thread() -> None:
-    """Raise `NotConfined` where other threads run, which a fork leaves and confinement misses."""
+    """Raise `NotConfined` if other threads run: a confinement would not cover them."""
     if len(list(Path("/proc/self/task").iterdir())) != 1:
         raise NotConfined("a process with several threads cannot be confined")
 
 
 def confine() -> tuple[str, ...]:
-    """Give up files, network, processes and privileges; return the names of what is missing."""
+    """Give up files, network, processes and privileges; return missing confinements."""
     require_one_thread()
     with suppress(OSError):  # where memory runs out, a worker goes before its server
         Path("/proc/self/oom_score_adj").write_text("1000")

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How jobs of workers fail.
+"""The failures of workers' jobs.
 
-WorkerFailed   a job that its worker did not answer; `why` says how that came
+WorkerFailed   a job has no answer; `why` is the kind of its failure
 """
 
 from enum import StrEnum
 
 
 class Why(StrEnum):
-    """How a job failed."""
+    """The kind of a job's failure."""
 
     MEMORY = "memory"
     TIME = "time"
@@ -19,7 +19,7 @@ class Why(StrEnum):
 
 
 class WorkerFailed(Exception):
-    """A job without an answer; the worker has ended, except where its program raised."""
+    """A job has no answer. The worker has ended, unless `why` is RAISED."""
 
     def __init__(self, why: Why, text: str) -> None:
         self.why, self.text = why, text

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process that workers are forked from: it has loaded their program, and saw no job.
+"""The fork server: a process that has loaded the workers' program, and forks workers.
 
-A worker that is forked shares the memory of what is loaded, and starts in milliseconds instead of
-seconds. The fork server meets nothing that is not trusted; what it forks is confined before its
-first job.
+A forked worker shares the memory of the loaded program and starts in milliseconds instead of
+seconds. The fork server never reads untrusted input; a worker is confined before its first job.
 """
 
 import os
@@ -22,17 +21,17 @@ from nnpa_server.sandbox.failures import Why, WorkerFailed
 
 MAX_MESSAGE = 4096
 READY, FORK, REAP = b"ready", b"fork", b"reap"
-"""Messages: what a program is, and what is asked; the number of a process follows the last."""
+"""Messages to and from the fork server; the number of a process follows REAP."""
 _LOOK_SECONDS = 0.02  # between looks at deadline and caller
 _ANSWER_SECONDS = 60.0
 _ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OPENBLAS", "OMP", "MKL")}
 
 
 class ForkServer:
-    """A new interpreter that loads a program, with an environment of its own, and forks workers.
+    """Starts an interpreter that loads a program and forks workers, with its own environment.
 
-    The kernel ends it, and its workers, with the thread that starts it, so that is one that lives
-    as long as they are to. Methods may be called by all threads.
+    The kernel ends it and its workers with the thread that constructs it, which must live as long
+    as they are needed. Methods may be called from any thread.
     """
 
     def __init__(self, program: str, environment: Mapping[str, str]) -> None:
@@ -48,7 +47,7 @@ class ForkServer:
         self.pid = self._process.pid
 
     def wait_ready(self, seconds: float, check: Callable[[], None]) -> None:
-        """Wait until the program is loaded; raise `WorkerFailed`, and what `check` raises."""
+        """Wait until the program is loaded; raise `WorkerFailed`, or an exception of `check`."""
         try:
             answer, _ = self._receive(seconds, check)
             if answer != READY:
@@ -58,7 +57,7 @@ class ForkServer:
             raise
 
     def fork(self, connection: int, arena: int) -> "Child":
-        """Return a process that has these descriptors, and no others; raise `WorkerFailed`."""
+        """Fork a process that has only these descriptors; raise `WorkerFailed`."""
         with self._lock:
             self._send(FORK, connection, arena)
             answer, descriptors = self._receive(_ANSWER_SECONDS)
@@ -72,14 +71,14 @@ class ForkServer:
         return self._process.poll() is None
 
     def close(self) -> None:
-        """Kill the process, and with it all workers that it forked."""
+        """Kill the process and all workers that it forked."""
         self._process.kill()
         self._process.wait()
         with self._lock:
             self._socket.close()
 
     def _reap(self, pid: int) -> int:
-        """Return the exit code of a worker that has ended; its number is free from now on."""
+        """Reap a worker that has ended, which frees its process number; return its exit code."""
         with self._lock:
             self._send(REAP + b"%d" % pid)
             return int(self._receive(_ANSWER_SECONDS)[0])
@@ -111,7 +110,7 @@ class ForkServer:
 
 
 class Child:
-    """A process that a fork server made, which alone can reap it; known by a descriptor of it."""
+    """A process that a fork server forked, held by a pidfd; only the fork server can reap it."""
 
     def __init__(self, pid: int, descriptor: int, reap: Callable[[int], int]) -> None:
         self.pid, self._descriptor, self._reap = pid, descriptor, reap
@@ -121,21 +120,21 @@ class Child:
         self._code: int | None = None
 
     def kill(self) -> None:
-        """Have the kernel end the process, if it has not ended."""
+        """Kill the process unless it has ended."""
         with self._lock, suppress(ProcessLookupError):
             if self._code is None:
                 signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
 
     def poll(self) -> int | None:
-        """Return the exit code of a process that has ended, else None."""
+        """Return the exit code if the process has ended, else None."""
         with suppress(TimeoutError):
             return self.wait(0.0)
         return None
 
     def wait(self, seconds: float | None = None) -> int:
-        """Return the exit code when the process has ended, the negative number of a signal.
+        """Wait for the end of the process, and return its exit code; raise TimeoutError.
 
-        Raise TimeoutError.
+        The exit code is negative for a signal.
         """
         with self._lock:
             if self._code is None:
@@ -150,7 +149,7 @@ class Child:
 
 
 def _spawn(program: str, theirs: int, environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
-    """Start the process: a new interpreter, an environment of its own, no descriptors of ours."""
+    """Start a new interpreter with its own environment and no other descriptor than `theirs`."""
     folders = [folder for folder in sys.path if folder and Path(folder).is_absolute()]
     name = "nnpa_server.sandbox.worker"
     return subprocess.Popen(

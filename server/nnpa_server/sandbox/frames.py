@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames between server and worker: lengths first, arrays in memory that both have.
+"""The frames between server and worker, and the arrays in the arena, memory that both map.
 
-A frame is a header and a body. The body of a job and of an answer is a table of arrays and a text
-of the callers' own; the arrays' elements lie in the arena, where the table says. Nothing is
-believed that comes from a worker: every length, type, shape and place is checked, nothing is
-unpickled, and elements are copied before they are looked at.
+A frame is a header and a body. The body of a job or an answer is a table of arrays, followed by
+bytes whose meaning the caller defines. The elements of the arrays lie in the arena, at the offsets
+in the table. A worker is not trusted: the server checks every length, type, shape and offset, and
+copies elements before it looks at them. Nothing is pickled.
 """
 
 import math
@@ -25,7 +25,7 @@ MAX_BODY: Final = 64 << 20
 MAX_ARRAYS: Final = 200_000
 MAX_DIMS: Final = 32
 OUT_OF_MEMORY, OTHER_FAILURE = 1, 2
-"""Sizes that a FAILED frame has."""
+"""The sizes in a FAILED frame, which say how the job failed."""
 _MAGIC = b"nnpw"
 _COUNT, _ENTRY = struct.Struct("<I"), struct.Struct("<BBQ")  # arrays; type, dims, place
 _ALIGNMENT = 64
@@ -38,11 +38,11 @@ TYPES: Final = tuple(
         ml_dtypes.float8_e5m2, ml_dtypes.float8_e5m2fnuz, ml_dtypes.int4, ml_dtypes.uint4,
     )
 )  # fmt: skip
-"""Element types of arrays that travel."""
+"""Element types that arrays of jobs and answers may have."""
 
 
 class Kind(IntEnum):
-    """What a frame is for; ROOM asks for a larger arena, GROWN says that it is."""
+    """The kind of a frame; ROOM asks for a larger arena, GROWN confirms it."""
 
     JOB = 1
     GROWN = 2
@@ -56,12 +56,12 @@ _KINDS: Final = frozenset(Kind)
 
 
 class Malformed(ValueError):
-    """Bytes that are no frame, or no table of arrays."""
+    """Bytes are no valid frame or table of arrays."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A header with its body; `size` is bytes of the arena, or a count that its kind explains."""
+    """A frame; `size` is the arena's size in bytes, or in a FAILED frame the failure."""
 
     kind: Kind
     body: bytes = b""
@@ -70,7 +70,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What is asked of a worker, or what it answers: a text of the callers' own, and arrays."""
+    """A job for a worker, or its answer: bytes whose meaning the caller defines, and arrays."""
 
     text: bytes
     arrays: tuple[Array, ...] = ()
@@ -78,7 +78,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Where an array lies in the arena."""
+    """The place of an array in the arena."""
 
     dtype: np.dtype[np.generic]
     shape: tuple[int, ...]
@@ -86,7 +86,7 @@ class Slot:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the elements."""
+        """The size of the elements in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
@@ -106,13 +106,13 @@ def decode_header(header: bytes) -> tuple[Kind, int, int]:
 
 
 def dense(array: Array) -> Array:
-    """Return an array with its elements in row-major order, in the host's order of bytes."""
+    """Return an array with row-major elements in the host's byte order."""
     native = array.astype(array.dtype.newbyteorder("="), copy=False)
     return np.ascontiguousarray(native).reshape(array.shape)
 
 
 def plan_slots(arrays: Sequence[Array], begin: int) -> tuple[tuple[Slot, ...], int]:
-    """Return places of dense arrays in the arena, from `begin` on, and where the last one ends."""
+    """Return slots for dense arrays from offset `begin` on, and the offset of their end."""
     slots: list[Slot] = []
     for array in arrays:
         begin = -(-begin // _ALIGNMENT) * _ALIGNMENT
@@ -136,7 +136,10 @@ def encode_body(slots: Sequence[Slot], text: bytes) -> bytes:
 
 
 def decode_body(body: bytes, arena: int) -> tuple[tuple[Slot, ...], bytes]:
-    """Return the places of arrays, all within `arena` bytes, and the text; raise `Malformed`."""
+    """Return the slots of arrays within an arena of `arena` bytes, and the text behind the table.
+
+    Raise `Malformed`.
+    """
     slots: list[Slot] = []
     try:
         (count,) = _COUNT.unpack_from(body)

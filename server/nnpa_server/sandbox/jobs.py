@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The protocol of workers, and the worker that is no process of its own: see `Owner` for others."""
+"""The protocol of workers, and a worker in this process; `Owner` is a worker in another one."""
 
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
@@ -14,31 +14,31 @@ _LOOK_SECONDS = 0.02  # between looks whether somebody waits for a turn
 
 
 class Worker(Protocol):
-    """Does the jobs of one owner, one after the other; methods may be called by all threads."""
+    """Runs the jobs of one owner in turn; methods may be called from any thread."""
 
     def run(self, job: Message, limits: JobLimits) -> Message:
-        """Return the answer to a job; raise `WorkerFailed`, `PoolClosed`, and what limits raise."""
+        """Return the answer to a job; raise `WorkerFailed`, `PoolClosed`, or from the limits."""
         ...
 
     def turn(self, check: Callable[[], None]) -> AbstractContextManager[None]:
-        """Keep others' jobs waiting; `check` is called while waiting for their end."""
+        """Hold the worker for several jobs; `check` is called while another job runs."""
         ...
 
     def close(self) -> None:
-        """Forget what jobs left behind; one that runs in a process fails."""
+        """Drop the state that jobs left; a job that runs in another process fails."""
         ...
 
     def end_idle(self) -> None:
-        """Do as `close` does where no job runs."""
+        """Close the worker unless a job runs."""
         ...
 
     def retire(self) -> None:
-        """Do as `close` does as soon as no job runs; may be called while any object is freed."""
+        """Close the worker as soon as no job runs; may be called from a finalizer."""
         ...
 
 
 class LocalWorker:
-    """Does jobs in this process, whose limits are its own; `start` makes what answers them."""
+    """Runs jobs in this process, without limits; `start` returns the handler of jobs."""
 
     def __init__(self, start: Callable[[], Handler]) -> None:
         self._start = start
@@ -46,17 +46,17 @@ class LocalWorker:
         self._turn = RLock()
 
     def run(self, job: Message, limits: JobLimits) -> Message:
-        """Return the answer to a job, with the arrays that it has; raise what it raises."""
+        """Return the answer to a job; its arrays are not copied, its exceptions pass."""
         with self.turn(limits.check):
             handler = self._handler = self._handler or self._start()
             return handler(job)
 
     def turn(self, check: Callable[[], None]) -> AbstractContextManager[None]:
-        """Keep others' jobs waiting; `check` is called while waiting for their end."""
+        """Hold the worker for several jobs; `check` is called while another job runs."""
         return taking_turn(self._turn, check)
 
     def close(self) -> None:
-        """Forget what jobs left behind; one that runs goes on."""
+        """Drop the state that jobs left; a job that runs continues."""
         self._handler = None
 
     end_idle = retire = close
@@ -64,7 +64,7 @@ class LocalWorker:
 
 @contextmanager
 def taking_turn(lock: "Lock | RLock", check: Callable[[], None]) -> Generator[None]:
-    """Hold a lock; `check` is called while others do, and may raise."""
+    """Hold a lock; call `check`, which may raise, every few milliseconds until it is free."""
     while not lock.acquire(timeout=_LOOK_SECONDS):
         check()
     try:

@@ -54,14 +54,14 @@ _ARCHITECTURES = {
 
 
 def architecture() -> Architecture | None:
-    """Return what is known of this processor on Linux, None for any other."""
+    """Return this processor's entry on 64-bit Linux; None for any other processor or system."""
     if not sys.platform.startswith("linux") or sys.maxsize <= 1 << 32:
         return None
     return _ARCHITECTURES.get(platform.machine())
 
 
 def control_process(option: int, *arguments: int | object) -> None:
-    """Change what the kernel grants this process; raise OSError."""
+    """Call prctl(2); raise OSError."""
     numbers = [
         ctypes.c_ulong(argument) if isinstance(argument, int) else argument
         for argument in (*arguments, 0, 0, 0, 0)[:4]
@@ -70,7 +70,7 @@ def control_process(option: int, *arguments: int | object) -> None:
 
 
 def syscall(number: int, *arguments: int | object) -> int:
-    """Call the kernel by number; raise OSError."""
+    """Make a system call by its number; raise OSError."""
     library = ctypes.CDLL(None, use_errno=True)
     library.syscall.restype = ctypes.c_long
     longs = [

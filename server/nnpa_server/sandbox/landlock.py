@@ -23,7 +23,7 @@ class _Ruleset(ctypes.Structure):
 
 
 def version(architecture: Architecture) -> int:
-    """Return the version of Landlock's interface, 0 where the kernel has none."""
+    """Return the version of Landlock's interface; 0 if the kernel has none."""
     number = architecture.numbers["landlock_create_ruleset"]
     try:
         return syscall(number, None, 0, _CREATE_RULESET_VERSION)
@@ -32,7 +32,7 @@ def version(architecture: Architecture) -> int:
 
 
 def restrict(architecture: Architecture) -> None:
-    """Take files, ports and other processes from this thread for good; raise OSError."""
+    """Forbid this thread files, ports and other processes for good; raise OSError."""
     latest = version(architecture)
     files = {1: 13, 2: 14, 3: 15, 4: 15}.get(latest, 16)  # kinds of access that are known
     rules = _Ruleset((1 << files) - 1, _TCP if latest >= 4 else 0, _SCOPES if latest >= 6 else 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An owner's worker: leased at its first job, ended when it is idle, replaced when it ended."""
+"""The worker of one owner: leased for a job, ended when idle, replaced when it has ended."""
 
 import math
 import threading
@@ -17,10 +17,10 @@ IDLE_SECONDS = 5.0
 
 
 class Owner:
-    """Runs the jobs of one owner, one after the other, in a worker that nobody else has.
+    """Runs the jobs of one owner in turn, in a worker process of its own.
 
-    The pool ends the worker when no job ran in it for `idle_seconds`, or when others wait for one.
-    Owners of a `group` have half of the pool's workers at most.
+    The pool ends the worker when it was idle for `idle_seconds`, or when other owners wait for one.
+    The owners of a `group` have at most half of the pool's workers.
     """
 
     def __init__(self, pool: Pool, idle_seconds: float = IDLE_SECONDS, group: str = "") -> None:
@@ -33,7 +33,7 @@ class Owner:
     def run(self, job: Message, limits: JobLimits) -> Message:
         """Return the answer to a job; raise as `WorkerProcess.run` and `Pool.lease` do.
 
-        Raise `PoolClosed` for a job that the pool's end cut off.
+        Raise `PoolClosed` if the end of the pool cut off the job.
         """
         with self.turn(limits.check):
             try:
@@ -44,7 +44,7 @@ class Owner:
 
     @contextmanager
     def turn(self, check: Callable[[], None]) -> Generator[None]:
-        """Keep others' jobs waiting; `check` is called while waiting for their end."""
+        """Hold the worker for several jobs; `check` is called while another job runs."""
         with taking_turn(self._turn, check):
             self._idle_since = math.inf
             try:
@@ -60,12 +60,12 @@ class Owner:
             self._pool.give_back(worker, self)
 
     def retire(self) -> None:
-        """End the worker as soon as it is idle; may be called while any object is freed."""
+        """End the worker as soon as it is idle; may be called from a finalizer."""
         self._idle_seconds = 0.0
         self._pool.retire(self)
 
     def _lease(self, check: Callable[[], None], size: int) -> WorkerProcess:
-        """Return the worker, a new one where there is none or a job takes more than it may."""
+        """Return the worker; lease a new one if it has ended or may not take `size` bytes."""
         worker = self._worker
         if worker is not None and (size > self._size or not worker.is_alive):
             self.close()
@@ -78,11 +78,11 @@ class Owner:
 
     @property
     def idle_since(self) -> float:
-        """When the last job ended, in seconds of the monotonic clock; infinity while one runs."""
+        """When the last job ended, in monotonic seconds; infinity while one runs."""
         return self._idle_since
 
     def end_idle(self, now: float = math.inf) -> None:
-        """End the worker where no job runs, nor has run for a while before `now`."""
+        """End the worker if no job runs, nor ran within the idle time before `now`."""
         if not self._turn.acquire(blocking=False):
             return
         try:

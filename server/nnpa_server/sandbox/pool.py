@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers for owners: each serves one and ends with it."""
+"""Pools of worker processes: each worker serves one owner and ends with it."""
 
 import logging
 import queue
@@ -24,35 +24,36 @@ _LOOK_SECONDS = 0.02  # between looks whether somebody waits for a worker
 
 
 class PoolClosed(RuntimeError):
-    """A pool that has ended gives no workers."""
+    """The pool was closed."""
 
 
 class Holder(Protocol):
-    """Who has a worker, and may be idle."""
+    """The holder of a worker, which may be idle."""
 
     @property
     def group(self) -> str:
-        """Whose it is, as far as that is known; empty if it is not."""
+        """The name of the caller to whom it belongs, or "" if callers have no names."""
         ...
 
     @property
     def idle_since(self) -> float:
-        """When the last job ended, in seconds of the monotonic clock; infinity while one runs."""
+        """When the last job ended, in monotonic seconds; infinity while one runs."""
         ...
 
     def end_idle(self, now: float = ...) -> None:
-        """End the worker where no job runs, nor has run for a while before `now`."""
+        """End the worker if no job runs, nor ran within the idle time before `now`."""
         ...
 
 
 class Pool:
-    """Forks workers for one program, each for one owner.
+    """Forks workers of one program, each for one owner.
 
-    `whole` refuses workers that are not confined as far as is known how. At most `max_leased` have
-    owners at a time, half of them owners of one group. All together take at most `max_bytes` for
-    their jobs, those of one group half, or a single one what it may. The fork server is started by
-    the pool's own thread, with which the kernel ends it; it ends, too, when no worker was wanted
-    for `idle_seconds`.
+    At most `max_leased` workers are leased at a time, and their jobs together take at most
+    `max_bytes`; a group has at most half of both. A single worker may take what its job may.
+    `whole` refuses workers that lack a confinement.
+
+    The pool's thread starts the fork server, which the kernel ends with that thread. The pool ends
+    it when no worker was leased for `idle_seconds`.
     """
 
     def __init__(
@@ -83,11 +84,10 @@ class Pool:
     def lease(
         self, check: Callable[[], None] = go_on, holder: Holder | None = None, size: int = 0
     ) -> WorkerProcess:
-        """Return a worker that saw no job, for one owner, who closes it by `give_back`.
+        """Return a new worker, whose jobs take at most `size` bytes; `give_back` ends it.
 
-        Its jobs will take at most `size` bytes. While there is no place, the one that is idle for
-        longest ends; else it waits, and calls `check`, which may raise. Raise `WorkerFailed`,
-        `PoolClosed`, `NotConfined`.
+        While the pool is full, end the worker that is idle for longest, or wait and call `check`,
+        which may raise. Raise `WorkerFailed`, `PoolClosed`, `NotConfined`.
         """
         group = "" if holder is None else holder.group
         while not self._take_place(group, size):
@@ -105,7 +105,7 @@ class Pool:
         return worker
 
     def counted(self, size: int) -> int:
-        """Return how many of a job's bytes the pool counts: all, or none if it has no limit."""
+        """Return the bytes of a job that the pool counts: 0 if it has no limit of bytes."""
         return 0 if self._max_bytes is None else size
 
     def _start(self, check: Callable[[], None]) -> WorkerProcess:
@@ -124,7 +124,7 @@ class Pool:
         return worker
 
     def warm_up(self) -> Future[ForkServer]:
-        """Have the fork server started, if none lives; return it, or what will be it."""
+        """Start the fork server unless one lives; return its future."""
         with self._lock:
             self.require_open()
             self._wanted_at = time.monotonic()
@@ -171,19 +171,19 @@ class Pool:
             return True
 
     def _free_place(self, group: str, size: int) -> None:
-        """Let somebody else have a place; the caller has the lock."""
+        """Free a place of a group; the lock must be held."""
         self._places -= Counter((group,))
         self._bytes -= Counter({group: size})
 
     def _is_full(self, group: str, size: int) -> bool:
-        """Tell whether a group has its share; the caller has the lock."""
+        """Return True if a group has no more places or bytes; the lock must be held."""
         places, reserved = self._places[group], self._bytes[group]
         if not group or not places:
             return False
         return places >= max(1, self._max_leased // 2) or reserved + size > self._most_bytes // 2
 
     def _end_longest_idle(self, group: str, size: int) -> None:
-        """End the worker that is idle for longest: of the group, where that has its share."""
+        """End the worker that is idle for longest, of the group if that has its share."""
         with self._lock:
             is_full = self._is_full(group, size)
             holders = [holder for holder in self._holders if not is_full or holder.group == group]
@@ -191,15 +191,15 @@ class Pool:
             min(holders, key=lambda holder: holder.idle_since).end_idle()
 
     def retire(self, holder: Holder) -> None:
-        """Look soon whether an owner's worker is idle; may be called while any object is freed."""
+        """End the worker of a holder soon, if it is idle; may be called from a finalizer."""
         self._orders.put(holder.end_idle)
 
     def renew(self) -> None:
-        """Have workers forked from a new fork server as soon as those of this one are idle."""
+        """Replace the fork server as soon as its workers are idle."""
         self._is_stale = True
 
     def give_back(self, worker: WorkerProcess, holder: Holder | None = None) -> None:
-        """End a worker: nobody else gets it."""
+        """End a worker, and free its place."""
         with self._lock:
             if holder is not None:
                 self._holders.discard(holder)
@@ -226,7 +226,7 @@ class Pool:
             raise PoolClosed("the server ends")
 
     def _keep(self) -> None:
-        """Do what is ordered, until the end; meanwhile end what is idle for long."""
+        """Run orders until the end; between them, end workers and fork servers that are idle."""
         while True:
             with self._lock:
                 holders, is_idle = list(self._holders), self._fork_server is None
@@ -243,7 +243,7 @@ class Pool:
             order()
 
     def _end_restless_workers(self) -> None:
-        """End workers that take between jobs what they should not; owners get others."""
+        """End workers that take time or memory between jobs; their owners get new ones."""
         with self._lock:
             workers = [*self._leased]
         for worker in workers:
@@ -251,10 +251,7 @@ class Pool:
                 _log.warning("a worker was ended that took %s between jobs", excess)
 
     def _end_idle_fork_server(self) -> None:
-        """End the fork server where nobody has a worker of it, nor has wanted one for long.
-
-        A stale one ends as soon as nobody has a worker.
-        """
+        """End a fork server without workers that was idle for long, or at once if it is stale."""
         with self._lock:
             idle = time.monotonic() - self._wanted_at
             if self._places.total() or (idle < self._idle_seconds and not self._is_stale):
@@ -264,13 +261,13 @@ class Pool:
 
 
 def _close(fork_server: Future[ForkServer] | None) -> None:
-    """End a fork server that was started."""
+    """Close a fork server if it was started."""
     if fork_server is not None and fork_server.done() and fork_server.exception() is None:
         fork_server.result().close()
 
 
 def _has_ended(fork_server: Future[ForkServer]) -> bool:
-    """Tell whether a fork server was started and is no more."""
+    """Return True if a fork server failed to start or has ended."""
     if not fork_server.done():
         return False
     return fork_server.exception() is not None or not fork_server.result().is_alive

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker as the server sees it: forked afresh, limited, asked, and killed."""
+"""The server's side of a worker process: fork it, limit it, send it jobs, kill it."""
 
 import math
 import mmap
@@ -48,19 +48,19 @@ _RESTLESS_SECONDS = 0.5  # of processor time between jobs: it frees what a job l
 
 
 def allow(_size: int) -> None:
-    """Let the arena grow: the job's limit bounds it."""
+    """Accept any growth of the arena: only the job's limit bounds it."""
 
 
 def go_on() -> None:
-    """Let the job run: nobody cancels it."""
+    """Let the job run: nothing cancels it."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobLimits:
-    """What a job may take: bytes beside those of the idle worker, seconds, seconds of CPU time.
+    """The limits of a job: bytes beyond the idle worker's, seconds, seconds of CPU time.
 
-    `reserve` is called with bytes that are to be taken here, before they are; `check` is called
-    every few milliseconds. What either raises ends the job, and the worker.
+    `reserve` is called with a number of bytes before the server takes them for the job, `check`
+    every few milliseconds. An exception of either ends the job and the worker.
     """
 
     memory: int = 1 << 30
@@ -71,9 +71,9 @@ class JobLimits:
 
 
 class WorkerProcess:
-    """A process, forked afresh, for one owner; methods may be called by all threads.
+    """A newly forked process for one owner; jobs take turns.
 
-    The kernel ends it with its fork server. Jobs take turns.
+    The kernel ends it with its fork server. Methods may be called from any thread.
     """
 
     def __init__(self, fork_server: ForkServer) -> None:
@@ -99,7 +99,7 @@ class WorkerProcess:
         self.pid = self._process.pid
 
     def wait_ready(self, seconds: float) -> tuple[str, ...]:
-        """Wait until the worker is confined; return what it could not give up."""
+        """Wait until the worker is confined; return the confinements that it lacks."""
         with self._lock:
             self._deadline, self._next_look = time.monotonic() + seconds, 0.0
             try:
@@ -111,9 +111,9 @@ class WorkerProcess:
             return tuple(filter(None, frame.body.decode("ascii", "replace").split("\n")))
 
     def run(self, job: Message, limits: JobLimits) -> Message:
-        """Return the answer to a job, its arrays copied; raise `WorkerFailed`.
+        """Return the answer to a job, with copies of its arrays; raise `WorkerFailed`.
 
-        Raise what the limits' `reserve` and `check` do, and kill the worker.
+        If `reserve` or `check` of the limits raises, kill the worker and pass the exception.
         """
         with self._lock:
             self._limits = limits
@@ -134,11 +134,11 @@ class WorkerProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process has not ended."""
+        """Whether the process lives."""
         return self._process.poll() is None
 
     def end_restless(self) -> str:
-        """End a process that takes between jobs what it should not; return what, or nothing."""
+        """End a process that takes time or memory between jobs; return which, or ""."""
         if not self._lock.acquire(blocking=False):  # a job runs
             return ""
         try:
@@ -152,7 +152,7 @@ class WorkerProcess:
             self._lock.release()
 
     def _excess(self) -> str:
-        """Return what a process takes between jobs beyond what is left of its last one."""
+        """Return the resource that an idle process takes beyond the rest of its last job, or ""."""
         seconds, private = cpu_seconds(self.pid), private_bytes(self.pid)
         if self._rest is None:
             self._rest = seconds, private
@@ -165,12 +165,12 @@ class WorkerProcess:
 
     @property
     def _most_private(self) -> int:
-        """Bytes that the process may have in memory, beside files and the arena."""
+        """The most bytes that the process may have in memory, beside files and the arena."""
         *_, private = self._idle
         return private + self._limits.memory + _SLACK_BYTES
 
     def close(self) -> None:
-        """Kill the process and reap it; a job that runs in it fails."""
+        """Kill and reap the process; a job that runs in it fails."""
         self._process.kill()
         with self._lock:  # who waits for an answer lets go of descriptors first
             self._process.wait()
@@ -180,7 +180,7 @@ class WorkerProcess:
                 self._arena = -1
 
     def _restrict(self, limits: JobLimits) -> None:
-        """Set the limits of a job, some of which the kernel keeps."""
+        """Set the limits of a job, here and in the kernel."""
         if not self.is_alive:  # its number may be another process's by now
             raise self._ended()
         data, *_ = self._idle
@@ -197,7 +197,7 @@ class WorkerProcess:
             raise self._ended() from error
 
     def _restrict_address_space(self) -> None:
-        """Bound what RLIMIT_DATA does not count: stacks, pages that are only read, page tables."""
+        """Bound memory that RLIMIT_DATA does not count: stacks, read-only pages, page tables."""
         _, size, _ = self._idle
         if not size:
             return
@@ -225,7 +225,7 @@ class WorkerProcess:
             self._send(Frame(Kind.GROWN, size=self._arena_bytes))
 
     def _grow(self, size: int) -> None:
-        """Let the arena have at least so many bytes; raise `WorkerFailed` beyond the limit."""
+        """Enlarge the arena to at least `size` bytes; raise `WorkerFailed` beyond the limit."""
         if size <= self._arena_bytes:
             return
         size = -(-size // _PAGE) * _PAGE
@@ -244,13 +244,13 @@ class WorkerProcess:
             raise self._ended() from error
 
     def _empty(self) -> None:
-        """Return the pages of a large arena to the system: its arrays were one job's."""
+        """Return the pages of a large arena to the system after a job."""
         if self._arena >= 0 and self._arena_bytes > _KEPT_BYTES:
             with mmap.mmap(self._arena, self._arena_bytes) as view:
                 view.madvise(mmap.MADV_REMOVE, _KEPT_BYTES)
 
     def _decode(self, body: bytes) -> Message:
-        """Return an answer whose arrays are out of the worker's reach before they are looked at."""
+        """Return an answer with copies of its arrays, which the worker cannot change any more."""
         try:
             slots, text = decode_body(body, self._arena_bytes)
         except Malformed as error:
@@ -269,7 +269,7 @@ class WorkerProcess:
                 raise self._ended() from error
 
     def _receive(self, *kinds: Kind) -> Frame:
-        """Return the next frame, of one of these kinds; raise `WorkerFailed`."""
+        """Return the next frame, which must be of one of these kinds; raise `WorkerFailed`."""
         try:
             kind, length, size = decode_header(self._receive_bytes(HEADER.size))
         except Malformed as error:
@@ -285,7 +285,7 @@ class WorkerProcess:
         return Frame(kind, body, size)
 
     def _receive_bytes(self, count: int) -> bytes:
-        """Return so many bytes; memory is taken as they come, not as they are announced."""
+        """Return `count` bytes; take memory for them only as they come."""
         parts: list[bytes] = []
         while count:
             self._look()
@@ -302,7 +302,7 @@ class WorkerProcess:
         return b"".join(parts)
 
     def _look(self) -> None:
-        """Raise where time, memory or the caller's interest has ended, now and then."""
+        """Check deadline, memory and caller every few milliseconds; raise if one has ended."""
         now = time.monotonic()
         if now < self._next_look:
             return
@@ -321,7 +321,7 @@ class WorkerProcess:
             raise self._ended() from error
 
     def _ended(self) -> WorkerFailed:
-        """Return how the process ended: by which signal, or with which exit code."""
+        """Return the failure of a job whose process has ended, by its signal or exit code."""
         try:
             code = self._process.wait(1.0)
         except TimeoutError:
@@ -332,7 +332,7 @@ class WorkerProcess:
 
 
 def ending(code: int) -> str:
-    """Return how a process ended by its exit code, which is negative for a signal."""
+    """Describe the end of a process by its exit code, which is negative for a signal."""
     if code >= 0:
         return f"ended with exit code {code}"
     names = {number.value: number.name for number in signal.Signals}
@@ -351,7 +351,7 @@ def _write(arena: int, array: Array, slot: Slot) -> None:
 
 
 def _read(arena: int, slot: Slot) -> Array:
-    """Return a copy of an array, of which the worker has no view."""
+    """Return a copy of an array in the arena."""
     contents = np.empty(slot.nbytes, np.uint8)
     rest, place = contents.data, slot.offset
     while rest:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A seccomp filter that lets a process compute, and talk over what it has open.
+"""A seccomp filter that lets a process compute and use its open descriptors.
 
-What is not listed fails with EPERM: to open, connect, fork, execute, signal, trace, and all else.
+Every system call that is not listed fails with EPERM, such as open, connect, fork and execve.
 Sources: Linux, Documentation/userspace-api/seccomp_filter.rst, include/uapi/linux/filter.h.
 """
 
@@ -48,7 +48,7 @@ class _SockFprog(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """A condition on a system call: bits of an argument that are, or are not, one of `values`."""
+    """A condition on a system call: an argument's bits must, or must not, be one of `values`."""
 
     call: str
     index: int
@@ -58,7 +58,7 @@ class Argument:
 
 
 def conditions() -> tuple[Argument, ...]:
-    """Return the system calls of which only some are allowed, for this process."""
+    """Return the conditions on the system calls of this process that are allowed in part."""
     shared = _MAP_SHARED | _MAP_ANONYMOUS
     kinds = (0, _MAP_SHARED, _MAP_ANONYMOUS, shared)
     uncounted = shared, *(kind | _MAP_GROWSDOWN for kind in kinds)  # by RLIMIT_DATA
@@ -70,7 +70,7 @@ def conditions() -> tuple[Argument, ...]:
 
 
 def program(architecture: Architecture, checked: Sequence[Argument]) -> list[Instruction]:
-    """Return the filter: checked calls first, then those that are free."""
+    """Return the instructions of the filter: first the checked calls, then the free ones."""
     instructions: list[Instruction] = [
         (_LOAD, 0, 0, _ARCHITECTURE),
         (_EQUAL, 1, 0, architecture.audit),
@@ -88,7 +88,7 @@ def program(architecture: Architecture, checked: Sequence[Argument]) -> list[Ins
 
 
 def _conditional(argument: Argument) -> Iterable[Instruction]:
-    """Yield what decides over one call: it ends the filter either way."""
+    """Yield the instructions that decide over one call; each path returns from the filter."""
     matches, differs = _ALLOW, _ERRNO | errno.EPERM
     if not argument.allowed:
         matches, differs = differs, matches
@@ -101,7 +101,7 @@ def _conditional(argument: Argument) -> Iterable[Instruction]:
 
 
 def is_supported() -> bool:
-    """Tell whether the kernel takes filters: it looks for one where there is none."""
+    """Return True if the kernel takes filters: it then reports the missing one as EFAULT."""
     try:
         control_process(PR_SET_SECCOMP, _MODE_FILTER, None)
     except OSError as error:
@@ -110,7 +110,7 @@ def is_supported() -> bool:
 
 
 def install(architecture: Architecture) -> None:
-    """Filter the calls of this thread for good; raise OSError."""
+    """Install the filter in this thread for good; raise OSError."""
     instructions = program(architecture, conditions())
     table = (_SockFilter * len(instructions))(*(_SockFilter(*step) for step in instructions))
     filters = ctypes.cast(table, ctypes.POINTER(_SockFilter))

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The worker process: forked once its program is loaded, confined, then job after job to its end.
+"""The main program of fork servers and workers.
 
     python -m nnpa_server.sandbox.worker MODULE:FUNCTION[:ARGUMENT] SOCKET PARENT
 
-The function is called once, may import and warm what jobs need, and returns what answers jobs. The
-process that called it answers none: it forks workers as its server asks, and reaps them.
+The fork server calls the function once. It imports and prepares what jobs need, and returns the
+handler of jobs. The fork server runs no jobs: it forks workers and reaps them as its server asks. A
+worker is confined first, then runs job after job.
 """
 
 import gc
@@ -40,7 +41,7 @@ from nnpa_server.sandbox.frames import (
 )
 
 Handler: TypeAlias = Callable[[Message], Message]
-"""Answers a job, whose arrays are valid until it returns; an exception fails the job."""
+"""A function that answers a job; the job's arrays are valid until it returns."""
 _MAX_FAILURE = 500
 _NICENESS = 5  # what the server does itself goes first, and workers that start
 
@@ -59,7 +60,7 @@ class Channel:
             rest = rest[os.write(self._socket, rest) :]
 
     def receive(self) -> Frame:
-        """Read a frame, and map the arena as large as it says; SystemExit at the end."""
+        """Read a frame, and map the arena in the size that it names; SystemExit at the end."""
         kind, length, size = decode_header(self._read(HEADER.size))
         body = self._read(length)
         if size > self._view.nbytes:
@@ -77,12 +78,12 @@ class Channel:
         return b"".join(parts)
 
     def array(self, slot: Slot) -> Array:
-        """Return an array where it lies in the arena."""
+        """Return a view of an array in the arena."""
         part = self._view[slot.offset : slot.offset + slot.nbytes]
         return part.view(slot.dtype).reshape(slot.shape)
 
     def answer(self, message: Message, begin: int) -> None:
-        """Send an answer, its arrays in the arena from `begin` on: jobs' arrays may be in it."""
+        """Send an answer; put its arrays into the arena from `begin` on, behind the job's."""
         arrays = list(map(dense, message.arrays))
         slots, end = plan_slots(arrays, begin)
         body = encode_body(slots, message.text)
@@ -110,26 +111,26 @@ class Channel:
 
 
 def failure_text(error: Exception) -> bytes:
-    """Return what an exception says, in at most so many bytes."""
+    """Return the type and text of an exception, cut to 500 bytes."""
     return f"{type(error).__name__}: {error}".encode("utf-8", "replace")[:_MAX_FAILURE]
 
 
 def load(program: str) -> Handler:
-    """Return what answers jobs: the result of MODULE:FUNCTION[:ARGUMENT]."""
+    """Return the handler of jobs: the result of MODULE:FUNCTION[:ARGUMENT]."""
     module, function, *arguments = program.split(":", 2)
     handler: Handler = getattr(importlib.import_module(module), function)(*arguments)
     return handler
 
 
 def _yield_processors() -> None:
-    """Have other processes go first: by itself, and as a session where the kernel groups these."""
+    """Lower the priority of this process, and of its session if the kernel groups by session."""
     os.nice(_NICENESS)
     with suppress(OSError):
         Path("/proc/self/autogroup").write_text(str(_NICENESS))
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Load, fork, and in what is forked confine and serve; return the exit code."""
+    """Load the program and fork workers; in a worker, run jobs. Return the exit code."""
     program, number, parent = arguments
     die_with(int(parent))
     with socket.socket(fileno=int(number)) as server:
@@ -147,7 +148,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _fork_workers(server: socket.socket) -> Channel | None:
-    """Fork and reap as the server asks, until it ends; return the channel of a forked process."""
+    """Fork and reap workers until the server ends; in a worker, return its channel."""
     parent = os.getpid()
     while True:
         message, descriptors, *_ = socket.recv_fds(server, MAX_MESSAGE, 2)
@@ -175,7 +176,7 @@ def _fork_workers(server: socket.socket) -> Channel | None:
 
 
 def _work(channel: Channel, handle: Handler) -> int:
-    """Answer jobs once this process is confined; return the exit code."""
+    """Confine this process, then answer jobs; return the exit code."""
     try:
         _yield_processors()
         missing = confine()

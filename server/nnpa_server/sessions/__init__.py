@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What sessions hold, and who may use them."""
+"""Sessions: their state, quotas and leases, and the callers that may use them."""

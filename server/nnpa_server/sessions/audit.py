@@ -12,10 +12,10 @@ _log = logging.getLogger("nnpa.audit")
 
 @dataclass(slots=True)
 class Trail:
-    """Who has a session and what it did: `token` is the holder's name, `peer` gRPC's address.
+    """The facts of a session for the audit log.
 
-    `calls` that used it, `operations` that it ran, those of its networks included, and the most
-    bytes that its tensors held at a time.
+    `token` is the holder's name, `peer` the client's address. `operations` counts the session's
+    operations and the calls of its networks; `most_bytes` is the peak size of its tensors.
     """
 
     token: str = ""
@@ -28,12 +28,12 @@ class Trail:
 
 
 def created(tag: str, trail: Trail) -> None:
-    """Tell that a session began."""
+    """Log that a session began."""
     _tell({"event": "session_created", **_who(tag, trail)})
 
 
 def ended(tag: str, trail: Trail, why: str) -> None:
-    """Tell that a session ended: "deleted", "idle", "lease" or "shutdown"."""
+    """Log that a session ended, and why: "deleted", "idle", "lease" or "shutdown"."""
     counts = {
         "why": why,
         "seconds": round(time.monotonic() - trail.began, 3),
@@ -45,7 +45,7 @@ def ended(tag: str, trail: Trail, why: str) -> None:
 
 
 def model_changed(event: str, model: str, token: str) -> None:
-    """Tell that a caller published or unloaded a model: "model_published", "model_unloaded"."""
+    """Log that a caller changed a model; `event` is "model_published" or "model_unloaded"."""
     _tell({"event": event, "model": model, "token": token or "-"})
 
 

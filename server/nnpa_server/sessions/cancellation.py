@@ -20,43 +20,43 @@ class Cancellable(Protocol):
     """A call that may end before its answer."""
 
     def is_active(self) -> bool:
-        """Tell whether the call still runs."""
+        """Return True while the call runs and its client is connected."""
         ...
 
     def time_remaining(self) -> float | None:
-        """Return the seconds until the deadline, None without one."""
+        """Return the seconds until the deadline, or None without a deadline."""
         ...
 
 
 class Context(Cancellable, Protocol):
-    """What services use of a grpc.ServicerContext."""
+    """The part of grpc.ServicerContext that services use."""
 
     def peer(self) -> str:
-        """Return where the client is."""
+        """Return the address of the client."""
         ...
 
     def trailing_metadata(self) -> Metadata | None:
-        """Return the pairs that follow the answer so far, None for none."""
+        """Return the trailing metadata set so far, or None."""
         ...
 
     def set_trailing_metadata(self, trailing_metadata: Metadata) -> None:
-        """Have other pairs follow the answer."""
+        """Replace the trailing metadata."""
         ...
 
 
 class CallContext(Context, Protocol):
-    """What is used around calls, and of calls that stay open, of a grpc.ServicerContext."""
+    """The part of grpc.ServicerContext that the interceptor and open calls use."""
 
     def invocation_metadata(self) -> Metadata:
-        """Return what the client sent first."""
+        """Return the metadata that the client sent."""
         ...
 
     def send_initial_metadata(self, initial_metadata: Metadata) -> None:
-        """Send the headers of the answer."""
+        """Send the initial metadata of the answer."""
         ...
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
-        """Have something called when the call ends; tell whether it has not ended yet."""
+        """Add a function that is called when the call ends; return False if it has ended."""
         ...
 
     def cancel(self) -> object:
@@ -64,11 +64,11 @@ class CallContext(Context, Protocol):
         ...
 
     def set_code(self, code: grpc.StatusCode) -> None:
-        """Say how the call will end."""
+        """Set the code with which the call will end."""
         ...
 
     def set_details(self, details: str) -> None:
-        """Say why."""
+        """Set the text with which the call will end."""
         ...
 
     def abort(self, code: grpc.StatusCode, details: str) -> object:
@@ -81,23 +81,23 @@ class CallContext(Context, Protocol):
 
 
 class PlainContext(CallContext, Protocol):
-    """What services use of a call on a plain socket."""
+    """The part of a plain socket's context that services use."""
 
     def take_memory(self) -> int | None:
-        """Return the descriptor that came with the call, once."""
+        """Return the descriptor that came with the call, or None; the caller closes it."""
         ...
 
 
 @dataclass(slots=True)
 class CancellationCheck:
-    """Called between steps: raises when the client or the session is gone."""
+    """A check to call between steps: it raises if the client or the session is gone."""
 
     context: Cancellable
     session: Session | None = None
     _next: float = 0.0
 
     def __call__(self) -> None:
-        """Raise `CallCancelled`, or the session's error when it was deleted meanwhile."""
+        """Raise `CallCancelled`, or the error of a session that was deleted meanwhile."""
         if self.session is not None and self.session.closed:
             self.session.require_open()
         now = time.monotonic()
@@ -109,7 +109,7 @@ class CancellationCheck:
 
 
 def cancelled(context: Cancellable) -> CallCancelled:
-    """Return why a call is cancelled: its deadline passed, or its client went away."""
+    """Return the error of a call whose deadline has passed or whose client is gone."""
     remaining = context.time_remaining()
     is_late = remaining is not None and remaining <= 0
     code = grpc.StatusCode.DEADLINE_EXCEEDED if is_late else grpc.StatusCode.CANCELLED

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leases: what ends a session soon after its client, however that ends.
+"""Leases, which end a session soon after its client, however the client ends.
 
-A lease is held by calls that stay open. It is broken once the last of them has ended, or when none
-has begun within the grace of its session's creation.
+Calls that stay open hold a lease. The lease breaks when the last of them ends, or if none begins
+within the grace after the session's creation.
 Source: nnpa/zdnn/v1/accelerator.proto, Session.lease.
 """
 
@@ -17,14 +17,14 @@ from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_server.errors import CallRefused
 
 End: TypeAlias = Callable[[CallRefused | None], object]
-"""Ends a call that holds a lease: with an error, or well."""
+"""A function that ends a call which holds a lease, with an error or with status OK."""
 _MAX_REMEMBERED = 4096  # sessions whose leases broke
 
 
 class Lease:
-    """The lease of one session, under the lock of its store.
+    """The lease of one session, used under the lock of its store.
 
-    `since` is when it was created, or when nobody held it any more.
+    `since` is when it was created, or when the last call stopped holding it.
     """
 
     def __init__(self) -> None:
@@ -34,11 +34,11 @@ class Lease:
 
     @property
     def is_broken(self) -> bool:
-        """Whether it was held, and is no more."""
+        """Whether a call held it, and none does now."""
         return self._was_held and not self.holds
 
     def hold(self, end: End) -> object:
-        """Add a call that holds it; return the key that `release` takes."""
+        """Add a call that holds it; return the key for `release`."""
         key = object()
         self.holds[key] = end
         self._was_held = True
@@ -50,29 +50,29 @@ class Lease:
         self.since = time.monotonic()
 
     def is_over(self, last_used: float, grace: float) -> bool:
-        """Tell whether nobody has held it, nor used its session, for the grace."""
+        """Return True if no call held it, or used its session, for `grace` seconds."""
         return not self.holds and max(self.since, last_used) < time.monotonic() - grace
 
     def end(self, refusal: CallRefused | None) -> None:
-        """End the calls that hold it, outside the lock."""
+        """End the calls that hold it; the lock must not be held."""
         for end in tuple(self.holds.values()):
             end(refusal)
 
 
 class BrokenLeases:
-    """The last sessions that ended because their leases broke: who comes back is told."""
+    """Remembers sessions whose leases broke, to tell clients that come back."""
 
     def __init__(self) -> None:
         self._ended: OrderedDict[bytes, float] = OrderedDict()
 
     def add(self, name: str, token: str) -> None:
-        """Remember a session, and the name of the token whose it was."""
+        """Remember a session, with the name of its token."""
         self._ended[_digest(name, token)] = time.monotonic()
         if len(self._ended) > _MAX_REMEMBERED:
             self._ended.popitem(last=False)
 
     def refusal(self, name: str, token: str) -> CallRefused | None:
-        """Return what tells a caller that the lease of its session broke; None for any other."""
+        """Return the refusal for a session of the caller whose lease broke; None for any other."""
         ended = self._ended.get(_digest(name, token))
         if ended is None:
             return None

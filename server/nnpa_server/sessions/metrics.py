@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the server counts about itself, for Prometheus; `exposition` tells it.
+"""The counts of a server for Prometheus; `rpc.prometheus` exposes them.
 
-Labels are bounded: operations, machines, statuses, methods and reasons are names of ours. Counting
-is a few additions under one lock; a server without --metrics and --telemetry has no `Metrics`.
+Labels are bounded: the names of operations, machines, statuses, methods and reasons. Counting costs
+a few additions under one lock; a server without --metrics and --telemetry has no `Metrics`.
 """
 
 import threading
@@ -24,20 +24,20 @@ _OTHER = "OTHER"  # a response code of the hardware that has no name
 
 @dataclass(slots=True)
 class Durations:
-    """How often something took how long: counts by bucket, the last one without a bound."""
+    """A histogram of seconds: counts by bucket, of which the last has no bound."""
 
     buckets: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
     total: float = 0.0
 
     def add(self, seconds: float) -> None:
-        """Count one more."""
+        """Count a duration."""
         self.buckets[bisect_left(BOUNDS, seconds)] += 1
         self.total += seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """All counts at one moment. Bytes are those of messages, before TLS and framing."""
+    """All counts at one moment. Bytes are counted in messages, before TLS and framing."""
 
     operations: Mapping[tuple[str, str, str], int]
     operation_seconds: Mapping[str, Durations]
@@ -49,7 +49,7 @@ class Reading:
 class Metrics:
     """The counts of one server. Methods may be called from any thread.
 
-    `spans` hears of statuses that are not ZDNN_OK, and of runs of models.
+    `spans` gets events for statuses other than ZDNN_OK, and spans for runs of models.
     """
 
     def __init__(self, spans: Spans | None = None) -> None:
@@ -62,7 +62,7 @@ class Metrics:
         self._bytes: Counter[str] = Counter(received=0, sent=0)
 
     def operation(self, op: str, machine: str, status: int | str, seconds: float) -> None:
-        """Count an operation of a list: its zdnn_status, or the reason why it ended the call."""
+        """Count an operation by its zdnn_status, or by the reason with which it ended the call."""
         name = _STATUSES.get(status, _OTHER) if isinstance(status, int) else status
         with self._lock:
             self._operations[op, machine, name] += 1
@@ -76,7 +76,7 @@ class Metrics:
     def network(
         self, machine: str, calls: Mapping[str, int], violations: Mapping[tuple[str, int], int]
     ) -> None:
-        """Count what a run of a hosted network called: verbs, and warnings by verb and status."""
+        """Count a run of a hosted network: calls by verb, warnings by verb and status."""
         warned: Counter[str] = Counter()
         with self._lock:
             for (verb, status), count in violations.items():
@@ -90,7 +90,7 @@ class Metrics:
                 self.spans.status(verb, machine, _STATUSES.get(status, _OTHER), count)
 
     def call(self, method: str, seconds: float) -> None:
-        """Count a call of a method of ours, however it ended."""
+        """Count the duration of a gRPC call, however it ended."""
         with self._lock:
             self._call_seconds.setdefault(method, Durations()).add(seconds)
 
@@ -117,7 +117,7 @@ class Metrics:
 
 
 def model_run(metrics: Metrics | None, model: str, machine: str) -> AbstractContextManager[None]:
-    """Return what is held while a model runs, and makes a span of it where there are spans."""
+    """Return a context that makes a span of a model's run, where there are spans."""
     spans = None if metrics is None else metrics.spans
     return nullcontext() if spans is None else spans.model_run(model, machine)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory for what is on its way."""
+"""Memory for transfers."""
 
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator.machine import Memory, page_memory
@@ -10,7 +10,7 @@ from nnpa_server.errors import CallRefused
 def staging(size: int) -> Memory:
     """Return memory for a transfer, on a page boundary so that it can become a tensor's buffer.
 
-    It holds what it held before: nobody may see it until the transfer has filled all of it.
+    It is not zeroed: do not show it to clients before the transfer has filled all of it.
     """
     memory = page_memory(size, zeroed=False)
     if memory is None:

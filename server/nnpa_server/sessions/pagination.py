@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages of listings. A token tells the last item of a page, sealed by this process.
+"""Pages of listings. A token holds the number of a page's last item and a seal of this process.
 
 Source of the scheme: AIP-158 (https://google.aip.dev/158).
 """
@@ -17,7 +17,7 @@ _KEY = secrets.token_bytes(16)
 
 
 def page_size(size: int) -> int:
-    """Return how many items a page has."""
+    """Return the number of items on a page, for the size that a client asks for."""
     if size < 0:
         raise invalid("page_size", size, f"0 to {MAX_PAGE}")
     return min(size or _DEFAULT_PAGE, MAX_PAGE)
@@ -33,7 +33,7 @@ def make_token(listing: str, last: int) -> str:
 
 
 def read_token(listing: str, token: str) -> int:
-    """Return the number of the last item seen, -1 for the first page."""
+    """Return the number of the previous page's last item, -1 for the first page."""
     if not token:
         return -1
     number, _, seal = token.partition(".")
@@ -43,7 +43,7 @@ def read_token(listing: str, token: str) -> int:
             return last
     raise CallRefused(
         wire.ERROR_REASON_PAGE_TOKEN_INVALID,
-        "page_token is not one that this listing returned: start again without one",
+        "page_token is not from this listing: start again without one",
         field="page_token",
         value=token[:64],
     )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Places for sessions: how many a server and a token have, and who makes room first.
+"""Places for sessions: the bounds of a server and of each token.
 
-A session whose lease is broken has given its place up, and stays only until others need the room.
+A session whose lease is broken has given up its place. It stays until another session needs room.
 """
 
 from collections.abc import Collection
@@ -19,14 +19,14 @@ _RETRY_SECONDS = 1  # until a full server may be asked again
 
 
 class Placed(Protocol):
-    """A session, as far as places go."""
+    """The part of a session that concerns places."""
 
     trail: Trail
     lease: Lease | None
 
     @property
     def has_place(self) -> bool:
-        """Whether it counts."""
+        """Whether the session counts."""
         ...
 
 
@@ -43,21 +43,21 @@ def _too_many(who: str, limit: int) -> CallRefused:
 
 
 def _full(limit: int) -> CallRefused:
-    """Return the refusal that says when to ask again: others' sessions end by themselves."""
+    """Return the refusal of a full server, with the time after which to retry."""
     refusal = _too_many("the server", limit)
     refusal.details.append(RetryInfo(retry_delay={"seconds": _RETRY_SECONDS}))
     return refusal
 
 
 class Places:
-    """At most `most` sessions; `quota` is the socket of a `QuotaCounter`, "" for none."""
+    """Bounds a server to `most` sessions; `quota` is the socket of a `QuotaCounter`, or ""."""
 
     def __init__(self, most: int, quota: str) -> None:
         self._most = most
         self._quota = SharedQuota(quota) if quota else None
 
     def take(self, token: str, limit: int, sessions: Collection[Placed]) -> None:
-        """Take a place beside those of `sessions`; refuse where server or token have none left."""
+        """Take a place beside `sessions`; raise CallRefused if server or token has none left."""
         if self._quota is not None:
             full = self._quota.take(token, limit)
         else:
@@ -78,7 +78,7 @@ class Places:
     def too_many(
         self, token: str, limit: int, sessions: Collection[AnySession]
     ) -> AnySession | None:
-        """Return the session whose lease broke first, where one more would be too many."""
+        """Return the session to end if one more is too many: its lease broke first; else None."""
         if len(sessions) < self._most:
             sessions = [session for session in sessions if session.trail.token == token]
             if not token or len(sessions) < limit:

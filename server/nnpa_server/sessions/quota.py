@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Places for sessions that several server processes share: one counter, in their parent.
+"""Places for sessions that several server processes share: their parent counts.
 
-A process asks in lines of JSON over a Unix socket: {"take": TOKEN, "limit": N} is answered by who
-has no place left, "server", "token" or "" for nobody; {"give": TOKEN} returns a place and has no
-answer. The places of a process whose connection ends return with it.
+A process asks in lines of JSON over a Unix socket. {"take": TOKEN, "limit": N} takes a place; the
+answer is "", or the bound that is reached, "server" or "token". {"give": TOKEN} returns a place and
+has no answer. When a connection ends, the places of its process return.
 """
 
 import json
@@ -14,7 +14,7 @@ from collections import Counter
 
 
 class SharedQuota:
-    """What a process asks; OSError once the parent has ended."""
+    """The client of a QuotaCounter in a server process; raises OSError if the parent ended."""
 
     def __init__(self, path: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
@@ -23,7 +23,7 @@ class SharedQuota:
         self._turn = threading.Lock()
 
     def take(self, token: str, limit: int) -> str:
-        """Take a place for a session of a token, "" for none; return who is full, "" for nobody."""
+        """Take a place for a session of a token, or of ""; return the reached bound or ""."""
         with self._turn:
             self._send({"take": token, "limit": limit})
             answer = self._answers.readline()
@@ -37,7 +37,7 @@ class SharedQuota:
             self._send({"give": token})
 
     def close(self) -> None:
-        """Ask no more; the places that are left return."""
+        """Close the connection; places that are still taken return."""
         self._answers.close()
         self._socket.close()
 
@@ -46,7 +46,7 @@ class SharedQuota:
 
 
 class QuotaCounter(socketserver.ThreadingUnixStreamServer):
-    """The counter, at the socket `path`: `max_sessions` places, and the limits of tokens."""
+    """Counts at most `max_sessions` places, and the limits of tokens, at the socket `path`."""
 
     daemon_threads = True
 
@@ -58,7 +58,7 @@ class QuotaCounter(socketserver.ThreadingUnixStreamServer):
         threading.Thread(target=self.serve_forever, name="quota", daemon=True).start()
 
     def take(self, token: str, limit: int) -> str:
-        """Take a place; return who has none left."""
+        """Take a place; return the bound that is reached, or ""."""
         with self._lock:
             if self._taken.total() >= self._max_sessions:
                 return "server"
@@ -68,16 +68,16 @@ class QuotaCounter(socketserver.ThreadingUnixStreamServer):
             return ""
 
     def give(self, tokens: Counter[str]) -> None:
-        """Return places, so many of each token."""
+        """Return places, by the number for each token."""
         with self._lock:
             self._taken -= tokens
 
 
 class _Conversation(socketserver.StreamRequestHandler):
-    """The lines of one process."""
+    """The connection of one process."""
 
     def handle(self) -> None:
-        """Answer until the process ends."""
+        """Answer lines until the process ends, then return its places."""
         counter = self.server
         assert isinstance(counter, QuotaCounter)
         held: Counter[str] = Counter()

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory that a session shares with its client on the same host.
+"""Memory that a session shares with its client on the same host, of two kinds.
 
-The client makes an object of POSIX shared memory and names it; the server opens it once. Contents
-are read and written through the file, not mapped: what a client does to its object meanwhile can
-spoil its own data, or be an error, and nothing else. What is read is a copy before it is looked at.
-Or the client sends a descriptor over a plain socket, of memory whose size is sealed: it cannot be
-taken away from under the server, which maps it.
+The client names an object of POSIX shared memory, which the server opens once. The server reads and
+writes the file and does not map it: a client that changes or truncates its object meanwhile spoils
+its own data or gets an error. The server copies contents before it looks at them.
+
+Or the client sends a descriptor over a plain socket. Its memory has a sealed size, so it cannot be
+truncated under the server, which maps it.
 Source: memfd_create(2), "File sealing".
 """
 
@@ -26,9 +27,9 @@ _PIECE = 1 << 30  # bytes of one read or write, below what Linux does at once
 
 
 class SharedMemory:
-    """An object of POSIX shared memory, whose open `file` is taken over.
+    """An object of POSIX shared memory; it owns the open `file`.
 
-    Used and closed under its session's lock, as all memory that a session shares.
+    All shared memory is used and closed under its session's lock.
     """
 
     def __init__(self, name: str, size: int, file: int) -> None:
@@ -39,7 +40,7 @@ class SharedMemory:
             raise invalid("session.shared_memory.size", size, f"at most {held}, the object's size")
 
     def close(self) -> None:
-        """Release the object."""
+        """Close the object."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -49,13 +50,13 @@ class SharedMemory:
         _require(self, offset, size, path)
 
     def view(self, offset: int, size: int, path: str) -> None:
-        """Return None, for no numbers to be read where they are: the object may be shortened."""
+        """Return None: nothing is read in place, because the object may be truncated."""
 
     place = view
-    """Return None, for no place that results can be written to."""
+    """Return None: no results are computed in place."""
 
     def read(self, offset: int, target: Memory, path: str) -> None:
-        """Fill `target`; the object may have been shortened since it was opened."""
+        """Fill `target`; refuse an object that was truncated since it was opened."""
         self.require(offset, target.nbytes, path)
         for start in range(0, target.nbytes, _PIECE):
             piece = target[start : start + _PIECE]
@@ -64,7 +65,7 @@ class SharedMemory:
                 raise invalid(path, f"{got} bytes at {offset + start}", limit)
 
     def write(self, offset: int, source: Memory, path: str) -> bool:
-        """Write `source`, and tell whether there was storage for all of it; nothing grows."""
+        """Write `source`, and return False if there is no storage for all of it."""
         self.require(offset, source.nbytes, path)
         if os.fstat(self._file).st_size < offset + source.nbytes:
             return False
@@ -79,7 +80,7 @@ class SharedMemory:
 
 
 class MappedMemory:
-    """Memory that came as a descriptor, which is taken over; at most `most` bytes, no name."""
+    """Memory of a descriptor, which it closes: at most `most` bytes, without a name."""
 
     name = ""
 
@@ -103,7 +104,7 @@ class MappedMemory:
             os.close(file)
 
     def close(self) -> None:
-        """Release the memory, once nobody looks at it any more."""
+        """Release the memory as soon as no array views it any more."""
         self.size, self.contents = 0, np.empty(0, np.uint8)
 
     def require(self, offset: int, size: int, path: str) -> None:
@@ -116,12 +117,12 @@ class MappedMemory:
         np.copyto(target, self.contents[offset : offset + target.nbytes])
 
     def view(self, offset: int, size: int, path: str) -> Memory | None:
-        """Return numbers to be read where they are; None where they must be copied first."""
+        """Return None: nothing is read in place."""
 
     place = view
 
     def write(self, offset: int, source: Memory, path: str) -> bool:
-        """Write `source`: there is storage, or the system finds some."""
+        """Write `source`, and return True: the kernel provides the pages."""
         self.require(offset, source.nbytes, path)
         np.copyto(self.contents[offset : offset + source.nbytes], source)
         return True
@@ -131,7 +132,7 @@ Sharing: TypeAlias = SharedMemory | MappedMemory
 
 
 def shared_of(session: Session) -> Sharing | None:
-    """Return the memory that a session shares with its client."""
+    """Return the memory that a session shares with its client, or None."""
     memory = session.holdings.get(HOLDING)
     return memory if isinstance(memory, SharedMemory | MappedMemory) else None
 
@@ -143,9 +144,9 @@ def _require(memory: Sharing, offset: int, size: int, path: str) -> None:
 
 
 def open_for(access: ObjectAccess, peer: str, name: str, size: int) -> SharedMemory | None:
-    """Open what the client at `peer` wants to share; none where the server cannot reach it.
+    """Open the object that the client at `peer` names; None if the server cannot open it.
 
-    Only clients on a Unix socket, which the system lets near, share anything.
+    Only clients on a Unix socket share memory.
     """
     if not peer.startswith("unix:") or not size:
         return None

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects of POSIX shared memory, and which of them a caller may have the server open.
+"""Open objects of POSIX shared memory for callers, with the rights of a caller.
 
-A caller gets what it could open itself, were it any of those who may connect: only over a Unix
-socket, which nobody elsewhere reaches, and only objects whose mode allows whomever the socket's
-mode lets connect. (gRPC tells no user of a connection.) Where tokens are asked for, an object
-belongs to the token with whose name, or with a hash of which, and a dot its own name begins.
+The server opens an object only for a caller on a Unix socket, and only if the object's mode gives
+access to everybody whom the socket's mode lets connect: gRPC does not name the user of a
+connection. On a server with tokens, the name of an object begins with the name of its token, or
+with a hash of the token, and a dot.
 Sources: shm_overview(7): objects are files in /dev/shm; unix(7): who may write to a socket may
 connect to it.
 """
@@ -28,16 +28,16 @@ NAMES = "1 to 64 of A-Z a-z 0-9 . _ -"
 
 
 def is_name(name: str) -> bool:
-    """Tell whether a text may name an object: it leads nowhere but to folders, which are none."""
+    """Return True if a text may name an object; it cannot be a path into another folder."""
     return _NAME.fullmatch(name) is not None
 
 
 class Foreign(PermissionError):
-    """What has the name is another user's, or no object."""
+    """The file of this name belongs to another user, or is no regular file."""
 
 
 def open_object(name: str) -> int:
-    """Open an object of this user for reading and writing; raise OSError where there is none."""
+    """Open an object of this user for reading and writing; raise OSError."""
     folder = os.open(_FOLDER, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -52,9 +52,9 @@ def open_object(name: str) -> int:
 
 
 def remove_orphans() -> None:
-    """Remove objects whose clients ended between making them and being served.
+    """Remove objects whose clients ended before a server opened them.
 
-    A client that is served removes the name itself. One that still lives loses nothing but the
+    A client removes the name itself once it is served. A client that still lives only loses the
     shortcut: its arrays travel.
     """
     with suppress(OSError), os.scandir(_FOLDER) as entries:
@@ -83,7 +83,7 @@ def _is_alive(process: int) -> bool:
 
 
 class ObjectAccess:
-    """Decides which objects callers may use, by `sockets`, the paths of the Unix sockets."""
+    """Decides which objects callers may use; `sockets` are the paths of the Unix sockets."""
 
     def __init__(self, sockets: Sequence[Path] = (), *, over_tcp: bool = False) -> None:
         self._sockets = sockets
@@ -91,18 +91,18 @@ class ObjectAccess:
 
     @classmethod
     def of(cls, config: Config) -> "ObjectAccess | None":
-        """Return what the operator allows; None where no memory is shared."""
+        """Return the access that the operator allows; None without --shared-memory."""
         if not config.shared_memory:
             return None
         sockets = [Path(address[5:]) for address in config.listen if address.startswith("unix:")]
         return cls(sockets, over_tcp=config.shared_memory_over_tcp)
 
     def reaches(self, peer: str) -> bool:
-        """Tell whether the client at `peer` may name objects at all."""
+        """Return True if the client at `peer` may name objects at all."""
         return self._over_tcp or peer.startswith("unix:")
 
     def is_of_caller(self, name: str) -> bool:
-        """Tell whether an object of this name is the caller's."""
+        """Return True if an object of this name belongs to the caller's token."""
         token = caller()
         return not token.name or any(
             name.startswith(f"{owner}.") and "." not in name[len(owner) + 1 :]
@@ -110,14 +110,14 @@ class ObjectAccess:
         )
 
     def allows(self, file: int, peer: str) -> bool:
-        """Tell whether all who may connect as `peer` did could open an object themselves."""
+        """Return True if everybody who may connect like `peer` could open the object."""
         if not peer.startswith("unix:"):
             return self._over_tcp
         status = os.fstat(file)
         return all(_allows(status, path) for path in self._sockets)
 
     def open(self, peer: str, name: str) -> int:
-        """Open an object for the client at `peer`; raise OSError where it may have none."""
+        """Open an object for the client at `peer`; raise OSError if it may not use it."""
         if not (self.reaches(peer) and is_name(name) and self.is_of_caller(name)):
             raise PermissionError(name)
         file = open_object(name)
@@ -128,7 +128,7 @@ class ObjectAccess:
 
 
 def _allows(status: os.stat_result, path: Path) -> bool:
-    """Tell whether an object is open to the group and to others, if a socket is."""
+    """Return True if an object is open to group and others as far as a socket is."""
     try:
         socket = path.stat()
     except OSError:  # it was moved: who reaches it now is not known

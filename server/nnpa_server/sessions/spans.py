@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Traces of calls by OpenTelemetry: a span for each call and each run of a model.
 
-A call belongs to the trace that its client names (W3C Trace Context, `traceparent`). The exporter
-is that of OTLP over HTTP, which the environment sets up, as it does sampling and batches.
+A call belongs to the trace that its client names (W3C Trace Context, `traceparent`). Spans leave by
+OTLP over HTTP; the environment configures the exporter, sampling and batches.
 
 Source: https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables and
 "Semantic conventions for gRPC", https://opentelemetry.io/docs/specs/semconv/rpc/grpc.
@@ -30,7 +30,7 @@ class TelemetryMissing(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SpanOfCall:
-    """A span that has begun, and what the log says of it: hexadecimal ids of trace and span."""
+    """A span that has begun, and the hexadecimal ids of trace and span for the log."""
 
     span: "Span"
     trace_id: str
@@ -38,9 +38,9 @@ class SpanOfCall:
 
 
 class Spans:
-    """Makes spans and sends them; raises TelemetryMissing without the packages for it.
+    """Makes spans and sends them; raises TelemetryMissing if the packages are not installed.
 
-    The span of a call is known to its thread, for events and runs of models.
+    Each thread remembers the span of its call, for events and runs of models.
     """
 
     def __init__(self, version: str) -> None:
@@ -64,7 +64,7 @@ class Spans:
         self._thread = threading.local()
 
     def begin(self, path: str, metadata: Iterable[tuple[str, str | bytes]]) -> SpanOfCall:
-        """Begin the span of a call of a method, /package.Service/Method."""
+        """Begin the span of a call; `path` is the method as /package.Service/Method."""
         carrier = {key: value for key, value in metadata if key in _CARRIED}
         context = self._propagator.extract(carrier)
         service, _, method = path.strip("/").rpartition("/")
@@ -79,7 +79,7 @@ class Spans:
         return SpanOfCall(span, f"{ids.trace_id:032x}", f"{ids.span_id:016x}")
 
     def end(self, call: SpanOfCall, code: int, error: str, facts: Mapping[str, str | int]) -> None:
-        """End the span of a call with its gRPC code; `error` says what went wrong, if it did."""
+        """End the span of a call with its gRPC code; `error` is the text of its error, or ""."""
         call.span.set_attributes({"rpc.grpc.status_code": code, **facts})
         if error:
             call.span.set_status(self._trace.StatusCode.ERROR, error)
@@ -87,7 +87,7 @@ class Spans:
         self._thread.span = None
 
     def status(self, op: str, machine: str, status: str, count: int = 1) -> None:
-        """Note in the span of this thread's call that operations did not answer ZDNN_OK."""
+        """Add an event to this thread's span for operations with a status other than ZDNN_OK."""
         span: Span | None = getattr(self._thread, "span", None)
         if span is not None:
             facts = {"nnpa.op": op, "nnpa.machine": machine, "nnpa.status": status}
@@ -95,7 +95,7 @@ class Spans:
 
     @contextmanager
     def model_run(self, model: str, machine: str) -> Generator[None]:
-        """Make a span of a run of a model, within that of this thread's call."""
+        """Make a span of a model's run, as a child of the span of this thread's call."""
         call: Span | None = getattr(self._thread, "span", None)
         facts = {"nnpa.model": model, "nnpa.machine": machine}
         context = self._within(call)
@@ -110,7 +110,7 @@ class Spans:
         return None if call is None else self._trace.set_span_in_context(call)
 
     def close(self) -> None:
-        """Send the last spans, for a moment at most: nobody may be there to take them."""
+        """Send the last spans, for at most half a second."""
         sending = threading.Thread(target=self._provider.shutdown, name="telemetry", daemon=True)
         sending.start()
         sending.join(_END_TIMEOUT)

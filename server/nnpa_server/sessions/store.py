@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sessions and their tensors: what strangers share a server through.
+"""Sessions and their tensors.
 
-    Store     every session of the server; a thread ends those that nobody used for a while
+    Store     every session of the server; a thread ends sessions that were idle for a while
     Session   a guest with its tensors by id, its quota, and the lock that orders its operations
 
-Memory is counted before it is allocated. A session's bytes are those of its tensors' buffers
-(`stored_bytes`), of transfers under way (`staged_bytes`), of what the running operation has
-allocated so far (`pending_bytes`), and of its cache, which gives way to all of these.
+Memory is counted before it is allocated. A session counts the buffers of its tensors
+(`stored_bytes`), transfers under way (`staged_bytes`), allocations of the running operation
+(`pending_bytes`), and its cache, which shrinks when the others need room.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ _MIN_RETURNED = 1 << 30  # bytes that sessions freed until the system has them b
 
 @lru_cache(maxsize=256)
 def session_tag(name: str) -> str:
-    """Return what logs call a session: a hash, since the name itself is its key."""
+    """Return the name of a session for logs: a hash, since the name itself is a credential."""
     return hashlib.sha256(name.encode()).hexdigest()[:8]
 
 
@@ -55,18 +55,18 @@ def _not_found(name: str) -> CallRefused:
 
 
 class Holding(Protocol):
-    """What a session may hold beside tensors; `close` is called when the session ends."""
+    """An object that a session holds beside its tensors, and closes when it ends."""
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Release everything."""
         ...
 
 
 class Session:
-    """A guest and its tensors. All but `name` and `options` is touched under `lock` only.
+    """A guest and its tensors. All but `name` and `options` is used under `lock` only.
 
-    `holdings` are the states of features, by name; `fill_new` fills new memory in place of zeros.
-    `has_waited` is whether the call that runs waited for its turn: its client may have gone.
+    `holdings` has the states of features by name; `fill_new` fills new memory in place of zeros.
+    `has_waited` says that the running call waited for its turn: its client may be gone.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Session:
         guest.allocate = self.allocate
 
     def reserve(self, size: int) -> None:
-        """Refuse `size` more bytes if the session may not have them; allocates nothing.
+        """Raise CallRefused if the session may not have `size` more bytes; count nothing.
 
         The cache makes room first.
         """
@@ -120,7 +120,7 @@ class Session:
             )
 
     def allocate(self, size: int) -> Memory | None:
-        """Return new memory for the running operation, or None when the host has none left."""
+        """Return new memory for the running operation, or None if the host has none left."""
         self.reserve(size)
         memory = page_memory(size)
         if memory is not None:
@@ -130,7 +130,7 @@ class Session:
         return memory
 
     def require_room(self) -> None:
-        """Refuse one more tensor if the session has as many as it may."""
+        """Raise CallRefused if the session may not have one more tensor."""
         limit = self.limits.max_session_tensors
         if len(self.tensors) >= limit:
             raise CallRefused(
@@ -142,7 +142,7 @@ class Session:
             )
 
     def settle(self, tensor_id: int) -> None:
-        """Count what a tensor holds now, after it was created, refilled or forgotten."""
+        """Count the bytes of a tensor after it was created, changed or freed."""
         tensor = self.tensors.get(tensor_id)
         if tensor is None or tensor.buffer is None:
             self.stored_bytes -= self._held.pop(tensor_id, 0)
@@ -165,16 +165,15 @@ class Session:
             self.unstage(size)
 
     def unstage(self, size: int) -> None:
-        """Count `size` bytes of a transfer no more."""
+        """Stop counting `size` bytes of a transfer."""
         with self.lock:
             self.staged_bytes -= size
 
     @contextmanager
     def running(self, timeout: float | None) -> Generator[None]:
-        """Hold the session for one call's operations; a deleted one is not found.
+        """Hold the session's lock for one call; raise CallRefused if the session was deleted.
 
-        `timeout` is how many seconds the caller still waits, None for ever; past it
-        `CallCancelled`.
+        Raise `CallCancelled` if the lock is not free within `timeout` seconds; None waits forever.
         """
         has_waited = not self.lock.acquire(blocking=False)
         if has_waited:
@@ -194,16 +193,16 @@ class Session:
 
     @property
     def has_place(self) -> bool:
-        """Whether it counts in max_sessions: a session whose lease is broken makes room."""
+        """Whether it counts in max_sessions: a session with a broken lease does not."""
         return self.lease is None or not self.lease.is_broken
 
     def require_open(self) -> None:
-        """Refuse to go on in a session that was deleted or has expired."""
+        """Raise CallRefused if the session was deleted or has expired."""
         if self.closed:
             raise _not_found(self.name)
 
     def clear(self) -> None:
-        """Free everything, now or when the running operation ends."""
+        """Close the session, and free everything now or when the running call ends."""
         self.closed = True
         if self.lock.acquire(blocking=False):
             try:
@@ -221,7 +220,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What a store holds; all zero when every session is gone and no transfer is under way."""
+    """The contents of a store in numbers; all are 0 without sessions and transfers."""
 
     sessions: int = 0
     tensors: int = 0
@@ -239,9 +238,9 @@ class Counts:
 class Store:
     """The sessions of a server, by name.
 
-    `give_back` returns free memory to the system; it is called now and then after sessions ended,
-    or freed much. `quota` is the socket of a `QuotaCounter` that counts for several processes.
-    `tidy` is called every few seconds.
+    `give_back` is called after sessions ended or freed much memory, to return it to the system.
+    `quota` is the socket of a `QuotaCounter` that counts for several processes. `tidy` is called
+    every few seconds.
     """
 
     def __init__(
@@ -274,7 +273,7 @@ class Store:
     def create(
         self, guest: Guest, options: accelerator_pb2.Session, trail: Trail | None = None
     ) -> Session:
-        """Add a session of the caller's under a name that cannot be guessed."""
+        """Add a session of the caller under a name that cannot be guessed."""
         name, token = _PREFIX + secrets.token_urlsafe(_NAME_BYTES), caller()
         limits = token.limits(self.limits)
         trail = trail or Trail(token.name)
@@ -304,9 +303,9 @@ class Store:
         return session
 
     def hold(self, name: str, end: End) -> Callable[[], None]:
-        """Hold a session's lease until what is returned is called.
+        """Hold the lease of a session; return the function that releases it.
 
-        `end` is called when the session ends before.
+        `end` is called if the session ends before.
         """
         with self._lock:
             session = self._find(name)
@@ -320,7 +319,7 @@ class Store:
             return partial(self._release, session, session.lease, session.lease.hold(end))
 
     def _release(self, session: Session, lease: Lease, key: object) -> None:
-        """Note that a call holds a lease no more; one that is broken gives its place up."""
+        """Release a call's hold of a lease; if that breaks the lease, give up the place."""
         with self._lock:
             if session.name not in self._sessions:
                 return
@@ -337,9 +336,10 @@ class Store:
 
     @contextmanager
     def using(self, name: str, bounded: bool = True) -> Generator[Session]:
-        """Find a session for one call; while the call lasts the session does not expire.
+        """Find a session for one call, during which it does not expire.
 
-        Calls that wait in a thread of their own need not be bounded.
+        `bounded` refuses more calls of a session at a time than it may have; calls with a thread of
+        their own need no such bound.
         """
         with self._lock:
             session = self._find(name)
@@ -355,7 +355,7 @@ class Store:
                 session.last_used = time.monotonic()
 
     def delete(self, name: str) -> None:
-        """Forget a session and free its tensors; a running operation ends first."""
+        """Remove a session and free its tensors, after its running call has ended."""
         with self._lock:
             session = self._find(name)
             del self._sessions[name]
@@ -363,7 +363,7 @@ class Store:
         self.return_memory()
 
     def return_memory(self) -> None:
-        """Return free memory to the system soon: much was freed."""
+        """Have free memory returned to the system soon, after much was freed."""
         self._freed = True
 
     def _end(self, session: Session, why: str) -> None:
@@ -382,7 +382,7 @@ class Store:
             return tuple(self._sessions.values())
 
     def counts(self) -> Counts:
-        """Count what the store holds at this moment."""
+        """Return the contents of the store in numbers."""
         with self._lock:
             sessions = tuple(self._sessions.values())
         return Counts(
@@ -394,7 +394,7 @@ class Store:
         )
 
     def cache_hits(self) -> int:
-        """Count how often sticks were found in a content cache, those of ended sessions too."""
+        """Return the number of hits of all content caches, including ended sessions."""
         with self._lock:
             return self._ended_hits + sum(
                 session.contents.hits for session in self._sessions.values()
@@ -411,7 +411,7 @@ class Store:
         self._places.close()
 
     def expire(self) -> int:
-        """End the sessions that nobody used, or whose lease is broken; return how many."""
+        """End sessions that are idle or whose lease is broken; return their number."""
         with self._lock:
             expired = [
                 (session, why)
@@ -426,7 +426,7 @@ class Store:
         return len(expired)
 
     def _expiry(self, session: Session) -> str:
-        """Return why a session without calls ends: "idle", "lease", or "" where it stays."""
+        """Return the reason to end a session without calls: "idle", "lease", or "" for none."""
         if session.last_used < time.monotonic() - self.limits.idle_timeout:
             return "idle"
         lease, grace = session.lease, self.limits.lease_grace

@@ -58,10 +58,11 @@ class TokensInvalid(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A holder of a token: SHA-256 of it, names of machines (empty: all), end in POSIX seconds.
+    """The holder of a token.
 
-    `quotas` are those of sessions and of published models that are lower than the server's, by the
-    names of its flags; an admin may replace and unload models of others.
+    `digest` is the token's SHA-256, `machines` the allowed machines (empty: all), `expires` the end
+    in POSIX seconds. `quotas` has lower quotas than the server's, by the names of its flags. An
+    admin may replace and unload models of other holders.
     """
 
     name: str
@@ -73,11 +74,11 @@ class Token:
 
     @property
     def object_owner(self) -> str:
-        """What whoever knows the token, and not its name, calls the owner of its objects."""
+        """The owner in names of objects whose client knows the token but not its name."""
         return hashlib.sha256(self.digest).hexdigest()[:_OWNER_DIGITS]
 
     def limits(self, most: Limits) -> Limits:
-        """Return what a session of this holder may use, where the server gives at most `most`."""
+        """Return the limits of a session of this holder, at most the server's limits `most`."""
         lower = {
             key: min(value, getattr(most, key))
             for key, value in self.quotas.items()
@@ -90,16 +91,16 @@ _ANYBODY = Token("", b"", frozenset(), math.inf, {})
 _caller: ContextVar[Token] = ContextVar("caller", default=_ANYBODY)
 
 caller = _caller.get
-"""Return whose call this thread runs; without a name where the server asks for no token."""
+"""Return the holder whose call this thread runs; it has no name if the server has no tokens."""
 
 
 def set_caller(token: Token | None) -> None:
-    """Say whose call this thread runs from here on."""
+    """Set the holder whose call this thread runs."""
     _caller.set(token or _ANYBODY)
 
 
 def require_machine(machine: str) -> None:
-    """Refuse a machine, by its model's name, that the caller's token is not for."""
+    """Refuse a machine, by the name of its model, that the caller's token does not allow."""
     token = _caller.get()
     if not token.machines or machine in token.machines:
         return
@@ -114,7 +115,7 @@ def require_machine(machine: str) -> None:
 
 
 class Tokens:
-    """The tokens of a file. `reload` reads it again; one that cannot be used changes nothing."""
+    """The tokens of a file. If `reload` finds an invalid file, it changes nothing."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -124,11 +125,11 @@ class Tokens:
         return len(self._tokens)
 
     def reload(self) -> None:
-        """Read the file again; raise `TokensInvalid`."""
+        """Read the file again; raise `TokensInvalid` and keep the old tokens if it is invalid."""
         self._tokens = read(self._path)
 
     def find(self, metadata: Iterable[tuple[str, str | bytes]]) -> Token:
-        """Return the holder of the token in a call's metadata; refuse the call without one.
+        """Return the holder of the token in a call's metadata; raise CallRefused without one.
 
         Every hash is compared, each in constant time.
         """
@@ -143,7 +144,7 @@ class Tokens:
         return holder
 
     def require_current(self, token: Token) -> None:
-        """Refuse to go on with a token that has expired or was taken out of the file."""
+        """Raise CallRefused if a token has expired or was removed from the file."""
         if not any(current.digest == token.digest for current in self._tokens):
             raise _refused("the token was withdrawn")
         _require_time(token)
@@ -182,7 +183,7 @@ def read(path: Path) -> tuple[Token, ...]:
 
 
 def _warn_of_writers(path: Path) -> None:
-    """Warn where any user of this machine may change the file, or put another in its place."""
+    """Warn if every user of this machine may change or replace the file."""
     file = path.resolve()
     if file.stat().st_mode & stat.S_IWOTH:
         _log.warning("%s: all users of this machine may write it: chmod o-w %s", path, path)

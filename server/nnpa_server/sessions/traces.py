@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Open traces: records on their way from the sessions that make them to the client that reads them.
+"""Open traces: queues of records from the sessions that they record to the client that reads them.
 
-    Traces   those of a server, by a name that cannot be guessed
-    Trace    an open trace: records wait here, 16 MiB at most, until its stream takes them
+    Traces   the open traces of a server, by names that cannot be guessed
+    Trace    an open trace, with at most 16 MiB of records that its stream has not taken
 
-Nothing here stops a session: a reader who is too slow has its trace cut.
+A slow reader does not stop a session: its trace is cut.
 """
 
 import secrets
@@ -31,7 +31,10 @@ _PREFIX, _NAME_BYTES = "traces/", 24  # 192 random bits, as of a session's name
 
 
 class Trace:
-    """An open trace: `put` by sessions, `read` by its stream. `started` is of time.monotonic_ns."""
+    """An open trace: sessions put records, its stream reads them.
+
+    `started` is its beginning in nanoseconds of time.monotonic_ns.
+    """
 
     def __init__(self, name: str, owner: str, contents: bool, max_bytes: int) -> None:
         self.name, self.owner, self.contents = name, owner, contents
@@ -47,20 +50,20 @@ class Trace:
         self._wake = threading.Event()
 
     def begin(self, server_version: str) -> None:
-        """Put the first record."""
+        """Queue the header record."""
         start = pb.TraceStart(
             server_version=server_version, start_time=self._began, contents=self.contents
         )
         self.put(pb.TraceRecord(start=start).SerializeToString())
 
     def new_session(self) -> int:
-        """Return the number of a session that joins."""
+        """Return the number for a new session of the trace."""
         with self._lock:
             self._sessions += 1
             return self._sessions
 
     def lacks(self, digest: bytes) -> bool:
-        """Tell whether the trace does not have contents yet; from here on somebody puts them."""
+        """Return True if the trace lacks contents; the caller must put them then."""
         with self._lock:
             if digest in self._held:
                 return False
@@ -70,7 +73,7 @@ class Trace:
             return True
 
     def put(self, *records: bytes, call: bool = False) -> None:
-        """Add records, all of them or none; a trace that has no room for them is cut."""
+        """Queue all records or none; cut the trace if they find no room within a time."""
         framed = b"".join(part for record in records for part in (varint(len(record)), record))
         with self._lock:
             if not self.is_open:
@@ -105,13 +108,13 @@ class Trace:
         self._wake.set()
 
     def end(self, reason: pb.TraceEndReason.ValueType = pb.TRACE_END_REASON_ENDED) -> None:
-        """Take no more records; those that wait can still be read."""
+        """End the trace; records in the queue can still be read."""
         with self._lock:
             self._close(reason)
             self._lock.notify_all()
 
     def read(self, is_wanted: Callable[[], bool]) -> Generator[bytes]:
-        """Yield bytes of records as they come, nothing as a sign of life, until the end is read."""
+        """Yield bytes of records as they come, and b"" as a sign of life, until the end record."""
         sent = time.monotonic()
         while is_wanted():
             self._wake.wait(_PERIOD)
@@ -140,27 +143,27 @@ class Traces:
         self._changed = threading.Condition()
 
     def open(self, contents: bool, max_bytes: int) -> Trace:
-        """Open a trace of the caller's, of so many bytes at most; 0 for what the server allows."""
+        """Open a trace of the caller with at most `max_bytes`; 0 means the server's limit."""
         limit = min(max_bytes or MAX_TRACE_BYTES, MAX_TRACE_BYTES)
         name = _PREFIX + secrets.token_urlsafe(_NAME_BYTES)
         trace = self._traces[name] = Trace(name, caller().name, contents, limit)
         return trace
 
     def find(self, name: str) -> Trace | None:
-        """Return an open trace of the caller's."""
+        """Return an open trace of the caller, or None."""
         trace = self._traces.get(name)
         is_own = trace is not None and trace.is_open and trace.owner == caller().name
         return trace if is_own else None
 
     def close(self) -> None:
-        """End all traces, since the server ends; give readers some time to take what there is."""
+        """End all traces at the server's end; wait a while for readers to take the rest."""
         for trace in tuple(self._traces.values()):
             trace.end(pb.TRACE_END_REASON_SHUTDOWN)
         with self._changed:
             self._changed.wait_for(lambda: not self._traces, _READER_TIMEOUT)
 
     def forget(self, trace: Trace) -> None:
-        """End a trace that nobody reads any more."""
+        """End a trace without a reader, and remove it."""
         trace.end()
         with self._changed:
             self._traces.pop(trace.name, None)

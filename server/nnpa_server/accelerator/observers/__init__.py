@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Observers of operations: metrics and traces."""
+"""Observers of operations: metrics, traces, the sanitizer, faults, and the page's last calls."""

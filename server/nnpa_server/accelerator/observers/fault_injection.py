@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run the operations of a session that has fault rules through its faults."""
+"""Inject the faults of a session's rules into its operations."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -16,9 +16,9 @@ from nnpa_server.sessions.store import Session
 
 
 def wrap(path: CallPath, session: Session) -> None:
-    """Inject faults into the calls of the program; they stand before the sanitizer.
+    """Inject faults into the calls that the program makes, if the session has fault rules.
 
-    So the sanitizer sees what the function itself has done.
+    Faults wrap the sanitizer, which so sees the results of the function itself.
     """
     faults = faults_of(session)
     if faults is None:
@@ -29,7 +29,7 @@ def wrap(path: CallPath, session: Session) -> None:
 
 
 def _attend(path: CallPath) -> None:
-    """Name the gRPC call that operations belong to."""
+    """Tell the faults of the gRPC call to which operations belong."""
     plain = path.run
 
     def run(session: Session, steps: Sequence[Step], context: Context) -> Response:
@@ -54,7 +54,7 @@ def _inject(path: CallPath, faults: Faults) -> None:
 
 
 def _encode(path: CallPath, faults: Faults) -> None:
-    """Encode outputs that were written in spite of an error; then lose the connection, if due."""
+    """Encode outputs that were written despite an error; then lose the connection, if due."""
     plain = path.encode_result
 
     def encode_result(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Count operations: name, machine, status or reason, seconds."""
+"""Count operations by name, machine and status or reason, with their seconds."""
 
 import time
 
@@ -17,7 +17,7 @@ def wrap(path: CallPath, session: Session) -> None:
 
 
 def counting(metrics: Metrics, plain: RunStep) -> RunStep:
-    """Return what runs a step and counts it however it ends."""
+    """Return a function that runs a step and counts it, however it ends."""
 
     def run_step(session: Session, step: Step) -> Answer:
         started = time.perf_counter()

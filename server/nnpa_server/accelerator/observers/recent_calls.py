@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keep a session's last calls while somebody looks at it."""
+"""Keep the last calls of a session while a page shows it."""
 
 import time
 from collections import Counter, deque
@@ -24,10 +24,10 @@ it, and when it began and ended, by time.monotonic."""
 
 
 class RecentCalls:
-    """What a session runs, and ran since somebody looked; the last calls are the last ones here.
+    """The calls of a session since a page showed it, in order; the last 100 are kept.
 
-    `running` is the name of the operation under way, "" between two. `calls_ok` counts those that
-    ended with ZDNN_OK: most do, and noting a call must cost little.
+    `running` is the name of the operation under way, or "". `calls_ok` counts the calls that ended
+    with ZDNN_OK apart from other statuses: most do, and to note a call must cost little.
     """
 
     __slots__ = ("calls", "calls_ok", "running", "statuses")
@@ -39,27 +39,27 @@ class RecentCalls:
         self.statuses: Counter[int | str] = Counter()
 
     def close(self) -> None:
-        """Do nothing: nobody looks at a session that has ended."""
+        """Do nothing: no page shows a session that has ended."""
 
     def counts(self) -> dict[str, int]:
-        """Return how often calls ended with which status or reason."""
+        """Return the number of calls by status or reason."""
         named = {status_text(status): count for status, count in self.statuses.copy().items()}
         return {Status.ZDNN_OK.name: self.calls_ok, **named} if self.calls_ok else named
 
 
 def status_text(status: int | str) -> str:
-    """Return the name of a status; a reason has none but itself."""
+    """Return the name of a status number, or a reason as it is."""
     return status if isinstance(status, str) else status_name(status)
 
 
 def recent_calls_of(session: Session) -> RecentCalls | None:
-    """Return what a session ran, None while nobody looks."""
+    """Return the recent calls of a session, or None while no page shows it."""
     recent = session.holdings.get(HOLDING)
     return recent if isinstance(recent, RecentCalls) else None
 
 
 def wrap(path: CallPath, session: Session) -> None:
-    """Note the calls of a session that somebody looks at."""
+    """Note the calls of a session that a page shows."""
     recent = recent_calls_of(session)
     if recent is not None:
         path.run_step = _noting(path.run_step, recent)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run the operations of a session that sanitizes through its sanitizer."""
+"""Watch the operations of a session with its sanitizer."""
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -20,20 +20,20 @@ _HOLDING = "sanitizer"
 
 
 def begin(session: Session) -> None:
-    """Give a session a sanitizer if its options ask for one; new memory gets its pattern."""
+    """Give a session a sanitizer if its options say so; it fills new memory with a pattern."""
     if session.options.sanitize:
         session.holdings[_HOLDING] = Sanitizer()
         session.fill_new = fill
 
 
 def sanitizer_of(session: Session) -> Sanitizer | None:
-    """Return the sanitizer of a session, None where it has none."""
+    """Return the sanitizer of a session, or None."""
     sanitizer = session.holdings.get(_HOLDING)
     return sanitizer if isinstance(sanitizer, Sanitizer) else None
 
 
 def wrap(path: CallPath, session: Session) -> None:
-    """Watch calls, and send reports with results and errors."""
+    """Watch the calls of a session with a sanitizer, and attach its reports to their answers."""
     sanitizer = sanitizer_of(session)
     if sanitizer is None:
         return
@@ -45,7 +45,7 @@ def wrap(path: CallPath, session: Session) -> None:
 
 
 def _note_flight(plain: Hold, sanitizer: Sanitizer, results: list[Result]) -> Hold:
-    """Note the call before it waits for the session; save its reports if it ends with an error."""
+    """Note a call before it waits for the session; attach its reports to an error that ends it."""
 
     @contextmanager
     def hold(session: Session, request: Request, context: Context) -> Generator[None]:
@@ -64,7 +64,7 @@ def _note_flight(plain: Hold, sanitizer: Sanitizer, results: list[Result]) -> Ho
 
 
 def _explain(path: CallPath, sanitizer: Sanitizer) -> None:
-    """Tell in an error what became of the tensor that a list names."""
+    """Add the history of a missing tensor to the error that names it."""
     plain = path.decode
 
     def decode(session: Session, request: Request) -> Sequence[Step]:
@@ -79,7 +79,7 @@ def _explain(path: CallPath, sanitizer: Sanitizer) -> None:
 
 
 def _watch(path: CallPath, sanitizer: Sanitizer) -> None:
-    """Watch what functions do to their tensors; results carry the reports."""
+    """Watch each function's reads and writes, and add the reports to its result."""
     plain, encode = path.call_function, path.encode_result
 
     def call_function(session: Session, step: Step, tensors: Tensors) -> Outcome:
@@ -98,7 +98,7 @@ def _watch(path: CallPath, sanitizer: Sanitizer) -> None:
 
 
 def _collect(path: CallPath, results: list[Result]) -> None:
-    """Collect the results of a call, for the case that it ends with an error."""
+    """Collect the results of a call, for an error that may end it."""
     plain = path.run_step
 
     def run_step(session: Session, step: Step) -> Answer:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Contents for a trace: what operations read and write, by digest, each content once.
+"""Record the contents that operations read and write in a trace, once for each digest.
 
-Operations and results are recorded without them, see nnpa/zdnn/v1/trace.proto, TracedCall.
+The records of operations and results only refer to them; see nnpa/zdnn/v1/trace.proto, TracedCall.
 """
 
 import hashlib
@@ -32,14 +32,14 @@ CARRIERS = frozenset(
         "transform_origtensor",
     )
 )
-"""Operations that bring or return arrays of the user's."""
+"""Operations that take or return arrays of the user."""
 Buffer: TypeAlias = bytes | memoryview
 _DIGEST_BYTES = 16  # source: nnpa/zdnn/v1/trace.proto, TracedContents.digest
 _MAX_NAMES = 4096  # of cached contents that a session remembers
 
 
 class Contents:
-    """The contents that a session's trace records. Used under the session's lock."""
+    """Records contents of one session in its trace, under the session's lock."""
 
     def __init__(self, trace: Trace, session: Session) -> None:
         self._trace = trace
@@ -55,9 +55,9 @@ class Contents:
         number: int,
         contents: Buffer | Memory,
     ) -> tuple[bytes, int]:
-        """Refer to contents of an operand, and have the trace hold them if it holds any.
+        """Add a reference to an operand's contents to a record; return their digest and size.
 
-        Return digest and size.
+        Put the contents themselves into a trace that records contents and lacks these.
         """
         view = contents.data if isinstance(contents, np.ndarray) else memoryview(contents)
         view = view.cast("B")
@@ -80,7 +80,7 @@ class Contents:
     def record_inline(
         self, record: pb.TracedCall, index: int, operand: str, message: tensor_pb2.Ztensor
     ) -> None:
-        """Record the sticks of an inline tensor, before an operation may write over them."""
+        """Record the sticks of an inline tensor before an operation may overwrite them."""
         role, key = pb.CONTENTS_ROLE_STICKS_IN, (message.cached, message.byte_order)
         cached = self._cached.get(key) if message.cached else None
         if cached is not None:
@@ -107,7 +107,7 @@ class Contents:
                 return None
 
     def _read(self, extent: tensor_pb2.Extent) -> Memory | None:
-        """Return what lies in shared memory; None for a place that the operation will refuse."""
+        """Return a copy of an extent of shared memory; None if the operation will refuse it."""
         if (shared := shared_of(self._session)) is None or not extent.size:
             return None
         try:
@@ -129,7 +129,7 @@ class Contents:
     def record_held(
         self, record: pb.TracedCall, index: int, operand: str, number: int, tensor: Ztensor
     ) -> None:
-        """Record the sticks of a tensor that the session had before."""
+        """Record the sticks of a tensor that is older than the trace."""
         if self._trace.contents and tensor.buffer is not None:
             role = pb.CONTENTS_ROLE_STICKS_HELD
             self.refer(record, index, role, operand, number, in_order(tensor, 0))
@@ -178,7 +178,7 @@ class Contents:
 
 
 def bare_operation(operation: operation_pb2.Operation) -> operation_pb2.Operation:
-    """Return an operation without contents."""
+    """Return a copy of an operation without contents."""
     bare = operation_pb2.Operation()
     bare.CopyFrom(operation)
     bare.ClearField("shared_data")
@@ -195,7 +195,7 @@ def bare_operation(operation: operation_pb2.Operation) -> operation_pb2.Operatio
 
 
 def bare_result(result: operation_pb2.OperationResult) -> operation_pb2.OperationResult:
-    """Return a result without contents."""
+    """Return a copy of a result without contents."""
     bare = operation_pb2.OperationResult()
     bare.CopyFrom(result)
     if bare.WhichOneof("value") in ("data", "shared"):
@@ -206,7 +206,7 @@ def bare_result(result: operation_pb2.OperationResult) -> operation_pb2.Operatio
 
 
 def bare_ztensor(message: tensor_pb2.Ztensor) -> None:
-    """Take the contents out of a tensor's message."""
+    """Remove the contents from the message of a ztensor."""
     message.ClearField("contents")
     message.ClearField("cache_as")
     message.ClearField("cache_instead_of")

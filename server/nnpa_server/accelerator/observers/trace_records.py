@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a session's trace records: each call with operations, their answers, times and contents.
+"""Record the calls of a session in its trace: operations, answers, times and contents.
 
-`recorded` goes around a call, `stepping` around each of its operations. Both do nothing for a
-session without a trace, and nothing here makes a call fail. A list of many small operations is what
-must stay quick: its operations are taken over in their wire form, and a result object that comes
-repeatedly is recorded once.
+A session without a trace runs nothing of this, and an error here cuts the trace, not the call.
+Lists of many small operations must stay quick: the record takes their operations in wire form, and
+equal results are recorded once.
 """
 
 import logging
@@ -53,7 +52,7 @@ _ROLES: Mapping[str | None, pb.ContentsRole.ValueType] = {
 }
 _MAX_RESULTS = 4096  # that a session has recorded, by their wire form
 _NOTHING: AbstractContextManager[None] = nullcontext()
-# What a session's record leaves out: its key, and how it is for the moment.
+# Fields that the record of a session leaves out: its credential, and its momentary state.
 _LEFT_OUT = ("name", "trace", "tensor_count", "stored_bytes", "create_time",
                             "expire_time", "server_version", "shared_memory",
                             "injected_faults", "lease")  # fmt: skip
@@ -62,7 +61,7 @@ assert pb.TracedCall.OPERATIONS_FIELD_NUMBER == ExecuteRequest.OPERATIONS_FIELD_
 
 
 class Tracing:
-    """A session in a trace; used under the session's lock."""
+    """The part of a session in a trace, used under the session's lock."""
 
     def __init__(self, trace: Trace, session: Session) -> None:
         self.trace = trace
@@ -77,7 +76,7 @@ class Tracing:
         """Do nothing: a trace outlives its sessions."""
 
     def record_options(self, session: Session) -> None:
-        """Record what the session is from here on."""
+        """Record the options that the session has from now on."""
         model = model_name(session.options.machine_spec)
         options = describe_session(session, model, session.created)
         bare: Message = options
@@ -91,7 +90,7 @@ class Tracing:
         return time.monotonic_ns() - self.trace.started
 
     def record_result(self, record: pb.TracedCall, result: Result) -> None:
-        """Record the number of a result, and the result itself if no call before had it."""
+        """Record the number of a result, and the result itself if it is the first of its kind."""
         raw = result.SerializeToString()
         if raw not in self._results:
             if len(self._results) >= _MAX_RESULTS:
@@ -103,7 +102,7 @@ class Tracing:
 
 
 class Recorded:
-    """A call while it runs: around it, and around each of its operations."""
+    """A context that records one call; `step` records each of its operations."""
 
     def __init__(
         self, tracing: Tracing, record: pb.TracedCall, request: ExecuteRequest | None
@@ -129,17 +128,17 @@ class Recorded:
             self.fail()
 
     def fail(self) -> None:
-        """Cut the trace: what cannot be recorded is a defect of ours, and the program's none."""
+        """Log the current exception and cut the trace; the program's call goes on."""
         _log.exception("a call could not be recorded")
         self._tracing.trace.end(pb.TRACE_END_REASON_FAILED)
 
     def _is_watching(self) -> bool:
-        """Tell whether any operation may have contents, or tensors, to record."""
+        """Return True if operations may have contents, or tensors not met before, to record."""
         trace = self._tracing.trace
         return trace.is_open and (trace.contents or bool(self._tracing.unknown))
 
     def step(self, take: RunStep, session: Session, step: Step) -> Answer:
-        """Run one operation of the call as `take` does, and record its contents."""
+        """Run one operation of the call by `take`, and record its time, result and contents."""
         plain = not (step.inline or step.new_ids) and step.spec.name not in CARRIERS
         index, trace = len(self.results), self._tracing.trace
         if not plain:
@@ -164,7 +163,7 @@ class Recorded:
             self.fail()
 
     def meet(self, session: Session, number: int, operand: str = "", index: int = 0) -> None:
-        """Record a tensor that the session had before it joined, when it is named first."""
+        """Record a tensor that is older than the trace, the first time an operation names it."""
         unknown, tensor = self._tracing.unknown, session.tensors.get(number)
         if number not in unknown or tensor is None:
             return
@@ -180,7 +179,7 @@ class Recorded:
             self.fail()
 
     def answered(self, result: Result, contents: Buffer | Memory | None) -> None:
-        """Take the answer of a call that has no steps, and what came or went in chunks, if any."""
+        """Record the answer of a call without steps, and the contents that it streamed, if any."""
         self._carrying.add(0)
         self.results.append(result)
         self.durations.append(self._tracing.elapsed() - self._record.start_ns)
@@ -194,7 +193,7 @@ class Recorded:
             self.fail()
 
     def _tell(self, error: BaseException | None) -> None:
-        """Put the call's record, whatever became of the call."""
+        """Put the call's record into the trace, with the error that ended the call, if any."""
         if not self._tracing.trace.is_open:
             return
         record = self._record
@@ -209,7 +208,7 @@ class Recorded:
         self._tracing.trace.put(delimited(number, contents), call=True)
 
     def _operations(self) -> bytes:
-        """Return the operations as a field of their record, without contents."""
+        """Return the wire form of the record's field of operations, without contents."""
         request = self._request
         if request is None:
             return b""
@@ -239,7 +238,7 @@ def _error_of(error: Exception) -> pb.TracedError:
 
 
 def traced(session: Session) -> Tracing | None:
-    """Return the session's place in its trace; None without one, or when that has ended."""
+    """Return the session's part in its trace; None if it has no trace or the trace has ended."""
     tracing = session.holdings.get(_HOLDING)
     if not isinstance(tracing, Tracing) or tracing.trace.is_open:
         return tracing if isinstance(tracing, Tracing) else None
@@ -249,7 +248,7 @@ def traced(session: Session) -> Tracing | None:
 
 
 def recorded(session: Session, what: Recordable) -> AbstractContextManager[None]:
-    """Return what goes around a call of one operation or buffer that is streamed."""
+    """Return a context that records a call which streams one operation's data or one buffer."""
     tracing = traced(session)
     if tracing is None:
         return _NOTHING
@@ -272,7 +271,7 @@ def recorded(session: Session, what: Recordable) -> AbstractContextManager[None]
 
 
 def streamed(session: Session, result: Result, contents: Buffer | Memory | None = None) -> Result:
-    """Return the result of a call without steps, after its trace has recorded it."""
+    """Record the result of a call without steps, and return the result."""
     call = running(session)
     if call is not None:
         call.answered(result, contents)
@@ -280,7 +279,7 @@ def streamed(session: Session, result: Result, contents: Buffer | Memory | None 
 
 
 def running(session: Session) -> Recorded | None:
-    """Return the call that is recorded now, None where nothing is recorded."""
+    """Return the call that is being recorded, or None."""
     tracing = session.holdings.get(_HOLDING)
     return tracing.call if isinstance(tracing, Tracing) else None
 
@@ -294,7 +293,7 @@ def wrap(path: CallPath, session: Session) -> None:
 
 
 def _record_calls(path: CallPath, tracing: Tracing) -> None:
-    """Begin a record when a list is decoded, end it when all of the list has run."""
+    """Begin a record when a list is decoded, and end it when the whole list has run."""
     plain_decode, plain_run = path.decode, path.run
 
     def decode(session: Session, request: Request) -> Sequence[Step]:
@@ -344,7 +343,7 @@ def _recording(plain: RunStep, tracing: Tracing) -> RunStep:
 
 
 def join(session: Session, traces: Traces) -> None:
-    """Have a session recorded by the trace that its options want, if that is open."""
+    """Make the trace that a session's options name record the session, if it is open."""
     name, tracing = session.options.trace, traced(session)
     session.options.trace = name  # which is cleared with a trace before it that has ended
     if tracing is not None and tracing.trace.name == name:

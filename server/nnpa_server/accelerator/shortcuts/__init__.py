@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shortcuts: each wraps a function of the plain path, and can be taken away."""
+"""Shortcuts: each wraps a function of the plain path, and `--plain` can take it away."""

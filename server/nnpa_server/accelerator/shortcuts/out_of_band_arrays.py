@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Out-of-band arrays: large arrays of a list pass beside its message, without a copy."""
+"""Out-of-band arrays: large arrays of a list travel beside its message, without a copy."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from nnpa_server.sessions.store import Session
 
 
 def wrap(path: CallPath, _session: Session) -> None:
-    """Give the arrays of a list back to its steps."""
+    """Attach the out-of-band arrays of a list to its steps."""
     path.decode = _with_arrays(path.decode)
 
 

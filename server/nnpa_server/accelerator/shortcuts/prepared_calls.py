@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prepared calls: a call that comes again is computed without the checks that it has passed."""
+"""Prepared calls: a repeated call is computed without the checks that it has passed before."""
 
 from dataclasses import dataclass, field
 
@@ -14,13 +14,16 @@ _MAX_CALLS = 4096  # of a session
 
 
 def wrap(path: CallPath, _session: Session) -> None:
-    """Prepare the calls of a session."""
+    """Prepare the calls of a session for repetition."""
     path.call_function = _PreparedCalls(path.call_function)
 
 
 @dataclass(slots=True)
 class _PreparedCalls:
-    """The calls of one session by function and descriptor of the output, which they hold."""
+    """The prepared calls of a session, by function and the identity of the output's descriptor.
+
+    A prepared call keeps the descriptor, so that its identity stays its own.
+    """
 
     plain: CallFunction
     _calls: dict[tuple[str, int], PreparedCall] = field(
@@ -28,7 +31,7 @@ class _PreparedCalls:
     )
 
     def __call__(self, session: Session, step: Step, tensors: Tensors) -> Outcome:
-        """Repeat a call, or make it and prepare it."""
+        """Run a call: by its prepared form, or plainly and then prepare it."""
         outputs = step.spec.function.outputs
         if not outputs or step.alignment is not ALIGNED:
             return self.plain(session, step, tensors)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The request cache: a list of operations that comes again byte for byte is not decoded again."""
+"""The request cache: a list that comes again byte for byte is not decoded again."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ _MAX_STEPS = 4096  # of all lists of a session; a step is up to 2 KiB
 
 
 def wrap(path: CallPath, session: Session) -> None:
-    """Keep the steps of lists; not for sessions that sanitize, whose steps name their origin."""
+    """Cache the steps of lists, except for a sanitizer, which needs each step's message."""
     if not session.options.sanitize:
         path.decode = RequestCache(path.decode)
 
@@ -24,7 +24,7 @@ def _needs_ids_alone(step: Step) -> bool:
 
 
 class _Entry(NamedTuple):
-    """A list that was decoded: its steps, the tensors that they need."""
+    """A decoded list: its steps, and the ids of the tensors that they need."""
 
     steps: Sequence[Step]
     ids: frozenset[int]
@@ -32,9 +32,9 @@ class _Entry(NamedTuple):
 
 @dataclass(slots=True)
 class RequestCache:
-    """Steps by wire form, all dropped when there are too many.
+    """Steps of lists by wire form; all are dropped when there are too many.
 
-    What functions the library has does not change while a session lives.
+    Cached steps stay valid: the functions of a library do not change while a session lives.
     """
 
     plain: Decode
@@ -42,7 +42,7 @@ class RequestCache:
     _steps: int = 0
 
     def __call__(self, session: Session, request: Request) -> Sequence[Step]:
-        """Return the steps of a list, decoded or cached."""
+        """Return the steps of a list from the cache, or decode it."""
         raw = request.raw if isinstance(request, WireRequest) else b""
         entry = self._entries.get(raw)
         if entry is not None and entry.ids <= session.tensors.keys():
@@ -53,7 +53,7 @@ class RequestCache:
         return steps
 
     def _keep(self, raw: bytes, steps: Sequence[Step]) -> None:
-        """Cache a list that needs nothing but tensors that exist, unless it is too long."""
+        """Cache the steps of a list, unless it is too long."""
         if len(steps) > _MAX_STEPS or raw in self._entries:
             return
         if self._steps + len(steps) > _MAX_STEPS:

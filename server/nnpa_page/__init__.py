@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page that shows machines, sticks, sessions, traces and models in a browser.
 
-`nnpa-server --page` and `nnpa view` serve it, each with its own views. HTTP is the standard
-library's: one page for few viewers needs no web framework, and installs nothing.
+`nnpa-server --page` and `nnpa view` serve it, each with its own views. It uses the standard
+library's HTTP: one page for few viewers needs no web framework.
 """
 
 from nnpa_page.endpoint import TIMEOUT, Endpoint

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HTTP for a bounded number of clients, in threads of its own."""
+"""Serve HTTP to a bounded number of clients, in threads."""
 
 import socket
 import ssl
@@ -13,16 +13,17 @@ from typing import TypeAlias
 TIMEOUT = 5.0  # seconds that a client may be silent
 
 Request: TypeAlias = socket.socket | tuple[bytes, socket.socket]
-"""What socketserver calls a request: over UDP it is a datagram."""
+"""The request of socketserver: over UDP it is a datagram."""
 
 
 class Endpoint(ThreadingHTTPServer):
-    """Serves HTTP to at most `max_clients`: one more ends the oldest of the caller with the most.
+    """Serves HTTP to at most `max_clients` clients.
 
-    A caller is an address until `know` names it: silent connections end none of a caller that
-    has shown a token, nor do those of a caller that has more.
-    `start` begins, with `tick` called twice a second in the endpoint's thread; `close` ends.
-    Raises OSError where host and port cannot be had; port 0 picks one.
+    One more ends the oldest connection of the caller with the most connections. A caller is an
+    address until `know` names its token, so that silent connections end no connection of a token.
+
+    `start` begins to serve, and calls `tick` twice a second; `close` ends. Raises OSError if host
+    and port cannot be bound; port 0 picks a free port.
     """
 
     request_queue_size = 128
@@ -47,22 +48,22 @@ class Endpoint(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """The address, host:port, with the port that was picked."""
+        """The address, host:port, with the actual port."""
         return f"{self._host}:{self.server_port}"
 
     def start(self, name: str) -> None:
-        """Answer clients, from a thread of this name."""
+        """Serve clients, from a thread of this name."""
         self._thread.name = name
         self._thread.start()
 
     def close(self) -> None:
-        """Answer no more."""
+        """Stop serving."""
         self.shutdown()
         self.server_close()
         self._thread.join()
 
     def service_actions(self) -> None:
-        """Do what is due between two clients, or twice a second."""
+        """Call `tick` between two clients, or twice a second."""
         self._tick()
 
     def get_request(self) -> tuple[socket.socket, object]:
@@ -75,7 +76,7 @@ class Endpoint(ThreadingHTTPServer):
         return request, address
 
     def process_request(self, request: Request, client_address: object) -> None:
-        """Have a thread answer a client, and let the oldest go where there are too many."""
+        """Serve a client in a thread; end the oldest connection if there are too many."""
         with self._lock:
             if len(self._open) >= self._max_clients:
                 ended = self._oldest_of_most()
@@ -86,13 +87,13 @@ class Endpoint(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def know(self, connection: socket.socket, caller: str) -> None:
-        """Note whose connection it is."""
+        """Note the caller of a connection."""
         with self._lock:
             if connection in self._open:
                 self._open[connection] = caller
 
     def _oldest_of_most(self) -> socket.socket:
-        """Return the oldest connection of the caller who has the most."""
+        """Return the oldest connection of the caller with the most connections."""
         ((most, _count),) = Counter(self._open.values()).most_common(1)  # of equals the oldest
         return next(each for each, caller in self._open.items() if caller == most)
 
@@ -111,7 +112,7 @@ class Endpoint(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Request, client_address: object) -> None:
-        """Leave a client alone that speaks no TLS or HTTP, or takes its time."""
+        """Ignore a client that does not speak TLS or HTTP, or is too slow."""
 
 
 def _stream(request: Request) -> socket.socket:

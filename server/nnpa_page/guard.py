@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may read the page's data: a token always, this host's names, and no other site's scripts.
+"""Guard the page's data: every request needs a token, this host's name, and no other origin.
 
-Any local user can connect to a port of loopback, and so can the scripts of any web page that names
-its own host 127.0.0.1 (DNS rebinding): the first lacks the token, the second shows its own Host.
+Every local user can connect to a loopback port: the token keeps them out. So can scripts of a web
+site whose name resolves to 127.0.0.1 (DNS rebinding): they send the site's name as Host.
 Sources: RFC 6750, 2.1 (Authorization); RFC 9110, 7.2 (Host); RFC 6454, 7 (Origin).
 """
 
@@ -21,10 +21,10 @@ _MAX_SHOWN = 80  # characters of a header in an error
 
 
 class Refusal(Exception):
-    """A request that is not answered: the reason in a sentence, and HTTP's status code.
+    """The refusal of a request: the reason as a sentence, and HTTP's status code.
 
-    The code is 200 where a view has been asked properly, and refuses the fields: a browser reports
-    other codes as failures of the page.
+    The code is 200 if a view refuses the fields of a valid request: a browser reports other codes
+    as failures of the page.
     """
 
     def __init__(self, text: str, code: int = 200) -> None:
@@ -34,14 +34,14 @@ class Refusal(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Whoever showed a token: the page's own (`is_operator`), or that of a holder by name."""
+    """The sender of a request: the holder of a token, or of the page's own (`is_operator`)."""
 
     holder: str = ""
     is_operator: bool = False
 
     @property
     def name(self) -> str:
-        """Who it is, among all visitors; no address looks so."""
+        """The name of the visitor, which no address can have."""
         return "the operator" if self.is_operator else f"token {self.holder}"
 
 
@@ -50,10 +50,10 @@ def _nobody(_authorization: str) -> str:
 
 
 class Guard:
-    """Tells visitors from strangers; `token` is the page's own, made at each start.
+    """Admits visitors by their tokens; `token` is the page's own, drawn at each start.
 
-    `host` is where the page listens, `scheme` "http" or "https"; `find_holder` returns the holder
-    of another token by the header Authorization, and raises `Refusal` for none.
+    `host` is the page's address, `scheme` "http" or "https". `find_holder` returns the holder of
+    another token in the header Authorization, and raises `Refusal` for an unknown token.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Guard:
         self._hosts = {host.strip("[]"), *_LOOPBACK}
 
     def require_same_site(self, headers: Message) -> None:
-        """Refuse a request to another host's name, or from another site's page."""
+        """Refuse a request for another host name, or from another site's page."""
         hosts = headers.get_all("Host", [])
         if len(hosts) != 1 or _hostname(hosts[0]) not in self._hosts:
             shown = ", ".join(hosts)[:_MAX_SHOWN] or "missing"
@@ -77,7 +77,7 @@ class Guard:
                 raise Refusal(f"Origin is {origin[:_MAX_SHOWN]}, must be {own}", 403)
 
     def admit(self, headers: Message) -> Visitor:
-        """Return who sent a request; refuse one without a token, or with an unknown one.
+        """Return the sender of a request; refuse it without a valid token.
 
         Tokens are compared by their hashes, in constant time.
         """
@@ -92,7 +92,7 @@ class Guard:
 
 
 def _hostname(host: str) -> str | None:
-    """Return the name of a header Host without its port; None where it is none."""
+    """Return the name in a header Host without its port; None for an invalid header."""
     try:
         return urlsplit(f"//{host}").hostname
     except ValueError:

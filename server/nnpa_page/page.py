@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page over HTTP: its files to everybody on this host, its data to who shows a token.
+"""Serve the page over HTTP: its files to everybody on this host, its data to holders of a token.
 
     /, /page.css, /*.js, /icon.svg   the files of `assets`, as they are
     /data/views                      names of the views that are served
-    /data/NAME?FIELD=TEXT            what a view answers, as JSON
+    /data/NAME?FIELD=TEXT            the answer of a view, as JSON
 
-Nothing is written: GET is the only method. Errors are `{"error": "a sentence"}`.
+GET is the only method. Errors are `{"error": "a sentence"}`.
 """
 
 import json
@@ -47,12 +47,12 @@ _log = logging.getLogger("nnpa.page")
 Query: TypeAlias = Mapping[str, str]
 """The fields of a request."""
 View: TypeAlias = Callable[[Visitor, Query], object]
-"""Returns what JSON can hold; raises `Refusal` for fields that cannot be."""
+"""A function that returns a view's data for JSON, and raises `Refusal` for invalid fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is sent: HTTP's status code, the kind of the body by its suffix, the body."""
+    """An answer: HTTP's status code, the file suffix of the body's type, the body."""
 
     code: int
     kind: str
@@ -61,7 +61,7 @@ class Answer:
 
 @cache
 def _assets() -> Mapping[str, Answer]:
-    """Return the files of the page by their paths."""
+    """Return the files of the page by path."""
     folder = resources.files("nnpa_page") / "assets"
     files = {
         f"/{file.name}": Answer(200, file.name.rpartition(".")[2], file.read_bytes())
@@ -71,14 +71,14 @@ def _assets() -> Mapping[str, Answer]:
 
 
 class Page:
-    """Answers requests by the views that it has."""
+    """Answers requests for files and views."""
 
     def __init__(self, guard: Guard, views: Mapping[str, View]) -> None:
         self._guard = guard
         self._views = views
 
     def answer(self, target: str, headers: Message, know: Callable[[str], object]) -> Answer:
-        """Answer a request for a path with its query; `know` hears who shows a token."""
+        """Answer a request for a path with its query; call `know` with the name of its visitor."""
         try:
             self._guard.require_same_site(headers)
             address = urlsplit(target)
@@ -112,12 +112,12 @@ def _json(data: object, code: int = 200) -> Answer:
 
 
 def error(code: int, text: str) -> Answer:
-    """Return the answer to a request that is refused."""
+    """Return the answer to a refused request."""
     return _json({"error": text}, code)
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Sends what the page answers; a connection has one request."""
+    """Sends the page's answers; a connection has one request."""
 
     page: Page
     timeout = TIMEOUT
@@ -129,12 +129,12 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(self.page.answer(self.path, self.headers, know))
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Refuse what is no GET, or no HTTP."""
+        """Refuse requests other than GET, and bytes that are no HTTP."""
         del explain
         self._send(error(code, message or "the request cannot be answered"))
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
-        """Leave requests out of the log."""
+        """Log no requests."""
 
     def _send(self, answer: Answer) -> None:
         self.send_response(answer.code)
@@ -153,7 +153,7 @@ def open_page(
     tls: ssl.SSLContext | None = None,
     tick: Callable[[], object] = int,
 ) -> Endpoint:
-    """Serve a page, port 0 picks one; raises OSError where the address cannot be had."""
+    """Serve a page; port 0 picks a free one. Raise OSError if the address cannot be bound."""
     handler = type("Handler", (_Handler,), {"page": page})
     endpoint = Endpoint(host, port, handler, MAX_VIEWERS, tls, tick)
     endpoint.start("page")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command `nnpa-server`.
 
-Nothing heavy is imported before the flags are read: --help is quick, and the kernel cache is chosen
-before the kernels are.
+Heavy modules are imported after the flags are read, so that --help is quick and the kernel cache is
+chosen before the kernels are imported.
 """
 
 import sys
@@ -73,12 +73,12 @@ def _switch(name: str, text: str) -> Callable[[Main], Main]:
     return click.option(name, is_flag=True, help=text)
 
 
-def _choice(name: str, default: str, others: tuple[str, ...], text: str) -> Callable[[Main], Main]:
-    return _flag(name, default, text, type=click.Choice((default, *others)))
+def _choice(name: str, default: str, rest: tuple[str, ...], text: str) -> Callable[[Main], Main]:
+    return _flag(name, default, text, type=click.Choice((default, *rest)))
 
 
 def _names(name: str, parse: Callable[[str], object], text: str) -> Callable[[Main], Main]:
-    """Return a flag that takes names, and without them means all."""
+    """Return a flag that takes names; without names it means all."""
     details: dict[str, Any] = {"is_flag": False, "flag_value": "all", "metavar": "[=NAME,...]"}
     return click.option(name, default="", help=text, callback=_parsed(parse), **details)
 
@@ -274,7 +274,7 @@ def _start(
     functions: frozenset[str] | None,
     compile_kernels: bool,
 ) -> int:
-    """Serve, or compile the kernels; return the exit code. The cache has been chosen."""
+    """Serve, or compile the kernels; return the exit code. Call it after `prepare`."""
     if compile_kernels:
         from nnpa_server.tuning.warmup import compile_all
 
@@ -297,7 +297,7 @@ def _start(
 
 
 def _require_room(config: Config) -> None:
-    """Refuse limits of which no call, or no second caller, would find room."""
+    """Refuse limits that leave no room for a call, or for a second caller."""
     limits = config.limits
     least = max(MIN_UNDER_WAY, MESSAGES_UNDER_WAY * limits.max_message)
     if limits.max_bytes_under_way < least:
@@ -307,14 +307,14 @@ def _require_room(config: Config) -> None:
 
 
 def _require_onnx(config: Config) -> None:
-    """Refuse to host models without the packages that read them."""
+    """Refuse flags for models if the packages of the extra onnx are missing."""
     for name in ("onnx", "onnxruntime") if config.models else ():
         if find_spec(name) is None:
             raise click.UsageError(f"--models needs {name}: {pip_install('onnx')}")
 
 
 def _require_router(config: Config) -> str:
-    """Return the program that several processes are behind; refuse what they cannot do."""
+    """Return the path of the router for several processes; refuse flags that exclude them."""
     if config.processes == 1:
         return ""
     flag = f"--processes {config.processes}"
@@ -333,7 +333,7 @@ def _require_router(config: Config) -> str:
 
 
 def _require_safe(config: Config) -> None:
-    """Refuse to be reached from other machines in plain text, unless that was asked for."""
+    """Refuse listeners that other machines can reach without TLS, unless --insecure allows them."""
     if config.page_all and not config.page:
         raise click.UsageError("--page-all needs --page")
     if config.tls is not None:
@@ -369,7 +369,7 @@ def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> Tls | N
 
 
 def _require_pem(cert: Path, key: Path, client_ca: Path | None) -> None:
-    """Refuse files that gRPC could not use, by the name of their flag."""
+    """Refuse PEM files that gRPC cannot use, by the name of their flag."""
     import ssl  # with TLS only
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server as a whole: listeners, health, reflection, and a graceful end."""
+"""The whole server: its services, listeners, health, reflection, and its drain."""
 
 import gc
 import logging
@@ -202,13 +202,13 @@ class Server:
 
     @property
     def _has_models(self) -> bool:
-        """Whether there may be models to load at the start."""
+        """Whether there are models to load at the start."""
         return self.config.models is not None or bool(self.saved and self.saved.names())
 
     def load_models(self) -> None:
-        """Load the operator's models and the saved ones, then say that the server is ready.
+        """Load the operator's and the saved models, then set the state to ready.
 
-        It is not where there is no loading them; a model that fails says so by itself.
+        If loading cannot begin, the server stays unready. A model that fails is logged.
         """
         try:
             if self._has_models:
@@ -222,7 +222,7 @@ class Server:
             _log.info("ready: %s", self.repository.summary())
 
     def start(self) -> tuple[str, ...]:
-        """Listen and serve; return the addresses, with the ports that were picked."""
+        """Listen and serve; return the addresses of --listen with their actual ports."""
         addresses = tuple(
             listen(self._grpc, address, self.config) for address in self.config.listen
         )
@@ -247,7 +247,7 @@ class Server:
         return addresses
 
     def _construct_services(self) -> None:
-        """Construct what is otherwise constructed by the first call, or left out by it."""
+        """Construct the services that the first call constructs otherwise."""
         for construct in (self.models.get, self.mli.get):
             try:
                 construct()
@@ -255,9 +255,9 @@ class Server:
                 _log.info("a service is not installed: %s", error)
 
     def _listen_plainly(self, sockets: Sequence[Path]) -> None:
-        """Open a plain socket beside each of gRPC's; clients use all of them or none.
+        """Open a plain socket beside each of gRPC's Unix sockets.
 
-        They are a help and no promise: what hinders one is logged.
+        If one of them cannot be opened, log why, and tell clients of none.
         """
         for path in sockets:
             beside = path.with_name(path.name + SUFFIX)
@@ -270,7 +270,7 @@ class Server:
         self.accelerator.plain_suffix = self.config.socket_suffix + SUFFIX
 
     def _serve_over_http(self) -> None:
-        """Open the endpoints of metrics and page, of which each is imported for its flag only."""
+        """Open the endpoints of metrics and page, imported only if their flags are set."""
         if self.metrics is not None and self.config.metrics:
             from nnpa_server.rpc.prometheus import Collector, expose
 
@@ -301,7 +301,7 @@ class Server:
         return bound
 
     def reload_tokens(self) -> None:
-        """Read the file of tokens; keep the tokens of before if it cannot be used."""
+        """Read the file of tokens again; keep the old tokens if it is invalid."""
         if self.tokens is None:
             return
         try:
@@ -311,7 +311,7 @@ class Server:
             _log.error("tokens stay as they were: %s", error)
 
     def refuse_calls(self) -> None:
-        """Refuse new calls from now on, and say so to who asks for health. May be repeated."""
+        """Refuse new calls from now on, and publish the drain by health. May be repeated."""
         if self.is_draining:
             return
         self.is_draining = True
@@ -320,9 +320,9 @@ class Server:
         self.readiness.drain()
 
     def drain(self) -> bool:
-        """Refuse new calls, let running ones finish, end; tell whether all of them finished.
+        """Refuse new calls, wait for running ones, and end; return True if all of them finished.
 
-        Sessions that are still open are logged, and freed.
+        Open sessions are logged and freed.
         """
         self.refuse_calls()
         until = time.monotonic() + self.config.drain_timeout
@@ -363,7 +363,7 @@ def _name_caller(tokens: Tokens, metadata: Metadata, peer: str) -> str | None:
 
 
 def _choose_kernels(shortcuts: frozenset[str]) -> BackgroundCompiler | None:
-    """Have references compute, for ever or until a kernel is compiled, or compiled kernels."""
+    """Set how kernels compute: by references, by references until compiled, or compiled."""
     if "compiled-kernels" not in shortcuts:
         use_reference()
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the operator chose: flags as facts, and the only reader of the environment."""
+"""The configuration of a server; only this module reads the environment."""
 
 import ipaddress
 import json
@@ -58,7 +58,7 @@ SHORTCUTS: Mapping[str, str] = {
 class Tls:
     """PEM texts: certificate chain, key, and the CA of clients (None: they need no certificate).
 
-    `files` are where they came from.
+    `files` are the paths of these texts.
     """
 
     certificate: bytes
@@ -69,9 +69,9 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What clients may use: counts, bytes, and seconds without a call before a session ends.
+    """The limits of clients: counts, bytes, and seconds without a call before a session ends.
 
-    `lease_grace` holds for sessions whose lease is broken.
+    `lease_grace` is the limit of seconds for sessions with a broken lease.
     """
 
     max_sessions: int = 64
@@ -85,18 +85,18 @@ class Limits:
 
     @property
     def max_inline(self) -> int:
-        """Most bytes of one inline tensor, user array or answer: a message holds four of them."""
+        """The most bytes of an inline tensor, user array or answer: four fit into a message."""
         return min(MAX_INLINE_BYTES, self.max_message // 4)
 
     @property
     def all_bytes(self) -> int:
-        """Most bytes of all sessions; as many may be taken to compile models."""
+        """The most bytes of all sessions together; the compilation of models may take the same."""
         return self.max_sessions * self.max_session_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What the operator chose. Times are in seconds."""
+    """The flags of a server. Times are in seconds."""
 
     listen: tuple[str, ...] = ("127.0.0.1:50051",)
     insecure: bool = False
@@ -136,12 +136,12 @@ class Config:
 
     @property
     def shortcuts(self) -> frozenset[str]:
-        """The shortcuts that are on: all but those of `--plain`."""
+        """The names of the shortcuts that are on: all except the names in `--plain`."""
         return frozenset(SHORTCUTS) - self.plain
 
     @property
     def offers_reflection(self) -> bool:
-        """Whether reflection is on; auto: unless tokens are asked for."""
+        """Whether reflection is on; `auto` means unless the server requires tokens."""
         return self.reflection == "on" or (self.reflection == "auto" and self.tokens is None)
 
     @property
@@ -150,60 +150,61 @@ class Config:
 
     @property
     def max_connection_calls(self) -> int:
-        """Calls of a gRPC connection at a time: a lease and a conversation a session, 100 others.
+        """Calls of a gRPC connection at a time: 100, and a lease and a conversation per session.
 
-        RFC 9113, 6.5.2, recommends 100 or more. Clients keep further calls until one has ended.
+        RFC 9113, 6.5.2, recommends 100 or more. Clients hold further calls until one has ended.
         """
         return 100 + 2 * self.limits.max_sessions
 
     @property
     def max_accepted(self) -> int:
-        """Most connections of each of gRPC's servers: a quarter of the descriptors.
+        """The most connections of each gRPC server: at most a quarter of the descriptors.
 
-        For moments they are twice as many, until newcomers that are too many are shut down.
+        gRPC accepts twice this number for moments, until excess newcomers are shut down.
         """
         servers = 1 + bool(self.health_listen)
         return min(self.max_connections, max(1, self._spare_descriptors // 4 // servers))
 
     @property
     def max_plain_sockets(self) -> int:
-        """Most clients of plain sockets, each of which may bring a descriptor too."""
+        """The most clients of plain sockets, each of which may send a descriptor."""
         return min(self.max_conversations, max(1, self._spare_descriptors // 8))
 
     @property
     def max_regions(self) -> int:
-        """Most regions of shared memory, each of which is an open file."""
+        """The most regions of shared memory, each of which is an open file."""
         return min(MAX_REGIONS, self._spare_descriptors // 4)
 
     @property
     def max_streams(self) -> int:
-        """Most streams at a time: an open stream keeps a thread, and half must stay free."""
+        """The most streams at a time: each keeps a thread, and half of these must stay free."""
         return self.workers // 2
 
     @property
     def max_conversations(self) -> int:
-        """Most streams of lists at a time, two per session; each has a thread of its own.
+        """The most conversations at a time, two per session; each has a thread of its own.
 
-        One caller alone has half of them: one per session.
+        A single caller has half of them: one per session.
         """
         return 2 * min(self.limits.max_sessions, 4 * self.workers)
 
     @property
     def max_threads(self) -> int:
-        """Most threads of other calls; one caller alone has half of them.
+        """The most threads of other calls.
 
-        That is its workers, and as many calls whose message has not come.
+        A single caller has half of them: for `workers` running calls, and for the same number of
+        calls whose message has not come.
         """
         return 4 * self.workers
 
     @property
     def max_session_calls(self) -> int:
-        """Most calls of one session at a time: they wait for each other, each in its thread."""
+        """The most calls of one session at a time: each waits for its turn in a thread."""
         return max(1, self.workers // 4)
 
 
 def config_to_json(config: Config) -> str:
-    """Return a configuration as a line of JSON, for another process; ValueError with TLS in it."""
+    """Return a configuration as a line of JSON for another process; raise ValueError for TLS."""
     if config.tls is not None:
         raise ValueError("tls: is given, must be None: a key stays in its process")
 
@@ -225,7 +226,7 @@ def config_from_json(text: str) -> Config:
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes of "64MiB", "8GiB", "4096"; ValueError says what is allowed."""
+    """Return the bytes of "64MiB", "8GiB", "4096"; raise ValueError for other text."""
     match = re.fullmatch(r"([0-9]+)\s*([A-Za-z]*)", text.strip())
     if match is None or match[2].upper() not in _SIZES:
         raise ValueError(f"size is {text!r}, must be a number and B, KiB, MiB, GiB or TiB")
@@ -233,7 +234,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_time(text: str) -> float:
-    """Return the seconds of "15m", "1.5s", "200ms", "2h"; ValueError says what is allowed."""
+    """Return the seconds of "15m", "1.5s", "200ms", "2h"; raise ValueError for other text."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)", text.strip())
     if match is None or match[2] not in _TIMES:
         raise ValueError(f"time is {text!r}, must be a number and ms, s, m or h")
@@ -244,7 +245,7 @@ def parse_time(text: str) -> float:
 
 
 def parse_message_timeout(text: str) -> float:
-    """Return seconds as `parse_time` does, 100 ms at least."""
+    """Return seconds as `parse_time` does; raise ValueError below 100 ms."""
     seconds = parse_time(text)
     if seconds < MIN_MESSAGE_TIMEOUT:
         raise ValueError(f"--message-timeout is {text!r}, must be at least 100ms")
@@ -252,7 +253,7 @@ def parse_message_timeout(text: str) -> float:
 
 
 def parse_processes(text: str) -> int:
-    """Return how many processes: a number, or "auto" for one per core that this one may use."""
+    """Return the number of processes; "auto" means one per core that this process may use."""
     if text == "auto":
         return len(os.sched_getaffinity(0))
     if not text.isdecimal() or not 1 <= int(text) <= MAX_PROCESSES:
@@ -261,9 +262,9 @@ def parse_processes(text: str) -> int:
 
 
 def parse_listen(text: str) -> str:
-    """Return an address as gRPC binds it: `host:port`, where no host is 127.0.0.1, or `unix:/path`.
+    """Return an address for gRPC: `host:port`, with 127.0.0.1 for no host, or `unix:/path`.
 
-    ValueError says what is wrong with it.
+    Raise ValueError for other text.
     """
     if text.startswith("unix:"):
         path = text.removeprefix("unix:").removeprefix("//")
@@ -281,24 +282,24 @@ def _parse_tcp(text: str, expected: str) -> str:
 
 
 def parse_health_listen(text: str) -> str:
-    """Return an address as `parse_listen` does, or nothing for nothing."""
+    """Return an address as `parse_listen` does, or "" for ""."""
     return parse_listen(text) if text else ""
 
 
 def parse_http(text: str) -> str:
-    """Return an address for HTTP, `host:port`; ValueError says what is wrong with it."""
+    """Return an address for HTTP, `host:port`, or "" for ""; raise ValueError."""
     return _parse_tcp(text, "host:port (0 to 65535)") if text else ""
 
 
 def parse_functions(text: str) -> frozenset[str] | None:
-    """Return the functions of "NAME,...", none for "all", None for an empty text."""
+    """Return the functions of "NAME,..."; an empty set for "all", None for an empty text."""
     return frozenset(filter(None, text.split(","))) - {"all"} if text else None
 
 
 def parse_plain(text: str) -> frozenset[str]:
-    """Return the shortcuts that "all", or names with commas, switches off; none for an empty text.
+    """Return the shortcuts that --plain switches off: "all", or names with commas.
 
-    ValueError says which names there are.
+    Raise ValueError for an unknown name.
     """
     if text == "all":
         return frozenset(SHORTCUTS)
@@ -320,7 +321,7 @@ def join_address(host: str, port: int) -> str:
 
 
 def is_local(address: str) -> bool:
-    """Tell whether only this machine can reach an address: 127/8, ::1, localhost, unix."""
+    """Return True if only this machine can reach an address: 127/8, ::1, localhost, unix."""
     if address.startswith("unix:"):
         return True
     host = address.rpartition(":")[0].strip("[]")
@@ -331,12 +332,12 @@ def is_local(address: str) -> bool:
 
 
 def kernel_environment() -> dict[str, str]:
-    """Return what says where compiled kernels are kept and for which processors, for a process."""
+    """Return the environment that tells another process the cache of kernels and processors."""
     return {name: text for name, text in os.environ.items() if name.startswith("NUMBA_")}
 
 
 def kernel_cache() -> str:
-    """Choose where compiled kernels are kept; return what an operator should know, or nothing.
+    """Choose the cache of compiled kernels; return a note for the operator, or "".
 
     Call it before the emulator is imported.
     """
@@ -344,7 +345,7 @@ def kernel_cache() -> str:
 
 
 def kernel_folder() -> Path | None:
-    """Return where kernels that are compiled will be kept, None where none are."""
+    """Return the folder in which compiled kernels will be kept, or None."""
     place = os.environ.get("NUMBA_CACHE_DIR")
     if find_spec("numba") is None or not place or not os.access(place, os.W_OK):
         return None
@@ -352,19 +353,19 @@ def kernel_folder() -> Path | None:
 
 
 def kernels_are_cached() -> bool:
-    """Tell whether some kernels are compiled already."""
+    """Return True if the cache has compiled kernels."""
     place = os.environ.get("NUMBA_CACHE_DIR")
     return place is not None and has_kernels(Path(place))
 
 
 def prepare_compiler() -> None:
-    """Make this process one that compiles kernels for the one that has started it."""
+    """Prepare a process that compiles kernels for the server that started it."""
     die_with(os.getppid())
     leave_out_scipy()
     key_by_sources()
 
 
 def leave_out_telemetry() -> None:
-    """Have ONNX Runtime and Ray, when they are imported, report no use."""
+    """Switch off the usage reports of ONNX Runtime and Ray, before they are imported."""
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"

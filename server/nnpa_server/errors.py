@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a situation to a gRPC error: the one table.
+"""The errors of calls, and the one table of their gRPC codes.
 
-    CallRefused       a call that does not reach the accelerator, or ends there: `reason` says why
+    CallRefused       a call ends with an error that has a `reason`
     CallCancelled     nobody waits for the answer any more
-      ConnectionLost  a connection that breaks because a rule says so
-      MessageTooLong  a message above --max-message, answered as gRPC does: without a reason
+      ConnectionLost  a fault rule breaks the connection
+      MessageTooLong  a message above --max-message, which gRPC itself refuses without a reason
 
-Every error carries google.rpc.ErrorInfo with domain "nnpa", the reason, and as metadata whatever is
-dynamic in the message. What is not in the table is our fault: INTERNAL, with a correlation id that
-finds the story in the server's log, and no text of ours for strangers.
+Every error carries google.rpc.ErrorInfo with domain "nnpa", the reason, and the variable parts of
+the message as metadata. Any other exception is a defect of ours: INTERNAL, without its text, but
+with a correlation id that finds it in the server's log.
 """
 
 import secrets
@@ -71,9 +71,9 @@ CODES: Mapping[int, grpc.StatusCode] = {
 
 
 class CallRefused(Exception):
-    """A call ends with the gRPC error of `reason`; `metadata` repeats what the message says.
+    """A call ends with the gRPC error of `reason`; `metadata` has the message's variable parts.
 
-    `details` are messages that the status carries beside ErrorInfo.
+    `details` are further messages in the status, after ErrorInfo.
     """
 
     def __init__(self, reason: int, message: str, **metadata: object) -> None:
@@ -90,11 +90,11 @@ class CallRefused(Exception):
 
     @property
     def name(self) -> str:
-        """The reason as ErrorInfo carries it."""
+        """The name of the reason in ErrorInfo."""
         return wire.ErrorReason.Name(wire.ErrorReason.ValueType(self.reason)).removeprefix(_PREFIX)
 
     def status(self, *trailing: tuple[str, str | bytes]) -> grpc.Status:
-        """Return what `context.abort_with_status` takes, with more trailing metadata."""
+        """Return the status for `context.abort_with_status`, with more trailing metadata."""
         info = error_details_pb2.ErrorInfo(reason=self.name, domain=DOMAIN, metadata=self.metadata)
         details = [AnyMessage() for _ in range(1 + len(self.details))]
         for detail, message in zip(details, (info, *self.details), strict=True):
@@ -110,7 +110,7 @@ class CallRefused(Exception):
 
 
 class CallCancelled(Exception):
-    """The client went away or its deadline passed: `code` says which."""
+    """The client is gone or its deadline has passed: `code` says which."""
 
     def __init__(self, code: grpc.StatusCode) -> None:
         self.code = code
@@ -118,7 +118,7 @@ class CallCancelled(Exception):
 
 
 class ConnectionLost(CallCancelled):
-    """The call ends as when its connection breaks."""
+    """The call ends as if its connection broke."""
 
     def __init__(self) -> None:
         super().__init__(_CODE.UNAVAILABLE)
@@ -147,12 +147,12 @@ def invalid(field: str, value: object, limit: str, **metadata: object) -> CallRe
 
 
 def no_message() -> CallRefused:
-    """Return the error for bytes that are no message of the method's type."""
+    """Return the error for bytes that are not a message of the method's type."""
     return invalid("request", "no message of its type", "protocol buffer wire format")
 
 
 def too_many_calls(field: str, limit: int) -> CallRefused:
-    """Return the error for one call more than may be at a time."""
+    """Return the error for one call more than there may be at a time."""
     return CallRefused(
         wire.ERROR_REASON_CALL_QUOTA_EXCEEDED,
         f"{field}, {limit}, are under way: retry with a pause",
@@ -166,7 +166,7 @@ NO_ONNX = "this server was installed without the packages for ONNX, the extra on
 
 
 def from_exception(error: Exception, **metadata: object) -> CallRefused:
-    """Return the gRPC error for what the emulator raised; anything unknown is INTERNAL."""
+    """Return the gRPC error for an exception; an unknown exception is INTERNAL."""
     match error:
         case CallRefused():
             for key, value in metadata.items():
@@ -192,7 +192,7 @@ def from_exception(error: Exception, **metadata: object) -> CallRefused:
         case _:
             return CallRefused(
                 wire.ERROR_REASON_INTERNAL,
-                "the server failed; its log has the story under the correlation id",
+                "the server failed; its log has the error under the correlation id",
                 correlation_id=secrets.token_hex(8),
             )
 

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server's log on the standard error: text, or one JSON object per line.
+"""The server's log on standard error: text, or one JSON object per line.
 
-    AccessLog   lines of calls, queued by calls and formatted together, ten times a second
+    AccessLog   queues lines of calls, and formats them ten times a second
     Lines       the handler of every logger: formats a record
-    LineQueue   a bounded queue before the file, which may block for ever: only its thread waits
+    LineQueue   a bounded queue before the file, which may block: only its thread waits
 
-(Measured: formatting a line costs its call a seventh of the time of a small Execute; queueing it,
-little.)
+(Measured: to format a line costs a seventh of the time of a small Execute; to queue it, little.)
 """
 
 import io
@@ -37,14 +36,14 @@ def as_text(facts: Facts) -> str:
 
 
 def _plain(value: object) -> str:
-    """Return a value for a log line: quoted where it has blanks, so that no client fakes a line."""
+    """Return a value for a log line, quoted if it has blanks: no client can fake a line."""
     text = value if isinstance(value, str) else str(value)
     return repr(text) if " " in text or not text.isprintable() else text
 
 
 @lru_cache(maxsize=2)
 def _second(moment: int) -> str:
-    """Return a second in UTC, without its zone."""
+    """Return a time in whole seconds UTC, without the zone."""
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(moment))
 
 
@@ -53,15 +52,15 @@ def _time(record: logging.LogRecord) -> str:
 
 
 class TextLines(logging.Formatter):
-    """Time (UTC), level, logger and message; an exception's traceback behind them."""
+    """Formats a record as time (UTC), level, logger, message, and a traceback if there is one."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the base's name
-        """Return the first line."""
+        """Return the line without a traceback."""
         return f"{_time(record)} {record.levelname} {record.name} {record.message}"
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object per record: time (UTC), level, logger, message or facts, exception."""
+    """Formats a record as a JSON object: time (UTC), level, logger, message or facts, exception."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as one line."""
@@ -77,10 +76,11 @@ class JsonLines(logging.Formatter):
 
 
 class LineQueue:
-    """Lines for a file that may block: bounded in bytes, written by a thread, dropped when full.
+    """A queue of lines for a file that may block; a thread writes them.
 
-    Ordinary lines have half of the room, so that vital ones are dropped last. A line tells how many
-    were dropped once the file takes lines again.
+    Its bytes are bounded: lines that find no room are dropped. Ordinary lines have half of the
+    room, so that vital lines are dropped last. Once the file takes lines again, a line tells the
+    number of dropped lines.
     """
 
     def __init__(self, file: int, max_bytes: int = MAX_QUEUED_BYTES) -> None:
@@ -91,7 +91,7 @@ class LineQueue:
         threading.Thread(target=self._run, name="log", daemon=True).start()
 
     def put(self, line: str, *, is_vital: bool = False, more: bool = False) -> None:
-        """Queue a line, or drop it; `more` says that others follow at once."""
+        """Queue a line, or drop it; `more` says that further lines follow at once."""
         data = line.encode("utf-8", "backslashreplace")
         room = self._max_bytes if is_vital else self._max_bytes // 2
         with self._changed:
@@ -104,7 +104,7 @@ class LineQueue:
                 self._changed.notify_all()
 
     def flush(self, timeout: float = _FLUSH_TIMEOUT) -> None:
-        """Wait until every line is written, but not for a file that takes none."""
+        """Wait until queued lines are written, unless the file takes none."""
         with self._changed:
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._size == 0, timeout)
@@ -128,7 +128,7 @@ class LineQueue:
                 _log.warning("%d lines of the log were dropped: nobody read them", dropped)
 
     def _write(self, data: bytes) -> bool:
-        """Write everything; return False where nobody reads any more, or the disk is full."""
+        """Write all lines; return False if the reader is gone or the disk is full."""
         try:
             while data:
                 data = data[os.write(self._file, data) :]
@@ -138,7 +138,7 @@ class LineQueue:
 
 
 class Lines(logging.Handler):
-    """Formats records, and queues their lines; a record that says `more` waits for the next."""
+    """Formats records and queues their lines; a record with `more` waits for the next one."""
 
     def __init__(self, formatter: logging.Formatter, queue: LineQueue) -> None:
         super().__init__()
@@ -146,7 +146,7 @@ class Lines(logging.Handler):
         self.setFormatter(formatter)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Queue a line."""
+        """Format a record and queue its line."""
         try:
             is_vital = record.name in _VITAL or record.levelno >= logging.ERROR
             more = getattr(record, "more", False)
@@ -155,12 +155,12 @@ class Lines(logging.Handler):
             self.handleError(record)
 
     def flush(self) -> None:
-        """Wait a moment until lines are written."""
+        """Wait until queued lines are written, for a moment at most."""
         self._queue.flush()
 
 
 class _Stderr(io.TextIOBase):
-    """Python's standard error, by way of the queue."""
+    """A standard error for Python that writes to the queue."""
 
     encoding = "utf-8"
 
@@ -174,7 +174,7 @@ class _Stderr(io.TextIOBase):
 
 
 def start_logging(level: str, *, as_json: bool) -> None:
-    """Have every record of this level or above, and what Python prints, written to file 2."""
+    """Send all records from this level on, and Python's standard error, to file descriptor 2."""
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # never logged
     try:
         file = os.dup(2)
@@ -187,13 +187,13 @@ def start_logging(level: str, *, as_json: bool) -> None:
 
 
 def flush() -> None:
-    """Wait a moment until every record's line is written."""
+    """Wait until the lines of all records are written, for a moment at most."""
     for handler in logging.getLogger().handlers:
         handler.flush()
 
 
 class AccessLog:
-    """Lines of the logger nnpa.access, each queued with its time; `close` ends it."""
+    """Queues lines of the logger nnpa.access with their times; `close` ends its thread."""
 
     def __init__(self) -> None:
         self.queue: deque[tuple[float, Facts]] = deque()
@@ -202,7 +202,7 @@ class AccessLog:
         threading.Thread(target=self._run, name="access-log", daemon=True).start()
 
     def close(self) -> None:
-        """Write what is left and end."""
+        """Write the queued lines, and end the thread."""
         self._stopped.set()
         self.write()
 
@@ -211,7 +211,7 @@ class AccessLog:
             self.write()
 
     def write(self) -> None:
-        """Write the lines that are queued, in the order of the calls."""
+        """Write the queued lines in the order of the calls."""
         with self._writing:
             while self.queue:
                 moment, facts = self.queue.popleft()

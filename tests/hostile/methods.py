@@ -37,7 +37,7 @@ FOREIGN = ("/grpc.health.", "/grpc.reflection.")
 FOREIGN_CODES = frozenset(("NOT_FOUND", "INVALID_ARGUMENT", "UNIMPLEMENTED", "OUT_OF_RANGE"))
 CODES_OF_GRPC = frozenset(("RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "CANCELLED", "UNIMPLEMENTED"))
 """Codes that gRPC adds by itself, without a reason."""
-FAILURE = b"its log has the story"
+FAILURE = b"its log has the error"
 _LINES = re.compile(r"// ([A-Z_]+): |ERROR_REASON_([A-Z_]+) = [0-9]+;")
 _SESSION_REASONS = frozenset(
     ("SESSION_NOT_FOUND", "TOKEN_INVALID", "SERVER_DRAINING", "CALL_QUOTA_EXCEEDED")

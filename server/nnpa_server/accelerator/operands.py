@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operands of an operation: where the buffer of an inline tensor comes from."""
+"""Read the inline operands of an operation, from messages, shared memory or the cache."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -24,7 +24,7 @@ _NAME_BYTES = (16, 64)  # source: nnpa/zdnn/v1/tensor.proto, Ztensor.cache_as
 
 
 def too_large(field: str, size: int, limit: int) -> CallRefused:
-    """Return the error for contents that must go through WriteTensor or ReadTensor."""
+    """Return the error for contents that are too large for a message."""
     return CallRefused(
         wire.ERROR_REASON_MESSAGE_TOO_LARGE,
         f"{field} has {size} bytes, at most {limit} travel in a message: use a stream",
@@ -35,7 +35,7 @@ def too_large(field: str, size: int, limit: int) -> CallRefused:
 
 
 def size_mismatch(field: str, size: int, required: int) -> CallRefused:
-    """Return the error for contents that do not have the bytes that descriptors call for."""
+    """Return the error for contents whose size does not fit the descriptors."""
     return CallRefused(
         wire.ERROR_REASON_DATA_SIZE_MISMATCH,
         f"{field} has {size} bytes, must have {required}",
@@ -52,7 +52,7 @@ def tensor_not_found(tensor_id: int, path: str) -> CallRefused:
 
 
 def id_in_use(tensor_id: int, path: str) -> CallRefused:
-    """Return the error for an id to be created that names a tensor already."""
+    """Return the error for a new id that already names a tensor."""
     text = f"{path} is {tensor_id}, which already names a tensor of the session"
     return CallRefused(wire.ERROR_REASON_TENSOR_ID_IN_USE, text, field=path, tensor=tensor_id)
 
@@ -60,8 +60,8 @@ def id_in_use(tensor_id: int, path: str) -> CallRefused:
 def dense_bytes(tensor: Ztensor) -> int:
     """Return the bytes of the array that transform_origtensor makes of a tensor.
 
-    The transformed dims count, as for the library; of a bidirectional layer's output only the
-    hidden states without their padding.
+    The transformed dims count, as in the library; in a bidirectional layer's output the padding
+    between its hidden states does not count.
     """
     pre, desc = tensor.pre_transformed_desc, tensor.transformed_desc
     dims = desc.dims[:3] if desc.type == DataTypes.ZDNN_BINARY_INT32 else desc.dims
@@ -73,7 +73,7 @@ def dense_bytes(tensor: Ztensor) -> int:
 def decode_inline(
     message: tensor_pb2.Ztensor, path: str, spec: OperationSpec, name: str, operation: Message
 ) -> "Operand":
-    """Decode an inline tensor; refuse one that lacks what its operation reads of it."""
+    """Decode an inline tensor; refuse it if it lacks a field that its operation reads."""
     if not message.HasField("transformed_desc"):
         raise unspecified(f"{path}.transformed_desc")
     check_names(message, path)
@@ -84,13 +84,13 @@ def decode_inline(
 
 
 def _needs_pre(spec: OperationSpec, name: str, operation: Message) -> bool:
-    """Tell whether an operation reads an operand's pre-transformed descriptor."""
+    """Return True if an operation reads an operand's pre-transformed descriptor."""
     creates_outputs = any(getattr(operation, output).new_id for output in spec.may_be_new)
     return spec.needs_pre or (creates_outputs and name in spec.pattern)
 
 
 def _read_descs(message: tensor_pb2.Ztensor, path: str) -> tuple[TensorDesc, TensorDesc]:
-    """Return the pre-transformed descriptor, which may be unset, and the transformed one."""
+    """Return the pre-transformed descriptor, or UNSET, and the transformed descriptor."""
     desc = read_desc(message.transformed_desc, f"{path}.transformed_desc", transformed=True)
     if not message.HasField("pre_transformed_desc"):
         return UNSET, desc
@@ -99,7 +99,7 @@ def _read_descs(message: tensor_pb2.Ztensor, path: str) -> tuple[TensorDesc, Ten
 
 
 def read_structure(message: tensor_pb2.Ztensor, path: str) -> Ztensor:
-    """Return a ztensor as a message tells it, without its buffer."""
+    """Return the ztensor of a message, without its buffer."""
     return _structure(message, *_read_descs(message, path))
 
 
@@ -116,7 +116,7 @@ def _structure(message: tensor_pb2.Ztensor, pre: TensorDesc, desc: TensorDesc) -
 
 
 class Operand(NamedTuple):
-    """An inline tensor of an operation: its message, where that is in the request, its use."""
+    """An inline tensor of an operation: its message, the path of its field, and its use."""
 
     message: tensor_pb2.Ztensor
     path: str
@@ -124,13 +124,13 @@ class Operand(NamedTuple):
     transformed_desc: TensorDesc
     is_output: bool
     may_leave: bool
-    """Whether the operation may end early, its outputs unwritten."""
+    """Whether the operation may end before it has written its outputs."""
 
 
 def read_operand(session: Session, operand: Operand) -> Ztensor:
-    """Return an inline tensor; it counts in the quota while its operation runs.
+    """Return an inline tensor, which counts in the quota while its operation runs.
 
-    Its buffer is NULL where the message has no contents, unless the operation only writes it.
+    If the message has no contents, its buffer is NULL, unless the operation only writes it.
     """
     message = operand.message
     tensor = _structure(message, operand.pre_transformed_desc, operand.transformed_desc)
@@ -142,7 +142,7 @@ def read_operand(session: Session, operand: Operand) -> Ztensor:
 
 
 def _from_cache(session: Session, operand: Operand, tensor: Ztensor) -> Memory | None:
-    """Return sticks of the session's cache: as they are to be read, a copy to be written over."""
+    """Return cached sticks: the cached memory for an input, a copy for a written operand."""
     cached = find_cached(session, tensor, operand.message, operand.path)
     return _copy(session, cached) if operand.is_output else cached
 
@@ -173,9 +173,9 @@ def _from_message(session: Session, operand: Operand, tensor: Ztensor) -> Memory
 
 
 def _for_shared(session: Session, operand: Operand, tensor: Ztensor) -> Memory | None:
-    """Return a buffer for an output in shared memory: its place, or a copy's source.
+    """Return a buffer for an output in shared memory: the memory in place, or new memory.
 
-    A place has the client's own bytes, so that it need not be cleared.
+    Memory in place holds the client's own bytes, so it need not be cleared.
     """
     message, path = operand.message, f"{operand.path}.sticks_to"
     extent, size = message.sticks_to, getsize_ztensor(tensor.transformed_desc)
@@ -213,7 +213,7 @@ def _require_inline(session: Session, size: int, path: str) -> None:
 
 
 def _receive(session: Session, operand: Operand, tensor: Ztensor, buffer: Memory) -> None:
-    """Turn received sticks into the host's byte order, and cache them if the client asks for it."""
+    """Convert received sticks to the host's byte order; cache them if the message says so."""
     message = operand.message
     from_order(tensor, buffer, message.byte_order)
     if not operand.is_output:
@@ -223,7 +223,7 @@ def _receive(session: Session, operand: Operand, tensor: Ztensor, buffer: Memory
 def read_arrays(
     session: Session, extents: Iterable[tensor_pb2.Extent], path: str
 ) -> list[memoryview]:
-    """Return user arrays in shared memory; copies once the quota has room for all of them."""
+    """Return user arrays in shared memory, in place or as copies that count in the quota."""
     arrays: list[memoryview] = []
     for index, extent in enumerate(extents):
         memory = check_extent(session, extent, extent.size, f"{path}[{index}]")
@@ -239,10 +239,7 @@ def read_arrays(
 
 
 def check_extent(session: Session, extent: tensor_pb2.Extent, size: int, path: str) -> Sharing:
-    """Refuse a part of shared memory that does not exist, or has another size.
-
-    Return the memory.
-    """
+    """Return the shared memory of an extent; refuse an extent outside it or of another size."""
     memory = shared_of(session)
     if memory is None:
         raise invalid(path, "set", "unset: the session shares no memory")
@@ -262,7 +259,7 @@ def _copy(session: Session, held: Memory) -> Memory | None:
 def find_cached(
     session: Session, tensor: Ztensor, message: tensor_pb2.Ztensor, path: str
 ) -> Memory:
-    """Return what the session's cache has under the name in a message, for reading only."""
+    """Return the cached sticks of the name in a message, for reading only; raise CallRefused."""
     path, name = f"{path}.cached", message.cached
     memory = session.contents.get(_key(tensor, name, message.byte_order))
     if memory is None:
@@ -274,29 +271,29 @@ def find_cached(
 
 
 def keep(session: Session, tensor: Ztensor, memory: Memory, name: bytes, order: int) -> None:
-    """Have the session's cache hold sticks of a tensor, if they have a name there.
+    """Put the sticks of a tensor into the session's cache, unless `name` is empty.
 
-    `memory` is in the host's order, `order` is that in which they travel. Nobody may write to it
-    from here on.
+    `memory` is in the host's byte order, `order` is the byte order on the wire. `memory` must not
+    be written from now on.
     """
     if name:
         session.contents.put(_key(tensor, name, order), memory)
 
 
 def forget(session: Session, tensor: Ztensor, message: tensor_pb2.Ztensor) -> None:
-    """Have the session's cache forget what sticks that it is to hold were written over."""
+    """Drop the cached contents that an output has overwritten."""
     if message.cache_as and message.cache_instead_of:
         session.contents.drop(_key(tensor, message.cache_instead_of, message.byte_order))
 
 
 def check_name(name: bytes, path: str) -> None:
-    """Refuse a name of contents that is too short to be the only one of its kind, or too long."""
+    """Refuse a name of contents that is too short to be unique, or too long."""
     if not _NAME_BYTES[0] <= len(name) <= _NAME_BYTES[1]:
         raise invalid(path, f"{len(name)} bytes", f"{_NAME_BYTES[0]} to {_NAME_BYTES[1]} bytes")
 
 
 def check_names(message: tensor_pb2.Ztensor, path: str) -> None:
-    """Refuse names of contents that no cache takes."""
+    """Refuse the names of contents in a message that the cache does not take."""
     if message.WhichOneof("contents") == "cached":
         check_name(message.cached, f"{path}.cached")
     if message.cache_as:
@@ -306,12 +303,12 @@ def check_names(message: tensor_pb2.Ztensor, path: str) -> None:
 
 
 def _key(tensor: Ztensor, name: bytes, order: int) -> tuple[bytes, int]:
-    """Return where the cache has contents: what arrived big-endian was swapped by its type."""
+    """Return the key of contents in the cache; big-endian contents were swapped by their type."""
     is_swapped = order == BIG_ENDIAN
     return name, 1 + tensor.transformed_desc.type if is_swapped else 0
 
 
 def from_order(tensor: Ztensor, buffer: Memory, order: int) -> None:
-    """Turn bytes that came in a wire byte order into the host's, in place."""
+    """Convert bytes from a wire byte order to the host's, in place."""
     if order == BIG_ENDIAN:
         buffer[:] = stick.byteswapped(buffer, tensor.transformed_desc)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How each arm of Operation is read: its fields are the function's keyword arguments.
+"""Describe how each arm of Operation is read: its fields are the function's arguments.
 
 An `OperationSpec` is built once, from the options of the arm's message and the emulator's function
 of the same name; no operation is named here.
@@ -31,14 +31,17 @@ _READ = frozenset((pb.ACCESS_UNSPECIFIED, pb.ACCESS_ALLOCATE))
 
 @dataclass(frozen=True, slots=True)
 class OperationSpec:
-    """An arm: which fields are tensors, what the function does with them, how the rest is read.
+    """An arm of Operation: its tensors, their use by the function, and readers of other fields.
 
-    `creates` names the field that holds the id of a tensor to create. `written` are the tensors
-    that results report; `filled` those of them whose buffer is written; `may_be_new` those that
-    the server may create; `read` those whose contents are read. `may_leave` tells whether the
-    function may end before the whole of an output is written. `hints` are values that only output
-    shape inference takes, `pattern` the inputs whose pre-transformed descriptors it starts from.
-    `since` is the library version that first had it.
+    creates     the field with the id of a tensor to create
+    written     tensors that results report
+    filled      written tensors whose buffer is written
+    may_be_new  outputs that the server may create
+    read        tensors whose contents are read
+    may_leave   the function may end before it has written a whole output
+    hints       values for output shape inference alone
+    pattern     inputs whose pre-transformed descriptors shape inference starts from
+    since       the first library version with the function
     """
 
     name: str
@@ -64,7 +67,7 @@ _same_desc = lru_cache(maxsize=4096)(TensorDesc)
 
 
 def read_desc(message: tensor_pb2.TensorDesc, path: str, *, transformed: bool) -> TensorDesc:
-    """Return a descriptor; layout, type and, when transformed, format must be there."""
+    """Return a descriptor; refuse it without layout, type or, if transformed, format."""
     if not message.HasField("layout"):
         raise unspecified(f"{path}.layout")
     if not message.HasField("type"):
@@ -106,7 +109,7 @@ def _scalar_reader(name: str, required: bool, default: object) -> Reader:
 
 
 def _int8_reader(name: str) -> Reader:
-    """Return a reader for C's int8_t, which refuses what C could not pass."""
+    """Return a reader for C's int8_t, which refuses numbers out of its range."""
     scalar = _scalar_reader(name, True, None)
 
     def read(message: Message, path: str) -> int:
@@ -119,7 +122,7 @@ def _int8_reader(name: str) -> Reader:
 
 
 def _count_reader(name: str, codes: str) -> Reader:
-    """Return a reader for C's count of variadic codes, at most their number."""
+    """Return a reader for C's count of variadic codes, which refuses more than there are."""
 
     def read(message: Message, path: str) -> int | None:
         if not message.HasField(name):

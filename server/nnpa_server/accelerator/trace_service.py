@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TraceService: the stream of a trace, and its end; see nnpa/zdnn/v1/trace.proto."""
+"""TraceService: stream a trace, and end it; see nnpa/zdnn/v1/trace.proto."""
 
 from collections.abc import Generator
 
@@ -14,7 +14,7 @@ TRACE_SERVICE = pb.DESCRIPTOR.services_by_name["TraceService"].full_name
 
 
 class TraceService(trace_pb2_grpc.TraceServiceServicer):
-    """The service over the traces that sessions join."""
+    """Implements TraceService for the traces that sessions join."""
 
     def __init__(self, traces: Traces) -> None:
         self._traces = traces
@@ -33,7 +33,7 @@ class TraceService(trace_pb2_grpc.TraceServiceServicer):
             self._traces.forget(trace)
 
     def EndTrace(self, request: pb.EndTraceRequest, context: Context) -> pb.EndTraceResponse:  # noqa: N802, ARG002
-        """End a trace; what it has can still be read."""
+        """End a trace; its records can still be read."""
         trace = self._traces.find(request.trace)
         if trace is not None:
             trace.end()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What faults do to what a function has written."""
+"""The effects of faults on the outputs of a function."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -28,7 +28,7 @@ def outputs(operation: str) -> tuple[str, ...]:
 
 
 def refused(status: int, rule: int, call: int) -> Refusal:
-    """Return why a call is refused that nothing is wrong with."""
+    """Return the refusal of a valid call by a fault rule."""
     place = f"session.fault_rules[{rule}]"
     return Refusal(status, place, f"injected at call {call}", "absent", "fault")
 
@@ -36,7 +36,7 @@ def refused(status: int, rule: int, call: int) -> Refusal:
 def with_diagnostics(
     guest: Guest, operation: str, tensors: Mapping[str, Ztensor], outcome: Outcome
 ) -> Outcome:
-    """Return an outcome with what the library prints of its status; an instruction prints none."""
+    """Return an outcome with the library's diagnostics of its status; an instruction has none."""
     if operation not in FUNCTIONS:
         return outcome
     entry = FUNCTIONS[operation]
@@ -72,7 +72,7 @@ def _spread(count: int, limit: int, random: Random) -> Sequence[int]:
 def flip(
     operation: str, tensors: Mapping[str, Ztensor], outcome: Outcome, count: int, random: Random
 ) -> tuple[Outcome, str]:
-    """Flip bits of the elements that a function wrote; return its outcome, and where they are."""
+    """Flip bits of elements that a function wrote; return its outcome and their places."""
     if operation == "transform_origtensor":
         return _flip_array(outcome, count, random)
     written = [(name, tensors[name]) for name in outputs(operation) if name in tensors]
@@ -118,7 +118,7 @@ def _join_places(places: Sequence[str]) -> str:
 def violate(
     operation: str, tensors: Mapping[str, Ztensor], count: int, random: Random
 ) -> tuple[Outcome, str]:
-    """Make elements of the first output NINF; return the warning, and where they are."""
+    """Set elements of the first output to NINF; return the warning and their places."""
     status = int(Status.ZDNN_ELEMENT_RANGE_VIOLATION)
     entry = FUNCTIONS[operation]
     name = outputs(operation)[0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults of one session: which call meets which rule, and what then happens.
+"""Inject faults into the calls of one session by its rules.
 
 `Faults` wraps the calls of a session's operations. A session without rules has none.
 """
@@ -34,14 +34,14 @@ _log = logging.getLogger("nnpa.fault")
 
 
 class WrittenAnyway(Outcome):
-    """An error status whose outputs were written, as no function of the library answers."""
+    """An error status with written outputs, which the library itself never returns."""
 
     __slots__ = ()
 
 
 @dataclass(slots=True, eq=False)
 class _ActiveRule:
-    """A rule with its state: calls that met its conditions, and its random numbers."""
+    """A rule with its state: the count of calls that met its conditions, and random numbers."""
 
     rule: Rule
     passed: int = 0
@@ -53,7 +53,7 @@ class _ActiveRule:
     def is_due(
         self, call: int, operation: str, machine: str, tensors: Mapping[str, Ztensor]
     ) -> bool:
-        """Count a call, and return whether the rule applies to it."""
+        """Count a call, and return True if the rule applies to it."""
         condition = self.rule.message
         if operation not in self.rule.operations or condition.call not in (0, call):
             return False
@@ -80,7 +80,7 @@ def _has_shape(shape: tuple[int, ...], tensors: Mapping[str, Ztensor]) -> bool:
 
 
 class _Turn(NamedTuple):
-    """A call that meets the rule at a place: its function, tensors, and how it runs."""
+    """A call to which the rule at `place` in the list applies; `run` runs its function."""
 
     place: int
     active: _ActiveRule
@@ -91,7 +91,7 @@ class _Turn(NamedTuple):
 
 @dataclass(slots=True)
 class _Move:
-    """A guest that a rule moved to another machine, for `left` more calls (None: for good)."""
+    """The move of a guest to another machine, for `left` more calls (None: for good)."""
 
     home: Machine
     target: Machine
@@ -100,7 +100,7 @@ class _Move:
 
 
 class Faults:
-    """The rules of one session and what they have done; touched under the session's lock only.
+    """The rules of one session and the faults injected so far; used under the session's lock.
 
     `tag` names the session in logs, `guest` is its guest.
     """
@@ -123,10 +123,10 @@ class Faults:
         self.change(())
 
     def change(self, rules: tuple[Rule, ...]) -> None:
-        """Replace the rules; an unchanged rule at the same place goes on counting.
+        """Replace the rules; an unchanged rule at the same position continues to count.
 
-        The guest is on its session's machine; one that a rule moved is moved again, unless the
-        rules changed.
+        The guest is on its session's machine now; if a rule had moved it and no rule changed, it is
+        moved again.
         """
         old = self._rules
         self._rules = [
@@ -141,7 +141,7 @@ class Faults:
             self._moved.home, self._guest.machine = self._guest.machine, self._moved.target
 
     def attend(self, context: Context, go_on: Callable[[], object]) -> None:
-        """Set the gRPC call that operations belong to; `go_on` raises once it is cancelled."""
+        """Set the gRPC call of the operations; `go_on` raises once that is cancelled."""
         if context is not self._context:  # lists of one stream share a call, and its metadata
             self._recorded_in_call = 0
         self._context, self._require_waiting = context, go_on
@@ -193,7 +193,7 @@ class Faults:
                 return self._corrupt(turn)
 
     def _return_status(self, turn: _Turn) -> Outcome:
-        """Return a status; for a warning the function runs, and its own error wins."""
+        """Return a status; for a warning, run the function, whose own error takes precedence."""
         rule = turn.active.rule
         status, warning = rule.status, is_warning(rule.status)
         outcome = turn.run() if warning or rule.message.output_written else Outcome()
@@ -284,19 +284,19 @@ class Faults:
 
 
 def faults_of(session: Session) -> Faults | None:
-    """Return the faults of a session, None where it never had a rule."""
+    """Return the faults of a session, or None if it never had a rule."""
     held = session.holdings.get(_HOLDING)
     return held if isinstance(held, Faults) else None
 
 
 def attend(session: Session, context: Context) -> None:
-    """Set the gRPC call that the operations of a session belong to, for its faults."""
+    """Tell the faults of a session the gRPC call of its operations."""
     if session.holdings and (faults := faults_of(session)) is not None:
         faults.attend(context, CancellationCheck(context, session))
 
 
 def change_faults(session: Session, rules: tuple[Rule, ...]) -> None:
-    """Give a session rules, the first ones or others."""
+    """Set or replace the fault rules of a session."""
     faults = faults_of(session)
     if faults is None:
         if not rules:

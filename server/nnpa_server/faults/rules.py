@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules as clients write them: read once, or refused with field, value and limit.
+"""Read and check the fault rules of clients.
 
 Source: comments of FaultRule, nnpa/zdnn/v1/fault.proto.
 """
@@ -65,7 +65,7 @@ _FITS: Mapping[str, tuple[frozenset[str], str]] = MappingProxyType(
     }
 )
 INSTRUCTIONS = frozenset(code.name for code in FunctionCode)
-"""Functions of the instruction, for programs that issue it themselves."""
+"""Functions of the instruction, for rules on programs that issue it themselves."""
 _FIT_INSTRUCTIONS = frozenset(
     ("status", "program_check", "delay", "lose_connection", "move", "note")
 )
@@ -78,8 +78,8 @@ _DISTRIBUTIONS = ("fixed", "uniform", "normal", "exponential")
 class Rule:
     """A checked rule.
 
-    `operations` are those that it and its effect fit, `machine` is a model's name or "",
-    `status` the number of a status effect, `target` where a move goes.
+    `operations` are the operations to which it and its effect apply. `machine` is the name of a
+    model or "", `status` the number of a status effect, `target` the machine of a move.
     """
 
     message: fault_pb2.FaultRule
@@ -91,7 +91,7 @@ class Rule:
 
 
 def read_rules(messages: Sequence[fault_pb2.FaultRule], allowed: bool) -> tuple[Rule, ...]:
-    """Return the rules of a session; refuse any where the server allows none."""
+    """Return the rules of a session; refuse rules if the server does not allow faults."""
     if not messages:
         return ()
     if not allowed:
@@ -138,7 +138,7 @@ def _operations(name: str, effect: str, status: int, path: str) -> frozenset[str
 
 
 def _ends_instructions(status: int) -> bool:
-    """Tell whether an instruction can end so: by a response code, or with the flag of a warning."""
+    """Return True if an instruction can have a status: by a response code or a warning flag."""
     is_response = ZDNN_HW_ERROR < status <= ZDNN_HW_ERROR + 0xFFFF
     return is_response or status == Status.ZDNN_ELEMENT_RANGE_VIOLATION
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An instruction as a program issues it, and how it ended."""
+"""The instruction that a program issues, and its answer."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ _PROGRAM_CHECK = "PROGRAM_CHECK"  # what metrics call an interruption, as they d
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """Both general registers, and the bytes of the parameter block that can be accessed."""
+    """Both general registers, and the accessible bytes of the parameter block."""
 
     general_register_0: int
     general_register_1: int
@@ -38,21 +38,21 @@ class Instruction:
 
     @property
     def descriptors(self) -> Mapping[Role, TensorDesc]:
-        """The descriptors in the block, none of one that is cut short."""
+        """The descriptors in the block; empty for a block that is cut short."""
         return decode_block(self.block).descriptors if len(self.block) == BLOCK_BYTES else {}
 
     @property
     def operand_sizes(self) -> Mapping[Role, int]:
-        """How many bytes of each role's storage the block can mean; none if it is cut short."""
+        """The most bytes of each role's storage by the block; empty if it is cut short."""
         sizes = {role: operand_bytes(desc) for role, desc in self.descriptors.items()}
         return {**sizes, Role.SAVE_AREA: SAVE_AREA_BYTES} if sizes else {}
 
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """A program interruption: its code, the address that could not be accessed, and why.
+    """A program interruption: its code, the address that could not be accessed, and the reason.
 
-    Not the exception itself: that would keep storage for as long as the answer is on its way.
+    It does not hold the exception, which would keep storage until the answer is sent.
     """
 
     code: int
@@ -63,20 +63,20 @@ class Interruption:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How an instruction ended: completed, or with a program interruption."""
+    """The end of an instruction: its completion, or a program interruption."""
 
     completion: Completion
     interruption: Interruption | None = None
 
     @property
     def refusal(self) -> Refusal | None:
-        """Why it did not do what it was to do."""
+        """The refusal of an instruction that was not executed, or None."""
         interruption = self.interruption
         return self.completion.refusal if interruption is None else interruption.refusal
 
     @property
     def status(self) -> int | str:
-        """What the library makes of a condition code, or the reason of a call that is ended."""
+        """The library's status for the condition code, or the reason that ends the call."""
         if self.interruption is not None:
             return _PROGRAM_CHECK
         completion = self.completion
@@ -87,7 +87,7 @@ class Answer:
 
 
 def interrupted(instruction: Instruction, check: ProgramCheck) -> Answer:
-    """Return how a program check ends an instruction."""
+    """Return the answer of an instruction that ends by a program check."""
     code, address = _INTERRUPTION_CODES[check.kind], check.address % (1 << 64)
     interruption = Interruption(code, address, check.refusal, str(check))
     return Answer(Completion(instruction.general_register_0), interruption)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Instructions in frames, for clients without a message library: numbers are big-endian.
+"""Codec of instructions in frames of big-endian numbers, for clients without protobuf.
 
     request   registers, lengths; per operand a role and a place in the connection's memory; block
     response  register, codes, lengths, which outputs were written; block; text
@@ -29,7 +29,7 @@ _MAX_TEXT = 512  # bytes
 
 
 class Frame(NamedTuple):
-    """A request as it came."""
+    """A decoded request."""
 
     raw: bytes | memoryview
 
@@ -43,7 +43,7 @@ class Place(NamedTuple):
 
 
 def decode_frame(frame: Frame) -> tuple[Instruction, Sequence[Place]]:
-    """Read a request; refuse what is none."""
+    """Decode a request; raise CallRefused for other bytes."""
     raw = bytes(frame.raw)
     if len(raw) < _REQUEST.size:
         raise invalid("frame", f"{len(raw)} bytes", f"at least {_REQUEST.size} bytes")
@@ -77,7 +77,7 @@ def _decode_place(number: int, role: int, reserved: int, offset: int, size: int)
 
 
 def _require_apart(places: Sequence[Place]) -> None:
-    """Refuse a role that is there twice, and what is written where something else lies."""
+    """Refuse a role that comes twice, and an output that overlaps another operand."""
     for first, second in combinations(places, 2):
         if first.role == second.role:
             raise invalid("frame.operands", f"role {first.role:d} twice", "each role at most once")
@@ -97,7 +97,7 @@ def _require_at_most(path: str, count: int, most: int) -> None:
 
 
 def place_storage(places: Sequence[Place], memory: Memory | None) -> Mapping[Role, Memory]:
-    """Return the storage of operands; refuse a place that is not in the memory."""
+    """Return the storage of operands; refuse a place outside the connection's memory."""
     storage: dict[Role, Memory] = {}
     for number, place in enumerate(places):
         end, held = place.offset + place.size, 0 if memory is None else memory.nbytes
@@ -113,7 +113,7 @@ def _outside(number: int, place: Place, held: int) -> CallRefused:
 
 
 def encode_frame(answer: Answer) -> Sequence[bytes]:
-    """Return a response."""
+    """Return the frame of a response."""
     completion, interruption = answer.completion, answer.interruption
     text = "" if answer.refusal is None else str(answer.refusal)
     code = address = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serve InstructionService: over gRPC its messages, over plain sockets frames."""
+"""Register InstructionService: messages over gRPC, frames over plain sockets."""
 
 import grpc
 from nnpa.instruction.v1 import instruction_pb2 as pb
@@ -14,10 +14,10 @@ STREAM = f"/{SERVICE}/IssueStream"
 
 
 def add_to(server: grpc.Server, service: InstructionService) -> None:
-    """Serve the instruction over gRPC."""
+    """Serve InstructionService over gRPC."""
     add_InstructionServiceServicer_to_server(service, server)
 
 
 def conversation_of(service: InstructionService) -> Conversation:
-    """Return IssueStream as it is over plain sockets."""
+    """Return IssueStream as a conversation of plain sockets."""
     return Conversation(service.converse, Frame, encode_frame)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Execute instructions of a session that has fault rules through its faults."""
+"""Inject the faults of a session's rules into its instructions."""
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -45,14 +45,14 @@ def inject(
 
 
 def _address(instruction: Instruction) -> int:
-    """Return what an injected access exception names: the first input, or the block."""
+    """Return the address in an injected access exception: the first input, or the block."""
     if len(instruction.block) < BLOCK_BYTES:
         return instruction.general_register_1
     return decode_block(instruction.block).addresses[Role.INPUT_1]
 
 
 def _ended(instruction: Instruction, outcome: Outcome, executed: Answer | None) -> Answer:
-    """Return how an instruction ends that executed, or did not, and has this status."""
+    """Return the answer of an instruction with an injected status."""
     if executed is not None and executed.interruption is not None:
         return executed
     status, register = int(outcome.status), instruction.general_register_0 & _LOW

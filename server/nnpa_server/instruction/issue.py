@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Issue one instruction on the machine of a session, which the caller holds.
+"""Issue one instruction on the machine of a session, whose lock must be held.
 
-Nothing here knows how an instruction came. Storage beyond the operand is never looked at, so it is
-neither counted nor made.
+The functions here do not depend on the transport. Storage behind an operand is never accessed, so
+it is neither counted nor allocated.
 """
 
 import time
@@ -25,7 +25,7 @@ from nnpa_server.sessions.store import Session
 
 
 def out_of_storage() -> CallRefused:
-    """Return the error for a host that cannot allocate what the session may have."""
+    """Return the error for a host that lacks memory within the session's quota."""
     text = "the host has no storage left: retry later"
     return CallRefused(wire.ERROR_REASON_TENSOR_QUOTA_EXCEEDED, text, field="storage")
 
@@ -36,7 +36,7 @@ def issue(
     storage: Mapping[Role, Memory],
     context: Context,
 ) -> Answer:
-    """Issue an instruction; outputs are written to their storage."""
+    """Issue an instruction, and write its outputs to their storage."""
     attend(session, context)
     set_check(CancellationCheck(context, session))
     started = time.perf_counter()
@@ -61,7 +61,7 @@ def _count(session: Session, instruction: Instruction, status: int | str, second
 
 
 def _execute(session: Session, instruction: Instruction, storage: Mapping[Role, Memory]) -> Answer:
-    """Execute, with the effects of fault rules where the session has some."""
+    """Execute an instruction, with the faults of the session's rules if it has any."""
 
     def run() -> Answer:
         return _compute(session, instruction, storage)
@@ -71,7 +71,7 @@ def _execute(session: Session, instruction: Instruction, storage: Mapping[Role, 
 
 
 def _compute(session: Session, instruction: Instruction, storage: Mapping[Role, Memory]) -> Answer:
-    """Execute, once the session may have the copies of operands that are computed on."""
+    """Execute an instruction after its copies of operands are counted in the session."""
     sizes = instruction.operand_sizes
     copied = sum(
         min(memory.nbytes, sizes.get(role, 0))

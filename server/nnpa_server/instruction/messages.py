@@ -24,7 +24,7 @@ _INPUTS = frozenset((Role.INPUT_1, Role.INPUT_2, Role.INPUT_3))
 
 
 class Storage(NamedTuple):
-    """What the server has of an operand, and the place in shared memory where it belongs."""
+    """The server's memory for an operand, and its place in shared memory, if any."""
 
     memory: Memory
     extent: tensor_pb2.Extent | None = None
@@ -42,7 +42,7 @@ def read_instruction(request: pb.IssueRequest) -> Instruction:
 def read_storage(
     session: Session, operands: Iterable[pb.Operand], instruction: Instruction
 ) -> Mapping[Role, Storage]:
-    """Return the storage of operands, of each no more than its tensor has."""
+    """Return the storage of operands, each at most as large as its tensor."""
     storage: dict[Role, Storage] = {}
     sizes = instruction.operand_sizes
     for number, operand in enumerate(operands):
@@ -84,7 +84,7 @@ def _read_operand(
 def _read_shared(
     session: Session, extent: tensor_pb2.Extent, role: Role, needed: int, path: str
 ) -> Storage:
-    """Return a copy of an input in shared memory, or room for an output that belongs there."""
+    """Return a copy of an input in shared memory, or new memory for an output there."""
     memory = check_extent(session, extent, extent.size, path)
     buffer = _allocate(session, min(extent.size, needed))
     if role in _INPUTS:
@@ -107,7 +107,7 @@ def _require_inline(session: Session, size: int, path: str) -> None:
 def encode_answer(
     session: Session, answer: Answer, storage: Mapping[Role, Storage]
 ) -> pb.IssueResponse:
-    """Return the message of how an instruction ended, its outputs included."""
+    """Return the message of an answer, with the outputs of the instruction."""
     completion = answer.completion
     response = pb.IssueResponse(
         general_register_0=completion.general_register_0,
@@ -130,7 +130,7 @@ def encode_answer(
 
 
 def _encode_output(session: Session, output: pb.Operand, storage: Storage, size: int) -> None:
-    """Say where an output is, once it is there."""
+    """Put an output into shared memory or the message."""
     contents, extent = storage.memory[:size], storage.extent
     if extent is not None:
         memory = shared_of(session)

@@ -23,7 +23,7 @@ from nnpa_server.sessions.store import Store
 
 
 class InstructionService(instruction_pb2_grpc.InstructionServiceServicer):
-    """The service over a store of sessions; `shares_memory` is whether it takes descriptors."""
+    """Implements InstructionService; `shares_memory` says that it takes descriptors."""
 
     def __init__(self, store: Store, shares_memory: bool) -> None:
         self._store = store
@@ -51,7 +51,7 @@ class InstructionService(instruction_pb2_grpc.InstructionServiceServicer):
             return encode_answer(session, answer, storage)
 
     def converse(self, frames: Iterator[Frame], context: PlainContext) -> Generator[Answer]:
-        """Issue instructions as they arrive in frames; operands lie in the connection's memory."""
+        """Issue instructions in frames as they arrive; operands lie in the connection's memory."""
         metadata = dict(context.invocation_metadata())
         name = str(metadata.get(SESSION, ""))
         if (kind := metadata.get("content-type")) != CONTENT_TYPE:
@@ -73,7 +73,7 @@ class InstructionService(instruction_pb2_grpc.InstructionServiceServicer):
                 memory.close()
 
     def _map(self, name: str, file: int) -> MappedMemory:
-        """Map a connection's memory, whose descriptor is taken over."""
+        """Map the memory of a connection, and close its descriptor."""
         try:
             if not self._shares_memory:
                 raise invalid("memory", "sent", "none: this server does not share memory")

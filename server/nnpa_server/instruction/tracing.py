@@ -16,7 +16,7 @@ _RECORDED = 512  # bytes of a parameter block: what follows is no input
 
 
 def record(session: Session, instruction: Instruction, answer: Answer, seconds: float) -> None:
-    """Put an instruction that ended just now; nothing here makes it fail."""
+    """Record an instruction that has just ended; an error here does not make it fail."""
     tracing = traced(session)
     if tracing is None:
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serve MliService, which is imported with its kernels by the first call, or while idle."""
+"""Register MliService, which the first call imports with its kernels."""
 
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ SERVICE = _DESCRIPTOR.full_name
 
 
 def add_to(server: grpc.Server, limits: Limits, calls: int) -> "Lazy[MliService]":
-    """Serve MLI kernels, at most `calls` calls at a time; return the service, not made yet."""
+    """Serve MliService with at most `calls` calls at a time; return the lazy service."""
 
     def construct() -> "MliService":
         from nnpa_server.mli.service import MliService

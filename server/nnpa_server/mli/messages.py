@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors of a kernel: from the wire into memory, and back."""
+"""Read the tensors of a kernel from messages, and describe them in answers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ Named = TypeVar("Named")
 
 
 def too_large(path: str, size: int, limit: int) -> CallRefused:
-    """Return the error for memory or contents beyond what a call may have."""
+    """Return the error for memory or contents beyond the limit of a call."""
     text = f"{path} has {size} bytes, must be at most {limit}: send less per call"
     facts = {"field": path, "value": size, "limit": limit}
     return CallRefused(wire.ERROR_REASON_MESSAGE_TOO_LARGE, text, **facts)
@@ -31,13 +31,13 @@ def too_large(path: str, size: int, limit: int) -> CallRefused:
 
 @dataclass(slots=True)
 class Room:
-    """Bytes that the tensors of one call take, or that its answer carries."""
+    """The bytes that the tensors of a call take, or that its answer carries, and their limit."""
 
     limits: Limits
     used: int = 0
 
     def take(self, path: str, size: int) -> None:
-        """Count bytes of one tensor; refuse them where one tensor, or all, would have too many."""
+        """Count the bytes of one tensor; raise CallRefused if it, or all of them, have too many."""
         most = min(MAX_TENSOR_BYTES, self.limits.max_inline)
         if size > most:
             raise too_large(path, size, most)
@@ -48,7 +48,7 @@ class Room:
 
 @dataclass(slots=True)
 class Reader:
-    """Reads the tensors of one kernel; `earlier` are those of the kernels before it."""
+    """Reads the tensors of one kernel; `earlier` has the tensors of the kernels before it."""
 
     path: str
     earlier: Sequence[Operands]
@@ -58,7 +58,7 @@ class Reader:
     waiting: set[str] = field(default_factory=set[str])
 
     def read(self, name: str) -> Tensor:
-        """Return the tensor of a field; one in another's memory has that one read first."""
+        """Return the tensor of a field; first read the tensor whose memory it shares, if any."""
         if name in self.tensors:
             return self.tensors[name]
         path = f"{self.path}.{name}"
@@ -122,7 +122,7 @@ def _named(tensors: Mapping[str, Named], name: str, path: str) -> Named:
 
 
 def read_operands(message: Message, path: str, earlier: Sequence[Operands], room: Room) -> Operands:
-    """Return the tensors of a kernel by field; those left out, C's NULL, are absent."""
+    """Return the tensors of a kernel by field; without tensors that are left out (NULL in C)."""
     reader = Reader(path, earlier, room, dict(_references(message)))
     return {name: reader.read(name) for name in reader.references}
 
@@ -175,7 +175,7 @@ def _el_params(message: pb.Tensor, path: str) -> ElParams:
 
 
 def describe(tensor: Tensor) -> pb.Tensor:
-    """Return a tensor as it goes back: all fields, and the first `capacity` bytes."""
+    """Return the message of a tensor: all fields, and the first `capacity` bytes of its data."""
     message = pb.Tensor(
         capacity=tensor.capacity,
         shape=tensor.shape,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """MliService: each method of nnpa/mli/v1/mli.proto in a few lines.
 
-A kernel's arm is the name of the emulator's function, its fields are the function's arguments; the
-field `in` is the parameter `in_`. Nothing here knows a kernel by name.
+A kernel's arm has the name of the emulator's function, and its fields are the arguments, with
+`in` for the parameter `in_`. No kernel is named here.
 """
 
 import inspect
@@ -75,7 +75,7 @@ Choice = TypeVar("Choice")
 
 
 class MliService(mli_pb2_grpc.MliServiceServicer):
-    """The service; at most `calls` calls of RunKernel at a time."""
+    """Implements MliService, with at most `calls` calls of RunKernel at a time."""
 
     def __init__(self, limits: Limits, calls: int) -> None:
         self._limits = limits
@@ -155,7 +155,7 @@ def _read_options(message: pb.BuildOptions) -> Options:
 
 
 def _choose(name: str, number: int, choices: Mapping[int, Choice]) -> Choice:
-    """Return the choice of a build option by its number; refuse a number that is none."""
+    """Return the choice of a build option by its number; refuse an unknown number."""
     if number not in choices:
         raise invalid(f"options.{name}", number, f"one of {sorted(choices)}")
     return choices[number]
@@ -235,9 +235,9 @@ def _subtensor_cfg(message: pb.SubtensorCfg, path: str) -> SubTensorCfg:
 
 
 def _require_bounded(arguments: Mapping[str, object], path: str) -> None:
-    """Refuse a sequence that would run too long, or take too much memory, in one piece.
+    """Refuse kernels that would run too long, or take too much memory, without interruption.
 
-    What tensors claim counts up to the memory that they have: beyond it the kernel refuses them.
+    Claimed sizes of tensors count up to the memory that they have: beyond it the kernel refuses.
     """
     cfg, x = arguments.get("cfg"), arguments.get("in_")
     if not isinstance(cfg, RnnCellCfg) or not isinstance(x, Tensor):

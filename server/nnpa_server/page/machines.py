@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The view Machines: all Telums and a custom machine side by side, with what each limit refuses."""
+"""The view Machines: compares all Telums and a custom machine, with each limit's refusal."""
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
@@ -24,11 +24,11 @@ _MAX_LIST = 256  # numbers of a list: there are so many function codes
 _COUNTS = ("max_dim_idx_size", "max_dim4", "max_dim3", "max_dim2", "max_dim1", "max_tensor_size")
 _LISTS = ("removed_functions", "added_functions")
 FIELDS = ("model", *_COUNTS, *_LISTS)
-"""What makes a machine a custom one: the fields of a session's machine of the same names."""
+"""The fields that customise a machine, with the names of a session's machine_spec."""
 
 
 class Row(TypedDict):
-    """A property: what each machine has, and the refusal that a program meets without it."""
+    """A property of machines: its value on each, and the refusal of a program that lacks it."""
 
     group: str
     name: str
@@ -38,7 +38,7 @@ class Row(TypedDict):
 
 
 def machines(_visitor: Visitor, query: Query) -> Mapping[str, object]:
-    """Return columns and rows of the comparison; a custom machine is one of the fields' model."""
+    """Return columns and rows of the comparison, with a custom machine if fields describe one."""
     shown = [MACHINES[name] for name in TELUMS]
     if any(query.get(name) for name in FIELDS):
         shown.append(_custom(query))
@@ -77,7 +77,7 @@ def _functions(field: str, text: str) -> frozenset[int]:
 
 
 def _rows(answers: Sequence[QueryResult]) -> Generator[Row]:
-    """Yield limits, functions, then types and formats; `answers` are those of the machines."""
+    """Yield limits, functions, types and formats; `answers` are the machines' QAF answers."""
     for dimension in (4, 3, 2, 1):
         sizes = [f"{qaf.max_for_dim(dimension):,}" for qaf in answers]
         text = f"a larger dim{dimension}: ZDNN_EXCEEDS_MDIS [pipeline_c6]"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serve the page beside gRPC: its address, its URL, and whose token is whose."""
+"""Serve the page beside gRPC: its address, its URL, and the holders of tokens."""
 
 from collections.abc import Callable
 
@@ -19,7 +19,7 @@ from nnpa_server.sessions.tokens import Tokens
 class SessionPage:
     """The open page of a server; `url` has the page's own token in its fragment.
 
-    With `tokens` their holders may look, too. Raises `CannotListen`.
+    With `tokens` their holders may read it, too. Raises `CannotListen`.
     """
 
     def __init__(self, config: Config, store: Store, tokens: Tokens | None) -> None:
@@ -38,12 +38,12 @@ class SessionPage:
         self.url = f"{scheme}://{self._endpoint.address}/#token={guard.token}"
 
     def close(self) -> None:
-        """Answer no more."""
+        """Stop serving."""
         self._endpoint.close()
 
 
 def _holders(tokens: Tokens) -> Callable[[str], str]:
-    """Return what finds the holder of a token by the header that shows it."""
+    """Return a function that finds the holder of a token by its header."""
 
     def find_holder(authorization: str) -> str:
         try:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The views of sessions: a live list, one session with its tensors and last calls, one tensor.
 
-A session is called by the hash of its name, since the name is its key. Nothing here counts as use
-of a session: it expires while somebody looks.
+A session is shown by the hash of its name, since the name is its credential. To view a session is
+no use of it: it expires while the page shows it.
 """
 
 import time
@@ -41,17 +41,17 @@ _CELLS: Mapping[int, np.dtype[Any]] = {
 
 
 class Sessions:
-    """The sessions of a store that a visitor may see: those of the token, or `all` of them."""
+    """The sessions of a store that a visitor may see: its token's, or `all`."""
 
     def __init__(self, store: Store, watches: Watches, show_all: bool) -> None:
         self._store, self._watches, self._show_all = store, watches, show_all
 
     def sessions(self, visitor: Visitor, _query: Query) -> list[Mapping[str, object]]:
-        """Return a line for each session, the oldest first; it is observed from here on."""
+        """Return a row for each session, the oldest first, and observe it from now on."""
         return [self._line(session) for session in self._visible(visitor)]
 
     def session(self, visitor: Visitor, query: Query) -> Mapping[str, object]:
-        """Return the line of session `session`, its tensors, and its last calls, newest first."""
+        """Return the row of a session, its tensors, and its last calls, newest first."""
         session = self._find(visitor, query)
         tensors = list(islice(session.tensors.copy().items(), _MAX_TENSORS))
         recent = self._watches.look(session)
@@ -63,10 +63,10 @@ class Sessions:
         }
 
     def tensor(self, visitor: Visitor, query: Query) -> Mapping[str, object]:
-        """Return how tensor `id` of a session lies, and the cells of its page `page`.
+        """Return the layout of tensor `id` of a session, and the cells of its page `page`.
 
-        Cells are DLFLOAT16 codes or integers in memory order; `values` what codes stand for, none
-        for 7FFF.
+        Cells are DLFLOAT16 codes or integers in memory order; `values` are the numbers of codes,
+        null for 7FFF.
         """
         session, tensor_id = (
             self._find(visitor, query),
@@ -127,7 +127,7 @@ def _describe_tensor(tensor_id: int, tensor: Ztensor) -> Mapping[str, object]:
 
 
 def _describe(desc: TensorDesc, dims: Iterable[int]) -> str:
-    """Say what a descriptor holds; a number that zDNN does not name stays a number."""
+    """Return the fields of a descriptor, with zDNN's names for numbers that have one."""
     layouts = {int(layout): layout.name for layout in DataLayouts}
     types = {int(kind): kind.name for kind in DataTypes}
     sizes = " x ".join(map(str, dims))
@@ -148,7 +148,7 @@ def _describe_calls(recent: RecentCalls) -> Iterable[Mapping[str, object]]:
 
 
 def _cells_of(tensor: Ztensor, query: Query) -> Mapping[str, object]:
-    """Return a page of a tensor that has one; the caller holds its session."""
+    """Return the cells of a tensor's page; the session must be held."""
     desc = tensor.transformed_desc
     try:
         require_transformed_desc(desc, Guest(MACHINES[DEFAULT_MACHINE]), "")

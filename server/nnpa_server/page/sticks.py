@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The view Sticks: how the elements of a shape and a layout lie in pages, sticks and cells."""
+"""The view Sticks: the places of a tensor's elements in pages, sticks and cells."""
 
 from collections.abc import Mapping
 from typing import TypeAlias
@@ -27,7 +27,7 @@ from nnpa_page import Query, Refusal, Visitor, choice, number
 _MAX_SIZE = (1 << 32) - 1
 LAYOUTS = {DataLayouts(layout).name.removeprefix("ZDNN_"): layout for layout in LAYOUT_DIMS}
 Kind: TypeAlias = tuple[DataTypes, QuantizedTransformTypes | None]
-"""The user's type, and how it is quantized."""
+"""The kinds of tensors: the user's type, and its quantization."""
 _KINDS: Mapping[str, Kind] = {
     "FP32": (DataTypes.FP32, None),
     "INT32": (DataTypes.INT32, None),
@@ -37,7 +37,7 @@ _KINDS: Mapping[str, Kind] = {
 
 
 def sticks(_visitor: Visitor, query: Query) -> Mapping[str, object]:
-    """Return a ztensor's pages: their number, and where the elements of page `page` are from.
+    """Return the number of a ztensor's pages, and the elements in the cells of page `page`.
 
     `shape` are sizes with commas, `layout` and `kind` as zDNN names them.
     """
@@ -57,12 +57,12 @@ def sticks(_visitor: Visitor, query: Query) -> Mapping[str, object]:
 
 
 def page_number(desc: TensorDesc, query: Query) -> int:
-    """Return the number of the page that is asked for, of those of a transformed tensor."""
+    """Return the requested page number; refuse a page that the transformed tensor lacks."""
     return number("page", query.get("page", "0"), 0, stick_bytes(desc) // PAGE - 1)
 
 
 def describe_pages(desc: TensorDesc, page: int) -> Mapping[str, object]:
-    """Return how a transformed tensor lies, and one of its pages by number.
+    """Return the layout of a transformed tensor, and one of its pages.
 
     Element (dim4, dim3, row, column) of `first` is in the page's first cell; a stick has `cells`
     elements of dim1, of `rows` rows of dim2 each.
@@ -111,7 +111,7 @@ def _transformed(layout: int, kind: Kind, sizes: list[int]) -> TensorDesc:
 
 
 def _axes(layout: int, kind: Kind) -> list[list[int]]:
-    """Return which axes of the user's shape become dim4 to dim1: those that make them longer."""
+    """Return the axes of the user's shape that become dim4 to dim1."""
     count = LAYOUT_DIMS[layout]
     longer = [[1 + (axis == place) for place in range(count)] for axis in range(count)]
     grown = [_transformed(layout, kind, sizes).dims for sizes in longer]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Observe sessions while somebody looks at them, and not a call longer."""
+"""Observe the calls of sessions while a page shows them."""
 
 import time
 from collections.abc import Collection
@@ -15,14 +15,14 @@ _WAIT_SECONDS = 0.02  # for a call to end, so that a session can be observed fro
 
 
 class Watches:
-    """The sessions that are looked at; `shortcuts` are those of their call paths."""
+    """The observed sessions; `shortcuts` are the names of the shortcuts in their call paths."""
 
     def __init__(self, shortcuts: Collection[str]) -> None:
         self._shortcuts = shortcuts
         self._looked: dict[Session, float] = {}
 
     def look(self, session: Session) -> RecentCalls | None:
-        """Return what a session ran since the first look; None while its call does not end."""
+        """Return the calls of a session since the first look; None while its first call runs."""
         recent = recent_calls_of(session)
         with suppress(CallCancelled, CallRefused):  # it is busy, or has just ended
             if recent is None:
@@ -34,14 +34,14 @@ class Watches:
         return recent
 
     def leave(self) -> None:
-        """Observe no more what nobody has looked at for some seconds."""
+        """Stop observing sessions that no page has shown for some seconds."""
         latest = time.monotonic() - _LEAVE_SECONDS
         for session, looked in list(self._looked.items()):
             if looked < latest or session.closed:
                 self._leave(session)
 
     def _leave(self, session: Session) -> None:
-        """Take the observer away; of a session that is busy the next time."""
+        """Remove the observer of a session; if the session is busy, leave it for the next time."""
         with suppress(CallCancelled):
             with suppress(CallRefused), session.running(0):
                 session.holdings.pop(HOLDING, None)

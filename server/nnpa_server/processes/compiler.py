@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process that compiles kernels for a server: `nnpa_server.tuning.background` starts it.
+"""The process that compiles kernels for a server, started by `tuning.background`.
 
 It has the lowest priority, and there is one at a time for each cache.
 """
@@ -14,7 +14,7 @@ from nnpa_server.tuning.kernel_cache import one_compiler
 
 
 def main() -> None:
-    """Compile what standard input orders; each line on standard output says that one is done."""
+    """Compile the orders on standard input; write an empty line after each one."""
     os.nice(19)
     prepare_compiler()
     place = kernel_folder()

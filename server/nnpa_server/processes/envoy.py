@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Envoy as the router in front of server processes: its program, and its configuration as data.
+"""Find Envoy, the router in front of server processes, and build its configuration.
 
 Sources: Envoy 1.40, `envoy.filters.http.stateful_session` (header), `config.bootstrap.v3`.
 """
@@ -31,7 +31,7 @@ def program() -> str | None:
 class Listener:
     """An address that Envoy serves, and the sockets of the processes behind it.
 
-    With `own_limit` its connections are counted apart from those of the others.
+    With `own_limit` it has its own bound of connections, apart from the other listeners.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Listener:
 def bootstrap(
     listeners: Sequence[Listener], admin: str, max_connections: int, tls: Tls | None
 ) -> Json:
-    """Return the configuration of an Envoy with its administration at the socket `admin`."""
+    """Return the configuration of Envoy; its administration listens at the socket `admin`."""
     limit = _typed(
         "envoy.resource_monitors.global_downstream_max_connections",
         "resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig",
@@ -64,7 +64,7 @@ def bootstrap(
 
 
 def address_of(address: str) -> Json:
-    """Return an address as Envoy has it: `host:port` or `unix:/path`."""
+    """Return Envoy's form of an address, which is `host:port` or `unix:/path`."""
     if address.startswith("unix:"):
         return {"pipe": {"path": address.removeprefix("unix:")}}
     host, port = split_address(address)
@@ -73,13 +73,13 @@ def address_of(address: str) -> Json:
 
 
 def assignment(name: str, members: Sequence[str]) -> Json:
-    """Return the members of a cluster."""
+    """Return the assignment of members to a cluster."""
     endpoints = [{"endpoint": {"address": address_of(member)}} for member in members]
     return {"cluster_name": name, "endpoints": [{"lb_endpoints": endpoints}]}
 
 
 def cluster(name: str) -> Json:
-    """Return a cluster without its members: HTTP/2, turns, and no bounds beside the servers'."""
+    """Return a cluster without members: HTTP/2, round robin, no bounds but the servers'."""
     http2 = {"explicit_http_config": {"http2_protocol_options": _windows()}}
     options = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
     bounds = {
@@ -103,7 +103,7 @@ def cluster(name: str) -> Json:
 
 
 def manager(name: str) -> Json:
-    """Return what handles HTTP: calls of a session go to its server and nowhere else."""
+    """Return the filter that handles HTTP, and sends calls of a session to its server alone."""
     state = _typed(
         "envoy.http.stateful_session.header",
         "http.stateful_session.header.v3.HeaderBasedSessionState",
@@ -130,10 +130,11 @@ def manager(name: str) -> Json:
 
 
 def _routes(name: str) -> Sequence[Json]:
-    """Return the routes: what could not connect tries another server, a new session for more.
+    """Return the routes and their retries.
 
-    What a server that ends had begun to create ends with it. A call with a ticket does not try
-    again: Envoy would leave the server of the session.
+    A call that could not connect tries another server. CreateSession is also retried after a reset:
+    a session that an ending server had begun to create ends with it. A call with a ticket is not
+    retried, because Envoy would send it to another server than its session's.
     """
     another = _typed(
         "envoy.retry_host_predicates.previous_hosts",

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One server process: what `nnpa-server` runs, alone or as one of several behind a router.
+"""One server process, which `nnpa-server` runs alone or as one of several behind a router.
 
-As one of several it is `python -m nnpa_server.processes.member LOG_LEVEL`, and reads its
-configuration, a line of JSON, from standard input, which its parent then keeps open for as long as
-it lives.
+As one of several it runs as `python -m nnpa_server.processes.member LOG_LEVEL`. It reads its
+configuration, a line of JSON, from standard input, which its parent keeps open until it ends.
 """
 
 import gc
@@ -19,9 +18,9 @@ _log = logging.getLogger("nnpa.server")
 
 
 def prepare(config: Config, log_level: str) -> None:
-    """Tune malloc, choose the log and the kernel cache, before the emulator is imported.
+    """Tune malloc, and set up the log and the kernel cache, before the emulator is imported.
 
-    Malloc comes first: a thread that is there before has an arena of its own, which others share.
+    Malloc comes first: a thread that runs before has an arena of its own, which others then share.
     """
     if "process-tuning" in config.shortcuts:
         tune_malloc()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server processes behind the router: started, watched, started again when they die."""
+"""Start and watch the server processes behind the router; restart those that die."""
 
 import logging
 import signal
@@ -20,7 +20,7 @@ _RESTART_SECONDS = 1.0  # from the start of a process that died to the next one
 
 
 class Member:
-    """A process at the sockets of its configuration; `metrics` is where it shows them."""
+    """A server process with its configuration; `metrics` is the address of its metrics."""
 
     def __init__(self, number: int, config: Config, log_level: str) -> None:
         self.number = number
@@ -57,12 +57,12 @@ class Member:
         self._ready.set()
 
     def is_ready(self) -> bool:
-        """Wait until the process serves; tell whether it does, and has not ended instead."""
+        """Wait until the process serves; return False if it has ended instead."""
         self._ready.wait()
         return self.process.poll() is None
 
     def start_again(self) -> bool:
-        """Start the process again if it has died, not at once if it dies at once."""
+        """Restart the process if it has died, after a pause if it died soon."""
         if self.process.poll() is None or time.monotonic() < self.started + _RESTART_SECONDS:
             return False
         text = "process %d ended with code %d: its sessions are lost, it is started again"
@@ -71,21 +71,21 @@ class Member:
         return True
 
     def signal(self, number: int) -> None:
-        """Send a signal to the process, if it runs."""
+        """Send a signal to the process if it runs."""
         if self.process.poll() is None:
             self.process.send_signal(number)
 
 
 def quota_socket(folder: Path) -> str:
-    """Return the socket at which processes with sockets in `folder` count sessions."""
+    """Return the socket in `folder` at which processes count sessions."""
     return f"{folder}/quota"
 
 
 def member_config(config: Config, number: int, folder: Path) -> Config:
     """Return the configuration of a process behind the router.
 
-    Its sockets are in `folder`, but beside a Unix socket that clients use lie theirs: plain sockets
-    are reached without the router.
+    Its sockets lie in `folder`, except those beside a Unix socket for clients, which reach plain
+    sockets without the router.
     """
     beside = next((address for address in config.listen if address.startswith("unix:")), "")
     suffix = f".{number}"

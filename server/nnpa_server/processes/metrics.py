@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The metrics of several processes at one endpoint, told apart by the label `process`."""
+"""Expose the metrics of several processes at one endpoint, with the label `process`."""
 
 import urllib.request
 from collections.abc import Generator, Sequence
@@ -13,14 +13,14 @@ _SCRAPE_SECONDS = 5.0
 
 
 class Scraped(Protocol):
-    """A process: its number, and host:port of its metrics, "" while it has none."""
+    """A process: its number, and the host:port of its metrics, or ""."""
 
     number: int
     metrics: str
 
 
 class MembersCollector:
-    """Collects what each process shows; one that is being started again shows nothing."""
+    """Collects the metrics of all processes except those that restart."""
 
     def __init__(self, members: Sequence[Scraped]) -> None:
         self._members = members

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The router process: Envoy, its addresses, and its end with this process."""
+"""Run Envoy as the router: find its addresses, and end it with this process."""
 
 import http.client
 import json
@@ -22,7 +22,7 @@ _ASK_SECONDS = 5.0
 
 
 class _Administration(http.client.HTTPConnection):
-    """HTTP over the socket of Envoy's administration."""
+    """An HTTP connection over the Unix socket of Envoy's administration."""
 
     def __init__(self, path: str) -> None:
         super().__init__("localhost", timeout=_ASK_SECONDS)
@@ -36,7 +36,7 @@ class _Administration(http.client.HTTPConnection):
 
 
 class Router:
-    """A running Envoy in front of `listeners`; CannotListen where an address cannot be had."""
+    """A running Envoy in front of `listeners`; raises CannotListen for an address in use."""
 
     def __init__(
         self, config: Config, listeners: Sequence[envoy.Listener], folder: Path, program: str
@@ -61,7 +61,7 @@ class Router:
             raise
 
     def _wait(self) -> dict[str, str]:
-        """Wait until it listens; return its addresses by listener, with the ports it picked."""
+        """Wait until Envoy listens; return its addresses by listener, with the actual ports."""
         until = time.monotonic() + _START_SECONDS
         names = {listener.name for listener in self._listeners}
         while time.monotonic() < until and self._process.poll() is None:
@@ -102,7 +102,7 @@ def _end_with_parent() -> None:
 
 
 def _addresses(answer: Any) -> dict[str, str]:
-    """Return the addresses that Envoy's administration tells of, by listener."""
+    """Return Envoy's addresses by listener, from its administration."""
     addresses: dict[str, str] = {}
     for status in answer.get("listener_statuses", ()):
         address = status["local_address"]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several server processes as one server: one address, one line for it, one drain, one counter.
+"""Run several server processes as one server: with common addresses, drain and quota.
 
-A router, Envoy, keeps sessions to their processes; a process that dies is started again, and only
+A router, Envoy, sends the calls of a session to its process. A process that dies is restarted; only
 its sessions are lost.
 """
 
@@ -29,7 +29,7 @@ _OVERTIME = 1.0  # seconds beyond the drain until processes are killed
 
 
 def supervise(config: Config, log_level: str, program: str) -> int:
-    """Run `config.processes` servers behind Envoy, the `program`; return the exit code."""
+    """Run `config.processes` servers behind Envoy at the path `program`; return the exit code."""
     process.raise_descriptor_limit()
     reload = [signal.SIGHUP] if config.tokens is not None else []
     signals = Signals(signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, *reload)
@@ -59,9 +59,9 @@ def supervise(config: Config, log_level: str, program: str) -> int:
 
 
 def _listeners(config: Config, configs: Sequence[Config]) -> list[envoy.Listener]:
-    """Return what the router serves: each kind of address, and the sockets of `configs` behind it.
+    """Return the router's listeners, with the sockets of `configs` behind each address.
 
-    CannotListen says which address cannot be had.
+    Raise CannotListen for an address that cannot be bound.
     """
     mains = [member.listen[0] for member in configs]
     listeners = [
@@ -97,7 +97,7 @@ def _say_ready(config: Config, router: Router) -> None:
 
 
 def _watch(signals: Signals, members: Sequence[Member], router: Router) -> int:
-    """Keep every process running until a signal asks for the end; return which."""
+    """Restart processes that die until a signal asks for the end; return its number."""
     while not router.has_ended:
         number = signals.wait(_CHECK_SECONDS)
         if number == signal.SIGHUP:
@@ -111,7 +111,7 @@ def _watch(signals: Signals, members: Sequence[Member], router: Router) -> int:
 
 
 def _drain(signals: Signals, members: Sequence[Member], seconds: float) -> None:
-    """Have processes drain; a second signal ends them at once, as `seconds` do."""
+    """Drain all processes; kill them at a second signal or after `seconds`."""
     _log.info("draining %d processes", len(members))
     until = time.monotonic() + seconds
     end(members)
@@ -124,7 +124,7 @@ def _drain(signals: Signals, members: Sequence[Member], seconds: float) -> None:
 
 
 def _kill(members: Sequence[Member]) -> None:
-    """End what still runs, and wait for it."""
+    """Kill the processes that still run, and wait for their end."""
     end(members, signal.SIGKILL)
     for member in members:
         member.process.wait()

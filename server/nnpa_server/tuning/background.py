@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compile kernels beside the calls: in a process of the lowest priority, while NumPy computes.
+"""Compile kernels in the background, in a process of the lowest priority.
 
-The process compiles into the cache, from where this one loads each kernel; it ends when it has done
-what was ordered, and the kernel of the system ends it with this process. Where there is no cache a
-thread compiles.
+Meanwhile NumPy computes. The process compiles into the cache, from which this process loads each
+kernel. It ends after its orders, or with this process. Without a cache, a thread compiles.
 """
 
 import gc
@@ -31,7 +30,7 @@ _log = logging.getLogger("nnpa.kernels")
 
 
 class BackgroundCompiler:
-    """What `nnpa_emulator.kernels.jit.compile_by` takes; `place` is the cache, if there is one."""
+    """The compiler for `nnpa_emulator.kernels.jit.compile_by`; `place` is the cache, or None."""
 
     def __init__(self, place: Path | None, *, has_kernels: bool) -> None:
         self.has_kernels = has_kernels
@@ -41,15 +40,15 @@ class BackgroundCompiler:
         self._thread: threading.Thread | None = None
 
     def load(self) -> None:
-        """Have Numba imported."""
+        """Order the import of Numba."""
         self._put(_NOTHING)
 
     def compile(self, name: str, signature: Signature) -> None:
-        """Have a kernel compiled for arguments of these types."""
+        """Order a kernel for arguments of these types."""
         self._put(((name, signature),))
 
     def compile_steps(self, names: Collection[str], done: Callable[[], None]) -> None:
-        """Have the kernels of steps compiled into the cache, where there is one; then call."""
+        """Order the kernels of steps for the cache, if any; call `done` when they are compiled."""
         if self.place is not None:
             self._put(tuple((name, None) for name in names), done)
 
@@ -86,7 +85,7 @@ class BackgroundCompiler:
 
 
 def compile_elsewhere(orders: Sequence[Order]) -> Iterator[Order]:
-    """Have a process compile into the cache; yield what it has done, in the order of `orders`."""
+    """Compile in another process into the cache; yield each order when it is done."""
     if not orders:
         return
     with subprocess.Popen(

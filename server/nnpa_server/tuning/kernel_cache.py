@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where compiled kernels are kept, and for which processors: chosen before Numba is imported.
+"""Choose the folder of compiled kernels and their processors, before Numba is imported.
 
-Kernels are kept by a digest of their sources, so that clones and environments with the same sources
-share them, and a change of any source compiles anew. A cache is code that a server runs: the folder
-is of this user alone.
+Kernels are kept under a digest of all their sources: clones and environments with the same sources
+share them, and a change of any source compiles them again. The server runs the code in the cache,
+so the folder belongs to this user alone.
 
-What is to be changed in Numba itself is left to the emulator, which imports it when it must.
+The emulator applies changes to Numba itself when it imports it.
 """
 
 import fcntl
@@ -36,12 +36,12 @@ _SOURCES = ("kernels/*.py", "reference/*.py", "dlfloat.py", "ztensor.py")
 
 
 def choose(environment: Environment) -> str:
-    """Choose the cache of compiled kernels; return what an operator should know, or nothing.
+    """Choose the cache of compiled kernels; return a note for the operator, or "". Never fatal.
 
-    The operator's NUMBA_CACHE_DIR, else a folder in $XDG_CACHE_HOME/nnpa or ~/.cache/nnpa, else in
-    one of this user under the temporary one. A cache that holds kernels and cannot be written, as
-    that of a container image, is only read. NUMBA_CPU_NAME and NUMBA_CPU_FEATURES say for which
-    processors it is; on another one it is left alone. Never fatal.
+    It is NUMBA_CACHE_DIR, else a folder in $XDG_CACHE_HOME/nnpa or ~/.cache/nnpa, else one of this
+    user in the temporary directory. A cache with kernels that cannot be written, as in a container
+    image, is only read. NUMBA_CPU_NAME and NUMBA_CPU_FEATURES name its processors; another
+    processor does not use it.
     """
     notices = [_leave_foreign_kernels(environment)]
     key = key_by_sources()
@@ -71,20 +71,20 @@ def choose(environment: Environment) -> str:
 
 
 def mark_complete(place: Path) -> None:
-    """Leave a file which says that a cache holds every kernel of these sources."""
+    """Write the file that marks a cache as complete for these sources."""
     _complete_mark(place, sources_digest()).touch()
 
 
 @contextmanager
 def one_compiler(place: Path) -> Generator[None]:
-    """Wait until no other process compiles into a cache."""
+    """Hold the lock of a cache, so that one process at a time compiles into it."""
     with (place / "compiler.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def has_kernels(place: Path) -> bool:
-    """Tell whether Numba has kept anything in a directory."""
+    """Return True if a directory has compiled kernels of Numba."""
     return next(place.glob("**/*.nbi"), None) is not None
 
 
@@ -93,9 +93,9 @@ def _complete_mark(place: Path, key: str) -> Path:
 
 
 def key_by_sources() -> str:
-    """Have Numba know kernels by a digest of all their sources, not by paths; return the digest.
+    """Make Numba key kernels by a digest of all their sources, not by paths; return the digest.
 
-    Processes that compile side by side save one after the other. Call it before a kernel is loaded.
+    Processes that compile at the same time save in turn. Call it before a kernel is loaded.
     """
     key = sources_digest()
     locator = "UserProvidedCacheLocator"
@@ -114,10 +114,10 @@ def key_by_sources() -> str:
 
 @cache
 def _lock_saves() -> None:
-    """Have processes save kernels one after the other, from the first call on: locks do not nest.
+    """Make processes save kernels in turn. Only the first call has an effect: locks do not nest.
 
-    Numba reads an index, adds a kernel and writes it again: two at a time would lose one, or give
-    two kernels one file.
+    Numba reads an index, adds a kernel and writes the index: two processes at a time would lose a
+    kernel, or give two kernels the same file.
     """
     from nnpa_emulator.kernels.jit import when_loaded  # imports the emulator
 
@@ -136,7 +136,7 @@ def _lock_saves() -> None:
 
 
 def sources_digest() -> str:
-    """Return a digest of what compiled kernels are made of: sources, Numba, llvmlite, Python."""
+    """Return a digest of the kernels' sources and the versions of Numba, llvmlite and Python."""
     spec = importlib.util.find_spec("nnpa_emulator")
     digest = hashlib.sha256(sys.version.encode())
     for name in ("numba", "llvmlite"):
@@ -149,9 +149,9 @@ def sources_digest() -> str:
 
 
 def _own_folder(base: Path, key: str) -> Path | None:
-    """Return this user's folder for kernels of a key, made where it lacks; None if it cannot be.
+    """Return this user's folder for kernels of a key, created if needed; None if it cannot be used.
 
-    A base of somebody else's, or a link, is not used.
+    A base folder of another user, or a symbolic link, is not used.
     """
     place = base / f"{_PREFIX}{key}"
     try:
@@ -169,7 +169,7 @@ def _own_folder(base: Path, key: str) -> Path | None:
 
 
 def _is_private(folder: Path) -> bool:
-    """Tell whether a folder is this user's, and has been; from now on others cannot enter it."""
+    """Return True if a folder was always this user's alone; remove access for all others."""
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         return False
@@ -181,7 +181,7 @@ def _is_private(folder: Path) -> bool:
 
 
 def _prune(base: Path, current: Path) -> None:
-    """Remove kernels that were not used for a week, but the last few."""
+    """Remove the folders of kernels that were not used for a week, except the last few."""
     old = [place for place in base.iterdir() if _OLD_NAME.fullmatch(place.name)]
     by_use = sorted(old, key=lambda place: place.stat().st_mtime, reverse=True)
     for place in by_use[_KEPT:]:
@@ -190,10 +190,10 @@ def _prune(base: Path, current: Path) -> None:
 
 
 def leave_out_scipy() -> None:
-    """Have Numba not import SciPy where that is installed: a third of the time to a first answer.
+    """Keep Numba from importing SciPy, which takes a third of the time to a first answer.
 
-    Numba looks in it for linear algebra, which no kernel uses; without, it goes on as where SciPy
-    is not installed. Call it before a kernel is loaded.
+    Numba looks there for linear algebra, which no kernel uses, and works without it. Call it before
+    a kernel is loaded.
     """
     _replace("numba.np.linalg", ensure_blas=_refuse_blas)
 
@@ -203,7 +203,7 @@ def _refuse_blas() -> None:
 
 
 def _leave_foreign_kernels(environment: Environment) -> str:
-    """Have Numba compile for this processor where the cache was made for one that can do more."""
+    """Compile for this processor if the cache is for processors with more features."""
     features = environment.get("NUMBA_CPU_FEATURES", "")
     required = [name[1:] for name in features.split(",") if name.startswith("+")]
     if not required:
@@ -222,19 +222,19 @@ def _leave_foreign_kernels(environment: Environment) -> str:
 
 
 def _keep_nothing() -> None:
-    """Have Numba compile without keeping: it refuses to start where it finds no place for files."""
+    """Make Numba compile without a cache: it would refuse to start without a place for files."""
     _replace("numba.core.dispatcher", "Dispatcher", enable_caching=_do_nothing)
 
 
 def only_read() -> None:
-    """Have Numba read a cache without asking whether it could write there, and write nothing."""
+    """Make Numba read a cache without a check for write access, and write nothing."""
     for locator in ("_CacheLocator", "UserProvidedCacheLocator"):
         _replace("numba.core.caching", locator, ensure_cache_path=_do_nothing)
     _replace("numba.core.caching", "Cache", save_overload=_do_nothing)
 
 
 def _replace(module: str, owner: str = "", **names: Callable[..., object]) -> None:
-    """Have names of a module of Numba, or of a class there, replaced when Numba is imported."""
+    """Replace names of a module or class of Numba when Numba is imported."""
     from nnpa_emulator.kernels.jit import when_loaded  # imports the emulator
 
     def replace() -> None:
@@ -246,11 +246,11 @@ def _replace(module: str, owner: str = "", **names: Callable[..., object]) -> No
 
 
 def _do_nothing(*_arguments: object) -> None:
-    """Stand in for a method of Numba."""
+    """Do nothing, in place of a method of Numba."""
 
 
 def _has_temporary() -> bool:
-    """Tell whether there is a temporary directory: a read-only root may have none."""
+    """Return True if there is a temporary directory: a read-only root may have none."""
     try:
         tempfile.gettempdir()
     except FileNotFoundError:

@@ -13,17 +13,17 @@ from nnpa_emulator import scratch
 # Numbers of <malloc.h>: M_TRIM_THRESHOLD -1, M_TOP_PAD -2, M_MMAP_THRESHOLD -3, M_MMAP_MAX -4,
 # M_ARENA_MAX -8; glibc takes no threshold of mmap above 32 MiB.
 _MALLOC = ((-1, 256 << 20), (-2, 16 << 20), (-3, 32 << 20), (-4, 0), (-8, 1))
-# Seconds that a thread may keep the interpreter while others wait. Kernels let go of it and want
-# it back for each operation; behind a busy thread each waits this long (Python's default: 5 ms).
+# Seconds that a thread may keep the interpreter while others wait. Kernels release it and take it
+# again for each operation; behind a busy thread each waits this long (Python's default: 5 ms).
 _SWITCH_INTERVAL = 0.0005
 
-# What converters write for text, and ONNX Runtime's default; a locale's mask is 1 << LC_ALL.
+# Locales in converted models, and ONNX Runtime's default; a locale's mask is 1 << LC_ALL.
 _LOCALES, _ALL_CATEGORIES = (b"C.UTF-8", b"en_US.UTF-8"), 1 << 6
 
 
 @lru_cache(maxsize=1)
 def glibc() -> ctypes.CDLL | None:
-    """Return the C library where it is glibc, whose malloc has options, else None."""
+    """Return the C library if it is glibc, whose malloc has options, else None."""
     try:
         library = ctypes.CDLL("libc.so.6")
         return library if hasattr(library, "malloc_trim") else None
@@ -34,9 +34,8 @@ def glibc() -> ctypes.CDLL | None:
 def tune_malloc() -> None:
     """Keep freed memory for the next message instead of returning each to the kernel.
 
-    All of it comes from one heap, however large it is and whatever thread wants it: what one call
-    freed the next one has, without a page fault. Measured: transfers of 1 to 64 MiB take about half
-    the time.
+    All memory comes from one heap, for all sizes and threads, so that a call reuses what the call
+    before it freed, without page faults. Measured: transfers of 1 to 64 MiB take half the time.
     """
     if (library := glibc()) is not None:
         for option, value in _MALLOC:
@@ -44,16 +43,16 @@ def tune_malloc() -> None:
 
 
 def give_back() -> None:
-    """Return free memory to the system: what ended sessions held, and the scratch of threads."""
+    """Return free memory to the system, including the scratch memory of threads."""
     scratch.release()
     if (library := glibc()) is not None:
         library.malloc_trim(0)
 
 
 def keep_locales() -> None:
-    """Load the locales that text nodes ask for, where the system has them, for as long as it runs.
+    """Load the locales that text nodes use, if the system has them, until the process ends.
 
-    A process that can open no files can use those alone.
+    A confined process can open no files, and so can use no other locales.
     """
     if (library := glibc()) is not None:
         library.newlocale.restype = ctypes.c_void_p
@@ -62,7 +61,7 @@ def keep_locales() -> None:
 
 
 def raise_descriptor_limit() -> int:
-    """Have the system give as many file descriptors as it may; return how many."""
+    """Raise the limit of file descriptors to the most that the system allows; return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(OSError, ValueError):  # Linux gives no process more than fs.nr_open
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -78,14 +77,14 @@ def pin_blas() -> None:
 
 
 def tune_interpreter() -> None:
-    """Switch between threads sooner than Python does."""
+    """Switch between threads more often than Python's default."""
     sys.setswitchinterval(_SWITCH_INTERVAL)
 
 
 def tune_collector() -> None:
-    """Have the cycle collector leave alone what was imported, and come seldom; it was off.
+    """Turn on the cycle collector, without the imported objects and with high thresholds.
 
-    Messages make many objects and hardly a cycle; sessions break their own when they end.
+    Messages make many objects and hardly any cycles; sessions break their cycles when they end.
     Measured: lists of 100 small operations take a third of the time.
     """
     gc.freeze()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Have every kernel compiled, or loaded from the cache, before a client needs it.
+"""Compile every kernel, or load it from the cache, before a client needs it.
 
-Each operation of the emulator runs once on small tensors. A step whose kernels are compiled leaves
-a file in the cache that says so.
+Each operation of the emulator runs once on small tensors. A file in the cache marks each step whose
+kernels are compiled.
 """
 
 import logging
@@ -57,9 +57,9 @@ _PLAIN_TYPES = (DataTypes.FP32, DataTypes.FP16, DataTypes.BFLOAT)
 
 
 def compile_all(place: Path | None) -> None:
-    """Compile every kernel, or load it from the cache in `place`, at once.
+    """Compile every kernel, or load it from the cache in `place`, one after the other.
 
-    One after the other: what an image holds is the same each time it is built.
+    In this order an image has the same contents each time it is built.
     """
     all_steps = steps()
     for done, (name, warm) in enumerate(all_steps.items(), 1):
@@ -72,10 +72,9 @@ def compile_all(place: Path | None) -> None:
 def compile_first(
     place: Path, functions: Collection[str], prepare: Callable[[], None]
 ) -> Iterator[tuple[int, int]]:
-    """Compile what a cache in `place` lacks of some functions; yield steps done, and their number.
+    """Compile the kernels of functions that the cache in `place` lacks, in several processes.
 
-    As many processes as may run at a time take steps. One that has left its file is not taken
-    again.
+    Yield the number of steps done and of all steps. Steps with a mark in the cache are left out.
     """
     lacking = lacking_steps(place, _chosen(functions))
     if not lacking:
@@ -90,7 +89,7 @@ def compile_first(
 
 
 def lacking_steps(place: Path, names: Collection[str]) -> list[str]:
-    """Return the steps of these names whose kernels a cache may lack."""
+    """Return the names of these steps that have no mark in a cache."""
     return [name for name in steps() if name in names and not kernel_mark(place, name).exists()]
 
 
@@ -101,34 +100,34 @@ def compile_step(place: Path, name: str) -> None:
 
 
 def kernel_mark(place: Path, name: str) -> Path:
-    """Return the file that says of a step that its kernels are in a cache."""
+    """Return the file that marks a step whose kernels are in a cache."""
     return place / f"{_word(name)}.compiled"
 
 
 def _word(name: str) -> str:
-    """Return the name of a step as a flag and a file have it."""
+    """Return the name of a step for flags and files."""
     return name.replace(" ", "-")
 
 
 def _chosen(functions: Collection[str]) -> list[str]:
-    """Return the names of the steps of some functions, of all where none are named."""
+    """Return the names of the steps of functions, or of all if none are named."""
     return [name for name in steps() if not functions or _word(name) in functions]
 
 
 class _Nobody:
-    """Compiles nothing: NumPy computes what the cache lacks."""
+    """A compiler that compiles nothing: NumPy computes what the cache lacks."""
 
     has_kernels = True
 
     def load(self) -> None:
-        """Leave Numba alone: it is imported."""
+        """Do nothing: Numba is imported."""
 
     def compile(self, name: str, signature: Signature) -> None:
-        """Leave a kernel to its reference."""
+        """Do nothing: the reference of the kernel computes."""
 
 
 def load_kernels(functions: Collection[str] = ()) -> None:
-    """Load what the cache has of some functions, or of all, and compile nothing."""
+    """Load the cached kernels of functions, or of all, and compile nothing."""
     if not load():
         return
     all_steps = steps()
@@ -141,9 +140,9 @@ def load_kernels(functions: Collection[str] = ()) -> None:
 
 
 def steps() -> dict[str, Callable[[], object]]:
-    """Return what is to be warmed by its name, the likeliest first, in steps that end soon."""
+    """Return the steps of the warm-up by name, the likeliest first; each is short."""
     guest = Guest(MACHINES[DEFAULT_MACHINE])
-    first, *others = (
+    first, *further = (
         (f"transform {kind.name}", partial(_warm_transforms, guest, kind)) for kind in _PLAIN_TYPES
     )
     functions = sorted(
@@ -159,7 +158,7 @@ def steps() -> dict[str, Callable[[], object]]:
         ("layer normalization", partial(_warm_layer_normalization, guest)),
         ("host operators", _warm_host_operators),
         ("comparison", _warm_comparison),
-        *others,
+        *further,
     ])  # fmt: skip
 
 
@@ -199,7 +198,7 @@ def _warm_layer_normalization(guest: Guest) -> None:
 
 
 def _warm_host_operators() -> None:
-    """Compute what networks leave to the host, on an image of one element."""
+    """Run the host operators of networks on an image of one element."""
     source, out, scalar = np.ones(1, np.float32), np.empty(1, np.float32), np.float32(1)
     host_operators.depthwise(
         source, source, source, out, (1, 1, 1, 1), (1, 1), (1, 1, 1, 1, 0, 0, 1, 1)
@@ -227,7 +226,7 @@ def _warm_reshape(guest: Guest) -> None:
 def _warm(
     guest: Guest, function: Function, shapes: Mapping[str, Dims] | None = None, stride: int = 1
 ) -> None:
-    """Run one operation on ones, twice: weights are widened to be kept in their second use."""
+    """Run one operation on ones, twice: the second use of weights keeps them widened."""
     shapes = _SHAPES.get(function.name, {}) if shapes is None else shapes
     inputs = {
         name: _ones(guest, shapes.get(name, _MATRIX), name, is_lstm=function.name == "lstm")

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sanitizer: what a program does that a machine would let pass."""
+"""The sanitizer reports misuse of tensors that a machine would not notice."""

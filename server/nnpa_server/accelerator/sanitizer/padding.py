@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cells of a stick buffer that hold no element, for the sanitizer: filled, disturbed, compared.
+"""Fill, change and compare the cells of stick buffers that hold no element.
 
 Padding are the cells behind dim1 and dim2. Gaps are cells inside the transformed dims: between the
 gates of a concatenated tensor, between the halves of its rows, and between the directions of a
@@ -35,12 +35,12 @@ _ONE_TWO_DLFLOAT: Final = (0x3E00, 0x4000)  # 1 and 2: exponent bias 31, 9 bits 
 
 
 def fill(memory: Memory) -> None:
-    """Fill fresh memory with the pattern: NINF in every half word."""
+    """Fill new memory with the pattern: NINF in every half word."""
     memory.view(np.uint16)[:] = NINF
 
 
 def is_whole(tensor: Ztensor) -> bool:
-    """Return whether a tensor has a buffer of the size that its descriptor calls for."""
+    """Return True if a tensor has a buffer of the size of its descriptor."""
     buffer = tensor.buffer
     return buffer is not None and 0 < buffer.nbytes == stick_bytes(tensor.transformed_desc)
 
@@ -53,7 +53,7 @@ def pad(tensor: Ztensor) -> None:
 
 
 def _without_element(tensor: Ztensor) -> Mask:
-    """Return a mask over the cells in memory order, true where one is padding or in a gap."""
+    """Return a mask over the cells in memory order: True for padding and gaps."""
     desc, cells = tensor.transformed_desc, _cells(tensor)
     dense = np.ones(desc.dims, cells.dtype)
     dense[:, :, _gap_rows(tensor), :] = 0
@@ -65,7 +65,7 @@ def _without_element(tensor: Ztensor) -> Mask:
 
 
 def _gap_columns(tensor: Ztensor) -> Mask:
-    """Return which positions of dim1 lie in a gap."""
+    """Return a mask over dim1: True for positions in a gap."""
     pre, desc = tensor.pre_transformed_desc, tensor.transformed_desc
     parts = LAYOUT_GATES.get(desc.layout, 1)
     if pre.layout == DataLayouts.ZDNN_4DS and pre.dim3 == _DIRECTIONS:
@@ -74,16 +74,16 @@ def _gap_columns(tensor: Ztensor) -> Mask:
 
 
 def _gap_rows(tensor: Ztensor) -> Mask:
-    """Return which positions of dim2 lie in a gap."""
+    """Return a mask over dim2: True for positions in a gap."""
     pre, desc = tensor.pre_transformed_desc, tensor.transformed_desc
     parts = _DIRECTIONS if desc.layout in _HALVED else 1
     return _gap(desc.dim2, parts, pre.dim2 // _DIRECTIONS)
 
 
 def _gap(size: int, parts: int, filled: int) -> Mask:
-    """Return which of `size` positions, in equal parts, are behind the `filled` of their part.
+    """Return a mask over `size` positions in equal parts: True behind the `filled` first of a part.
 
-    None where the user's descriptor does not belong to the tensor: then they are unknown.
+    No position is True if the user's descriptor does not fit the tensor: its gaps are unknown.
     """
     width = size // parts
     if parts == 1 or not width or width != padded(filled):
@@ -94,7 +94,7 @@ def _gap(size: int, parts: int, filled: int) -> Mask:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What an operation reads, as it was before, and which cells of it hold no element.
+    """Copies of an operation's inputs before it ran, with masks of the cells without an element.
 
     `sequence` is the guest's count of jittered calls before the operation.
     """
@@ -126,7 +126,7 @@ class Inputs:
         outputs: Sequence[str],
         disturbed: tuple[str, ...],
     ) -> bool:
-        """Return whether outputs are the same with other padding in some inputs."""
+        """Return True if the outputs stay the same with other padding in some inputs."""
         nothing = np.zeros(1, np.bool_)
         masks = {
             operand: self.masks[operand] if operand in disturbed else nothing
@@ -146,12 +146,12 @@ class Inputs:
 
 
 def copy_bytes(read: Iterable[Ztensor]) -> int:
-    """Return the bytes that it takes, at most, to save tensors and compute with copies of them."""
+    """Return the most bytes that copies of tensors and computations with them take."""
     return _COPIES * sum(tensor.sticks.nbytes for tensor in read)
 
 
 def save(read: Mapping[str, Ztensor], sequence: int) -> Inputs | None:
-    """Return copies of what an operation is about to read, None where no padding could matter."""
+    """Return copies of the inputs of an operation, or None if they have no padding."""
     masks = {name: _without_element(tensor) for name, tensor in read.items()}
     masks = {name: mask for name, mask in masks.items() if mask.any()}
     if not masks:
@@ -170,7 +170,7 @@ def _disturbed(tensor: Ztensor, sticks: Memory, mask: Mask) -> Ztensor:
 
 
 def _same_elements(left: Ztensor, right: Ztensor) -> bool:
-    """Return whether two tensors of one shape have the same bits in every element."""
+    """Return True if two tensors of one shape have the same bits in every element."""
     same = _cells(left) == _cells(right)
     return bool(np.all(same | _without_element(left)))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the sanitizer finds, in parts and in words, and how it travels with an error.
+"""Reports of the sanitizer: in parts, as a line of text, and attached to errors.
 
 Source: nnpa/zdnn/v1/sanitizer.proto.
 """
@@ -35,7 +35,7 @@ _OTHER = {
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A call in a program: the function's name, and where, or ""."""
+    """The site of a call in a program: the function's name, and its place or ""."""
 
     operation: str
     at: str = ""
@@ -46,15 +46,15 @@ class Site:
 
     @property
     def message(self) -> pb.SanitizerSite:
-        """The site on the wire."""
+        """The message of the site."""
         return pb.SanitizerSite(operation=self.operation, at=self.at)
 
 
 @dataclass(slots=True)
 class History:
-    """What allocated the buffer of a tensor, wrote it last, and freed it; None: unknown, or never.
+    """The sites that allocated, last wrote and freed a tensor's buffer; None if unknown or never.
 
-    `written` tells that it was written, maybe by an unknown operation.
+    `written` says that it was written, perhaps by an unknown operation.
     """
 
     allocation: Site | None = None
@@ -65,13 +65,13 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Finding(Diagnostic):
-    """A text of the library that it would not print: `report` has it in parts."""
+    """A diagnostic text of the sanitizer; `report` has its parts."""
 
     report: Report
 
 
 def site_of(name: str, origin: operation_pb2.Operation | None) -> Site:
-    """Return where a program calls a function."""
+    """Return the site where a program calls a function."""
     return Site(name, "" if origin is None else shorten(origin.site))
 
 
@@ -81,20 +81,20 @@ def read_site(message: pb.SanitizerSite) -> Site:
 
 
 def shorten(text: str) -> str:
-    """Return what is kept of a text of the client's."""
+    """Return a client's text, cut to the length that is kept."""
     if len(text) <= _SITE_BYTES // 4:  # no character has more than four
         return text
     return text.encode()[:_SITE_BYTES].decode(errors="ignore")
 
 
 def rescue(refused: CallRefused, results: Iterable[operation_pb2.OperationResult]) -> None:
-    """Add to an error what was found in operations that ran before, and whose answers are lost."""
+    """Attach the reports of earlier operations to the error that replaces their answers."""
     lines = (line for result in results for line in result.diagnostics)
     attach(refused, (line.report for line in lines if line.HasField("report")))
 
 
 def attach(refused: CallRefused, reports: Iterable[Report]) -> None:
-    """Add reports to an error as far as its status may carry them."""
+    """Attach reports to an error, as far as its status has room."""
     room = _DETAIL_BYTES - sum(detail.ByteSize() for detail in refused.details)
     for report in reports:
         room -= report.ByteSize()
@@ -111,7 +111,7 @@ def report(
     history: History,
     second: Site | None,
 ) -> Report:
-    """Return a report, in parts and as one line."""
+    """Return the finding of a report: its parts, and one line of text."""
     tensor = f"{operand} (tensor {number})" if number else operand
     text = f"{use}: {tensor} {_SAID[misuse]}"
     if second is not None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sanitizer of a session: the history of each tensor, and the misuses that follow from it.
+"""The sanitizer of a session: the history of each tensor, and reports of misuse.
 
-A session that sanitizes has one `Sanitizer`, through which its operations run (`watch`). Reports
-travel with the operation's answer, or with the error that ends the call; what an operation computes
-and answers stays as it is. Source of the reports: nnpa/zdnn/v1/sanitizer.proto.
+The operations of a sanitized session run through `Sanitizer.watch`. Reports are attached to the
+answer of the operation, or to the error that ends the call. They change no result.
+Source of the reports: nnpa/zdnn/v1/sanitizer.proto.
 """
 
 import threading
@@ -45,7 +45,7 @@ _REFUSE_TRANSFORMED = ("transform_ztensor", "transform_quantized", "reshape_zten
 
 @dataclass(slots=True, eq=False)
 class _CallInFlight:
-    """The tensors of a running call: the user of each, its writer where it has one; the written."""
+    """The tensors of a running call: a site that uses each one, a writer if there is one."""
 
     users: dict[int, Site] = field(default_factory=dict[int, Site])
     written: set[int] = field(default_factory=set[int])
@@ -59,7 +59,7 @@ class _CallInFlight:
 
 
 class Sanitizer:
-    """The histories of a session's tensors. All but the flights is touched under its lock only."""
+    """The histories of a session's tensors. All but calls in flight is used under its lock."""
 
     def __init__(self) -> None:
         self._histories: dict[int, History] = {}
@@ -74,7 +74,7 @@ class Sanitizer:
     def watch(
         self, session: Session, step: Step, tensors: Tensors, run: Callable[[], Outcome]
     ) -> Outcome:
-        """Run an operation, and add to its answer, or to its error, what is found."""
+        """Run an operation, and add reports to its outcome or error."""
         use = site_of(step.spec.name, step.origin)
         reports = list(self._misused(step, tensors, use))
         inputs = _saved(session, step, tensors)
@@ -101,7 +101,7 @@ class Sanitizer:
         return replace(outcome, diagnostics=(*outcome.diagnostics, *findings))
 
     def _misused(self, step: Step, tensors: Tensors, use: Site) -> Generator[Report]:
-        """Find what can be seen before an operation runs."""
+        """Yield the findings that are visible before an operation runs."""
         spec = step.spec
         for name in spec.tensors:
             provenance = _provenance(step, name)
@@ -119,14 +119,14 @@ class Sanitizer:
     def _padding_read(
         self, guest: Guest, step: Step, tensors: Tensors, inputs: padding.Inputs, use: Site
     ) -> Generator[Report]:
-        """Find the inputs on whose padding the results depend."""
+        """Yield a finding for each input on whose padding the results depend."""
         outputs = [output for output in step.spec.filled if padding.is_whole(tensors[output])]
         for name in inputs.find_significant(guest, step, tensors, outputs):
             history, number = self._history(step, name), step.ids.get(name, 0)
             yield report(pb.MISUSE_PADDING_READ, use, name, number, history, history.writing)
 
     def _transformed_twice(self, step: Step, tensors: Tensors, use: Site) -> Generator[Report]:
-        """Find the tensors for whose state the library has refused to fill them."""
+        """Yield a finding for each tensor that the library refused to transform a second time."""
         if not step.spec.name.startswith(_REFUSE_TRANSFORMED):
             return
         for name in step.spec.filled:
@@ -149,7 +149,7 @@ class Sanitizer:
         )
 
     def _remember(self, step: Step, tensors: Tensors, outcome: Outcome, use: Site) -> None:
-        """Note what an operation did to its tensors; fill the padding of what it wrote."""
+        """Update the histories of an operation's tensors; fill the padding of written ones."""
         if not outcome.valid and outcome.status != Status.ZDNN_CONVERT_FAILURE:
             return
         if step.creates:
@@ -183,7 +183,7 @@ class Sanitizer:
                 self._freed.popitem(last=False)
 
     def received(self, target: accelerator_pb2.WriteSticks) -> None:
-        """Note that WriteTensor has created a tensor, or brought its sticks, or both."""
+        """Note that WriteTensor created a tensor or wrote its sticks."""
         use = Site("write_sticks", shorten(target.site))
         cached = target.new_ztensor.WhichOneof("contents") == "cached"
         if target.HasField("new_ztensor"):
@@ -245,7 +245,7 @@ class Sanitizer:
 
 
 def _saved(session: Session, step: Step, tensors: Tensors) -> padding.Inputs | None:
-    """Return what an operation reads, None where no padding could matter, or without room."""
+    """Return copies of an operation's inputs; None without padding, or without room for them."""
     if not step.spec.compute:
         return None
     names = [name for name in step.spec.tensors if name in step.spec.read]
@@ -258,7 +258,7 @@ def _saved(session: Session, step: Step, tensors: Tensors) -> padding.Inputs | N
 
 
 def _touches(spec: OperationSpec, name: str) -> bool:
-    """Return whether an operation reads or writes the sticks that an operand has."""
+    """Return True if an operation reads or writes the present sticks of an operand."""
     return name in spec.read or (name in spec.filled and spec.name != _ALLOCATES)
 
 

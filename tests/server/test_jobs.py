@@ -76,7 +76,7 @@ def test_a_job_keeps_a_batch() -> None:
 
 def test_a_job_refuses_facts_of_other_types() -> None:
     """A fact that JSON has no form for is refused where the job is written."""
-    with pytest.raises(TypeError, match="a fact of type .*Path has no form in a job"):
+    with pytest.raises(TypeError, match=r"a fact of type .*Path has no form in a job"):
         encode_job("run", key=Path("key"))
 
 

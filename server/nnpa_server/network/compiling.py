@@ -75,13 +75,14 @@ def _read_guest(facts: dict[str, Any]) -> Guest:
 
 
 def _read_query(facts: dict[str, Any]) -> QueryResult:
-    return QueryResult(**facts | {"max_dims": tuple(facts["max_dims"])})
+    facts["max_dims"] = tuple(facts["max_dims"])
+    return QueryResult(**facts)
 
 
 def _read_options(facts: dict[str, Any]) -> ImportOptions:
-    rules = tuple(Rule(**rule) for rule in facts["device_placement"])
-    shortcuts = frozenset(facts["shortcuts"])
-    return ImportOptions(**facts | {"device_placement": rules, "shortcuts": shortcuts})
+    facts["device_placement"] = tuple(Rule(**rule) for rule in facts["device_placement"])
+    facts["shortcuts"] = frozenset(facts["shortcuts"])
+    return ImportOptions(**facts)
 
 
 _READERS: Mapping[str, Callable[[Any], object]] = {

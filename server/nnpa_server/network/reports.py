@@ -37,10 +37,11 @@ class Batch:
     max_drop: float | None
 
 
-def read_batch(facts: Mapping[str, Any]) -> Batch:
+def read_batch(facts: dict[str, Any]) -> Batch:
     """Return the batch of a job's JSON."""
-    lists = {name: tuple(facts[name]) for name in ("machines", "inputs")}
-    return Batch(**{**facts, **lists, "settings": Settings(**facts["settings"])})
+    facts["machines"], facts["inputs"] = tuple(facts["machines"]), tuple(facts["inputs"])
+    facts["settings"] = Settings(**facts["settings"])
+    return Batch(**facts)
 
 
 class Reports:

@@ -150,7 +150,7 @@ class Runner:
         arrays: Sequence[Array],
         options: ImportOptions,
         texts: Mapping[str, list[int]],
-        batch: Mapping[str, Any],
+        batch: dict[str, Any],
     ) -> Message:
         model, *contents = arrays
         values = unpack(contents, texts)

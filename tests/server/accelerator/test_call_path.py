@@ -2,12 +2,10 @@
 """The way of a call: what wraps the plain path costs nothing while it has nothing to do."""
 
 import sys
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from threading import Event
 from types import FrameType, SimpleNamespace
-from typing import Any
 
 import nnpa_server
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
@@ -82,11 +80,14 @@ def test_a_pool_with_free_threads_counts_no_caller() -> None:
     details = SimpleNamespace(method=b"")
     call = SimpleNamespace(peer=lambda: b"ipv4:127.0.0.1:1", cancel=lambda: None)
     event = SimpleNamespace(call_details=details, call=call, invocation_metadata=())
-    submit: Callable[..., Future[object]] = pool.submit
-    assert modules_of(lambda: submit(id, event).result(PATIENCE)) == {"rpc/admission"}
     ended = Event()
-    running = [submit(lambda _event: ended.wait(PATIENCE), event) for _ in range(2)]
-    refused = submit(id, event)
+
+    def wait(_event: object) -> bool:
+        return ended.wait(PATIENCE)
+
+    assert modules_of(lambda: pool.submit(id, event).result(PATIENCE)) == {"rpc/admission"}
+    running = [pool.submit(wait, event) for _ in range(2)]
+    refused = pool.submit(id, event)
     ended.set()
     assert [future.result(PATIENCE) for future in running] == [True, True]
     assert refused.cancelled(), "a caller has half of the threads, and nothing has room to wait"
@@ -96,14 +97,18 @@ def test_a_pool_with_free_threads_counts_no_caller() -> None:
 def test_small_messages_of_a_plain_socket_are_not_counted() -> None:
     """A conversation that counts its messages itself runs the budget for large ones alone."""
 
-    def echo(messages: Iterator[bytes], _context: object) -> Iterator[bytes]:
+    def echo(messages: Iterator[bytes], _context: object) -> Generator[bytes]:
         yield from messages
 
     context = Call()
     vars(context).update(counts_messages=True, process="process 1")
     interceptor = Interceptor(1, 1, 60, slow=60.0)
-    echoing: Any = Conversation(echo, bytes, lambda answer: (answer,))
-    answers = interceptor.around_conversations({"/nnpa.test/Echo": echoing})["/nnpa.test/Echo"]
+
+    def whole(answer: bytes) -> tuple[bytes]:
+        return (answer,)
+
+    echoing = {"/nnpa.test/Echo": Conversation(echo, bytes, whole)}
+    (answers,) = interceptor.around_conversations(echoing).values()
     large, small = bytes(SMALL_BYTES + 1), bytes(SMALL_BYTES)
     conversation = answers(iter((small, small, large, small, small, small)), context)
     next(conversation)

@@ -280,7 +280,7 @@ def errors(client: Any, _folder: Path) -> None:
     message = refused(
         lambda: client.infer("add", pair(tall, tall), parameters=parameters),
         "RESOURCE_EXHAUSTED",
-        "the answer is 8388608 bytes, above 1048576: request fewer outputs",
+        "the answer has 8388608 bytes, above 1048576: request fewer outputs",
     )
     tell("infer('add', 8 MiB, nnpa_max_response_bytes=1 MiB)", message)
 

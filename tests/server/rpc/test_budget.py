@@ -151,7 +151,12 @@ def test_a_call_waits_for_room() -> None:
 
 def test_names_of_callers() -> None:
     """A caller is its token's holder, without tokens its connection, or process on a socket."""
-    connected: Any = type("Connected", (), {"peer": lambda _self: "ipv4:127.0.0.1:4711"})()
+
+    class Connected:
+        def peer(self) -> str:
+            return "ipv4:127.0.0.1:4711"
+
+    connected: Any = Connected()
     assert name_of("alice", connection_of(connected)) == "token alice"
     assert name_of("", connection_of(connected)) == "ipv4:127.0.0.1:4711"
     connected.process = "process 42"
@@ -350,7 +355,11 @@ def test_calls_that_wait_for_a_thread() -> None:
     budget, finish = Budget(16 * CALL_BYTES), threading.Event()
     pool = AdmittingPool(1, "test", budget, CALL_BYTES)
     greedy, modest = Calls("greedy"), Calls("modest")
-    pool.submit(lambda _call: finish.wait(PATIENCE), Calls("running"))
+
+    def wait(_call: Calls) -> bool:
+        return finish.wait(PATIENCE)
+
+    pool.submit(wait, Calls("running"))
     waiting = [pool.submit(Calls.peer, greedy) for _ in range(20)]
     modest_call = pool.submit(Calls.peer, modest)
     assert greedy.cancelled == sum(call.cancelled() for call in waiting) == 12

@@ -177,7 +177,7 @@ class Server:
             reflection.enable_server_reflection(_REFLECTED, self._grpc)
 
     def _make_models(self) -> "Models":
-        from nnpa_server.open_inference.composition import Models  # imports what runs networks
+        from nnpa_server.open_inference.composition import Models  # imports the network runtime
 
         pools, shortcuts = self.pools, self.config.shortcuts
         return Models(
@@ -397,7 +397,7 @@ def serve(config: Config) -> int:
         return 1
     if server.metrics is not None or config.json_log or core_log.may_block():
         core_log.follow(server.metrics.refused if server.metrics else lambda _reason: None)
-    flush()  # who waits for the lines below may read the log then
+    flush()  # readers of the lines below may read the log then
     for kind, address in server.listening:
         print(f"nnpa-server {kind} on {address}", flush=True)
     if config.exit_with_parent:

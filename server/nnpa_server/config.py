@@ -20,7 +20,7 @@ from nnpa_server.tuning.kernel_cache import (
 )
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-# Largest inline contents: what is larger travels in chunks, so that a message stays bounded.
+# Largest inline contents: larger ones travel in chunks, so that messages stay bounded.
 MAX_INLINE_BYTES = 16 * MIB
 MAX_CHUNK_BYTES = 4 * MIB
 MAX_RESPONSE = 2047 * MIB  # contents of an answer: messages of protobuf have less than 2 GiB
@@ -29,7 +29,7 @@ MESSAGES_UNDER_WAY, MIN_UNDER_WAY = 4, 16 * MIB  # messages of the largest size,
 # Messages this much above --max-message are let in, so that refusing them is counted; gRPC itself
 # refuses larger ones, of which the server hears nothing.
 OVERSIZE_BYTES = 4 * MIB
-MAX_SECONDS = 1e9  # what a timeval takes anywhere
+MAX_SECONDS = 1e9  # fits into every system's timeval
 MIN_MESSAGE_TIMEOUT = 0.1
 MAX_PROCESSES = 256
 MAX_REGIONS = 2048  # of shared memory, of all callers
@@ -131,7 +131,7 @@ class Config:
     plain: frozenset[str] = frozenset()
     descriptors: int = 1 << 20  # which the system gives the process
     processes: int = 1
-    socket_suffix: str = ""  # of a process's socket, behind that of all processes
+    socket_suffix: str = ""  # of a process's socket, behind the common path
     quota: str = ""  # socket at which the parent of several processes counts sessions
 
     @property

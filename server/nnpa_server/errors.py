@@ -155,7 +155,7 @@ def too_many_calls(field: str, limit: int) -> CallRefused:
     """Return the error for one call more than there may be at a time."""
     return CallRefused(
         wire.ERROR_REASON_CALL_QUOTA_EXCEEDED,
-        f"{field}, {limit}, are under way: retry with a pause",
+        f"{field} is {limit}, and {limit} are under way: retry with a pause",
         field=field,
         value=limit + 1,
         limit=limit,

@@ -24,7 +24,7 @@ Facts: TypeAlias = Mapping[str, object]
 MAX_QUEUED = 1000  # lines; a call that finds more formats them itself, so that they never pile up
 MAX_QUEUED_BYTES = 8 << 20  # of lines that the standard error has not taken
 _PERIOD = 0.1  # seconds from a call's end to its line, at most
-_FLUSH_TIMEOUT = 0.2  # seconds that the end waits for who reads the log
+_FLUSH_TIMEOUT = 0.2  # seconds that the end waits for the reader of the log
 _VITAL = frozenset(("nnpa.audit", "nnpa.failure", "nnpa.server"))  # loggers dropped last
 _access = logging.getLogger("nnpa.access")
 _log = logging.getLogger("nnpa.server")
@@ -178,7 +178,7 @@ def start_logging(level: str, *, as_json: bool) -> None:
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # never logged
     try:
         file = os.dup(2)
-    except OSError:  # it was closed by who started the server
+    except OSError:  # the process that started the server closed it
         file = os.open(os.devnull, os.O_WRONLY)
     queue = LineQueue(file)
     handler = Lines(JsonLines() if as_json else TextLines(), queue)

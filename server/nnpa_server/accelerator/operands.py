@@ -197,7 +197,7 @@ def _for_message(session: Session, operand: Operand, tensor: Ztensor) -> Memory 
 
 
 OperandSource: TypeAlias = Callable[[Session, Operand, Ztensor], Memory | None]
-# Where the buffer of an inline tensor comes from, by what its message says.
+# Functions that provide the buffer of an inline tensor, by the contents of its message.
 _SOURCES: Mapping[str, OperandSource] = {
     "cached": _from_cache,
     "shared": _from_shared,

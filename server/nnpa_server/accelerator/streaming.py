@@ -357,7 +357,7 @@ def _read_sticks(
         session.reserve(tensor.buffer.nbytes)
         outcome, memory = Outcome(), in_order(tensor, target.byte_order)
         if memory is tensor.buffer:
-            memory = memory.copy()  # what a later operation writes must not show in the stream
+            memory = memory.copy()  # later operations must not show in the stream
         if target.cache_as:
             own = memory if target.byte_order != BIG_ENDIAN else tensor.buffer.copy()
             keep(session, tensor, own, target.cache_as, target.byte_order)

@@ -41,7 +41,7 @@ _ANSWERING = (
     | {name for name, number in _ARMS.items() if number < 20 and name not in _VOID}
     | {"refresh_nnpa_query_result"}
 )
-# Tensors whose sticks a function writes, by function; those of COMPUTING are its outputs.
+# Tensors whose sticks a function writes, by function; functions of COMPUTING write their outputs.
 WRITING: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "transform_ztensor": ("ztensor",),

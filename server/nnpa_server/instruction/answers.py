@@ -19,8 +19,8 @@ _INTERRUPTION_CODES: Mapping[str, int] = {
     "data": 7,
 }
 _FUNCTIONS = {int(code): code.name for code in FunctionCode}
-_NO_FUNCTION = "NNPA"  # what metrics call the instruction with a function code that has no name
-_PROGRAM_CHECK = "PROGRAM_CHECK"  # what metrics call an interruption, as they do that of a call
+_NO_FUNCTION = "NNPA"  # the name in metrics for a function code without a name
+_PROGRAM_CHECK = "PROGRAM_CHECK"  # the status in metrics for an interruption, as for a call's
 
 
 @dataclass(frozen=True, slots=True)

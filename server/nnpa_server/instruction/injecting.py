@@ -37,7 +37,7 @@ def inject(
     }
     try:
         outcome = faults.call(instruction.name, tensors, run)
-    except ProgramCheck as check:  # an injected one: what `run` meets is an answer
+    except ProgramCheck as check:  # an injected one: `run` turns others into answers
         check.address = _address(instruction) if check.kind == "access" else 0
         return interrupted(instruction, check)
     faults.require_connection()

@@ -12,7 +12,7 @@ from nnpa_server.instruction.answers import Answer, Instruction
 from nnpa_server.sessions.store import Session
 
 _log = logging.getLogger("nnpa.trace")
-_RECORDED = 512  # bytes of a parameter block: what follows is no input
+_RECORDED = 512  # bytes of a parameter block: the rest is no input
 
 
 def record(session: Session, instruction: Instruction, answer: Answer, seconds: float) -> None:

@@ -108,7 +108,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
                 return pb.CreateNetworkResponse(error=encode_error(refused.error))
             except ModelRefused as refused:
                 raise refused_model(refused) from refused
-            self.store.return_memory()  # what was between the file and the network
+            self.store.return_memory()  # used between the file and the network
             network = _encode_network(hosted, handle, hosted.find(handle))
             return pb.CreateNetworkResponse(network=network)
 

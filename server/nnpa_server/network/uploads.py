@@ -44,7 +44,7 @@ def receive_file(
 ) -> bytes:
     """Return the bytes of all chunks, which are `total`; raise CallRefused for any other number."""
     file = _receive(requests, context, total).tobytes()
-    give_back()  # what they came in: a file stays, other messages follow each other
+    give_back()  # the memory of the messages: no other upload follows soon
     return file
 
 

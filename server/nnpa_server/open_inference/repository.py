@@ -284,7 +284,7 @@ def not_found(name: str, version: str = "", hint: str = "") -> CallRefused:
     which = f"model {name[:MAX_NAME]}" + (f" version {version[:64]}" if version else "")
     return CallRefused(
         wire.ERROR_REASON_MODEL_NOT_FOUND,
-        f"{which}: there is none{f'; {hint}' if hint else ''}",
+        f"{which} does not exist{f': {hint}' if hint else ''}",
         model=name[:MAX_NAME],
         version=version[:64],
     )
@@ -294,7 +294,7 @@ def too_many(limit: int) -> CallRefused:
     """Return the error for one more model than the server or owner may have."""
     return CallRefused(
         wire.ERROR_REASON_MODEL_QUOTA_EXCEEDED,
-        f"max_models, {limit}, are loaded: unload some",
+        f"max_models is {limit}, and {limit} are loaded: unload some",
         field="max_models",
         value=limit + 1,
         limit=limit,

@@ -27,8 +27,8 @@ from nnpa_server.rpc.callers import Shares, name_of
 from nnpa_server.sessions.shared_objects import NAMES, Foreign, ObjectAccess, is_name
 from nnpa_server.sessions.tokens import caller
 
-_PERIOD = 1.0  # seconds from a connection's end to that of its regions, at most
-_CHUNK = 1 << 30  # bytes of one read or write, below what Linux does at once
+_PERIOD = 1.0  # seconds after a connection's end until its regions end, at most
+_CHUNK = 1 << 30  # bytes of one read or write, below Linux's limit
 Connections: TypeAlias = frozenset[str]
 Owner: TypeAlias = tuple[str, str]
 """The owner of regions: the name of a connection's peer, and the holder of its token."""

@@ -20,7 +20,7 @@ from nnpa_page import Query, Refusal, Visitor, choice, number
 
 _UNAVAILABLE = Status.ZDNN_UNAVAILABLE_FUNCTION.name
 _MAX_COUNT = 1 << 32
-_MAX_LIST = 256  # numbers of a list: there are so many function codes
+_MAX_LIST = 256  # numbers of a list: the number of function codes
 _COUNTS = ("max_dim_idx_size", "max_dim4", "max_dim3", "max_dim2", "max_dim1", "max_tensor_size")
 _LISTS = ("removed_functions", "added_functions")
 FIELDS = ("model", *_COUNTS, *_LISTS)

@@ -240,7 +240,7 @@ class Account:
     def _refusal(self, size: int) -> CallRefused:
         """Return the error for a call whose `size` bytes find no room."""
         limit = self._budget.limit
-        text = f"{size} bytes of the call find no room under way, {FIELD} is {limit}"
+        text = f"{FIELD} is {limit}, and {size} bytes of the call find no room"
         facts = {"field": FIELD, "value": size, "limit": limit}
         if 2 * size > limit:
             reason = wire.ERROR_REASON_RESPONSE_TOO_LARGE

@@ -77,7 +77,7 @@ class Shares:
     def _refusal(self, caller: str) -> CallRefused:
         own, limit = self._taken.get(caller, 0), self.limit
         if self._total >= limit:
-            most, text = limit, f"{self._field}, {limit} {self._places}, are taken"
+            most, text = limit, f"{self._field} is {limit}, and {limit} {self._places} are taken"
         else:
             whose = f"{own} of {limit} {self._places} are this caller's"
             most, text = own, f"{self._field}: {whose}, which may have no more than are free"

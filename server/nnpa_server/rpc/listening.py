@@ -38,7 +38,7 @@ def server_options(config: Config) -> Sequence[tuple[str, int]]:
         ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
         ("grpc.server.max_pending_requests_hard_limit", 2 * MAX_PENDING_CALLS),
         ("grpc.http2.lookahead_bytes", FIRST_WINDOW),
-        ("grpc.http2.bdp_probe", 0),  # it widens the window, also for who waits for a token's check
+        ("grpc.http2.bdp_probe", 0),  # it would widen the window before a token is checked
         ("grpc.server_handshake_timeout_ms", _HANDSHAKE_TIMEOUT_MS),
         ("grpc.max_connection_idle_ms", _milliseconds(max(60.0, config.limits.idle_timeout))),
         ("grpc.keepalive_time_ms", _NEVER if IS_KERNEL_ASKED else KEEPALIVE_SECONDS * 1000),

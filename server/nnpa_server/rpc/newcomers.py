@@ -24,8 +24,8 @@ from nnpa_server.rpc.sockets import borrowed, files, port_of
 
 _PERIOD = 0.1  # seconds between looks at the connections, at least
 _PERIOD_OF_ONE = 0.0005  # seconds, for each connection that a listener takes: few are soon taken
-_BRIEF = 0.02  # seconds, while newcomers have half of what they may have, or more
-_CALM, _WATCHFUL, _FLOODED = 50, 4, 0  # times as long as a look takes, by what was seen
+_BRIEF = 0.02  # seconds, while newcomers have half of their room, or more
+_CALM, _WATCHFUL, _FLOODED = 50, 4, 0  # pauses in durations of a look, by its findings
 _MAX_NAMES = 4096  # of connections that are remembered without a look at which are open
 _SILENCE = struct.Struct("=52xI")  # tcpi_last_data_recv: milliseconds since anything came
 

@@ -13,7 +13,7 @@ from nnpa_server.sessions.metrics import Metrics
 from nnpa_server.sessions.spans import SpanOfCall, Spans
 
 _access = logging.getLogger("nnpa.access")
-_TOO_LONG = "MESSAGE_TOO_LONG"  # what metrics call a message above --max-message
+_TOO_LONG = "MESSAGE_TOO_LONG"  # the reason in metrics for a message above --max-message
 
 
 class Reports:

@@ -38,7 +38,7 @@ class Signals:
 
     def __init__(self, *numbers: int) -> None:
         self._receiver, self._sender = socket.socketpair()
-        self._sender.setblocking(False)  # a handler never waits: what finds no room is one of many
+        self._sender.setblocking(False)  # a handler never waits: a lost signal is one of many
         signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
         for number in numbers:
             signal.signal(number, _noted)

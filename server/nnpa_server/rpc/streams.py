@@ -14,7 +14,7 @@ from nnpa_server.rpc.call import Call, interrupt
 from nnpa_server.rpc.callers import Shares
 from nnpa_server.sessions.cancellation import CallContext
 
-# Streams that watch what others run, and last until they are cut off.
+# Streams that observe other calls, and last until they are cut off.
 _OBSERVING = frozenset(("ObserveNetwork", "RecordTrace"))
 
 

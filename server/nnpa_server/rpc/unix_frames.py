@@ -44,8 +44,8 @@ _PAUSE = 0.05  # seconds after a client could not be accepted
 _METADATA_TIMEOUT = 5.0  # seconds that a client has for its metadata
 _READ = 64 << 10  # bytes that are read at once: small messages with their prefixes
 _MAX_PIECES = 64  # of one system call, below IOV_MAX
-_BUFFER = 1 << 20  # bytes of a socket's buffer: what one side writes while the other does not read
-_MAX_SECONDS = 1e9  # seconds: what a timeval takes anywhere
+_BUFFER = 1 << 20  # bytes that one side may write before the other side reads
+_MAX_SECONDS = 1e9  # seconds: fits into every system's timeval
 _PEER = struct.Struct("iII")  # of a client: process, user, group. Source: Linux, struct ucred
 _PLAIN = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")  # of a Status-Message
 _log = logging.getLogger("nnpa.server")
@@ -133,7 +133,7 @@ class PlainListener:
         except CallRefused as refused:
             connection.refuse(refused.status())
             return
-        with self._lock:  # until it runs: who stops the listener waits for those that do
+        with self._lock:  # until it runs: `stop` waits for running threads
             try:
                 if self._stopped.is_set():
                     raise RuntimeError("the listener has stopped")
@@ -169,14 +169,14 @@ class _Connection:
         self._socket = connected
         self._max_message = max_message
         self._buffer = memoryview(bytearray(_READ))
-        self._start = self._end = 0  # of what was read ahead
+        self._start = self._end = 0  # of the bytes that were read ahead
         self._metadata: Metadata = ()
         self._trailing: Metadata = ()
         self._callbacks: list[Callable[[], None]] = []
         self._cancelled = False
         self._memory: int | None = None
         self._until: float | None = None  # the deadline of the metadata, while they come
-        self._held = 0  # bytes of the last message, which who waits for the next may have
+        self._held = 0  # bytes of the last message, which the reader of the next one may hold
         peer = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
         self.process = f"process {_PEER.unpack(peer)[0]}"
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):

@@ -75,7 +75,7 @@ class Pool:
         self._fork_server: Future[ForkServer] | None = None
         self._wanted_at = 0.0
         self._places = Counter[str]()  # taken, by group
-        self._bytes = Counter[str]()  # that those who have places may take, by group
+        self._bytes = Counter[str]()  # that leased workers may take, by group
         self._leased: dict[WorkerProcess, tuple[str, int]] = {}
         self._holders: set[Holder] = set()
         self._closed = self._is_stale = False

@@ -44,7 +44,7 @@ _SLACK_BYTES = 64 << 20  # of the worker's own, such as its stack
 _HIGHEST = 1 << 62
 _KEPT_BYTES = 2 << 20  # of the arena, for the next job
 _ARENA_VIEWS = 2  # of the worker, while its arena grows
-_RESTLESS_SECONDS = 0.5  # of processor time between jobs: it frees what a job left
+_RESTLESS_SECONDS = 0.5  # of processor time between jobs, to free memory of the last one
 
 
 def allow(_size: int) -> None:
@@ -172,7 +172,7 @@ class WorkerProcess:
     def close(self) -> None:
         """Kill and reap the process; a job that runs in it fails."""
         self._process.kill()
-        with self._lock:  # who waits for an answer lets go of descriptors first
+        with self._lock:  # a thread that waits for an answer releases descriptors first
             self._process.wait()
             if self._arena >= 0:
                 self._socket.close()

@@ -43,7 +43,7 @@ from nnpa_server.sandbox.frames import (
 Handler: TypeAlias = Callable[[Message], Message]
 """A function that answers a job; the job's arrays are valid until it returns."""
 _MAX_FAILURE = 500
-_NICENESS = 5  # what the server does itself goes first, and workers that start
+_NICENESS = 5  # the server's own work goes first, and workers that start
 
 
 class Channel:
@@ -141,7 +141,7 @@ def main(arguments: Sequence[str]) -> int:
             server.send(failure_text(error))
             return 1
         gc.collect()
-        gc.freeze()  # a collection that marks what workers share would copy it
+        gc.freeze()  # a collection would mark, and so copy, memory that workers share
         server.send(READY)
         connection = _fork_workers(server)
     return 0 if connection is None else _work(connection, handle)

@@ -36,7 +36,7 @@ AnySession = TypeVar("AnySession", bound=Placed)
 def _too_many(who: str, limit: int) -> CallRefused:
     return CallRefused(
         wire.ERROR_REASON_SESSION_QUOTA_EXCEEDED,
-        f"{who} holds max_sessions, {limit}: retry later",
+        f"max_sessions is {limit}, and {who} has {limit}: delete one, or retry later",
         field="max_sessions",
         limit=limit,
     )

@@ -23,7 +23,7 @@ from nnpa_server.sessions.shared_objects import ObjectAccess
 from nnpa_server.sessions.store import Session
 
 HOLDING = "shared memory"
-_PIECE = 1 << 30  # bytes of one read or write, below what Linux does at once
+_PIECE = 1 << 30  # bytes of one read or write, below Linux's limit
 
 
 class SharedMemory:

@@ -131,7 +131,7 @@ def _allows(status: os.stat_result, path: Path) -> bool:
     """Return True if an object is open to group and others as far as a socket is."""
     try:
         socket = path.stat()
-    except OSError:  # it was moved: who reaches it now is not known
+    except OSError:  # it was moved, and its rights are unknown
         socket = None
     is_public = socket is None or socket.st_mode & stat.S_IWOTH
     is_shared = socket is None or socket.st_mode & stat.S_IWGRP

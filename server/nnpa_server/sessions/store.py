@@ -35,7 +35,7 @@ from nnpa_server.sessions.metrics import Metrics
 from nnpa_server.sessions.places import Places
 from nnpa_server.sessions.tokens import caller
 
-_NAME_BYTES = 24  # 192 random bits: who knows a name has the session
+_NAME_BYTES = 24  # 192 random bits: the name is the credential
 _PREFIX = "sessions/"
 _MIN_RETURNED = 1 << 30  # bytes that sessions freed until the system has them back
 

@@ -81,7 +81,7 @@ class BackgroundCompiler:
                 kernel: Any = KERNELS[name].compiled()
                 kernel.compile(signature)
             _log.info("%s is compiled", name)
-        gc.freeze()  # Numba and what it made stay: the cycle collector need not look at them
+        gc.freeze()  # the cycle collector need not look at Numba and its objects, which stay
 
 
 def compile_elsewhere(orders: Sequence[Order]) -> Iterator[Order]:

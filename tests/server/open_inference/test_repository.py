@@ -201,7 +201,7 @@ def test_as_many_models_as_may_be() -> None:
         message.parameters["config"].string_param = "{}"
         message.parameters["file:1/model.onnx"].bytes_param = DIV
         text = refusal("MODEL_QUOTA_EXCEEDED", caller.stub.RepositoryModelLoad, message)
-        assert "max_models, 2" in text
+        assert "max_models is 2" in text
         caller.load("b", DIV)
         caller.stub.RepositoryModelUnload(pb.RepositoryModelUnloadRequest(model_name="a"))
         caller.stub.RepositoryModelLoad(message)

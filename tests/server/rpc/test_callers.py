@@ -108,7 +108,7 @@ def test_all_connections_of_a_unix_socket_have_the_whole_pool() -> None:
     """Callers that cannot be told apart are bounded by the pool alone."""
     shares = Shares("max_things", 4, "things")
     assert [shares.try_take("unix:") for _ in range(5)] == [True] * 4 + [False]
-    with pytest.raises(CallRefused, match="max_things, 4 things, are taken"):
+    with pytest.raises(CallRefused, match="max_things is 4, and 4 things are taken"):
         shares.take("another")
 
 

@@ -24,7 +24,7 @@ from nnpa_server.accelerator.seams import Tensors
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
-_COPIES: Final = 3  # of what an operation reads: saved, disturbed, and its masks
+_COPIES: Final = 3  # of an operation's inputs: saved, disturbed, and their masks
 _DIRECTIONS: Final = 2
 _HALVED: Final = frozenset((DataLayouts.ZDNN_BIDIR_FICO, DataLayouts.ZDNN_BIDIR_ZRH))
 _INTEGERS: Final[dict[int, type[np.signedinteger[Any]]]] = {

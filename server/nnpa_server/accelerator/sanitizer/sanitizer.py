@@ -38,7 +38,7 @@ from nnpa_server.errors import CallRefused, from_exception
 from nnpa_server.sessions.store import Session
 
 _MAX_REPORTS = 1000  # of a call; source: nnpa/zdnn/v1/sanitizer.proto
-_MAX_REMEMBERED = 1 << 14  # tensors whose history is known, and as many freed ones
+_MAX_REMEMBERED = 1 << 14  # tensors with a history; the same number of freed ones
 _ALLOCATES = "allochelper_ztensor"
 _REFUSE_TRANSFORMED = ("transform_ztensor", "transform_quantized", "reshape_ztensor")  # and so on
 

@@ -8,7 +8,7 @@ the message is read, and can be cut off if the message does not come.
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -114,7 +114,11 @@ class AdmittingPool(ThreadPoolExecutor):
         """Give a thread back, and start a call that waits and fits now: callers take turns."""
         with self._turn:
             del self._running[work]
-            caller = next((waiting for waiting in self._lines if self._has_room(waiting)), None)
+            if not self._lines:
+                return
+            taken, left = Counter(self._running.values()), self._limit - len(self._running)
+            fitting = (waiting for waiting in self._lines if fits(waiting, taken[waiting], left))
+            caller = next(fitting, None)
             if caller is None:
                 return
             line = self._lines.pop(caller)

@@ -11,7 +11,7 @@ import pkgutil
 import signal
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 PACKAGES = ("nnpa_client", "nnpa_files", "nnpa_wire")
@@ -70,7 +70,8 @@ def become(platform: str) -> None:
         if hasattr(owner, name):
             delattr(owner, name)
     sys.platform = platform
-    import_module = builtins.__import__
+    import_of: Any = builtins
+    import_module = import_of.__import__
 
     def guarded(name: str, variables: Mapping[str, Any] | None = None, *more: Any) -> Any:
         importer = str((variables or {}).get("__name__", ""))
@@ -82,7 +83,7 @@ def become(platform: str) -> None:
         if event == "open" and str(arguments[0]).startswith(FOLDERS):
             raise FileNotFoundError(f"{arguments[0]}: {platform} has no such file")
 
-    builtins.__import__ = guarded
+    import_of.__import__ = guarded
     sys.addaudithook(refuse_folders)
 
 
@@ -137,7 +138,13 @@ def run_pytest(*arguments: str) -> None:
     sys.exit(pytest.main([*flags, *arguments]))
 
 
-TASKS = {"add": add, "configure": configure, "pytest": run_pytest, "read": read, "refuse": refuse}
+TASKS: Mapping[str, Callable[..., None]] = {
+    "add": add,
+    "configure": configure,
+    "pytest": run_pytest,
+    "read": read,
+    "refuse": refuse,
+}
 
 
 def main(platform: str, task: str, arguments: Sequence[str]) -> None:

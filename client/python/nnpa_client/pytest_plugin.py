@@ -165,7 +165,7 @@ def nnpa_server(request: pytest.FixtureRequest) -> "Iterator[Place]":
     door = getattr(config, "workerinput", {}).get(_DOOR)
     if target is not None:
         place = Place(target, None)
-    elif sys.platform != "win32" and door is not None:
+    elif door is not None:
         from nnpa_client._server.shared_server import ask
 
         try:

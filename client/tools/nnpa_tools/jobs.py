@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Independent pieces of work on a Ray cluster: runs under faults, traces, files of vectors.
 
-Each worker has a private server on its own node. Programs are those of the node; traces and vectors
-travel by value, as answers do.
+Each worker has a private server on its own node. The node has the programs; traces, vectors and
+answers travel by value.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,16 +14,16 @@ from nnpa_tools.evaluation.rows import Rows
 from nnpa_tools.evaluation.survival import MAX_DEATHS, Done, Survival
 
 Progress = Callable[[int, int], None]
-"""Is told how many of how many pieces of work are done."""
+"""Is called with the number of pieces of work that are done, and of all pieces."""
 
 
 class Work(Protocol):
-    """Pieces of work, by number, and what does them on a node."""
+    """Pieces of work by number, and the worker that does them on a node."""
 
     def __len__(self) -> int: ...
 
     def piece(self, number: int) -> Any:
-        """Return what a worker is given."""
+        """Return the argument of a worker."""
         ...
 
     def begin(self) -> Worker[bytes]:
@@ -39,9 +39,9 @@ class Cluster:
     jobs: int | None
 
     def answers(self, work: Work, progress: Progress | None = None) -> Iterator[bytes | str]:
-        """Yield the answer to each piece, in order, or why it ended every worker that had it.
+        """Yield the answer to each piece in order, or the reason why it ended its workers.
 
-        Raise ValueError for a cluster or a node that cannot do it, `TransportError` as a server's.
+        Raises ValueError for a cluster or node that cannot do the work, or a `TransportError`.
         """
         waiting, first = dict[int, bytes | str](), 0
         pieces = [Rows(number, number + 1) for number in range(len(work))]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs for s390x: what runs them here, and what they need in their environment.
+"""Programs for s390x: their emulator, and the environment variables that they need.
 
 qemu-user runs the program; a library for s390x, which the program's loader loads first, answers
 the instructions that qemu-user lacks. Source: ELF-64 object file format, s390x ABI supplement.
@@ -31,12 +31,12 @@ _RULES_BYTES = 511  # of a variable that the library keeps
 
 
 class CannotRun(Exception):
-    """A program that cannot run here: the text says why, and what helps."""
+    """A program cannot run here; the text says why, with the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a session is reached: path of the plain socket, the session's name, the token.
+    """The address of a session: path of the plain socket, the session's name, the token.
 
     `machine` is z15, which has no NNPA, z16 or z17.
     """
@@ -74,7 +74,7 @@ def find_library() -> Path:
 
 
 def find_sysroot(chosen: Path | None) -> Path | None:
-    """Return the folder with the program's loader and libraries, None where the system has them."""
+    """Return the folder with the program's loader and libraries, None for the system's own."""
     if chosen is not None:
         return chosen
     named = trap_settings().sysroot
@@ -84,7 +84,7 @@ def find_sysroot(chosen: Path | None) -> Path | None:
 
 
 def is_native(path: Path) -> bool:
-    """Tell whether a program is for this machine, as the interpreter is, and not for s390x."""
+    """Return True if a program is for this machine, like the interpreter, and not for s390x."""
     try:
         with path.open("rb") as program, Path(sys.executable).open("rb") as interpreter:
             identity, own = (_identity(file.read(_HEADER.size)) for file in (program, interpreter))
@@ -104,7 +104,7 @@ def _identity(contents: bytes) -> tuple[int, int, int] | None:
 
 
 def is_static(path: Path) -> bool:
-    """Tell whether a program for s390x is linked statically; `CannotRun` for any other file."""
+    """Return True if a program for s390x is linked statically; `CannotRun` for other files."""
     try:
         contents = path.read_bytes()
     except OSError as error:
@@ -119,7 +119,7 @@ def is_static(path: Path) -> bool:
 
 
 def _has_loader(contents: bytes) -> bool:
-    """Tell whether an ELF file names a loader: PT_INTERP among its program headers."""
+    """Return True if an ELF file names a loader: PT_INTERP among its program headers."""
     (first,) = struct.unpack_from(">Q", contents, 32)
     (count,) = struct.unpack_from(">H", contents, 56)
     ends = len(contents) - 4
@@ -132,7 +132,7 @@ def _has_loader(contents: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StfleRules:
-    """What an owner knows of places that look like STFLE: NAME, or NAME+0xOFFSET."""
+    """The user's decisions on possible STFLE instructions, by NAME or NAME+0xOFFSET."""
 
     patched: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
@@ -156,7 +156,7 @@ def _joined(names: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a program finds here; no emulator where the system starts one, in a container."""
+    """The paths that a program needs; no emulator if a container's system starts it."""
 
     library: Path
     emulator: Path | None = None
@@ -165,7 +165,7 @@ class Setup:
     stfle: StfleRules = StfleRules()
 
     def environment(self, place: Place, more: Mapping[str, str]) -> dict[str, str]:
-        """Return this process's environment with what the library reads."""
+        """Return this process's environment with the variables that the library reads."""
         paths = {
             "NNPA_TRAP_LIBRARY": self.library,
             "NNPA_TRAP_QEMU": self.emulator,
@@ -185,7 +185,7 @@ class Setup:
 
 
 def start(setup: Setup, program: Path, arguments: tuple[str, ...]) -> list[str]:
-    """Return the command that runs a program; a static one is loaded by a loader of ours."""
+    """Return the command that runs a program; our loader loads a static program."""
     flags = [] if setup.sysroot is None else ["-L", str(setup.sysroot)]
     emulator = [str(setup.emulator), *flags]
     if is_static(program):

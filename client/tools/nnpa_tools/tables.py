@@ -13,9 +13,9 @@ def simple_table(
     title: str | None = None,
     wrapped: str | None = None,
 ) -> Table:
-    """Return a table without rows; the columns of `right` hold numbers.
+    """Return a table without rows; the columns in `right` hold numbers.
 
-    Where `wrapped` names a column, the others keep their texts on one line.
+    If `wrapped` names a column, all other columns keep their texts on one line.
     """
     columns = (
         Column(

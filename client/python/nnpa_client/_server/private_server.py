@@ -16,7 +16,6 @@ STOP_SECONDS = 10.0
 _READY = "nnpa-server listening on "
 _REASON = "nnpa-server: "  # in front of the line that says why it did not start
 _ANOTHER_SERVER = "Or use a server that runs already: connect('host:port')."
-_NEEDS_LINUX = "no private server could be started: it needs Linux, this is {platform}."
 
 
 class Place(NamedTuple):
@@ -34,9 +33,7 @@ class PrivateServer:
     """
 
     def __init__(self, listen: str | None = None, flags: Sequence[str] = ()) -> None:
-        if sys.platform != "linux":
-            text = _NEEDS_LINUX.format(platform=sys.platform)
-            raise TransportError("UNAVAILABLE", text, advice=_ANOTHER_SERVER)
+        _require_linux()
         directory = tempfile.TemporaryDirectory(prefix="nnpa-")
         self.log = Path(directory.name) / "server.log"
         address = listen or f"unix:{Path(directory.name) / 'nnpa.sock'}"
@@ -72,6 +69,12 @@ class PrivateServer:
     def stop(self) -> None:
         """End the server and remove its socket. May be repeated."""
         self._end()
+
+
+def _require_linux() -> None:
+    if sys.platform != "linux":
+        text = f"no private server could be started: it needs Linux, this is {sys.platform}."
+        raise TransportError("UNAVAILABLE", text, advice=_ANOTHER_SERVER)
 
 
 def _end(

@@ -93,7 +93,7 @@ def set_field(message: Message, field: str, name: str, value: object) -> None:
     setattr(message, field, _fitting(message.DESCRIPTOR.fields_by_name[field], name, value))
 
 
-def _fitting(field: FieldDescriptor, name: str, value: Any) -> Any:
+def _fitting(field: Any, name: str, value: Any) -> Any:
     """Return a value that a field takes, or raise as `message_of`; None leaves the field unset."""
     if value is None:
         return None
@@ -115,7 +115,7 @@ def _fitting(field: FieldDescriptor, name: str, value: Any) -> Any:
     return value
 
 
-def whole(name: str, value: object) -> int:
+def whole(name: str, value: Any) -> int:
     """Return a whole number; raise TypeError for anything else."""
     try:
         return index(value)

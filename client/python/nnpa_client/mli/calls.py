@@ -47,6 +47,7 @@ class Options:
         numbers: dict[str, Any] = {
             field.name: enum_of_word(field.enum_type, field.name, getattr(self, field.name))
             for field in pb.BuildOptions.DESCRIPTOR.fields
+            if field.enum_type is not None
         }
         return pb.BuildOptions(**numbers)
 

@@ -21,7 +21,7 @@ from nnpa.mli.v1.mli_pb2 import (
     ElType,
 )
 
-from nnpa_client._values.fields import Array
+from nnpa_client._values.fields import Array, enum_name
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
 
@@ -103,7 +103,7 @@ class Tensor:
     def dtype(self) -> np.dtype[np.generic]:
         """The numpy type of the elements; ValueError for a type that no kernel supports."""
         if self.el_type not in DTYPES:
-            names = ", ".join(map(ElType.Name, DTYPES))
+            names = ", ".join(enum_name(ElType.DESCRIPTOR, el_type) for el_type in DTYPES)
             raise ValueError(f"el_type: {self.el_type!r}, expected one of {names}")
         return DTYPES[self.el_type]
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, NotRequired
+from typing import Literal, NotRequired, cast
 
 import click
 from nnpa_client.connection import connect
@@ -95,7 +95,7 @@ hosting_options = with_options(
 
 def hosting_on(machine: str, asking: Asking) -> Hosting:
     """Return the options of hosting on a machine, with the defaults of the other options."""
-    return {**asking, "machine": machine}
+    return cast("Hosting", {**asking, "machine": machine})
 
 
 @contextmanager

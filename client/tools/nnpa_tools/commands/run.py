@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nnpa run`: a program, with the zDNN that it carries or with libzdnn, on an emulated Telum."""
+"""`nnpa run`: run a program for s390x, or a program that uses libzdnn, on an emulated Telum."""
 
 import contextlib
 import shutil
@@ -28,7 +28,7 @@ _FLAGS = ("--shared-memory", "--workers", "64", "--max-sessions", "256")
 
 
 def _machine(_context: click.Context, _option: click.Parameter, text: str | None) -> str:
-    """Return the machine that is asked for; refuse one that no server has."""
+    """Return the machine of --machine or of the environment; refuse an unknown one."""
     chosen = text or guest_settings().machine or "z17"
     try:
         machine = find_machine(chosen)
@@ -43,30 +43,28 @@ def _machine(_context: click.Context, _option: click.Parameter, text: str | None
     "./program args"
 )
 @click.option("--machine", callback=_machine, metavar="NAME",
-              help="Machine that the program finds: z16 is Telum I, z17 Telum II, z15 has no NNPA; "
-              "JSON of a custom one, or a file of it. Else ZDNN_MACHINE, else z17.")  # fmt: skip
+              help="Machine of the program: z16 is Telum I, z17 Telum II, z15 has no NNPA; or JSON "
+              "of a custom machine, or its file. Default: ZDNN_MACHINE, else z17.")  # fmt: skip
 @click.option("--sysroot", type=_FOLDER,
-              help="Folder with lib/ld64.so.1 and the program's libraries; else QEMU_LD_PREFIX, "
-              "else Debian's /usr/s390x-linux-gnu.")  # fmt: skip
-@click.option("--precheck", is_flag=True, help="Have the program's zDNN verify its operands: sets "
+              help="Folder with lib/ld64.so.1 and the program's libraries. Default: "
+              "QEMU_LD_PREFIX, else Debian's /usr/s390x-linux-gnu.")  # fmt: skip
+@click.option("--precheck", is_flag=True, help="Make the program's zDNN verify its operands: sets "
               "ZDNN_ENABLE_PRECHECK.")  # fmt: skip
-@click.option("--faults", type=_FILE, help="File of fault rules that the program meets.")
-@new_file_option("--trace", help="File in which the run is recorded.")
-@click.option("--server", "target", help="Server in the place of a private one: unix:/path of one "
-              "on this host; for a program of this machine host:port, too.")  # fmt: skip
+@click.option("--faults", type=_FILE, help="File of fault rules for the program.")
+@new_file_option("--trace", help="File for a trace of the run.")
+@click.option("--server", "target", help="Server instead of a private one: unix:/path on this "
+              "host; for a program of this machine also host:port.")  # fmt: skip
 @token_option
-@click.option("--container", is_flag=True, help="The command starts a container of the other "
-              "architecture: it runs here as it is, with NNPA_TRAP_* set for what it "
-              "starts.")  # fmt: skip
+@click.option("--container", is_flag=True, help="PROGRAM is a command of this host that starts a "
+              "container for s390x: it runs as it is, with NNPA_TRAP_* set for the "
+              "container.")  # fmt: skip
 @click.option("--patch", "patched", multiple=True, metavar="NAME",
-              help="Make what looks like STFLE in NAME trap, though nothing proves it: a program's "
-              "or library's file name, or NAME+0xOFFSET as --stats prints it. May be "
-              "repeated.")  # fmt: skip
+              help="Make unproven STFLE instructions in NAME trap: the file name of a program or "
+              "library, or NAME+0xOFFSET as --stats prints it. Repeatable.")  # fmt: skip
 @click.option("--no-patch", "kept", multiple=True, metavar="NAME",
-              help="Leave what looks like STFLE in NAME as it is. May be repeated.")  # fmt: skip
+              help="Leave unproven STFLE instructions in NAME alone. Repeatable.")  # fmt: skip
 @click.option("--stats", "with_stats", is_flag=True,
-              help="Print what happened at the end: instructions or operations, traps, "
-              "time.")  # fmt: skip
+              help="Print counts at the end: instructions or operations, traps, time.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the --stats as JSON.")
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
@@ -86,13 +84,12 @@ def run(
 ) -> None:
     """Run a program on an emulated Telum: nnpa run -- ./program.
 
-    A program for s390x brings its own zDNN, and qemu-user runs it on this machine. Its NNPA
-    instructions are answered by a server, a private one without --server; so are the vector
-    conversions, and the questions whether there is NNPA. Threads, forks, and programs that it
-    starts are included.
+    A program for s390x has its own zDNN, and qemu-user runs it on this machine. A server answers
+    its NNPA instructions, its vector conversions, and its queries for NNPA; without --server it is
+    a private one. This includes threads, forks, and programs that it starts.
 
-    A program of this machine is linked with libzdnn, which finds server, machine and all else in
-    its environment.
+    A program of this machine uses libzdnn, which gets server, machine and options from environment
+    variables.
     """
     prepared: GuestProgram | NativeProgram
     try:
@@ -123,7 +120,7 @@ def _guest(
     stfle: s390x.StfleRules,
     precheck: bool,
 ) -> GuestProgram:
-    """Find what runs a program for s390x."""
+    """Return a program for s390x, with the paths of emulator, loader and library."""
     path = Path(command[0])
     s390x.is_static(path)  # what is no program for s390x is named before what is missing
     _require_guest_machine(machine)
@@ -140,7 +137,7 @@ def _in_container(
     stfle: s390x.StfleRules,
     precheck: bool,
 ) -> GuestProgram:
-    """Run a command of this host, which starts a container, as it is."""
+    """Return a command of this host that starts a container for s390x."""
     if sysroot is not None:
         raise s390x.CannotRun("--sysroot: a container has files of its own, leave it out")
     if shutil.which(command[0]) is None:
@@ -151,7 +148,7 @@ def _in_container(
 
 
 def _require_guest_machine(machine: str) -> None:
-    """Refuse a Telum without NNPA, whose processor has the vector conversions all the same."""
+    """Refuse a Telum with NNPA off: its vector conversions are not emulated for s390x."""
     if machine.endswith("-nonnpa"):
         raise s390x.CannotRun(
             f"--machine: {machine} has conversions and no NNPA, which is not emulated for s390x; "
@@ -166,7 +163,7 @@ def _native(
     stfle: s390x.StfleRules,
     precheck: bool,
 ) -> NativeProgram:
-    """Run a program of this machine; refuse what is for s390x only."""
+    """Return a program of this machine; refuse options that are for s390x only."""
     chosen = {"--sysroot": sysroot, "--patch": stfle.patched, "--no-patch": stfle.kept}
     for flag, value in chosen.items():
         if value:
@@ -180,7 +177,7 @@ def _native(
 def _server(
     stack: contextlib.ExitStack, target: str | None, token: str | None, with_faults: bool
 ) -> Endpoint:
-    """Return where the server is; a private one ends with the stack."""
+    """Return the endpoint of the server; a private server ends with the stack."""
     if target is None:
         server = PrivateServer(flags=(*_FLAGS, *(("--allow-faults",) if with_faults else ())))
         stack.callback(server.stop)

@@ -31,9 +31,9 @@ from nnpa_tools.commands.terminal import Terminal, echo
 def run_demo(target: str | None, as_json: bool, **reaching: Unpack[Reaching]) -> None:
     """Read handwritten digits with two trained networks on all Telums.
 
-    Each inference is one list of zDNN calls; then the server hosts one of the networks, an ONNX
-    file, and is asked through the Open Inference Protocol. Accuracy is compared with the same
-    networks in NumPy FP32. Exit code 1 when it is not as promised.
+    Each inference is one list of zDNN calls. Then the server hosts one of the networks as an ONNX
+    file, and answers through the Open Inference Protocol. The command compares the accuracy with
+    the same networks in NumPy FP32, and ends with 1 if it is lower than promised.
     """
     if as_json:
         reports = reported(lambda: demo.run(target, credentials(reaching)))
@@ -88,7 +88,7 @@ def _table(*names: str) -> Table:
 
 
 def _effect(reports: Sequence[demo.Report]) -> str:
-    """Return what DLFLOAT16 did to the answers, in one sentence."""
+    """Return a sentence on the answers that DLFLOAT16 changed."""
     digits = reports[0].model.digits
     counts = list[str]()
     for report in reports:
@@ -102,7 +102,7 @@ def _effect(reports: Sequence[demo.Report]) -> str:
 
 
 def _next_command() -> str:
-    """Return a command to go on with, as it can be pasted here."""
+    """Return a command to try next, ready to be pasted into this shell."""
     program = Path(sys.argv[0])
     on_path = shutil.which("nnpa")
     name = "nnpa" if on_path and Path(on_path) == program else _from_here(program)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nnpa run` of a program for s390x: its instructions run in a session that is opened here."""
+"""`nnpa run` of a program for s390x: this process opens the session of its instructions."""
 
 import contextlib
 import dataclasses
@@ -39,7 +39,7 @@ _KEPT_ALIVE = 3  # times in each idle timeout
 
 @dataclass(frozen=True, slots=True)
 class GuestProgram:
-    """A program for s390x, what it finds, and the command that starts it."""
+    """A program for s390x: its environment, its command and its machine."""
 
     setup: s390x.Setup
     command: Sequence[str]
@@ -91,10 +91,10 @@ def _open(
     rules: Sequence["FaultRule"],
     trace: Path | None,
 ) -> Session:
-    """Open the session that the program's instructions run in; it ends with the stack.
+    """Open the session of the program's instructions; it ends with the stack.
 
-    It has no ztensors here, so this is not `connect`, which a program would wait for: NumPy
-    is half of what that imports.
+    The session has no ztensors in this process, so `connect` is not used: its import of NumPy would
+    delay the program.
     """
     options, _fields = session_options(transport, machine)
     options.fault_rules.extend(rules)
@@ -127,7 +127,7 @@ def _delete(transport: Transport, name: str) -> None:
 
 
 def _machine_of(session: Session) -> str:
-    """Return what the library in the program knows of a machine: whether it has NNPA, and whose."""
+    """Return the machine's name for the library in the program: z15 without NNPA, z16 or z17."""
     if not session.machine.nnpa_installed:
         return "z15"
     model = MachineModel.Name(session.machine.model).removeprefix("MACHINE_MODEL_")
@@ -142,7 +142,7 @@ def _plain_socket(session: Session, server: Endpoint) -> str:
 def _wait(
     transport: Transport, session: Session, command: Sequence[str], environment: dict[str, str]
 ) -> int:
-    """Run a program to its end; keep the session alive meanwhile. Return its exit code."""
+    """Run a program to its end, keep the session alive meanwhile, and return the exit code."""
     idle = session.limits.idle_timeout.ToNanoseconds() / 1e9 or None
     with subprocess.Popen(command, env=environment) as process:
         while True:

@@ -23,7 +23,7 @@ _REPEATED = "CACHE_MISS"  # the client repeats such a call by itself
 
 @dataclass(frozen=True, slots=True)
 class NativeStats:
-    """What a program of this machine did on the accelerator."""
+    """The counts of a program of this machine: sessions, operations, answers and times."""
 
     sessions: int
     operations: Counter[str]
@@ -61,7 +61,7 @@ def _listed(counts: Counter[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NativeProgram:
-    """A program of this machine, its command, and the machine that it finds."""
+    """A program of this machine, its command, and its emulated machine."""
 
     path: Path
     command: Sequence[str]
@@ -134,7 +134,7 @@ def _wait(process: "subprocess.Popen[bytes]") -> int:
 
 
 def _stats_of(trace: Path, seconds: float) -> NativeStats:
-    """Return what the sessions of a trace did."""
+    """Return the counts of the sessions of a trace."""
     from nnpa_client.trace.history import read  # seldom needed, and needs NumPy
 
     recorded = read(trace)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the processes of `nnpa run` did: they append lines of JSON to a file."""
+"""The counts of `nnpa run`: each process of a program appends lines of JSON to a file."""
 
 import json
 from collections import Counter
@@ -22,7 +22,7 @@ _NOT_PATCHED = {
 
 @dataclass(slots=True)
 class Stats:
-    """What the processes of a run did, together."""
+    """The sums of the counts of all processes of a run."""
 
     processes: int = 0
     instructions: Counter[int] = field(default_factory=Counter[int])
@@ -31,7 +31,7 @@ class Stats:
     patched_places: int = 0
     nanoseconds: int = 0
     stfle: dict[str, Counter[str]] = field(default_factory=dict[str, Counter[str]])
-    """Places that look like STFLE, by what became of them; how many processes had each."""
+    """Places of possible STFLE instructions, by their fate, with the number of processes."""
     seconds: float = 0.0
 
     @classmethod
@@ -43,7 +43,7 @@ class Stats:
         return stats
 
     def _add(self, note: dict[str, Any]) -> None:
-        """Add what a process wrote: a place that it met, or what it did, at its end."""
+        """Add a line of a process: a place with its fate, or the process's counts at its end."""
         if "fate" in note:
             place = f"{note['object']}+{note['offset']:#x}"
             self.stfle.setdefault(note["fate"], Counter())[place] += 1
@@ -56,7 +56,7 @@ class Stats:
 
     @property
     def stfle_places(self) -> int:
-        """How many STFLE were made to trap, in all processes."""
+        """The number of STFLE that trap, in all processes."""
         return self.stfle.get("patched", Counter()).total()
 
     def as_json(self) -> str:

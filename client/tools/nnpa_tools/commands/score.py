@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nnpa conformance score`: every suite that the project can run by itself, on one page."""
+"""`nnpa conformance score`: the counts of every suite of the project, on one page."""
 
 import datetime
 import json
@@ -41,19 +41,17 @@ _ENDS = (
 
 @click.command("score", epilog=_ENDS)
 @click.argument("results", nargs=-1, type=click.Path(exists=True, path_type=Path))
-@click.option("--quick", is_flag=True, help="Only what runs wherever nnpa is installed: vectors "
-              "and reference cases, within a minute.")  # fmt: skip
+@click.option("--quick", is_flag=True, help="Run only the suites that need no clone: vectors and "
+              "reference cases, within a minute.")  # fmt: skip
 @click.option("--suite", "names", multiple=True, type=click.Choice([s.name for s in SUITES]),
-              help="A suite; repeatable. Default: all.")  # fmt: skip
+              help="Suite to run; repeatable. Default: all.")  # fmt: skip
 @click.option("--vectors", type=click.Path(exists=True, file_okay=False, path_type=Path),
-              help="A folder of vectors instead of those that nnpa has.")  # fmt: skip
-@new_folder_option(
-    "--out", help="A folder for score.html, score.json, score.svg (badge), score.md."
-)
+              help="Folder of vectors, instead of nnpa's own.")  # fmt: skip
+@new_folder_option("--out", help="Folder for score.html, score.json, score.svg (badge), score.md.")
 @click.option("--against", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="A score.json that is kept: other counts end with 1.")  # fmt: skip
+              help="Earlier score.json; exit code 1 if a count differs.")  # fmt: skip
 @click.option("--onto", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="A score.json whose rows stand for suites that are left out here.")  # fmt: skip
+              help="Earlier score.json, for the rows of suites that do not run.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the score as JSON.")
 def score(
     results: tuple[Path, ...],
@@ -65,11 +63,12 @@ def score(
     onto: Path | None,
     as_json: bool,
 ) -> None:
-    """Run every suite and count what passed, failed, was refused, and was not run.
+    """Run every suite and count the cases that passed, failed, were refused, and did not run.
 
-    RESULTS are files of real machines, or folders of them: what `zdnn-testee --results` wrote, or a
-    trace NAME.nnpa with its heading NAME.nnpa.json. Each is a row, compared with the emulator. A
-    suite that lacks something here, such as Go or a clone of the repository, is a row that says so.
+    RESULTS are files of real machines, or folders of such files: output of `zdnn-testee --results`,
+    or a trace NAME.nnpa with its heading NAME.nnpa.json. Each becomes a row that compares the
+    machine with the emulator. A suite that cannot run here, for want of Go or of a clone of the
+    repository, is a row with the reason.
     """
     files = tree()
     kept = None if against is None else reported(lambda: read_suites(against))
@@ -80,8 +79,8 @@ def score(
         set(names) or {kind.name for kind in SUITES}
     )
     if not chosen or (sent and VECTORS not in chosen):
-        what = "results are compared with our answers to vectors" if sent else "nothing is left"
-        raise click.UsageError(f"--suite, --quick: {what}, choose --suite {VECTORS}")
+        why = "RESULTS need our answers to vectors" if sent else "no suite is left"
+        raise click.UsageError(f"--suite, --quick: {why}; add --suite {VECTORS}")
     left_out = {kind.name: _left_out(kind, quick) for kind in SUITES if kind.name not in chosen}
     left_out |= {name: earlier[name] for name in left_out if name in earlier}
     if out is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What commands print: names and texts of files and servers are strangers', and stay text."""
+"""Output of commands: control characters of files and servers are printed as escapes."""
 
 import re
 from collections.abc import Iterable
@@ -32,6 +32,6 @@ class Terminal(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Yield the parts of what is printed."""
+        """Yield the segments to print, with control characters escaped."""
         for part in super().render(renderable, options):
             yield part if part.control else Segment(visible(part.text), part.style)

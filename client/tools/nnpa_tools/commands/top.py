@@ -106,7 +106,7 @@ def read_metrics(text: str) -> Scrape:
 
 
 def look(now: Scrape, before: Scrape) -> View:
-    """Return the view of a scrape, with rates since the previous one; 0 of a server that is new."""
+    """Return the view of a scrape, with rates since the previous scrape; 0 after a restart."""
     elapsed = now.when - before.when
 
     def rates(name: str, *labels: str) -> Mapping[tuple[str, ...], float]:
@@ -214,15 +214,15 @@ def top(
     tls_cert: Path | None,
     tls_key: Path | None,
 ) -> None:
-    """Show what a server does right now; into a pipe or file, once per interval.
+    """Show the load of a server, refreshed in a terminal, one table per interval in a pipe or file.
 
-    ADDRESS is that of its metrics, `nnpa-server --metrics ADDRESS`: host:port, or a URL. Rates of
-    --once and --json are over one interval.
+    ADDRESS is the address of its metrics, `nnpa-server --metrics ADDRESS`: host:port, or a URL.
+    Rates of --once and --json are over one interval.
     """
     scheme, context = "https" if tls_ca else "http", _context(tls_ca, tls_cert, tls_key)
     url = address if "://" in address else f"{scheme}://{address}/metrics"
     if not url.startswith(("http://", "https://")):
-        raise click.UsageError(f"ADDRESS is {address!r}, must be host:port or an http(s) URL")
+        raise click.UsageError(f"ADDRESS: {address!r}, expected host:port or an http(s) URL")
     views = _views(url, context, interval)
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(next(views)), indent=2))
@@ -253,7 +253,7 @@ def _views(url: str, context: ssl.SSLContext | None, interval: float) -> Iterato
 
 
 def _follow(views: Iterator[View]) -> None:
-    """Show view after view: on a terminal one over the other, else one below the other."""
+    """Show views: in a terminal each replaces the last, else each follows the last."""
     console = Terminal()
     if not console.is_terminal:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end with who reads, as programs in C do

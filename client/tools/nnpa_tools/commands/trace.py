@@ -44,13 +44,13 @@ _target = click.option(
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _ulp = click.option(
     "--ulp", type=click.IntRange(0), default=0, show_default=True,
-    help="Values so many units in the last place of DLFLOAT16 apart are equal.",
+    help="Largest distance of equal values, in units in the last place of DLFLOAT16.",
 )  # fmt: skip
 
 
 @click.group()
 def trace() -> None:
-    """Record what a program does on the accelerator, and work with the record."""
+    """Record a program's calls of the accelerator; show, replay, compare and lint traces."""
 
 
 def _reach(target: str | None, shown: Reaching) -> Reach:
@@ -78,7 +78,7 @@ def _read(path: Path) -> Trace:
                  help="File of the trace.")  # fmt: skip
 @click.option("--contents", is_flag=True, help="Record the contents of tensors, too.")
 @click.option("--max-bytes", type=click.IntRange(0), default=0,
-              help="Cut the trace at so many bytes of records; 0: at 4 GiB.")  # fmt: skip
+              help="Cut the trace at this number of bytes of records; 0: at 4 GiB.")  # fmt: skip
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 def record(
     target: str | None,
@@ -90,8 +90,8 @@ def record(
 ) -> None:
     """Run a program, C or Python, and record its sessions: nnpa trace record -- ./program.
 
-    Sessions join that the program opens at ZDNN_SERVER, which is set for it: libzdnn's do, and
-    those of Python's connect() without a target.
+    The command sets ZDNN_SERVER for the program, and records the sessions that it opens there:
+    through libzdnn, or through Python's connect() without a target.
     """
     transport, server = reported(lambda: open_transport(_reach(target, reaching)))
     try:
@@ -121,10 +121,12 @@ def _extent(recorded: Trace) -> str:
 
 @trace.command(epilog=EXIT_CODES)
 @click.argument("file", type=_TRACE)
-@click.option("--all", "everything", is_flag=True, help="What clients did for themselves, too.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Show also the calls that clients make on their own."
+)
 @_json
 def show(file: Path, everything: bool, as_json: bool) -> None:
-    """Show what a trace has: a line per operation."""
+    """Show a trace, one line for each operation."""
     recorded = _read(file)
     if as_json:
         click.echo(json.dumps(as_data(recorded), indent=2))
@@ -138,11 +140,12 @@ def show(file: Path, everything: bool, as_json: bool) -> None:
 @reaching_options
 @click.option(
     "--machine",
-    help="Machine in the place of the trace's: telum1, or JSON of a custom one, or a file of it.",
+    help="Machine instead of the trace's: a name such as telum1, JSON of a custom machine, or its "
+    "file.",
 )
-@click.option("--library", help="Version of zDNN in the place of the trace's.")
-@new_file_option("--output", "-o", help="Keep the trace of the replay in this file.")
-@jobs_option("Traces that run at a time, each on a server of its own. Default: one for each core.")
+@click.option("--library", help="Version of zDNN instead of the trace's.")
+@new_file_option("--output", "-o", help="File for the trace of the replay.")
+@jobs_option("Number of parallel replays, each on its own server. Default: one for each core.")
 @ray_option("Run them on a Ray cluster")
 @_ulp
 @_json
@@ -160,8 +163,8 @@ def replay(
 ) -> None:
     """Run traces again and compare; exit code 1 if anything differs.
 
-    With --target all run on that server. The report is the same for any --jobs, and with --ray: a
-    comparison for each of FILES, in their order.
+    With --target all traces run on that server. The report does not depend on --jobs or --ray: it
+    has a comparison for each of FILES, in their order.
     """
     if output is not None and len(files) > 1:
         raise click.UsageError(f"--output: one file for {len(files)} traces")
@@ -181,7 +184,7 @@ def replay(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Replays:
-    """How traces run again: on which machine and library, where their trace is kept, compared."""
+    """The options of replays: machine, library, file of the new trace, distance of equal values."""
 
     machine: str | None
     library: str | None
@@ -198,9 +201,9 @@ class Replays:
     def on_cluster(
         self, cluster: Cluster, files: Sequence[Path], lost: list[str]
     ) -> "Iterator[Compared]":
-        """Run traces at servers of a cluster's nodes, and compare here; add what is lost."""
+        """Run traces on a cluster, and compare here; add traces without an answer to `lost`."""
         for file in files:
-            read(file)  # so that what is no trace is told by its own name
+            read(file)  # refuses a file that is no trace by its name
         work = ReplayWork(files, self.machine, self.library)
         for file, answer in zip(files, cluster.answers(work), strict=True):
             if isinstance(answer, str):
@@ -214,7 +217,7 @@ class Replays:
 
 
 def _trace_of(contents: bytes) -> Trace:
-    """Return the trace that a file with these contents is."""
+    """Return the trace in the contents of a file."""
     with TemporaryDirectory(prefix="nnpa-") as folder:
         file = Path(folder) / "replayed"
         file.write_bytes(contents)
@@ -223,7 +226,7 @@ def _trace_of(contents: bytes) -> Trace:
 
 @contextmanager
 def _connection(reach: Reach) -> Generator[Transport]:
-    """Have a connection, with a private server where nothing is to be reached."""
+    """Yield a connection; without a target, to a private server."""
     transport, server = open_transport(reach)
     try:
         yield transport
@@ -247,11 +250,11 @@ def diff(left: Path, right: Path, ulp: int, as_json: bool) -> None:
 @trace.command("lint", epilog=EXIT_CODES)
 @click.argument("file", type=_TRACE)
 @click.option("--ignore", multiple=True, type=click.Choice(RULES), metavar="RULE",
-              help=f"Do not look for this: {', '.join(RULES)}. Repeatable.")  # fmt: skip
+              help=f"Rule to leave out: {', '.join(RULES)}. Repeatable.")  # fmt: skip
 @click.option("--max-calls", type=click.IntRange(0), help="Budget of calls to the server.")
 @click.option("--max-operations", type=click.IntRange(0), help="Budget of operations.")
 @click.option("--max-stickified-bytes", type=click.IntRange(0), metavar="BYTES",
-              help="Budget of the sticks that transforms make.")  # fmt: skip
+              help="Budget of bytes of sticks that transforms write.")  # fmt: skip
 @_json
 def lint_command(
     file: Path,
@@ -261,9 +264,9 @@ def lint_command(
     max_stickified_bytes: int | None,
     as_json: bool,
 ) -> None:
-    """Look for waste in a trace; exit code 1 if any is found, or a budget exceeded.
+    """Find waste in a trace; exit code 1 for a finding, or an exceeded budget.
 
-    It counts, and measures no time: the answer is the same on every machine.
+    The rules count and measure no time, so the answer is the same on every machine.
     """
     budget = Budget(max_calls, max_operations, max_stickified_bytes)
     report = lint(_read(file), budget, ignore)
@@ -292,7 +295,7 @@ def _findings(report: Report) -> RenderableType:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Compared:
-    """How the trace of a file differs from another trace; `sides` say of what both are."""
+    """A comparison of a file's trace with another trace; `sides` describe both."""
 
     file: Path
     sides: Sequence[tuple[str, Text]]
@@ -300,7 +303,7 @@ class Compared:
 
 
 def _headings(left: Trace, right: Trace) -> list[tuple[str, Text]]:
-    """Return what two traces are of, by side."""
+    """Return lines that describe both traces, by side."""
     sides = (("left", left), ("right", right))
     return [(f"{side}:", line) for side, recorded in sides for line in headings(recorded)]
 

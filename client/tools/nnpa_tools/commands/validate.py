@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nnpa network validate`: does a model keep its accuracy, over a whole dataset?"""
+"""`nnpa network validate`: measure a model's accuracy over a whole dataset."""
 
 import json
 import sys
@@ -36,7 +36,7 @@ _OF_EXTRAS = ("onnx", "onnxruntime", "pebble", "threadpoolctl")
 
 
 class Measured(TypedDict):
-    """The options of `validate` beside those of hosting."""
+    """The options of `validate`, without the options of hosting."""
 
     data: Path | None
     labels: str | None
@@ -78,29 +78,31 @@ _measured = with_options(
     click.option(
         "--data",
         type=click.Path(path_type=Path),
-        help=".npz, .npy, .csv, .parquet or a folder of images: rows for the inputs, with or "
-        "without a batch axis. Default: made-up rows.",
+        help="Rows for the inputs, with or without a batch axis: .npz, .npy, .csv, .parquet or a "
+        "folder of images. Default: random rows.",
     ),
     click.option(
         "--labels",
-        help="What the answers should be: a file of whole numbers, the name of an array or "
-        'column of the data, or "folders" for images in a folder per class.',
+        help="Expected answers: a file of whole numbers, the name of an array or column of the "
+        'data, or "folders" for images in a folder per class.',
     ),
     click.option(
         "--samples",
         type=click.IntRange(1),
-        help="At most so many rows. Default: all of --data, 16 made-up ones.",
+        help="Largest number of rows. Default: all of --data, 16 random rows.",
     ),
-    click.option("--seed", default=0, show_default=True, help="Seed of made-up rows."),
+    click.option("--seed", default=0, show_default=True, help="Seed of random rows."),
     click.option(
-        "--batch", type=click.IntRange(1, 4096), help="Rows of a batch. Default: by their size."
+        "--batch",
+        type=click.IntRange(1, 4096),
+        help="Rows of a batch. Default: by the size of a row.",
     ),
     click.option(
         "--node-rows",
         type=click.IntRange(0, 1024),
         default=16,
         show_default=True,
-        help="How many of the first rows are measured node by node.",
+        help="Number of rows, from the first, that are measured node by node.",
     ),
     click.option(
         "--int8/--no-int8",
@@ -109,8 +111,8 @@ _measured = with_options(
         help="Measure products by constant matrices in INT8 as well, as a what-if.",
     ),
     jobs_option(
-        "Processes that measure, or tasks with --ray, where no --target does; 1 is this one. "
-        "Default: one for each core."
+        "Number of processes, or of tasks with --ray; not with --target. 1 measures in this "
+        "process. Default: one for each core."
     ),
     ray_option("Measure on a Ray cluster"),
     new_file_option("--html", help="Write one self-contained page with plots."),
@@ -128,12 +130,14 @@ _measured = with_options(
         help="Exit code 1 if a machine loses more accuracy, or without labels changes more "
         "answers: 0.5% or 0.005.",
     ),
-    click.option("--resize", metavar="S|H,W", help="Images: shorter side, or both."),
-    click.option("--crop", metavar="S|H,W", help="Images: what stays in the middle."),
+    click.option("--resize", metavar="S|H,W", help="Images: size of the shorter side, or of both."),
+    click.option(
+        "--crop", metavar="S|H,W", help="Images: size of the part in the middle that is kept."
+    ),
     click.option("--mean", metavar="M,..", help="Images: subtracted, by channel."),
     click.option("--std", metavar="S,..", help="Images: then divided by, by channel."),
-    click.option("--layout", metavar="NCHW|NHWC", help="Images: where channels are."),
-    click.option("--scale", type=float, help="Images: what pixels of 0 to 255 are times."),
+    click.option("--layout", metavar="NCHW|NHWC", help="Images: place of the channels."),
+    click.option("--scale", type=float, help="Images: factor of pixels of 0 to 255."),
 )
 
 
@@ -147,13 +151,13 @@ class _Options(Hosting, Measured):
 def validate(model: Path, **options: Unpack[_Options]) -> None:
     """Measure a model on Telum I and II beside FP32 and INT8, over a whole dataset.
 
-    The first line is the answer. With labels: accuracy, top-5 and confusion; without: answers that
-    are not those of FP32. Figures of outputs are those of X-CUBE-AI's validate (ACC, RMSE, MAE,
-    L2R, MEAN, STD, NSE, COS). The first rows are measured node by node: the error that enters a
-    node, and the one that it adds alone.
+    The first line is the answer. With labels the report has accuracy, top-5 and confusion; without
+    labels it counts the answers that differ from FP32. The figures of outputs are the figures of
+    X-CUBE-AI's validate (ACC, RMSE, MAE, L2R, MEAN, STD, NSE, COS). For the first rows the report
+    also has, for each node, the error of its inputs and the error that it adds.
 
-    How images become an input is read from the JSON beside the model (model.json with resize, crop,
-    mean, std, layout, scale) where no option says it, and is printed; nothing is guessed.
+    Options, or the JSON beside the model (model.json with resize, crop, mean, std, layout, scale),
+    say how images become an input. The report prints it; nothing is guessed.
     """
     result = reported(lambda: _measure(model, options))
     html = options["html"]
@@ -198,12 +202,12 @@ def _measure(model: Path, options: _Options) -> Accuracy:
 
 @contextmanager
 def _engine(model: Path, source: Source, options: _Options) -> Generator[Engine]:
-    """Have the engine that options choose: a server, a cluster, or this machine."""
+    """Yield the engine of the options: a server, a cluster, or this machine."""
     jobs, ray = options["jobs"], options["ray"]
     if options["target"] is not None:
         if jobs is not None or ray is not None:
             name = "--jobs" if ray is None else "--ray"
-            text = "the server at --target measures by itself: give one of both"
+            text = "the server at --target measures by itself; give one of the two"
             raise ValueError(f"{name}: {text}")
         with loaded(model, options) as net:
             yield ServerEngine(net)
@@ -221,7 +225,7 @@ def _engine(model: Path, source: Source, options: _Options) -> Generator[Engine]
 
 
 def _tell_unmeasured(result: Accuracy) -> None:
-    """Say on standard error which rows a report lacks."""
+    """Print on standard error the rows that a report lacks."""
     if not result.report["unmeasured"]:
         return
     from nnpa_network.reporting.accuracy import Unmeasured  # an engine of this process lost them
@@ -243,7 +247,7 @@ def _source(model: Path, options: _Options) -> Source:
 
 
 def _preprocessing(model: Path, options: _Options) -> Preprocessing:
-    """Return what options say, and what they leave open by the JSON beside the model."""
+    """Return the preprocessing of the options, completed by the JSON beside the model."""
     if options["data"] is None or not options["data"].is_dir():
         return Preprocessing()
     lists = {
@@ -255,5 +259,5 @@ def _preprocessing(model: Path, options: _Options) -> Preprocessing:
         if text is not None
     }  # fmt: skip
     single = {"layout": options["layout"], "scale": options["scale"]}
-    given = parse_preprocessing({**single, **lists}, "options of images")
-    return given.over(read_preprocessing(model))
+    options_of_images = parse_preprocessing({**single, **lists}, "options of images")
+    return options_of_images.over(read_preprocessing(model))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nnpa view`: look at files in a browser."""
+"""`nnpa view`: show traces, models and reports in a browser."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -32,19 +32,19 @@ _BEGIN = 64  # bytes of a file that tell what it is
 @click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True,
               help="Port on 127.0.0.1; 0 picks one.")  # fmt: skip
 @click.option("--machine", "names", multiple=True, metavar="MACHINE",
-              help="Machine or alias that hosts a model, or JSON of a custom machine, or a file of "
-              "it; repeatable. Default: both.")  # fmt: skip
+              help="Machine or alias that hosts a model, or JSON of a custom machine, or its file; "
+              "repeatable. Default: both Telums.")  # fmt: skip
 @asking_options
 def view(files: Sequence[Path], port: int, names: Sequence[str], **asking: Unpack[Asking]) -> None:
     """Show traces, a model, or an accuracy report in a browser, until Ctrl-C.
 
-    A trace has a line for each call: status, operands, what lint finds; two stand side by side with
-    what differs, in ulp. An ONNX model is its graph: what runs where and why, with an estimate of
-    the machine's time. With the report that `nnpa network validate --json` prints of it each node
-    has its error, too; the report may stand alone.
+    A trace has a line for each call, with status, operands and findings of lint; two traces stand
+    side by side with their differences in ulp. An ONNX model is shown as a graph, with the place of
+    each node, the reason, and an estimate of the machine's time. With a report of
+    `nnpa network validate --json` nodes also have their errors; the report may stand alone.
 
-    It prints "nnpa view on URL": open the URL. The token in its fragment lets your browser in, and
-    no other user of this machine. The page opens no other files, and asks nothing of other hosts.
+    The command prints "nnpa view on URL": open the URL. The token in its fragment admits your
+    browser, and no other user of this machine. The page reads no other files and no other hosts.
     """
     chosen = names or sorted(machines(), key=lambda name: name != _OPENED)
     views = reported(lambda: _views(files, chosen, asking))
@@ -76,7 +76,7 @@ def _views(files: Sequence[Path], names: Sequence[str], asking: Asking) -> Mappi
 
 
 def _kind_of(path: Path) -> str:
-    """Return what a file holds, by its first bytes: what is no trace or JSON is an ONNX model."""
+    """Return the kind of a file by its first bytes; anything but a trace or JSON is a model."""
     if is_trace(path):
         return "traces"
     with path.open("rb") as file:

@@ -41,10 +41,11 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One function's vectors: how many cases both answered, and how the answers differ.
+    """The comparison of one function's vectors: the cases that both answered, and differences.
 
     `elements` counts cells of sticks and of user arrays; `ulps` is their histogram by distance in
-    units of the last place, `worst` the largest distance.
+    units in the last place, `worst` the largest distance. `others` are differences in fields that
+    are neither statuses nor elements.
     """
 
     function: str
@@ -64,7 +65,7 @@ class Report:
 
 
 def read_answers(path: Path) -> dict[Key, Answer]:
-    """Read answers; ValueError names file, line, and what is wrong with it."""
+    """Read answers; ValueError names file, line and fault."""
     return parse_answers(path.read_text(encoding="utf-8").splitlines(), path.name)
 
 
@@ -90,7 +91,7 @@ def parse_answers(lines: Iterable[str], name: str, first: int = 1) -> dict[Key, 
 
 
 def compare(ours: Mapping[Key, Answer], theirs: Mapping[Key, Answer]) -> list[Report]:
-    """Compare what both have answered, function by function in alphabetical order."""
+    """Compare the vectors that both have answered, by function in alphabetical order."""
     functions = sorted({key[0] for key in (*ours, *theirs)})
     return [_function(function, ours, theirs) for function in functions]
 
@@ -121,7 +122,7 @@ def _function(function: str, ours: Mapping[Key, Answer], theirs: Mapping[Key, An
 
 @dataclass(slots=True)
 class _Comparer:
-    """Compares the answers to vectors of a function, and keeps how they differ."""
+    """Compares the answers to a function's vectors, and collects the differences."""
 
     statuses: list[Difference] = field(default_factory=list[Difference])
     others: list[Difference] = field(default_factory=list[Difference])

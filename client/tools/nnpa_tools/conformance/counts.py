@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cases of a suite, and their counts by outcome: what a run told, summed and nothing else."""
+"""Cases of a suite, and their counts by outcome."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -8,13 +8,13 @@ from typing import Any, Final
 
 PASSED, FAILED, REFUSED, NOT_RUN = "passed", "failed", "refused", "not run"
 OUTCOMES: Final = (PASSED, FAILED, REFUSED, NOT_RUN)
-"""A refused case is one that is known not to be offered, with a reason; it must stay so."""
+"""A refused case is known not to be supported, for a reason; it must not pass."""
 _LONGEST_REASON = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What a run told of a case, or of `count` cases of one group that ended alike."""
+    """The outcome of a case, or of `count` cases of one group."""
 
     group: str
     outcome: str
@@ -26,7 +26,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Cases of a suite that belong together, such as those of a function, on one machine."""
+    """The counts of cases that belong together, such as the cases of a function, on one machine."""
 
     name: str
     machine: str
@@ -35,7 +35,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """What a run of a suite came to, and its date in ISO 8601; `why` says why it was not run."""
+    """The counts of a suite's run, and its date in ISO 8601; `why` says why it did not run."""
 
     name: str
     title: str
@@ -49,11 +49,11 @@ class Suite:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many cases ended with each outcome."""
+        """The number of cases by outcome."""
         return added(group.counts for group in self.groups)
 
     def as_data(self) -> dict[str, Any]:
-        """Return it for JSON."""
+        """Return the suite as plain data for JSON."""
         return {
             "name": self.name,
             "title": self.title,
@@ -75,7 +75,7 @@ class Suite:
 
 
 def suite_of(data: Mapping[str, Any]) -> Suite:
-    """Return a suite of its JSON; KeyError or TypeError for what is none."""
+    """Return the suite of its JSON; raise KeyError or TypeError for other data."""
     return Suite(
         data["name"],
         data["title"],
@@ -105,7 +105,7 @@ def added(parts: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
 
 
 def summed(name: str, title: str, cases: Iterable[Case], seconds: float) -> Suite:
-    """Return a suite's counts; ValueError for an outcome that is none."""
+    """Return the counts of a suite's cases; ValueError for an unknown outcome."""
     groups: dict[tuple[str, str], Counter[str]] = {}
     reasons: dict[str, Counter[str]] = {REFUSED: Counter(), NOT_RUN: Counter()}
     failures: list[Case] = []

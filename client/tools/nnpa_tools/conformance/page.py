@@ -20,7 +20,7 @@ _FIRST = ("any", *MACHINES)
 
 
 def page(score: Score) -> str:
-    """Return the page in HTML; whatever comes from files is shown as text."""
+    """Return the page in HTML; texts from files are escaped."""
     return (
         _templates()
         .get_template("score.html")
@@ -49,7 +49,7 @@ def markdown(data: Mapping[str, Any]) -> str:
 
 
 def rows(data: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yield the cells of each suite of a score's JSON, and those of all suites together."""
+    """Yield the cells of each suite of a score's JSON, then the totals."""
     for suite in data["suites"]:
         cells = ("-", "-", "-", suite["why"]) if suite["why"] else _cells(suite)
         yield suite["title"], *cells
@@ -61,7 +61,7 @@ def _cells(counts: Mapping[str, int]) -> Iterator[str]:
 
 
 def _matrix(suite: Suite) -> tuple[list[str], list[tuple[str, list[Mapping[str, int] | None]]]]:
-    """Return a suite's machines, and for each name of a group its counts on each machine."""
+    """Return a suite's machines, and for each group its counts on each machine."""
     machines = sorted({group.machine for group in suite.groups}, key=_order)
     counts = {(group.name, group.machine): group.counts for group in suite.groups}
     names = sorted({group.name for group in suite.groups})

@@ -31,7 +31,7 @@ _KEYS = {"machine": str, "library": str, "date": str}
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """Where a file comes from: the machine by its name here, its library, when, and a note."""
+    """The origin of a file: machine, library, date and a note."""
 
     machine: str
     library: str
@@ -51,10 +51,10 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function on a real machine beside the emulator.
+    """The differences of a function on a real machine from the emulator.
 
-    `statuses` and `others` count differences, `worst` is the largest in units of the last place,
-    `ulps` their histogram, None where a trace tells the largest only.
+    `statuses` and `others` count differences, `worst` is the largest distance in units in the last
+    place, `ulps` the histogram of distances, None for a trace, which has only the largest.
     """
 
     function: str
@@ -73,7 +73,7 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A row for a real machine; without `file` nobody has sent a result."""
+    """A row for a real machine; without `file` there is no result yet."""
 
     machine: str
     file: str = ""
@@ -93,12 +93,12 @@ class Measured:
         return all(line.is_equal for line in self.functions)
 
     def as_data(self) -> dict[str, Any]:
-        """Return it for JSON."""
+        """Return the row as plain data for JSON."""
         return {**asdict(self), "equal": self.is_equal if self.file else None}
 
 
 def recorded(paths: Iterable[Path]) -> list[Recorded]:
-    """Read files, and those of folders, in order of their names.
+    """Read files and the files of folders, sorted by name.
 
     Raises ValueError that names file and line, OSError for a file that is not there.
     """
@@ -215,7 +215,7 @@ def measured(
 ) -> tuple[Measured, ...]:
     """Compare files with our answers to the vectors, and traces with their replay.
 
-    A machine without a file has a row that says so. Raises ValueError for answers out of shape.
+    A machine without a file has an empty row. Raises ValueError for malformed answers.
     """
     rows = [_row(file, ours, transport) for file in files]
     missing = (Measured(machine) for machine in TELUMS if all(r.machine != machine for r in rows))
@@ -247,12 +247,12 @@ def _compared(file: Recorded, ours: Mapping[Key, Answer]) -> Iterator[Function]:
 
 
 def _seen(ours: Answer, theirs: Answer) -> Answer:
-    """Return an answer without flags of steps of which our program sees none."""
+    """Return an answer without flags of the steps whose flags our program does not see."""
     if "steps" not in ours or "steps" not in theirs:
         return theirs
-    untold = [number for number, step in enumerate(ours["steps"]) if "fp_flags" not in step]
+    hidden = [number for number, step in enumerate(ours["steps"]) if "fp_flags" not in step]
     steps = [dict(step) for step in theirs["steps"]]
-    for number in untold:
+    for number in hidden:
         if number < len(steps):
             steps[number].pop("fp_flags", None)
     return {**theirs, "steps": steps}

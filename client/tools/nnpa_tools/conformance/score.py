@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The score: what all suites came to, what real machines answered, what is not public."""
+"""The score: the counts of all suites, results of real machines, and facts that are not public."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ FORMAT: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The score of a version; `date` is ISO 8601, `not_public` what a source leaves open."""
+    """The score of a version; `date` is ISO 8601, `not_public` lists facts without a source."""
 
     version: str
     date: str
@@ -27,7 +27,7 @@ class Score:
 
     @property
     def totals(self) -> Mapping[str, int]:
-        """How many cases of all suites ended with each outcome."""
+        """The number of cases of all suites by outcome."""
         return added(suite.counts for suite in self.suites)
 
     @property
@@ -47,7 +47,7 @@ class Score:
         return text + (f"; not run: {', '.join(missing)}" if missing else "")
 
     def as_data(self) -> dict[str, Any]:
-        """Return it for JSON."""
+        """Return the score as plain data for JSON."""
         return {
             "format": FORMAT,
             "version": self.version,
@@ -62,7 +62,7 @@ class Score:
 
 
 def read_suites(path: Path) -> dict[str, Suite]:
-    """Read the suites of a score's JSON, by name; ValueError for what is none, or newer."""
+    """Read the suites of a score's JSON by name; ValueError for another file or version."""
     try:
         data: Any = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
@@ -77,11 +77,11 @@ def read_suites(path: Path) -> dict[str, Suite]:
 
 
 def changes(score: Score, kept: Mapping[str, Suite]) -> Iterator[str]:
-    """Yield how suites that ran here and in a kept score differ in their counts."""
+    """Yield a sentence for each count that differs from an earlier score."""
     for suite in score.suites:
         if suite.why or suite.name not in kept or kept[suite.name].why:
             continue
         for outcome in OUTCOMES:
             count, was = suite.counts[outcome], kept[suite.name].counts[outcome]
             if count != was:
-                yield f"{suite.title}: {outcome} {count}, and {was} in the score that is kept"
+                yield f"{suite.title}: {outcome} {count}, was {was} in the earlier score"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The suites: where their files are, what each takes, and how its cases are counted.
+"""The suites: their files, their requirements, and the programs that run them.
 
 Suites are programs of the repository's `tests/score`. The quick ones are in the package too, in the
 folder `shipped`, and run wherever it is installed; the others are pytest's, in a clone.
@@ -69,13 +69,13 @@ class Tree:
         return self.root / "tests/results"
 
     def not_public(self) -> tuple[tuple[str, str], ...]:
-        """Return what the fidelity contract says is not public or known to differ."""
-        text = (self.root / "deploy/docs/fidelity.md").read_text(encoding="utf-8")
+        """Return the entries of the fidelity contract that are not public, or known to differ."""
+        text = (self.root / "emulator/README.md").read_text(encoding="utf-8")
         return tuple(_not_public(re.sub(r"<!--.*?-->|`", "", text)))
 
 
 def tree() -> Tree:
-    """Return the clone that this package is in, else the files that it brought along."""
+    """Return the clone that contains this package, else the files in the package."""
     clone = _HERE.parents[3]
     if (clone / "tests/score").is_dir() and (clone / "pyproject.toml").exists():
         return Tree(clone, True)
@@ -95,10 +95,10 @@ def _not_public(contract: str) -> Iterator[tuple[str, str]]:
 def run_suite(
     kind: SuiteKind, files: Tree, vectors: Path, answers: Path | None, progress: Progress
 ) -> Suite:
-    """Run a suite; what it lacks is the reason why it was not run.
+    """Run a suite; if it cannot run here, return the reason in its `why`.
 
     `vectors` is the folder of vectors, `answers` a file for our answers to them. Raises
-    `TransportError` where no private server can be started.
+    `TransportError` if no private server can be started.
     """
     began = time.monotonic()
     why = _missing(kind, files)
@@ -127,8 +127,8 @@ def _missing(kind: SuiteKind, files: Tree) -> str:
 def cases_of(command: Sequence[str], root: Path, progress: Progress) -> Iterator[Case]:
     """Run a program in a folder and yield the cases that it writes, as JSON lines.
 
-    A line {"of": cases} says how many there will be. A program that ends with another code than 0
-    is a failed case.
+    A line {"of": cases} announces their number. A program that ends with a code other than 0 is a
+    failed case.
     """
     with tempfile.TemporaryFile() as errors:
         child = subprocess.Popen(
@@ -155,7 +155,7 @@ def cases_of(command: Sequence[str], root: Path, progress: Progress) -> Iterator
 
 
 def _counted(lines: Iterable[str], progress: Progress) -> Iterator[Case]:
-    """Yield the cases of lines; tell progress."""
+    """Yield the cases of lines, and report progress."""
     done, of = 0, 0
     for line in map(json.loads, lines):
         if "of" in line:
@@ -167,7 +167,7 @@ def _counted(lines: Iterable[str], progress: Progress) -> Iterator[Case]:
 
 
 def _end(child: "subprocess.Popen[str]") -> None:
-    """End a program that is abandoned: by an interrupt, so that pytest ends its workers."""
+    """End a program before its end, by an interrupt, so that pytest ends its workers."""
     if child.poll() is None:
         child.send_signal(signal.SIGINT)
     try:

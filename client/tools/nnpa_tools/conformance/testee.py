@@ -16,7 +16,7 @@ _SAID = 2000  # last characters of what it wrote on standard error
 
 
 class TesteeError(Exception):
-    """The testee is not there, or cannot run vectors; the text says why."""
+    """The testee is not installed, or cannot run vectors; the text says why."""
 
 
 def installed_testee() -> Path:
@@ -28,7 +28,7 @@ def installed_testee() -> Path:
 
 
 def vectors_of(file: Path) -> tuple[str, bytes]:
-    """Return what `run_vectors` takes of a file: the function, by its name, and its contents."""
+    """Return a file's function, which is its name, and its contents, for `run_vectors`."""
     return file.name.partition(".")[0], file.read_bytes()
 
 

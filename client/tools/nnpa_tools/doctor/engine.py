@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine of all rules: each looks at what was recorded, and yields what it observes.
+"""The engine of all rules: each examines recorded data, and yields its observations.
 
 `lint` applies rules to a trace, the doctor applies rules to all runs and trials of a program.
 """
@@ -12,7 +12,7 @@ Observed = TypeVar("Observed")
 
 
 class Rule(NamedTuple, Generic[Recorded, Observed]):
-    """A rule: its name, what looks for it, what it is about, and what helps."""
+    """A rule: its name, the function that looks for it, its title, and its remedy."""
 
     name: str
     look: Callable[[Recorded], Iterable[Observed]]

@@ -15,7 +15,7 @@ from nnpa_tools.faults.sweep import Unusable
 from nnpa_tools.s390x import CannotRun
 
 Progress = Callable[[str, int, int], None]
-"""Is told what is done now, how much of it is done, and of how much."""
+"""Is called with the present step, the number of parts that are done, and of all parts."""
 _NO_SESSION = (
     "it opened no session at ZDNN_SERVER: is it linked with libzdnn, or does it call connect() "
     "without a target?"
@@ -27,10 +27,10 @@ _TRIALS = "statuses and range violations"
 def examine(
     command: Sequence[str], machines: Sequence[str], timeout: float, quick: bool, progress: Progress
 ) -> Report:
-    """Run a program, which is for `machines`, under all conditions, and return the report.
+    """Run a program that should work on `machines` under all conditions, and return the report.
 
-    `quick` leaves the trials out. Raises `Unusable` for a program that never calls zDNN, or that
-    cannot be run here, OSError for one that cannot be started, `TransportError` without a server.
+    `quick` leaves the trials out. Raises `Unusable` for a program that never calls zDNN or cannot
+    run here, OSError for a program that cannot be started, `TransportError` without a server.
     """
     if foreign.is_foreign(Path(shutil.which(command[0]) or command[0])):
         return _examine_foreign(command, machines, timeout, quick, progress)
@@ -74,9 +74,9 @@ def _examine_foreign(
 def _runs(
     chosen: Sequence[Condition], once: Callable[[Condition], Run], progress: Progress
 ) -> tuple[Run, ...]:
-    """Return the runs under all conditions; only the first where it says all that there is.
+    """Return the runs under all conditions.
 
-    That is a program that does not end, or that ends well without a call.
+    The first run alone is returned if the program does not end, or ends well without a call.
     """
     runs: list[Run] = []
     for number, condition in enumerate(chosen):
@@ -88,7 +88,7 @@ def _runs(
 
 
 def _leaves_out_trials(measure: Run, quick: bool, left_out: list[str]) -> bool:
-    """Tell whether trials make no sense, and say why."""
+    """Return True if trials are left out, and add the reason to `left_out`."""
     if quick:
         left_out.append(f"{_TRIALS}: --quick")
     elif measure.ended.code != 0:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run a program for s390x, which carries its own zDNN, by `nnpa run` on each machine.
 
-What it does is seen in its instructions: response codes, exceptions, and how it takes those.
+Its instructions are observed: their response codes and exceptions, and the program's reaction.
 """
 
 import sys
@@ -30,7 +30,7 @@ _EFFECTS = (
 
 
 def is_foreign(path: Path) -> bool:
-    """Tell whether a file is a program for s390x."""
+    """Return True if a file is a program for s390x."""
     try:
         s390x.is_static(path)
     except s390x.CannotRun:
@@ -39,7 +39,7 @@ def is_foreign(path: Path) -> bool:
 
 
 def conditions(machines: Sequence[str]) -> tuple[Condition, ...]:
-    """Return the conditions for a program that is for these machines; the first is the measure."""
+    """Return the conditions for a program for these machines; the first one is the baseline."""
     first, *elsewhere = on_machines(machines)
     return (
         first,
@@ -60,9 +60,9 @@ class Once(Protocol):
 
 
 def runner(command: Sequence[str], timeout: float) -> Once:
-    """Return what runs a program; each run ends after `timeout` seconds.
+    """Return the function that runs a program; each run ends after `timeout` seconds.
 
-    Raises `CannotRun` where qemu-user, or the library that answers instructions, is missing.
+    Raises `CannotRun` if qemu-user or the library that answers instructions is missing.
     """
     s390x.find_emulator()
     s390x.find_library()
@@ -82,7 +82,7 @@ def runner(command: Sequence[str], timeout: float) -> Once:
 def attempt_instructions(
     once: Once, measure: Run, is_steady: bool, progress: Callable[[int, int], None]
 ) -> Trials:
-    """Run a program once for the first instruction of each function and each effect."""
+    """Run a program for each pair of a function's first instruction and an effect."""
     names = [name for name in dict.fromkeys(measure.names) if name != _QUERY]
     pairs = [(name, answer, effect) for name in names for answer, effect in _EFFECTS]
     attempts: list[Attempt] = []
@@ -114,6 +114,6 @@ def _verdict(measure: Run, run: Run, goes_on: bool, is_steady: bool) -> Verdict:
 
 
 def left_out() -> Iterator[str]:
-    """Say what is not applicable to a program that carries its own library."""
+    """Yield the examinations that do not apply to a program with its own library."""
     for what in ("the sanitizer", "zDNN 1.0 to 1.2", "allocations", "transforms made again"):
         yield f"{what}: not applicable, a program for s390x carries its own library"

@@ -47,10 +47,10 @@ _NOTE = FaultRule(note=True)
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What a program finds in a run: `what` says so to a reader, `machine` is as ZDNN_MACHINE.
+    """The environment of a run; `what` describes it to a reader, `machine` is as in ZDNN_MACHINE.
 
-    `counts_calls`: the server hears of allocations and frees as well, which libzdnn does by itself
-    otherwise.
+    With `counts_calls` the server also sees allocations and frees, which libzdnn otherwise does
+    without the server.
     """
 
     title: str
@@ -62,7 +62,7 @@ class Condition:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The variables that say so to the program's client."""
+        """The environment variables that make the program's client meet the condition."""
         sanitize = {"ZDNN_SANITIZE": "1"} if self.sanitize else {}
         return {
             "ZDNN_MACHINE": self.machine,
@@ -73,7 +73,7 @@ class Condition:
 
 
 class Step(NamedTuple):
-    """An operation, or an instruction: its number, what was called, and what it answered."""
+    """An operation or an instruction: its number, its name, and its answer."""
 
     number: int
     name: str
@@ -89,7 +89,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """A run of a program: how it ended, and what it did on the accelerator."""
+    """A run of a program: its end, and its trace."""
 
     condition: Condition
     ended: Ended
@@ -97,7 +97,7 @@ class Run:
 
     @cached_property
     def operations(self) -> tuple[TracedOperation, ...]:
-        """The operations of the program, without those of its client."""
+        """The operations of the program, without its client's housekeeping."""
         return tuple(
             operation
             for operation in self.trace.operations
@@ -106,7 +106,7 @@ class Run:
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """The operations, and the instructions of a library that the program carries."""
+        """The operations, and the instructions of the program's own library."""
         return (
             *map(_step_of_operation, self.operations),
             *(
@@ -122,7 +122,7 @@ class Run:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What was called, in order."""
+        """The names of the steps, in order."""
         return tuple(step.name for step in self.steps)
 
     @property
@@ -132,7 +132,7 @@ class Run:
 
     @property
     def chose_machine(self) -> bool:
-        """Whether a session is on another machine than the condition's, as the program says."""
+        """Whether the program opened a session on another machine than the condition's."""
         names = {session.machine.name for session in self.trace.sessions.values()}
         machine = find_machine(self.condition.machine)
         return bool(names - {"" if machine.base else f"machines/{machine.name}"})
@@ -151,7 +151,7 @@ def _step_of_instruction(number: int, instruction: TracedInstruction) -> Step:
 
 
 def ending(code: int | None) -> str:
-    """Return an exit code in words; negative ones are signals, None is a program that hung."""
+    """Return an exit code in words; a negative one is a signal, None a program that hung."""
     if code is None:
         return "does not end"
     if code < 0:
@@ -161,7 +161,7 @@ def ending(code: int | None) -> str:
 
 
 def is_crash(code: int | None) -> bool:
-    """Tell whether a signal ended a program, other than that of a failed assert."""
+    """Return True if a signal other than SIGABRT, of a failed assert, ended a program."""
     if code is None or code in (-signal.SIGABRT, _OF_SHELL + signal.SIGABRT):
         return False
     return code < 0 or code > _OF_SHELL
@@ -174,7 +174,7 @@ def title_of(machine: str) -> str:
 
 
 def on_machines(machines: Sequence[str]) -> Iterator[Condition]:
-    """Yield the measure of a program that is for these machines, then the other machines."""
+    """Yield the baseline of a program for these machines, then the conditions on others."""
     measure = "telum2" if "telum2" in machines else machines[0]
     for machine in dict.fromkeys((measure, *machines, *TITLES)):
         title = title_of(machine)
@@ -184,7 +184,7 @@ def on_machines(machines: Sequence[str]) -> Iterator[Condition]:
 
 
 def conditions(machines: Sequence[str]) -> tuple[Condition, ...]:
-    """Return the conditions for a program that is for these machines; the first is the measure."""
+    """Return the conditions for a program for these machines; the first one is the baseline."""
     first, *elsewhere = on_machines(machines)
     measure = first.machine
     without = f"{find_machine(measure).model}-nonnpa"
@@ -203,7 +203,7 @@ def conditions(machines: Sequence[str]) -> tuple[Condition, ...]:
 
 @contextmanager
 def laboratory(command: Sequence[str], timeout: float) -> Generator[Callable[[Condition], Run]]:
-    """Have a server, and what runs a program at it; each run ends after `timeout` seconds.
+    """Start a server, and yield the function that runs a program at it, for `timeout` seconds.
 
     Raises OSError for a program that cannot be started, `TransportError` without a server.
     """

@@ -7,7 +7,7 @@ padding                most of the sticks are padding
 zero-bias              an operation adds a bias that is all zeros
 missing-pipeline       many calls of one operation each, where one list would do
 
-Calls that are so small that the CPU alone would be faster are an advice, and no finding.
+Calls below the break-even with the CPU are reported as advice, not as findings.
 """
 
 from collections import Counter
@@ -61,7 +61,7 @@ class Finding:
 
 
 class Waste(NamedTuple):
-    """What a rule yields: operations by index, a sentence."""
+    """An observation of a rule: operations by index, and a sentence."""
 
     operations: tuple[int, ...]
     text: str
@@ -71,8 +71,8 @@ class Waste(NamedTuple):
 class Totals:
     """The totals of a trace, which budgets limit.
 
-    Calls, operations of the program, bytes of the sticks that transforms wrote, bytes of user
-    arrays in and out; `padding` is its share of the stickified bytes.
+    They are calls, operations of the program, bytes of the sticks that transforms wrote, bytes of
+    user arrays in and out, and the share of padding in the stickified bytes.
     """
 
     calls: int
@@ -85,9 +85,9 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The result of `lint`. `exceeded` has a sentence for each budget that was exceeded.
+    """The result of `lint`; `exceeded` has a sentence for each exceeded budget.
 
-    `advice` are sentences that need no action, by estimates of the machine's time.
+    `advice` has sentences that follow from estimates of the machine's time and need no action.
     """
 
     findings: tuple[Finding, ...]
@@ -122,7 +122,7 @@ def lint(trace: Trace, budget: Budget | None = None, ignore: Collection[str] = (
 
 
 def _advice(trace: Trace) -> Iterator[str]:
-    """Advise against calls below the break-even with the CPU, by machine."""
+    """Yield advice against calls below the break-even with the CPU, by machine."""
     small: dict[str, list[TracedOperation]] = {}
     for operation in trace.operations:
         if is_below_break_even(trace, operation):
@@ -165,7 +165,7 @@ def _bytes(operations: list[TracedOperation], role: int) -> int:
 
 
 def _stickified(operation: TracedOperation) -> Iterator[tuple[int, int]]:
-    """Yield the bytes of the sticks that a transform wrote, and how many of them are padding."""
+    """Yield the bytes of the sticks that a transform wrote, and the bytes of padding in them."""
     if operation.name not in _TRANSFORMS or not operation.is_valid or not operation.operands:
         return
     structure = operation.operands[0].structure
@@ -184,7 +184,7 @@ def _used(operation: TracedOperation, structure: Ztensor) -> int:
 
 
 def _round_trips(trace: Trace) -> Iterator[Waste]:
-    """Find arrays that transform_origtensor returned and a transform takes, unchanged."""
+    """Find arrays that transform_origtensor returned and a transform takes unchanged."""
     sources: dict[tuple[int, bytes], TracedOperation] = {}
     for operation in trace.operations:
         for out in operation.having(CONTENTS_ROLE_ARRAY_OUT):
@@ -299,7 +299,7 @@ def _note_zeros(operation: TracedOperation, zeros: set[tuple[int, object]]) -> N
 def _missing_pipeline(trace: Trace) -> Iterator[Waste]:
     """Find long runs of calls with one operation each, none of which depends on an answer.
 
-    Calls with inline ztensors are those of a C program, which has no lists: they do not count.
+    Calls with inline ztensors do not count: they come from C programs, which have no lists.
     """
     runs: dict[int, list[Call]] = {}
     for call in trace.calls:

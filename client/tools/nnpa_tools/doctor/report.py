@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the doctor has to say of a program, as an object: findings, runs, trials, times, notes."""
+"""The doctor's report on a program: findings, runs, trials, times and notes."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,7 +19,7 @@ from nnpa_tools.traces.machine_times import call_of_operation, calls_of
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A run: what it is, how it ended, its operations, its errors, how it differs."""
+    """A run in the report: its condition, end, operations, errors and differences."""
 
     title: str
     what: str
@@ -34,7 +34,7 @@ class Seen:
 class Time:
     """An estimate of the time on a machine, None without calls that have one.
 
-    `saved` is what transforms take that are made twice; `dominant` a sentence on the most.
+    `saved` is the time of repeated transforms, `dominant` a sentence on the largest part.
     """
 
     machine: str
@@ -54,9 +54,9 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All that is said of a program.
+    """The report on a program.
 
-    `machines` are as ZDNN_MACHINE has them; `left_out` is what was not looked at, and why.
+    `machines` are as in ZDNN_MACHINE; `left_out` lists examinations that did not run, and why.
     """
 
     program: tuple[str, ...]
@@ -90,7 +90,7 @@ class Report:
 
 
 def seen(evidence: Evidence) -> tuple[Seen, ...]:
-    """Return the runs, with what differs from that which others are measured by."""
+    """Return the runs, with their differences from the baseline."""
     return tuple(_seen(run, evidence.measure) for run in evidence.runs)
 
 
@@ -108,7 +108,7 @@ def _seen(run: Run, measure: Run) -> Seen:
 
 
 def _differences(run: Run, measure: Run) -> Iterator[str]:
-    """Say how a run differs: in its end, at the first operation of each kind, in its output."""
+    """Yield differences of a run: its end, the first operation of each kind, its output."""
     if run.ended.code != measure.ended.code:
         yield run.ending
     comparison = diff(measure.trace, run.trace)
@@ -126,7 +126,7 @@ def _differences(run: Run, measure: Run) -> Iterator[str]:
 
 
 def times_of(trace: Trace, chosen: Iterable[str]) -> tuple[Time, ...]:
-    """Return what a trace would take on machines, and what transforms made again take."""
+    """Return the estimated times of a trace on machines, and of its repeated transforms."""
     calls, saving = calls_of(trace), list(map(call_of_operation, saved_operations(trace)))
     times: list[Time] = []
     for machine in chosen:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules by which a program is judged: each looks at its runs and trials, and says what it saw.
+"""The rules that judge a program by its runs and trials.
 
-A rule has a name, what it is about, and what helps. It judges conduct: what a program prints and
-calls, how it ends, what the sanitizer and the lint of its trace report.
+A rule has a name, a title and a remedy. It judges what a program prints and calls, how it ends, and
+the reports of the sanitizer and of the lint of its trace.
 """
 
 import re
@@ -32,7 +32,7 @@ _ALLOCATES, _FREES = "zdnn_allochelper_ztensor", "zdnn_free_ztensor_buffer"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is wrong with a program: the rule's name and title, a sentence, what helps."""
+    """A fault of a program: the rule's name and title, a sentence, and the remedy."""
 
     rule: str
     title: str
@@ -42,9 +42,9 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a program did: the run that others are measured by, all runs with it, and trials.
+    """The observed behaviour of a program: the baseline run, all runs, and the trials.
 
-    `machines` are those that the program is for.
+    `machines` are the machines that the program must run on.
     """
 
     measure: Run
@@ -54,12 +54,12 @@ class Evidence:
 
     @property
     def compared(self) -> Iterator[Run]:
-        """The runs but that which others are measured by."""
+        """The runs, without the baseline."""
         return (run for run in self.runs if run is not self.measure)
 
     @property
     def elsewhere(self) -> Iterator[Run]:
-        """The runs on other machines, and without one."""
+        """The runs on other machines than the baseline's."""
         machine = self.measure.condition.machine
         return (run for run in self.compared if run.condition.machine != machine)
 
@@ -75,7 +75,7 @@ class Evidence:
 
 
 def judge(evidence: Evidence) -> tuple[Finding, ...]:
-    """Return what all rules find."""
+    """Return the findings of all rules."""
     return tuple(
         Finding(rule.name, rule.title, text, rule.advice) for rule, text in apply(RULES, evidence)
     )
@@ -100,7 +100,7 @@ def _hangs(evidence: Evidence) -> Iterator[str]:
 
 
 def _when(evidence: Evidence, kind: str) -> Iterator[str]:
-    """Say what a program does in trials of a verdict, together for each function."""
+    """Yield a sentence for each function on the trials of a verdict."""
     functions: dict[tuple[str, str], list[str]] = {}
     for attempt in evidence.trials.attempts:
         if attempt.conduct == kind:
@@ -117,7 +117,7 @@ def _fails(evidence: Evidence) -> Iterator[str]:
 
 
 def _reasons(run: Run) -> str:
-    """Say which operations answered errors, and why a machine lacks their functions."""
+    """Return a clause on the operations that answered errors, with reasons of the machine."""
     if not run.refused:
         return ""
     host = find_machine(run.condition.machine)
@@ -206,7 +206,7 @@ def _passes_over_warnings(evidence: Evidence) -> Iterator[str]:
 
 
 def _words(run: Run) -> bytes:
-    """Return what a program says itself, without what its client and Python say of warnings."""
+    """Return the program's own output, without its client's and Python's lines on warnings."""
     output, lines = printed(run.ended)
     return output + _PYTHON_WARNING.sub(b"", b"\n".join(lines) + b"\n")
 
@@ -219,7 +219,7 @@ def _misuses(evidence: Evidence) -> Iterator[str]:
 
 
 def _recorded(run: Run) -> Iterator[str]:
-    """Yield the reports that a trace has."""
+    """Yield the texts of the sanitizer's reports in a trace."""
     for operation in run.operations:
         for line in operation.result.diagnostics if operation.result is not None else ():
             if line.HasField("report"):
@@ -227,7 +227,7 @@ def _recorded(run: Run) -> Iterator[str]:
 
 
 def _told(run: Run) -> Iterator[str]:
-    """Yield the reports that the program's client printed."""
+    """Yield the texts of the reports that the program's client printed."""
     for line in run.ended.errors.decode(errors="replace").splitlines():
         report = _REPORT.search(line)
         if report is not None:
@@ -235,7 +235,7 @@ def _told(run: Run) -> Iterator[str]:
 
 
 def _reads_what_nobody_wrote(evidence: Evidence) -> Iterator[str]:
-    """Find programs whose output depends on padding, or on fresh sticks, without a report."""
+    """Find output that depends on padding or on fresh sticks, though nothing was reported."""
     run = evidence.run_of(SANITIZED)
     if run is None or not evidence.is_steady or any(_misuses(evidence)):
         return
@@ -257,7 +257,7 @@ def _first_difference(ours: bytes, theirs: bytes) -> str:
 
 
 def _leaks(evidence: Evidence) -> Iterator[str]:
-    """Find ztensors of a C program that nobody frees; other clients allocate at the server."""
+    """Find ztensors that a C program does not free; other clients allocate at the server."""
     run = evidence.run_of(AGAIN)
     if run is None or run.ended.code != 0 or _ALLOCATES in evidence.measure.names:
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program does when a call answers a status of each class, or violates the range."""
+"""Trials of a program: a call answers a status of each class, or violates the range."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ _MIN_SECONDS, _SLOWER = 10.0, 10.0  # a trial may take so many times a run witho
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One trial: the function and the number of its call, what it answers, the verdict on the run.
+    """One trial: the function, the number of its call, its answer, and the verdict on the run.
 
     `goes_on` is whether the program makes the same calls and ends with the same exit code.
     """
@@ -45,9 +45,9 @@ class Attempt:
 
     @property
     def conduct(self) -> str:
-        """The verdict; "aborted" for a failed assert: that program has looked at the status.
+        """The verdict, or "aborted" after a failed assert, as the program checked the status.
 
-        "interrupted" for one that an exception ends, as a machine would end it.
+        Or "interrupted" if an exception ended the program, as a machine would end it.
         """
         if self.verdict == "crashed" and self.answer == EXCEPTION:
             return "interrupted"
@@ -66,7 +66,7 @@ CONDUCTS: Mapping[str, str] = MappingProxyType(
         "missed": "it did not make the call this time",
     }
 )
-"""What a program does after a status, by `Attempt.conduct`."""
+"""A sentence on each `Attempt.conduct`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a trace's lint finds, in two parts: transforms made again, and what could be gained.
+"""The findings of a trace's lint in two parts: repeated transforms, and possible savings.
 
-A transform made again is a finding: the program has the ztensor already. The rest is advice.
+A repeated transform is a finding, because the program has the ztensor already; the rest is advice.
 """
 
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ _EQUAL, _RETURNED = "equal-bytes", "untransform-transform"
 
 
 def transformed_again(trace: Trace) -> tuple[Finding, ...]:
-    """Return the findings on transforms of what is transformed.
+    """Return the findings on repeated transforms.
 
-    Equal arrays that become operands of one call are none: that they are equal may be chance.
+    Equal arrays that become operands of one call do not count: they may be equal by chance.
     """
     return tuple(
         finding
@@ -29,7 +29,7 @@ def transformed_again(trace: Trace) -> tuple[Finding, ...]:
 
 
 def _are_operands_of_one(trace: Trace, transforms: Sequence[TracedOperation]) -> bool:
-    """Return whether some call has as many inputs that these transforms filled."""
+    """Return True if one call takes the outputs of all these transforms."""
     filled: set[object] = {
         sticks.digest for each in transforms for sticks in each.having(CONTENTS_ROLE_STICKS_OUT)
     }
@@ -42,12 +42,12 @@ def _are_operands_of_one(trace: Trace, transforms: Sequence[TracedOperation]) ->
 
 
 def gains(trace: Trace) -> tuple[str, ...]:
-    """Return sentences on what could be gained beside."""
+    """Return sentences on the other savings that are possible."""
     report = lint(trace, ignore=(_EQUAL, _RETURNED))
     return (*(f"{finding.text} ({finding.rule})" for finding in report.findings), *report.advice)
 
 
 def saved_operations(trace: Trace) -> list[TracedOperation]:
-    """Return the transforms that need not be: all but the first of equal ones, and of outputs."""
+    """Return the transforms that are not needed: all but the first of each finding."""
     indexes = {index for finding in transformed_again(trace) for index in finding.operations[1:]}
     return [operation for operation in trace.operations if operation.index in indexes]

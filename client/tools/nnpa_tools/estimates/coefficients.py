@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The coefficients of `coefficients.toml`: what a call costs by machine and function; grades."""
+"""The coefficients of `coefficients.toml`: costs of calls by machine and function, and grades."""
 
 import tomllib
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _FILE = "coefficients.toml"
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """How far an estimate is trusted: its interval is [t / k, t * k]."""
+    """The confidence in an estimate: its interval is [t / k, t * k]."""
 
     k: float
     means: str
@@ -27,11 +27,12 @@ class Grade:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a call of a function costs on a machine: `call_us` and `slope_ps` for each unit of work.
+    """The cost of a call of a function on a machine: `call_us`, and `slope_ps` per unit of work.
 
-    `per` is that unit, `least_us` the least that a call is estimated at. `cpu` has the constant
-    and the slope of the CPU in the place of the accelerator, None where they are not public or do
-    not repeat. `r2` is that of the source's fit, None for a row that is derived from row `like`.
+    `per` is the unit, `least_us` the lower bound of an estimate. `cpu` has the constant and the
+    slope of the CPU instead of the accelerator, None if they are not public or not reproducible.
+    `r2` is the coefficient of determination of the source's fit, None for a row that is derived
+    from row `like`.
     """
 
     call_us: float
@@ -50,7 +51,7 @@ class Row:
 class Coefficients:
     """Rows by machine and function, grades by letter, the largest measured work by unit.
 
-    `families` names by family of functions the row that stands for one without a row of its own.
+    `families` names, for each family, the row that is used for functions without a row.
     """
 
     rows: Mapping[str, Mapping[str, Row]]
@@ -60,7 +61,7 @@ class Coefficients:
     sources: Mapping[str, str]
 
     def row(self, machine: str, function: str, family: str) -> Row:
-        """Return the row of a function, or that of its family as derived."""
+        """Return the row of a function, or a row derived from its family's."""
         rows = self.rows[machine]
         if function in rows:
             return rows[function]
@@ -74,15 +75,15 @@ def machines() -> tuple[str, ...]:
 
 
 def model_of(name: str) -> str:
-    """Return the machine whose times hold for a server's name of one: a custom one has its base's.
+    """Return the machine whose times are used for a machine's name at a server.
 
-    The server calls a machine custom that lacks or has more than its model.
+    A custom machine, whose name ends in "-custom", has the times of its base.
     """
     return name.removesuffix("-custom")
 
 
 def estimated_machine(text: str) -> Host:
-    """Return the machine of a text, as `connect` takes it.
+    """Return the machine of a text as `connect` takes it.
 
     A custom machine has the times of its base. Raises ValueError for one without a zAIU.
     """
@@ -137,7 +138,7 @@ def _rows(machine: Mapping[str, Any]) -> dict[str, Row]:
 
 
 def _derived(row: Row, table: Mapping[str, Any]) -> Row:
-    """Return the row of a function that is like another's, as a table says."""
+    """Return a row derived from another one by the factors of a table."""
     times = table.get("times", 1.0)
     return replace(
         row,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What dominates an estimated time, in a sentence with what would change it."""
+"""A sentence on the largest part of an estimated time, with the remedy."""
 
 from nnpa_client._values.display import counted
 
@@ -7,16 +7,16 @@ from nnpa_tools.estimates.estimator import Estimate
 
 _MIN_SHARE = 0.25  # of a cause, below which the largest function is named in its place
 _TRANSFORMS = (
-    "Transforms between arrays and sticks take about {share:.0%} of it: ztensors that stay on the "
-    "accelerator from call to call, and weights transformed once, save them."
+    "Transforms between arrays and sticks take about {share:.0%} of it: keep ztensors on the "
+    "accelerator from call to call, and transform weights once, to save them."
 )
 _SMALL = (
     "{small} below the break-even with the CPU: about {share:.0%} of it, saved by fewer and larger "
     "calls, such as larger batches."
 )
 _FIXED = (
-    "What calls cost whatever their size is about {share:.0%} of it: fewer and larger calls, such "
-    "as larger batches, save it."
+    "Fixed costs of calls take about {share:.0%} of it: fewer and larger calls, such as larger "
+    "batches, save it."
 )
 _PADDING = (
     "Padding takes about {share:.0%} of it: columns or channels fill sticks of 64 and rows pages "
@@ -29,7 +29,7 @@ _ARITHMETIC = (
 
 
 def dominant(estimate: Estimate) -> str:
-    """Return a sentence on what takes most of the time, empty for an estimate of no calls.
+    """Return a sentence on the largest part of the time, "" for an estimate of no calls.
 
     Causes are transforms, calls below the break-even with the CPU, the fixed cost of calls, and
     padding; where all are small, the arithmetic of a function.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long calls take on the zAIU of a z16 or z17, by function and in all.
+"""Estimated times of calls on the zAIU of a z16 or z17, by function and in total.
 
-The figures are those of `coefficients.toml`: regressions of a compiler team over single calls, one
-thread, warm caches. Nothing covers contention, NUMA or page faults.
+The figures come from `coefficients.toml`: regressions of a compiler team over single calls, one
+thread, warm caches. Contention, NUMA and page faults are not covered.
 """
 
 from collections import Counter
@@ -24,11 +24,11 @@ _INSTRUCTION, _QUERY = "NNPA_", "NNPA_QAF"  # of what zDNN has no function for
 
 
 class Shares(NamedTuple):
-    """What an estimate's time is spent on, as shares of it, which overlap.
+    """Shares of an estimate's time, which overlap.
 
-    `transforms` between arrays and sticks, `padding` that calls compute on, `fixed` costs of calls
-    whatever their size, and `small` calls that the CPU would carry out faster; `of_largest` is that
-    of `largest`, the function with the most.
+    They are the shares of `transforms` between arrays and sticks, of computing on `padding`, of
+    `fixed` costs of calls, and of `small` calls that the CPU would carry out faster. `of_largest`
+    is the share of `largest`, the function that takes most time.
     """
 
     transforms: float
@@ -50,7 +50,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The time of calls on a machine: by function, the most time first, and in all.
+    """The time of calls on a machine: by function, largest first, and in total.
 
     `missing` counts calls without an estimate, by function and why; `small` are the indexes of
     calls that the CPU would carry out faster.
@@ -65,7 +65,7 @@ class Estimate:
 
 
 class _Timed(NamedTuple):
-    """A part of a call with its time by the line of its row."""
+    """A part of a call with its row, its grade and its time."""
 
     part: Part
     row: Row
@@ -76,7 +76,7 @@ class _Timed(NamedTuple):
 def time_of(
     call: Call, machine: str | Host, coefficients: Coefficients | None = None
 ) -> Interval | None:
-    """Return the time of a call, None where the machine lacks the function or nothing is public.
+    """Return the time of a call, None if the machine lacks the function or has no public figure.
 
     `machine` is "telum1", "telum2", or what `estimated_machine` returns.
     """
@@ -118,12 +118,12 @@ def estimate(
 
 
 def is_small(call: Call, machine: str, coefficients: Coefficients | None = None) -> bool:
-    """Return whether the CPU alone would be faster than a call, as far as that is public."""
+    """Return True if the CPU alone is faster than a call by public figures."""
     return _is_small(call, _timed(call, _host(machine), coefficients or shipped()))
 
 
 def _timed(call: Call, host: Host, of: Coefficients) -> Sequence[_Timed]:
-    """Return the parts of a call with their times; none where there is no estimate."""
+    """Return the parts of a call with their times; empty if there is no estimate."""
     if verdict(call.function, host).answer is Answer.NO or host.model not in of.rows:
         return ()
     timed: list[_Timed] = []
@@ -140,10 +140,10 @@ def _middle_ns(part: Part, row: Row) -> float:
 
 
 def _grade(call: Call, part: Part, row: Row, of: Coefficients) -> str:
-    """Return the grade of a row, or a worse one for what was not measured.
+    """Return the grade of a row, or a worse grade for a case that was not measured.
 
-    Rows that are not 32 or a multiple, when paired, were not, nor transforms of other types than
-    FP32: D. Nor was work beyond a limit: C for elements, D for products and where it is C already.
+    D: rows that pad differently to 2 and to 32, and transforms of other types than FP32. Work above
+    the largest measured one is C for elements, and D for products and for rows of grade C.
     """
     is_padded = part.least != part.most and row.per != "elements"
     if is_padded or (call.transform and not call.is_float32):
@@ -172,7 +172,7 @@ def _is_small(call: Call, timed: Sequence[_Timed]) -> bool:
 
 
 def _why_missing(call: Call, host: Host, of: Coefficients) -> str:
-    """Return why a call has no estimate; empty for one that asks nothing of the accelerator."""
+    """Return why a call has no estimate; "" for a call that does not use the accelerator."""
     if call.function.startswith(_INSTRUCTION):
         return "" if call.function == _QUERY else f"{call.function}: no figure is public"
     is_idle = family_of(call.function) in _IDLE and not call.transform

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The calls of models whose times are published, by batch and sequence length.
 
-Each function has the name that `published.toml` calls it by. Sizes are those of the published
-models; layers that a CPU runs are left out.
+The functions have their names in `published.toml`. Sizes are the published models'; layers that a
+CPU runs are left out.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -30,7 +30,7 @@ def transform(function: str, sizes: Dims, compiled: bool) -> Call:
 
 
 def fraud_detection(batch: int, length: int) -> Iterator[Call]:
-    """Yield two LSTM layers of 200 over 220 inputs, and the product that decides.
+    """Yield two LSTM layers of 200 over 220 inputs, and the final product.
 
     Source: the public model ai-on-z-fraud-detection.
     """
@@ -57,10 +57,10 @@ def _lstm(batch: int, length: int, inputs: int, hidden: int) -> Call:
 
 
 def decoder(batch: int, length: int) -> Iterator[Call]:
-    """Yield the products of a decoder of 40 layers of 2048 that zDNN gets from llama.cpp.
+    """Yield the products that llama.cpp runs by zDNN in a decoder of 40 layers of 2048.
 
-    Each takes an FP32 array and gives one, through zDNN's transforms; attention is the CPU's, and
-    the product by the words is for the last token.
+    Each takes and returns an FP32 array through zDNN's transforms. Attention runs on the CPU; the
+    product with the vocabulary is for the last token only.
     """
     hidden, inside, keys, words = 2048, 8192, 512, 49159
     layer = (
@@ -75,7 +75,7 @@ def decoder(batch: int, length: int) -> Iterator[Call]:
 
 
 def bert(batch: int, length: int) -> Iterator[Call]:
-    """Yield 12 layers of 768 with 12 heads and 3072 inside; LayerNormalization is the host's.
+    """Yield 12 layers of 768 with 12 heads and 3072 inside; LayerNormalization runs on the host.
 
     GELU is its tanh form of eight functions, as the model's file has it.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times on the machine: from least to most, with a grade that says how far they are trusted."""
+"""Times on the machine as intervals, with a grade for the confidence in them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,14 +22,14 @@ class Interval:
         return Interval(self.low_ns + addend.low_ns, self.high_ns + addend.high_ns, grade)
 
     def __str__(self) -> str:
-        """Return it as "1.2 to 3.4 us": two digits, rounded outward."""
+        """Return the interval as "1.2 to 3.4 us": two digits, rounded outward."""
         scale, unit = self._unit
         low, high = _digits(self.low_ns / scale, 2, floor), _digits(self.high_ns / scale, 2, ceil)
         return f"{low} to {high} {unit}"
 
     @property
     def as_published(self) -> str:
-        """It as "1.10 to 1.18 ms", or "6.71 us": three digits, rounded to nearest."""
+        """The interval as "1.10 to 1.18 ms", or "6.71 us": three digits, rounded to nearest."""
         scale, unit = self._unit
         ends = (_digits(end / scale, 3, round) for end in (self.low_ns, self.high_ns))
         return f"{' to '.join(dict.fromkeys(ends))} {unit}"
@@ -40,12 +40,12 @@ class Interval:
 
     @property
     def width(self) -> float:
-        """How many times the least the most is."""
+        """The ratio of the longest to the shortest time."""
         return self.high_ns / self.low_ns if self.low_ns else 1.0
 
     @property
     def middle_ns(self) -> float:
-        """The time that the interval is as many times above as below, for ratios."""
+        """The geometric mean of the shortest and the longest time, for ratios."""
         return sqrt(self.low_ns * self.high_ns)
 
     def contains(self, low_ns: float, high_ns: float) -> bool:
@@ -53,13 +53,13 @@ class Interval:
         return self.low_ns <= low_ns and high_ns <= self.high_ns
 
     def as_data(self) -> dict[str, object]:
-        """Return it as plain data."""
+        """Return the interval as plain data."""
         times = {"low": round(self.low_ns), "high": round(self.high_ns)}
         return {"estimated_machine_ns": times, "grade": self.grade}
 
 
 def _digits(number: float, count: int, rounded: Callable[[float], int]) -> str:
-    """Return a number with so many digits."""
+    """Return a number with `count` digits."""
     if number <= 0:
         return "0"
     places = count - 1 - floor(log10(number))

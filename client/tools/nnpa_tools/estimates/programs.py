@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The calls of a compiled network, as an ONNX compiler for the machine has them, and their times.
+"""The calls of a compiled network as an ONNX compiler for the machine makes them, and their times.
 
-That compiler stickifies by code of its own, in the place of zDNN's transforms.
+The compiler stickifies by its own code instead of zDNN's transforms.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,7 +31,7 @@ class ProgramCalls(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NetworkTimes:
-    """The time of a network on the accelerator: in all, and by index of the node it serves."""
+    """The time of a network on the accelerator: in total, and by the index of the node."""
 
     total: Interval
     by_node: Mapping[int, Interval]
@@ -52,7 +52,7 @@ def calls_of(program: Program) -> ProgramCalls:
 
 
 def network_times(program: Program) -> NetworkTimes | None:
-    """Return the times of a program; None where no time of the accelerator is estimated."""
+    """Return the times of a program; None if no time of the accelerator is estimated."""
     machine = model_of(program.machine)
     if machine not in machines():
         return None

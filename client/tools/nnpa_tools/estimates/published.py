@@ -25,10 +25,10 @@ _NS_PER_US = 1000.0
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A published time: of what, on which machine, at which batch and sequence length.
+    """A published time of a workload on a machine, at a batch and sequence length.
 
-    None for a size that was not published. `calls` generates what ran, None where nobody can tell.
-    `untested` says why a point is shown and not tested, empty for a tested one.
+    A size that was not published is None. `calls` generates the calls that ran, None if they are
+    not known. `untested` says why a point is shown but not tested, "" for a tested one.
     """
 
     what: str
@@ -52,7 +52,7 @@ class Entry:
 
     @property
     def is_inside(self) -> bool:
-        """Whether all that was published lies in the interval."""
+        """Whether the published time lies in the interval."""
         return self.predicted is not None and self.predicted.contains(
             self.point.low_ns, self.point.high_ns
         )
@@ -86,7 +86,7 @@ def median_widths(entries: tuple[Entry, ...]) -> Mapping[str, float]:
 
 
 def unnoticed_rows(coefficients: Coefficients) -> tuple[str, ...]:
-    """Return the measured rows, as "machine function", whose slope no tested point holds.
+    """Return the measured rows, as "machine function", whose slope no tested point checks.
 
     A slope four times as steep would leave every tested point inside.
     """
@@ -99,7 +99,7 @@ def unnoticed_rows(coefficients: Coefficients) -> tuple[str, ...]:
 
 
 def steeper(coefficients: Coefficients, machine: str, function: str, times: float) -> Coefficients:
-    """Return coefficients with the slope of a row times a number, and of those derived from it."""
+    """Return coefficients with the slopes of a row and its derived rows times a number."""
     rows = {
         name: replace(row, slope_ps=row.slope_ps * times) if function in (name, row.like) else row
         for name, row in coefficients.rows[machine].items()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a call of zDNN has the accelerator do: elements or multiply-accumulates, with padding.
+"""The work of the accelerator in a call of zDNN: elements or multiply-accumulates, with padding.
 
 A stick has 64 elements of dim1, a page 32 sticks of dim2. The public measurements do not tell
-whether the accelerator works on rows padded to 2 or to 32, so that both are kept.
+whether the accelerator works on rows padded to 2 or to 32, so both figures are kept.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ _FAMILIES: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of a function, without prefix, as far as its time depends on it.
+    """A call of a function, named without prefix, with the facts that its time depends on.
 
     `tensors` are transformed dims by C parameter name, `window` the elements of a pool's kernel.
     `compiled` says that the compiler's code stickifies in the place of zDNN's, `is_float32` that
@@ -47,7 +47,7 @@ class Call:
 
     @property
     def transform(self) -> str:
-        """The row of a call that makes sticks of an array or an array of sticks, else empty."""
+        """The row of a transform between arrays and sticks, "" for any other call."""
         if self.function == "transform_origtensor":
             return "unstickify" if self.compiled else self.function
         if self.function.startswith("transform_"):
@@ -56,7 +56,7 @@ class Call:
 
     @property
     def label(self) -> str:
-        """The function's name, or that of the compiler's code in its place."""
+        """The function's name, or the name of the compiler's code that replaces it."""
         return self.transform if self.compiled and self.transform else self.function
 
 
@@ -74,7 +74,7 @@ class Part(NamedTuple):
 
     @property
     def padded(self) -> float:
-        """The work that the sources' lines are over: the mean of `least` and `most`."""
+        """The work that the sources' figures refer to: the mean of `least` and `most`."""
         return (self.least + self.most) / 2
 
 
@@ -103,9 +103,9 @@ def call_of(
 
 
 def parts(call: Call) -> tuple[Part, ...]:
-    """Return the parts of a call; none for a call that asks nothing of the accelerator.
+    """Return the parts of a call; empty for a call that does not use the accelerator.
 
-    None either where a tensor that the work depends on is not known.
+    It is also empty if a tensor that the work depends on is not known.
     """
     rule = _transform if call.transform else _RULES.get(family_of(call.function))
     try:
@@ -139,7 +139,7 @@ def _elementwise(call: Call) -> tuple[Part, ...]:
 
 
 def _pass_over_elements(call: Call) -> tuple[Part, ...]:
-    """Count the largest tensor: what is reduced, or what is normalised."""
+    """Count the largest tensor, which is reduced or normalised."""
     passes = [_elements(call.function, sizes) for sizes in call.tensors.values()]
     return (max(passes, key=lambda part: part.most),) if passes else ()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does a model keep its accuracy on the machine? Measured over a whole dataset, batch by batch."""
+"""Measure whether a model keeps its accuracy on the machine, over a whole dataset."""
 
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -44,10 +44,11 @@ def accuracy(
     `data` are arrays by the inputs' names, one array for the only input, or the path of a .npz,
     .npy, .csv, .parquet or folder of images, which `preprocessing` turns into an input; `labels`
     are integers, a file of them, or the name of an array or column of the data. `target` is the
-    address of a server, or a session; without one a private server is started. `samples` bounds
-    the rows; `batch` are rows that run together, `node_rows` how many are measured node by node;
-    `max_drop` is what the verdict compares with; `progress` is told rows done and in all. Raises
-    ValueError for data that do not fit, `TransportError` for a model that cannot be hosted.
+    address of a server, or a session; by default a private server is started. `samples` bounds the
+    rows; `batch` is the number of rows that run together, `node_rows` the number of rows that are
+    measured node by node; `max_drop` is the limit of the verdict; `progress` is called with the
+    rows that are done, and all rows. Raises ValueError for data that do not fit, `TransportError`
+    for a model that cannot be hosted.
     """
     choice = Measuring(machines, batch, node_rows, int8, max_drop, html=True)
     opened = nullcontext(target) if isinstance(target, Session) else connect(target)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tasks on a Ray cluster, which somebody else has started and which its users trust.
+"""Tasks on a Ray cluster that runs already and that its users trust.
 
-What workers begin with travels by value, compiled kernels as Ray's working directory; files are
-those of the nodes, under the same path. A task whose worker or node is lost is one death, as in the
-local pool.
+The initial state of workers travels by value, compiled kernels as Ray's working directory; workers
+read the files of their node, under the same path. A lost worker or node counts as one death of its
+task, as in the local pool.
 """
 
 import os
@@ -36,7 +36,7 @@ _MAX_PORT = 65535
 _NEEDS_RAY = pip_install("ray")
 Answer = TypeVar("Answer")
 Worker = Callable[[Any], Answer]
-"""What answers to pieces of work, and is kept by a process of a node."""
+"""A function that answers to pieces of work; a process of a node keeps it."""
 
 
 class ClusterError(ValueError):
@@ -44,13 +44,13 @@ class ClusterError(ValueError):
 
 
 def node_error(error: object, advice: str) -> ClusterError:
-    """Return the error of a worker that cannot work on its node, which it names."""
+    """Return the error of a worker that cannot work on its node; it names the node."""
     return ClusterError(f"node {socket.gethostname()}: {error}: {advice}")
 
 
 @dataclass(frozen=True, slots=True)
 class Shipment:
-    """What begins a worker, in the cluster's store, by a key; relative paths are of `folder`."""
+    """The initial state of a worker in the cluster's store; `folder` is for relative paths."""
 
     key: str
     reference: Any = field(compare=False, repr=False)
@@ -58,9 +58,9 @@ class Shipment:
 
 
 class RayCluster(Generic[Answer]):
-    """Workers of a Ray cluster, which `begin` makes: `jobs` tasks at a time, else two for each CPU.
+    """Workers of a Ray cluster, created by `begin`: `jobs` parallel tasks, or two for each CPU.
 
-    A task is what `piece` makes of rows. Raise `ClusterError` without Ray, and for an address where
+    `piece` returns the task for rows. Raises `ClusterError` without Ray, and for an address where
     no cluster with a CPU answers.
     """
 
@@ -94,15 +94,15 @@ class RayCluster(Generic[Answer]):
 
     @property
     def places(self) -> int:
-        """The number given, or two for each CPU, so that none waits for the next task."""
+        """The number of jobs, or two for each CPU, so that no CPU waits for its next task."""
         return self._places
 
     def submit(self, rows: Rows) -> None:
-        """Have a worker work on rows."""
+        """Send the task for rows to a worker."""
         self._running[self._task.remote(self._shipment, self._piece(rows))] = rows
 
     def next(self) -> tuple[Rows, Answer | Death]:
-        """Wait for an answer; raise what a worker raised, `ClusterError` where no worker can be."""
+        """Wait for an answer; raise a worker's error, or `ClusterError` if no worker can start."""
         errors: Any = import_module("ray.exceptions")
         reference = self._finished()
         rows = self._running.pop(reference)
@@ -135,8 +135,8 @@ class RayCluster(Generic[Answer]):
 def runtime_environment() -> Mapping[str, Any]:
     """Return Ray's `runtime_env` that gives workers the compiled kernels of this machine.
 
-    Numba takes a kernel that was compiled from the same sources, for the same processor and by the
-    same versions, and compiles it anew elsewhere.
+    Numba uses a kernel that was compiled from the same sources, for the same processor, by the same
+    versions; otherwise it compiles it again.
     """
     kernel_cache()
     kernels, switches = kernel_folder(), {"ORT_DISABLE_TELEMETRY": "1"}
@@ -171,12 +171,12 @@ def _connected(address: str) -> Any:
 
 
 def _require_listener(host: str, port: int) -> None:
-    """Raise OSError where nobody listens."""
+    """Raise OSError if nothing listens there."""
     socket.create_connection((host, port), _CONNECT_SECONDS).close()
 
 
 def _require_cluster(address: str) -> None:
-    """Ask for the cluster's health as Ray's own check does: to connect takes minutes to fail."""
+    """Check the cluster by Ray's own health check, as a failing connection takes minutes."""
     check = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
     try:
         answer = subprocess.run(check, capture_output=True, check=False, timeout=_ANSWER_SECONDS)
@@ -191,7 +191,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _cause(error: Any) -> Exception:
-    """Return what a task raised; a node without this package is told as such."""
+    """Return the error of a task, or an error that names the package a node lacks."""
     if missing := re.search(r"No module named '([\w.]+)", str(error)):
         text = f"a node of the cluster lacks {missing[1]}: {_NEEDS_RAY} on every node"
         return ClusterError(f"{text}, of the same version")
@@ -200,7 +200,7 @@ def _cause(error: Any) -> Exception:
 
 
 def work(shipment: Shipment, piece: Any) -> Any:
-    """Do a piece of work in a worker; what a shipment begins is kept."""
+    """Do a piece of work in a worker, which keeps the state of its shipment."""
     return _begun(shipment)(piece)
 
 

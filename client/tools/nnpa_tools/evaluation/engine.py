@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One way to evaluate a model: a data set is opened once, and an engine measures its rows."""
+"""Evaluation of a model: a data set is opened once, and an engine measures its rows."""
 
 import os
 import platform
@@ -51,13 +51,13 @@ class Engine(Protocol):
 
     @property
     def activations(self) -> int:
-        """Bytes that a run over inputs as declared takes."""
+        """Bytes of sticks of a run with the declared inputs."""
         ...
 
     def measure(
         self, dataset: Dataset, choice: Measuring, about: Mapping[str, str], progress: Progress
     ) -> Accuracy:
-        """Measure all rows in batches of `choice.batch`, and report; `about` are lines of it."""
+        """Measure all rows in batches of `choice.batch`; `about` has lines for the report."""
         ...
 
 
@@ -75,11 +75,11 @@ def evaluate(
 
 
 def _ignore(_done: int, _of: int) -> None:
-    """Take no notice of progress."""
+    """Ignore progress."""
 
 
 def batch_rows(dataset: Dataset, inputs: Sequence[Port], activations: int) -> int:
-    """Return a power of two by the size of a row, and by the sticks that a run of it takes."""
+    """Return a batch size, a power of two, by the bytes of a row and of its sticks."""
     row = sum(array.nbytes for array in dataset.read(0, 1).values())
     declared = sum(
         max(int(np.prod([max(dim, 1) for dim in port.shape])), 1) * _itemsize(port.dtype)
@@ -95,7 +95,7 @@ def _itemsize(dtype: str) -> int:
 
 
 def facts(*, here: bool) -> dict[str, str]:
-    """Return lines of a report that only this side knows: date, versions, and the processor."""
+    """Return the lines of a report on this process: date, versions, and the processor."""
     lines = {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "versions": f"nnpa {version('nnpa')}, Python {platform.python_version()}",

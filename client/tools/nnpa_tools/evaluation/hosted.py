@@ -40,10 +40,10 @@ from nnpa_tools.evaluation.rows import Rows
 
 @dataclass
 class HostedModel(ABC):
-    """A model's file, hosted on a machine; `source` is where workers find the rows.
+    """A model's file, hosted on a machine; workers read the rows of `source`.
 
-    `jobs` is how many of them measure at a time, None or 0: one for each core, on a cluster two.
-    Raise `TransportError` for a model that cannot be hosted, as a server does; ValueError.
+    `jobs` is the number of parallel workers, None or 0 for one for each core, on a cluster two.
+    Raises `TransportError` for a model that cannot be hosted, as a server does, and ValueError.
     """
 
     model: Path
@@ -130,7 +130,7 @@ class RayEngine(HostedModel):
     def gather(
         self, settings: Settings, dataset: Dataset, batches: Sequence[Rows], progress: Progress
     ) -> Gathering:
-        """Measure batches there; raise `ClusterError`, too, for what no node can do."""
+        """Measure batches on the cluster; raise also `ClusterError` if no node can do it."""
         del dataset
         gathering = Gathering()
         evaluation = Evaluation(self.contents, self.source, self.options, settings)
@@ -141,7 +141,7 @@ class RayEngine(HostedModel):
 
 
 def begin_on_node(evaluation: Evaluation) -> Callable[[Rows], Measured]:
-    """Return what measures rows on a node of a cluster; raise `ModelRefused`, `ClusterError`."""
+    """Return the worker of a node of a cluster; raise `ModelRefused`, `ClusterError`."""
     try:
         return evaluation.begin()
     except ModelRefused:

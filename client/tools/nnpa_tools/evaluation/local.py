@@ -51,11 +51,11 @@ class LocalPool:
 
     @property
     def places(self) -> int:
-        """Two for each worker, so that none waits for the next."""
+        """Two for each worker, so that no worker waits for its next rows."""
         return 2 * self._workers
 
     def submit(self, rows: Rows) -> None:
-        """Have a worker measure rows."""
+        """Send rows to a worker."""
         if not self._pool.active:  # a death while nothing ran breaks it
             self._end()
             self._pool = self._start()
@@ -64,7 +64,7 @@ class LocalPool:
         self._running[future] = rows
 
     def next(self) -> tuple[Rows, Measured | Death]:
-        """Wait for an answer; raise what a worker raised: ValueError, `ModelRefused`."""
+        """Wait for an answer; raise a worker's error: ValueError, `ModelRefused`."""
         done, _running = wait(self._running, return_when=FIRST_COMPLETED)
         future = min(done, key=self._running.__getitem__)
         rows = self._running.pop(future)
@@ -94,5 +94,5 @@ def measure(evaluation: bytes, rows: Rows) -> Measured:
 
 @lru_cache(maxsize=1)
 def _begun(evaluation: bytes) -> Callable[[Rows], Measured]:
-    told: Evaluation = pickle.loads(evaluation)
-    return told.begin()
+    unpickled: Evaluation = pickle.loads(evaluation)
+    return unpickled.begin()

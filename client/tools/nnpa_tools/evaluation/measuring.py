@@ -34,7 +34,7 @@ _LIBRARIES = ("nnpa", "numpy", "numba", "onnxruntime")
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a process measured, what it is, and the name of its machine."""
+    """The measurements of a process, its kind, and the name of its machine."""
 
     measurements: Measurements
     kind: WorkerKind
@@ -56,12 +56,12 @@ class MeasuredModel:
         self.inputs, self.outputs = ports(self._measurer.inputs), ports(self._measurer.outputs)
 
     def measure(self, data: Dataset, rows: Rows, begin: int = 0) -> Measured:
-        """Measure rows, batch by batch, of data that begin with row `begin`.
+        """Measure rows, batch by batch; the data's first row is row `begin`.
 
-        Raise ValueError, `ModelRefused`.
+        Raises ValueError, `ModelRefused`.
         """
-        total, *others = (self._measure(data, batch, begin) for batch in rows.batches(self._size))
-        for part in others:
+        total, *parts = (self._measure(data, batch, begin) for batch in rows.batches(self._size))
+        for part in parts:
             total.merge(part)
         return Measured(total, worker_kind(), socket.gethostname())
 
@@ -73,7 +73,7 @@ class MeasuredModel:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What workers are told: the model's file, or its contents, where rows are, how to measure."""
+    """The task of workers: the model's file or contents, the source of rows, the settings."""
 
     model: Path | bytes
     source: Source
@@ -81,7 +81,7 @@ class Evaluation:
     settings: Settings
 
     def begin(self) -> Callable[[Rows], Measured]:
-        """Return what measures rows in a worker, which opens the data; raise as `measure`."""
+        """Open the data, and return the function that measures rows; raise as `measure`."""
         contents = (
             external_data.read_model(self.model) if isinstance(self.model, Path) else self.model
         )
@@ -99,7 +99,7 @@ class Gathering:
     lost: list[Unmeasured] = field(default_factory=list[Unmeasured])
 
     def add(self, measured: Measured) -> None:
-        """Add what a worker measured; raise `ModelRefused` for batches that were added before."""
+        """Add the measurements of a worker; raise `ModelRefused` for batches added before."""
         self.kinds.setdefault(measured.kind, set()).add(measured.machine)
         if self.total is None:
             self.total = measured.measurements
@@ -109,7 +109,7 @@ class Gathering:
     def add_all(
         self, workers: Workers[Measured], batches: Sequence[Rows], progress: Progress
     ) -> None:
-        """Have workers measure batches, and add what becomes of them."""
+        """Have workers measure batches, and add their results and losses."""
         settled = 0
         for outcome in Survival(workers, batches).outcomes():
             rows = outcome.rows
@@ -121,7 +121,7 @@ class Gathering:
             progress(settled, batches[-1].end)
 
     def report(self, about: Mapping[str, str], max_drop: float | None = None) -> Report:
-        """Return the report; raise ValueError where nothing was measured."""
+        """Return the report; raise ValueError if nothing was measured."""
         if self.total is None:
             raise ValueError(f"nothing was measured: {'; '.join(map(str, sorted(self.lost)))}")
         return Report(self.total, about, max_drop, self._workers(), sorted(self.lost))
@@ -140,13 +140,13 @@ def as_result(report: Report, choice: Measuring) -> Accuracy:
 
 
 def ports(own: Sequence[program.Port]) -> tuple[Port, ...]:
-    """Return inputs or outputs as those who read data know them."""
+    """Return inputs or outputs as ports of the client."""
     return tuple(Port(port.name, port.dtype.name, port.shape) for port in own)
 
 
 @lru_cache(maxsize=1)
 def worker_kind() -> WorkerKind:
-    """Return what this process is."""
+    """Return the kind of this process: processor and versions."""
     names = " ".join(f"{name} {_version(name)}" for name in _LIBRARIES)
     return WorkerKind(processor(), f"{names} Python {platform.python_version()}")
 

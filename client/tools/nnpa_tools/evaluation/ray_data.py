@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Evaluation in pipelines of Ray Data: a callable class for `Dataset.map_batches`, and the report.
 
-Rows are numbered from 0 by a column. A batch is rows [k * size, (k + 1) * size); where each call
-has whole ones, the report is that of `nnpa network validate`, byte for byte, whoever measured them.
-Where calls cut batches, rows and answers are counted the same, and sums may differ in their last
-bits.
+A column numbers the rows from 0. A batch is rows [k * size, (k + 1) * size). If each call has whole
+batches, the report equals the report of `nnpa network validate` byte for byte. If calls cut
+batches, counts of rows and answers are the same, and sums may differ in their last bits.
 """
 
 import pickle
@@ -35,10 +34,11 @@ _COLUMN = "measured"
 class MeasureBatch:
     """Measures the rows of a batch of columns; Ray makes one for each actor.
 
-    `model` is the contents of a file, or its path on every node; an object reference is none, for
-    an actor that is started again would not find it. `row` is the column of row numbers, `labels`
-    that of labels. Other columns are inputs, by name as in a file of Parquet; with `images`, a
-    column of paths, the images there are, by `preprocessing`. Raises ValueError, `ModelRefused`.
+    `model` is the contents of a file, or its path on every node; it cannot be an object reference,
+    which an actor that is started again would not find. `row` names the column of row numbers,
+    `labels` the column of labels. Other columns are inputs, by name as in a file of Parquet; with
+    `images`, a column of paths, the images at the paths are the input, by `preprocessing`. Raises
+    ValueError, `ModelRefused`.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class MeasureBatch:
         self._preprocessing = preprocessing or Preprocessing()
 
     def __call__(self, batch: Mapping[str, Array]) -> dict[str, list[bytes]]:
-        """Return what was measured: an entry for each run of rows without a gap."""
+        """Return the measurements: an entry for each run of consecutive rows."""
         if self._row not in batch:
             text = f"column {self._row!r} is missing, which numbers the rows from 0"
             raise ValueError(f"{text}: there are {', '.join(sorted(batch))}")
@@ -90,9 +90,9 @@ def report(
     about: Mapping[str, str] | None = None,
     max_drop: float | None = None,
 ) -> Report:
-    """Return the report of what `MeasureBatch` gave, in any order; `about` are lines of it.
+    """Return the report on results of `MeasureBatch`, in any order; `about` has lines for it.
 
-    Raise ValueError where there is nothing, `ModelRefused` for rows of another model, or options.
+    Raises ValueError without results, `ModelRefused` for rows of another model or other options.
     """
     gathering = Gathering()
     for entry in measured:
@@ -101,12 +101,12 @@ def report(
 
 
 def _plain(array: Array) -> Array:
-    """Return a column as numbers or texts, of lists of one length side by side."""
+    """Return a column of numbers or texts; lists of one length become rows of an array."""
     return np.array(array.tolist()) if array.dtype == np.dtype(object) else np.asarray(array)
 
 
 def _runs(numbers: Array) -> Iterator[tuple[int, Rows]]:
-    """Yield rows that follow one another, and where they begin among sorted numbers."""
+    """Yield runs of consecutive rows with their places among sorted numbers."""
     edges = [0, *(np.flatnonzero(np.diff(numbers) != 1) + 1).tolist(), len(numbers)]
     for begin, end in pairwise(edges):
         first = int(numbers[begin])

@@ -10,10 +10,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """What DLFLOAT16 does to a model: the answer, figures side by side, and the whole report.
+    """The effect of DLFLOAT16 on a model: the verdict, figures side by side, and the report.
 
-    `verdict` is one sentence. `table` has a row for FP32, each machine, and INT8. `report` is what
-    `nnpa network validate --json` prints; `text` and `html` are for people.
+    `verdict` is one sentence. `table` has a row for FP32, each machine, and INT8. `report` is the
+    JSON of `nnpa network validate --json`; `text` and `html` are for people.
     """
 
     report: Mapping[str, Any]
@@ -22,12 +22,12 @@ class Accuracy:
 
     @property
     def verdict(self) -> str:
-        """The sentence that answers."""
+        """The answer in one sentence."""
         return str(self.report["verdict"])
 
     @property
     def drop(self) -> float:
-        """What the worst machine loses: accuracy, or without labels the share of answers."""
+        """The loss of the worst machine: of accuracy, or without labels of equal answers."""
         return max((run["drop"] for run in self._machines()), default=0.0)
 
     @property

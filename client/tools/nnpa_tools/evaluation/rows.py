@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How rows are divided: batch k is rows k * size to (k + 1) * size."""
+"""Ranges of rows, and their batches: batch k is rows k * size to (k + 1) * size."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, order=True)
 class Rows:
-    """Rows from `first` on, less than `end`."""
+    """The rows from `first` up to, not including, `end`."""
 
     first: int
     end: int
@@ -16,7 +16,7 @@ class Rows:
         return self.end - self.first
 
     def batches(self, size: int) -> Iterator["Rows"]:
-        """Yield these rows by the batches that they are of."""
+        """Yield the parts of these rows in each batch."""
         first = self.first
         while first < self.end:
             end = min(first - first % size + size, self.end)
@@ -29,7 +29,7 @@ class Rows:
         return Rows(self.first, middle), Rows(middle, self.end)
 
     def without(self, rows: list[int]) -> Iterator["Rows"]:
-        """Yield what lies between some of these rows."""
+        """Yield the ranges that remain without some of these rows."""
         first = self.first
         for row in [*sorted(rows), self.end]:
             if first < row:

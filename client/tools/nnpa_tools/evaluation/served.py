@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine that is a server: it measures a batch for each request, and writes the report."""
+"""The engine of a server, which measures one batch for each request and writes the report."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -35,13 +35,13 @@ class ServerEngine:
 
     @property
     def activations(self) -> int:
-        """Bytes that a run takes."""
+        """Bytes of sticks of a run."""
         return self.net.report().activations.channels
 
     def measure(
         self, dataset: Dataset, choice: Measuring, about: Mapping[str, str], progress: Progress
     ) -> Accuracy:
-        """Send rows batch by batch, and have the report of all; raise `TransportError`."""
+        """Send rows batch by batch, then ask for the report; raise `TransportError`."""
         size, measurements = choice.batch or dataset.rows, b""
         for first in range(0, dataset.rows, size):
             last = min(first + size, dataset.rows)
@@ -90,4 +90,4 @@ def _require_size(request: pb.MeasureAccuracyRequest, rows: int) -> None:
     size = request.ByteSize()
     if size > _MAX_MESSAGE:
         text = f"a batch of {rows} rows has {size:,} bytes, a message takes {_MAX_MESSAGE:,}"
-        raise ValueError(f"{text}: give a smaller --batch")
+        raise ValueError(f"{text}; give a smaller --batch")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work that outlives its workers: what a dead worker had is done again, and what kills is found.
+"""Work that survives the death of workers: rows are tried again, and rows that kill are isolated.
 
-Rows whose worker died go to another one. Rows that end worker after worker are halved until the row
-that does it stands alone; the others of its batch are then measured, as far as they lie together.
-So what is measured depends on the rows that kill, and on nothing else that happened to workers.
+Rows whose worker died go to another worker. Rows that end two workers are halved until the row that
+kills is alone; the ranges between such rows of its batch are then measured. So the measured rows
+depend on the rows that kill, and on no other event.
 """
 
 from collections import deque
@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 from nnpa_tools.evaluation.rows import Rows
 
 MAX_DEATHS = 2
-"""How many workers may die of rows before these are halved, or given up."""
+"""The number of workers that may die of rows before the rows are halved or given up."""
 Result = TypeVar("Result")
 Given = TypeVar("Given", covariant=True)
 
@@ -28,7 +28,7 @@ class Death:
 
 @dataclass(frozen=True, slots=True)
 class Done(Generic[Result]):
-    """What a worker gave for rows."""
+    """The result of a worker for rows."""
 
     rows: Rows
     result: Result
@@ -47,7 +47,7 @@ class Workers(Protocol[Given]):
 
     @property
     def places(self) -> int:
-        """How many rows may be submitted before the next answer is taken."""
+        """The number of ranges that may be submitted before the next answer is taken."""
         ...
 
     def submit(self, rows: Rows) -> None:
@@ -61,7 +61,7 @@ class Workers(Protocol[Given]):
 
 @dataclass(slots=True)
 class _Search:
-    """Halves of rows that are looked at for those that kill; results of halves are not used."""
+    """A search for rows that kill, by halving; the results of halves are not used."""
 
     rows: Rows
     open: int = 0
@@ -70,7 +70,7 @@ class _Search:
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """Rows for a worker, and how many died of them; `search` where they are a half of one."""
+    """Rows for a worker, the deaths they caused, and the search they are a half of."""
 
     rows: Rows
     deaths: int = 0
@@ -79,7 +79,7 @@ class _Attempt:
 
 
 class Survival(Generic[Result]):
-    """Has workers do batches of rows until each is done or lost."""
+    """Submits batches of rows to workers until each is done or lost."""
 
     def __init__(self, workers: Workers[Result], batches: Sequence[Rows]) -> None:
         self._workers = workers
@@ -87,7 +87,7 @@ class Survival(Generic[Result]):
         self._running: dict[Rows, _Attempt] = {}
 
     def outcomes(self) -> Iterator[Done[Result] | Lost]:
-        """Yield what became of rows, in the order in which it became known."""
+        """Yield the outcomes of rows as they become known."""
         while self._waiting or self._running:
             while self._waiting and len(self._running) < self._workers.places:
                 attempt = self._waiting.popleft()
@@ -111,7 +111,7 @@ class Survival(Generic[Result]):
                 search.killers[rows.first] = why
                 yield from self._close(search)
             else:
-                search.open += 1  # two in place of one
+                search.open += 1  # two halves replace one
                 self._halve(rows, search)
         elif attempt.searched or len(rows) == 1:
             yield Lost(rows, why)
@@ -123,7 +123,7 @@ class Survival(Generic[Result]):
         self._waiting.extendleft(_Attempt(half, search=search) for half in rows.halves())
 
     def _close(self, search: _Search) -> Iterator[Lost]:
-        """Count a half as looked at; after the last one, measure what is left between killers."""
+        """Count a half as searched; after the last, measure the ranges between killers."""
         search.open -= 1
         if search.open:
             return

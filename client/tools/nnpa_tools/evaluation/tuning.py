@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that measures: one thread, memory that is kept, kernels that were compiled before."""
+"""Tuning of a process that measures: one thread, memory that is kept, cached kernels."""
 
 from nnpa_server.config import kernel_cache, leave_out_telemetry
 from nnpa_server.tuning.kernel_cache import leave_out_scipy

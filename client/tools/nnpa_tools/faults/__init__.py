@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fault sweeps: every call of a program fails once, with every status that it can have."""
+"""Fault sweeps: each call of a program fails once with each status."""

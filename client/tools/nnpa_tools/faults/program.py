@@ -42,7 +42,7 @@ class Marked:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a program ended: what it printed, the faults that it met, how long it ran.
+    """The end of a program: its exit code, output, injected faults and duration.
 
     `code` is the exit code, negative for a signal, None for a program that did not end in time.
     """
@@ -55,9 +55,9 @@ class Ended:
 
 
 class FaultServer:
-    """A private server that allows faults, and whose log is read.
+    """A private server that allows faults, with a reader of its log.
 
-    Sessions expire that are not used for `idle` seconds.
+    Sessions expire after `idle` seconds without a call.
     """
 
     def __init__(self, idle: float = 900.0) -> None:
@@ -71,7 +71,7 @@ class FaultServer:
         return self._server.target
 
     def marked(self) -> tuple[Marked, ...]:
-        """Return the faults logged since the last call, of sessions that began since then."""
+        """Return the faults logged since the last call of this method, of new sessions only."""
         with self._server.log.open("rb") as log:
             log.seek(self._log_offset)
             text = log.read()
@@ -138,7 +138,7 @@ def run(
     timeout: float,
     variables: Mapping[str, str],
 ) -> Ended:
-    """Run a program under rules, as `execute` does, and read which faults it met."""
+    """Run a program under rules, as `execute` does, and read its injected faults."""
     with tempfile.TemporaryDirectory(prefix="nnpa-") as folder:
         path = Path(folder) / "rules.json"
         write_rules(path, rules)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sweep a program: run it once for each of its calls and each status, and classify what it does.
 
-A clean run counts the calls. In each further run one function does its work and returns a failing
+A clean run counts the calls. In each further run one call does its work and returns a failing
 status nevertheless: a program that ignores the status behaves exactly as in the clean run.
 """
 
@@ -50,7 +50,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One run: the call, the injected status, and what the program did.
+    """One run: the call, the injected status, and the verdict on the program.
 
     `code` is the exit code, negative for a signal, None for a program that did not end.
     """
@@ -69,9 +69,9 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """All runs of a program. `steady` is whether clean runs print the same.
+    """All runs of a program; `steady` is whether clean runs print the same output.
 
-    `lost` says which runs are missing because they ended every worker that had them.
+    `lost` has a sentence for each run that is missing because it ended every worker that tried it.
     """
 
     sites: tuple[Site, ...]
@@ -87,14 +87,14 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True)
 class Clean:
-    """The behaviour of the program without faults; `calls` are those of each session."""
+    """The behaviour of the program without faults; `calls` are the calls of each session."""
 
     ended: Ended
     calls: tuple[tuple[str, ...], ...]
     steady: bool
 
     def sites(self) -> list[Site]:
-        """Return the calls that return a status; of several sessions, the first has precedence."""
+        """Return the calls that return a status; the first session that has a number decides."""
         operations = {
             fault.call: fault.operation
             for fault in reversed(self.ended.marked)
@@ -105,13 +105,13 @@ class Clean:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """A server of its own, and how the program behaves at it: its output may have the address."""
+    """A server and the clean run of a program at it, as output may contain the address."""
 
     run: Callable[..., Ended]
     clean: Clean
 
     def attempt(self, site: Site, status: int) -> Trial:
-        """Run the program while a call answers a status, and classify what it does."""
+        """Run the program while a call answers a status, and return the verdict."""
         rule = FaultRule(call=site.call, status=status_text(status), output_written=True)
         ended = self.run(rule)
         verdict = classify(self.clean.ended, ended, self.clean.steady)
@@ -120,10 +120,10 @@ class Bench:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program that is swept, the machine that it runs on, "" for the usual.
+    """A program to sweep, and its machine, "" for the default.
 
-    A run ends after `timeout` seconds, the first one at a server after `first_timeout` if that is
-    more: the server may have just started.
+    A run ends after `timeout` seconds; the first run at a server after `first_timeout`, if that is
+    longer, as the server may have just started.
     """
 
     command: list[str]
@@ -133,7 +133,7 @@ class Program:
 
     @contextmanager
     def bench(self) -> Generator[Bench]:
-        """Have a server at which the program has run without faults; raise `Unusable`, OSError."""
+        """Yield a server with the clean run of the program; raise `Unusable`, OSError."""
         variables = {**_QUIET, **({"ZDNN_MACHINE": self.machine} if self.machine else {})}
         first_timeout = max(self.timeout, self.first_timeout)
         server = FaultServer(idle=2 * first_timeout)
@@ -158,8 +158,8 @@ def sweep(
 ) -> Sweep:
     """Run a program once for each of its calls and each status, `jobs` runs at a time.
 
-    Timeouts are those of `Program`. Raises `Unusable` for a program that, without faults, fails,
-    hangs, makes no call, or makes different calls in each run.
+    Timeouts are as in `Program`. Raises `Unusable` for a program that fails, hangs or makes no call
+    without faults, or that makes different calls in each run.
     """
     program = Program(list(command), timeout, machine, first_timeout)
     with program.bench() as first:
@@ -181,9 +181,9 @@ def _try(bench: Bench, pair: tuple[Site, int]) -> Trial:
 def sweep_on_cluster(
     program: Program, statuses: Sequence[int], cluster: Cluster, progress: Progress
 ) -> Sweep:
-    """Run a program as `sweep` does, by a cluster whose nodes have it too; raise ValueError also.
+    """Run a program as `sweep` does, on a cluster whose nodes have the program.
 
-    Without faults it runs here, and at the server of each worker.
+    The clean run happens here, and at the server of each worker. Raises also ValueError.
     """
     with program.bench() as first:
         clean = first.clean
@@ -201,7 +201,7 @@ def sweep_on_cluster(
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Runs in which a call answers a status; without faults the program makes `calls`."""
+    """The runs of a sweep by call and status; `calls` are the calls of the clean run."""
 
     program: Program
     calls: tuple[tuple[str, ...], ...]
@@ -254,7 +254,7 @@ def _clean(first: Ended, second: Ended, timeout: float) -> Clean:
 
 
 def printed(ended: Ended) -> tuple[bytes, list[bytes]]:
-    """Return what the program itself has printed: its output, and its lines of errors."""
+    """Return the program's own output, and its own lines of errors."""
     lines = ended.errors.splitlines()
     return ended.output, [line for line in lines if _CLIENT_LOG not in line]
 
@@ -271,7 +271,7 @@ def calls_of(marked: Sequence[Marked]) -> tuple[tuple[str, ...], ...]:
 def classify(clean: Ended, ended: Ended, steady: bool) -> Verdict:
     """Return the verdict on a run: "ignored" if it equals the clean run.
 
-    Compared are the exit code, the calls, and, where clean runs print the same, the output.
+    Exit code and calls are compared, and the output if clean runs print the same.
     """
     if ended.code is None:
         return "hung"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Independent work by several threads, each with what it works with: a private server, say."""
+"""Independent tasks on several threads, each with its own resource, such as a private server."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -18,10 +18,10 @@ def spread(
     work: Callable[[Worker, Task], Answer],
     tasks: Sequence[Task],
 ) -> Iterator[Answer]:
-    """Yield `work` of each task, in the order of tasks, by at most `jobs` at a time.
+    """Yield `work` of each task, in the order of tasks, with at most `jobs` tasks at a time.
 
-    Each thread enters `start` before its first task; all are left at the end. What a task raises is
-    raised in its place; what has not begun by then is not done.
+    Each thread enters `start` before its first task; all are left at the end. The error of a task
+    is raised in its place, and tasks that have not begun by then are dropped.
     """
     own = threading.local()
     with ExitStack() as started, ThreadPoolExecutor(jobs) as pool:

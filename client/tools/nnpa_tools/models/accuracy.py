@@ -43,7 +43,7 @@ class AccuracyRun:
 
 @dataclass(frozen=True, slots=True)
 class AccuracyReport:
-    """A report: its verdict and extent, lines of what it is of, a run for each machine."""
+    """A report: its verdict and extent, lines about the model, and a run for each machine."""
 
     totals: Entry
     about: Mapping[str, str]
@@ -53,8 +53,8 @@ class AccuracyReport:
 def read_accuracy(path: Path) -> AccuracyReport:
     """Read a report.
 
-    Raises ValueError for a file that is no report, or one of another version, OSError for a file
-    that cannot be read.
+    Raises ValueError for a file that is no report or has another version, OSError for a file that
+    cannot be read.
     """
     size = path.stat().st_size
     if size > _MAX_BYTES:
@@ -77,7 +77,7 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def _writer(document: object) -> str:
-    """Return a clause on the version that wrote a report, if it is another one."""
+    """Return a clause on the version that wrote a report, "" for this version."""
     about = document.get("about") if isinstance(document, dict) else None
     versions = about.get("versions") if isinstance(about, dict) else None
     match = _WRITER.match(versions) if isinstance(versions, str) else None
@@ -107,7 +107,7 @@ def _entries(owner: object, name: str, fields: Fields, place: str) -> list[Entry
 
 
 def _entry(owner: object, fields: Fields, place: str) -> Entry:
-    """Return the fields of an object, each of its kind."""
+    """Return the fields of an object; raise ValueError for a missing one or a wrong type."""
     return {name: _value(_field(owner, name, place), kind, place + name)
             for name, kind in fields.items()}  # fmt: skip
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A network's report: what runs where, then the layout of X-CUBE-AI: header lines, layers.
+"""A network's report: the placement, then the layout of X-CUBE-AI: header lines, layers.
 
 Source of the layout: the analyze report of X-CUBE-AI 7.0's command line. RAM is the memory of the
 emulated accelerator: sticks in pages of 4096 bytes.
@@ -35,9 +35,9 @@ _HEAVY = ("Conv", "ConvTranspose", "MatMul", "Gemm", "LSTM", "GRU", "RNN")
 def header(
     report: pb.NetworkReport, model: str, shape: Mapping[str, str], times: NetworkTimes | None
 ) -> Iterator[str]:
-    """Yield the lines before the tables; `shape` has further lines, by heading.
+    """Yield the lines before the tables; `shape` has further lines by heading.
 
-    `times` are estimates of the machine's time, None where there are none.
+    `times` are estimates of the machine's time, or None.
     """
     yield from _answer(report, times)
     yield ""
@@ -59,7 +59,7 @@ def header(
 
 
 def _answer(report: pb.NetworkReport, times: NetworkTimes | None) -> Iterator[str]:
-    """Yield the verdict, what runs where with its work and weights, the memory and the time."""
+    """Yield the verdict, the work and weights by device, the memory and the time."""
     by_device = {device: [node for node in report.nodes if node.device == device]
                  for device in _WHERE}  # fmt: skip
     yield _verdict(report, by_device)
@@ -106,7 +106,7 @@ def _work(nodes: Sequence[Node]) -> str:
 
 
 def _share(report: pb.NetworkReport) -> float:
-    """Return the part of the multiply-accumulates of a run that the accelerator does."""
+    """Return the share of the multiply-accumulates of a run that the accelerator does."""
     accelerated = _macc(node for node in report.nodes if node.device == "accelerator")
     return accelerated / (_macc(node for node in report.nodes if node.device != "folded") or 1)
 
@@ -116,7 +116,7 @@ def _macc(nodes: Iterable[Node]) -> int:
 
 
 def machine_title(name: str) -> str:
-    """Return a machine by its name and, where it is no custom one, its system."""
+    """Return a machine's name, with its title unless it is custom."""
     return f"{name} ({MACHINES[name].title})" if name in MACHINES else name
 
 
@@ -171,12 +171,12 @@ def headline(report: pb.NetworkReport) -> str:
 
 
 def placement(report: pb.NetworkReport) -> str:
-    """Return how much the compiler sent to the accelerator, "unknown" for another compiler's."""
+    """Return the placement option of a report, "unknown" for another compiler's report."""
     return _PLACEMENTS.get(report.placement, "unknown")
 
 
 def reasons(report: pb.NetworkReport) -> Table:
-    """Return the table of what keeps nodes on the host, by reason, the most work first."""
+    """Return the table of nodes by device and reason, largest work first."""
     table = Table(box=box.SIMPLE, title="Nodes by device and reason", title_justify="left")
     for heading in ("device", "nodes", "macc", "operators", "why"):
         table.add_column(heading, justify="right" if heading in ("nodes", "macc") else "left")
@@ -207,7 +207,7 @@ def reasons(report: pb.NetworkReport) -> Table:
 def layers(report: pb.NetworkReport, times: NetworkTimes | None) -> Table:
     """Return the table of layers: id, layer, shape, params, macc, device, time, functions or why.
 
-    What was folded at import has no row. The time is an estimate of the machine's, with its grade.
+    Nodes that were folded at import have no row. The time is an estimate with its grade.
     """
     table = Table(box=box.SIMPLE, title="Layers", title_justify="left")
     table.add_column("id", justify="right")

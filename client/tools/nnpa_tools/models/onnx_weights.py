@@ -70,7 +70,7 @@ def _elements(tensor: Any) -> bytes:
 
 
 def weights_of(model: bytes, report: pb.NetworkReport) -> Iterator[bytes]:
-    """Yield the bytes of each weight in a network's report; ValueError where the file differs.
+    """Yield the bytes of each weight in a network's report; ValueError if the file differs.
 
     `model` is the contents of the network's ONNX file.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The view Models of the page: a graph with placement, estimates, and error node by node."""
+"""The view Models of the page: a graph with placement, estimates, and errors of nodes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -24,17 +24,17 @@ _FOLDED = "folded"
 
 
 class Placed(NamedTuple):
-    """A model on a machine: its report, and the program that it became."""
+    """A model on a machine: its report, and its compiled program."""
 
     report: pb.NetworkReport
     program: Program
 
 
 class ModelViews:
-    """Answers about a model as machines host it, about an accuracy report, or about both.
+    """Answers queries on a model as machines host it, on an accuracy report, or on both.
 
-    Each has the name of its file, empty for none. Errors of the report stand at the model's nodes,
-    by the values that they make.
+    `model` and `accuracy` are the names of their files, "" for none. Errors of the report are shown
+    at the model's nodes, which are found by the names of their outputs.
     """
 
     def __init__(
@@ -95,10 +95,10 @@ def _machine(model: str, placed: Placed, run: AccuracyRun | None) -> Mapping[str
 
 
 def _ranked(nodes: Iterable[Node]) -> Iterable[tuple[Node, Sequence[int], int]]:
-    """Yield nodes with the places of those that they take values from, and their rank.
+    """Yield nodes with the places of their sources, and their ranks in the picture.
 
-    A node lies below all of its sources. What was folded away is in no picture: its sources are
-    those of who takes values from it.
+    A node lies below all of its sources. A folded node is left out, and its sources become the
+    sources of the nodes that use its outputs.
     """
     makers: dict[str, list[int]] = {}
     ranks: list[int] = []
@@ -130,12 +130,12 @@ def _describe(node: Node, sources: Sequence[int], rank: int) -> Mapping[str, obj
 
 
 def _errors(node: Node, errors: Mapping[object, Entry]) -> Sequence[Entry]:
-    """Return what a report measured of the values that a node makes."""
+    """Return the measured errors of a node's outputs."""
     return [errors[name] for name in node.outputs if name in errors]
 
 
 def _estimate(program: Program) -> Mapping[str, object] | None:
-    """Return what `nnpa estimate` says of a program; None for a machine that has no estimates."""
+    """Return the estimate of a program as in `nnpa estimate`; None for a machine without."""
     machine = model_of(program.machine)
     if machine not in machines():
         return None

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces read again: differences, replay, values, and tables of them."""
+"""Work on traces: differences, replays, values, and tables."""

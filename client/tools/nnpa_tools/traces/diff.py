@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compare two traces: where statuses differ, where values differ, and by how much.
+"""Compare two traces: differences of statuses, and of values with their distance.
 
 The first session of a trace is compared with the first of the other, the second with the second,
 each operation by operation. Housekeeping operations are left out. Values are compared where both
 traces recorded them: equal digests mean equal values, and contents give the distance.
 
-An operation that one side refuses is a difference. What that cuts off is counted, and not compared:
-operations that take what it would have written, and those behind it in a list that it ended.
+An operation that one side refuses is a difference. Operations that a refusal cuts off are counted,
+not compared: they use its outputs, or come after it in a list that it ended.
 """
 
 import itertools
@@ -42,10 +42,10 @@ _RETRIED = "CACHE_MISS"  # the client repeats such a call by itself
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A difference of two traces: the operation's index in the left one, its name, what differs.
+    """A difference of two traces: the operation's index in the left trace, its name, the kind.
 
-    `left` and `right` are the two sides as text; `values` is the distance of the output `operand`,
-    where both traces recorded its contents.
+    `left` and `right` are the two sides as text; `values` is the distance of the output `operand`
+    if both traces recorded its contents.
     """
 
     session: int
@@ -76,9 +76,9 @@ class Difference:
 class Comparison:
     """The result of a comparison.
 
-    `statuses` and `values` count what was compared, `unknown` the outputs whose values a trace
-    does not have, `by_contents` the differing statuses that depend on the contents of tensors,
-    `cut_off` the operations that take what a refused one would have written, or did not run for it.
+    `statuses` and `values` count compared statuses and outputs, `unknown` the outputs whose values
+    a trace lacks, `by_contents` the differing statuses that depend on the contents of tensors,
+    `cut_off` the operations that need an output of a refused one, or did not run because of it.
     """
 
     differences: tuple[Difference, ...]
@@ -100,15 +100,15 @@ class Comparison:
 
 @dataclass(slots=True)
 class _Tensors:
-    """The tensors of a session that are not the same on both sides, since one side refused a call.
+    """The tensors of a session that differ between the sides because one side refused a call.
 
-    They are known by their ids, 0 for those that travel with their operations.
+    `different` has their ids; tensors that travel with their operations have id 0.
     """
 
     different: set[int] = field(default_factory=set[int])
 
     def is_cut_off(self, a: TracedOperation, b: TracedOperation) -> bool:
-        """Tell whether a refusal before these decides what they do."""
+        """Return True if an earlier refusal decides the results of these operations."""
         if (a.result is None) != (b.result is None) and not (a if a.result is None else b).failure:
             return True
         if self.different.isdisjoint(operand.id for operand in a.operands):
@@ -116,7 +116,7 @@ class _Tensors:
         return a.is_valid != b.is_valid or not self.different.isdisjoint(_read_ids(a, b))
 
     def note(self, a: TracedOperation, b: TracedOperation, *, are_same: bool) -> None:
-        """Note what operations wrote, the same or not."""
+        """Note whether the outputs of these operations are the same on both sides."""
         ids = {operand.id for operand in (*a.operands, *b.operands) if operand.is_output} - {0}
         if are_same:
             self.different -= ids
@@ -125,7 +125,7 @@ class _Tensors:
 
 
 def _read_ids(*sides: TracedOperation) -> set[int]:
-    """Return the tensors that an operation takes, by the sides that ran."""
+    """Return the ids of the inputs of an operation, on the sides that ran it."""
     return {
         operand.id
         for side in sides
@@ -156,9 +156,9 @@ def diff(left: Trace, right: Trace, ulp: int = 0, with_values: bool = True) -> C
 
 @dataclass(frozen=True, slots=True)
 class _Comparer:
-    """Compares two traces operation by operation, and counts what it compared.
+    """Compares two traces operation by operation, and counts the comparisons.
 
-    `ulp` is the distance up to which values are equal, None where they are not compared.
+    `ulp` is the largest distance of equal values, None to compare no values.
     """
 
     left: Trace
@@ -205,42 +205,42 @@ class _Comparer:
     def _unequal_outputs(
         self, a: TracedOperation, b: TracedOperation, ulp: int
     ) -> Iterator[Difference]:
-        others = _outputs(b)
+        right_outputs = _outputs(b)
         for key, output in _outputs(a).items():
-            if key not in others:
+            if key not in right_outputs:
                 self.counts["unknown"] += 1
                 continue
             self.counts["values"] += 1
-            other = others[key]
-            if (output.size, output.digest) == (other.size, other.digest):
+            right = right_outputs[key]
+            if (output.size, output.digest) == (right.size, right.digest):
                 continue
-            is_known, distance = self._distance(a, output, b, other)
+            is_known, distance = self._distance(a, output, b, right)
             if not is_known or (distance and (distance.ulp is None or distance.ulp > ulp)):
-                sizes = f"{output.size} bytes", f"{other.size} bytes"
+                sizes = f"{output.size} bytes", f"{right.size} bytes"
                 yield Difference(a.session, a.index, a.name, "values", *sizes, key[1], distance)
 
     def _distance(
-        self, a: TracedOperation, output: TracedContents, b: TracedOperation, other: TracedContents
+        self, a: TracedOperation, output: TracedContents, b: TracedOperation, right: TracedContents
     ) -> tuple[bool, ValueDifference | None]:
         """Return whether the distance of two outputs is known, and the distance, None if equal."""
-        contents = self.left.bytes_of(output), self.right.bytes_of(other)
-        if contents[0] is None or contents[1] is None or output.size != other.size:
+        contents = self.left.bytes_of(output), self.right.bytes_of(right)
+        if contents[0] is None or contents[1] is None or output.size != right.size:
             return False, None
         is_array = output.role == CONTENTS_ROLE_ARRAY_OUT
         elements = array_elements if is_array else stick_elements
         structure = structure_of(a, output, is_array)
         values = elements(contents[0], structure)
-        other_values = elements(contents[1], structure_of(b, other, is_array))
-        if (values.shape, values.dtype) != (other_values.shape, other_values.dtype):
+        right_values = elements(contents[1], structure_of(b, right, is_array))
+        if (values.shape, values.dtype) != (right_values.shape, right_values.dtype):
             return False, None
         is_codes = not is_array and is_dlfloat(structure)
-        return True, value_difference(values, other_values, is_codes)
+        return True, value_difference(values, right_values, is_codes)
 
 
 def pairs(
     left: Trace, right: Trace
 ) -> Iterator[tuple[TracedOperation | None, TracedOperation | None]]:
-    """Yield the operations that are compared, up to the first of each session that is another."""
+    """Yield pairs of operations of each session, up to the first pair with different names."""
     sessions = itertools.zip_longest(_by_session(left), _by_session(right), fillvalue=())
     for left_operations, right_operations in sessions:
         for a, b in itertools.zip_longest(left_operations, right_operations):

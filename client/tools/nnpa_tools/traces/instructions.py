@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Instructions of a trace, as programs with a zDNN library of their own issue them.
+"""Instructions in a trace, which programs with their own zDNN library issue.
 
 Source of the layout of a parameter block: nnpa/instruction/v1/instruction.proto.
 """
@@ -17,7 +17,7 @@ _INTERRUPTIONS = {1: "operation", 4: "access", 6: "specification", 7: "data"}
 
 
 def function_name(instruction: TracedInstruction) -> str:
-    """Return the name of the function code, or the number of one that has none."""
+    """Return the name of the function code, or its number if it has no name."""
     code = instruction.general_register_0 & 0xFF
     return _NAMES.get(code, f"function {code}")
 
@@ -36,7 +36,7 @@ def _shapes(instruction: TracedInstruction, places: tuple[int, ...]) -> list[lis
 
 
 def ending(instruction: TracedInstruction) -> str:
-    """Return how it ended: "ok", a response code, a range violation, or an exception."""
+    """Return the end of an instruction: "ok", a response code, flags, or an exception."""
     if instruction.interruption_code:
         kind = _INTERRUPTIONS.get(instruction.interruption_code, "program")
         return f"{kind} exception"
@@ -47,5 +47,5 @@ def ending(instruction: TracedInstruction) -> str:
 
 
 def is_done(instruction: TracedInstruction) -> bool:
-    """Tell whether it did what it was to do."""
+    """Return True if an instruction completed without an exception or response code."""
     return not (instruction.interruption_code or instruction.condition_code)

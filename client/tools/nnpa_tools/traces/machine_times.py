@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a trace's operations and instructions would take on the machine: their calls."""
+"""Estimated times of a trace's operations and instructions on the machine."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -11,8 +11,7 @@ from nnpa_client.trace.history import Trace, TracedOperation
 from nnpa_tools.estimates import Call, Interval, call_of, is_small, machines, time_of
 from nnpa_tools.traces.instructions import function_name, is_done, shapes
 
-# Functions by function code: of two with one code that of Telum I, of two of Telum I the later one,
-# which is avgpool2d.
+# Functions by function code. Of two with one code Telum I's is used; of two of Telum I avgpool2d.
 _BY_CODE: Mapping[int, str] = MappingProxyType(
     {
         function.code: name
@@ -28,7 +27,7 @@ _BY_CODE: Mapping[int, str] = MappingProxyType(
 def calls_of(trace: Trace) -> tuple[Call, ...]:
     """Return the calls that a program made and the machine carried out, in order.
 
-    The calls of the library's functions come first, then the instructions of a library of its own.
+    The calls of the library's functions come first, then the instructions of its own library.
     """
     operations = (op for op in trace.operations if op.is_valid and not op.is_housekeeping)
     instructions = (instruction for instruction in trace.instructions if is_done(instruction))
@@ -43,13 +42,13 @@ def call_of_operation(operation: TracedOperation) -> Call:
 
 
 def estimated(trace: Trace, operation: TracedOperation) -> Interval | None:
-    """Return an operation's time on the machine of its session; None where there is no estimate."""
+    """Return an operation's time on the machine of its session; None without an estimate."""
     machine = machine_of(trace, operation)
     return time_of(call_of_operation(operation), machine) if machine else None
 
 
 def is_below_break_even(trace: Trace, operation: TracedOperation) -> bool:
-    """Return whether the CPU of its session's machine would be faster, as far as is public."""
+    """Return True if the CPU of its session's machine is faster by public figures."""
     machine = machine_of(trace, operation)
     return bool(machine) and is_small(call_of_operation(operation), machine)
 
@@ -57,7 +56,7 @@ def is_below_break_even(trace: Trace, operation: TracedOperation) -> bool:
 def machine_of(trace: Trace, operation: TracedOperation) -> str:
     """Return the machine that carried out an operation of the program.
 
-    Empty for a machine whose times nobody published, and for what was not carried out.
+    It is "" for a machine without published times, and for an operation that was not carried out.
     """
     options = trace.sessions.get(operation.session)
     name = "" if options is None else options.machine.name.removeprefix("machines/")
@@ -83,7 +82,7 @@ def _call_of_instruction(instruction: TracedInstruction) -> Call:
 
 
 def _window(sizes: Mapping[str, tuple[int, int, int, int]]) -> int:
-    """Return the elements of a pool's kernel, as if windows did not overlap."""
+    """Return the elements of a pool's kernel, assuming that windows do not overlap."""
     if not {"input", "output"} <= sizes.keys():
         return 1
     (_, height, width, _), (_, down, across, _) = sizes["input"], sizes["output"]

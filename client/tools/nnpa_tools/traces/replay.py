@@ -2,9 +2,9 @@
 """Replay a trace call by call, record the replay, and compare both traces.
 
 Sessions are opened with their recorded options, or with another machine or library version. Inputs
-whose contents the trace does not have are ones (zeros where the digest is that of zeros); values
-are then not compared. On another machine or library the operations of a list run one by one, so
-that one that is refused ends no other.
+whose contents the trace lacks become ones, or zeros if the digest says zeros; values are then not
+compared. On another machine or library the operations of a list run one by one, so that a refused
+operation does not end the rest.
 """
 
 import tempfile
@@ -56,7 +56,7 @@ _FATAL_CODES = frozenset(("UNAVAILABLE", "UNAUTHENTICATED", "DEADLINE_EXCEEDED")
 
 @dataclass(slots=True)
 class _Player:
-    """A replayed session of the trace; `is_changed` tells whether machine or library are others."""
+    """A replayed session of the trace; `is_changed` is whether machine or library differ."""
 
     transport: Transport
     trace: Trace
@@ -177,7 +177,7 @@ class _Player:
     def _filled(
         self, operation: TracedOperation, tensors: "_InlineTensors | None"
     ) -> operation_pb2.Operation:
-        """Return an operation's message with its contents, or with ids instead of large ones."""
+        """Return an operation's message with its contents, or with ids for large contents."""
         message = operation_pb2.Operation()
         message.CopyFrom(operation.message)
         arrays = operation.having(CONTENTS_ROLE_ARRAY_IN)
@@ -190,16 +190,16 @@ class _Player:
         return message
 
     def array(self, operation: TracedOperation, contents: TracedContents) -> bytes:
-        """Return a user array, or ones (zeros) where the trace does not have it."""
+        """Return a user array, or ones or zeros if the trace lacks it."""
         structure = operation.operands[0].structure if operation.operands else None
         return self._recorded(contents) or neutral_array(contents.size, structure)
 
     def sticks(self, contents: TracedContents, structure: tensor_pb2.Ztensor | None) -> bytes:
-        """Return sticks, or ones (zeros) where the trace does not have them."""
+        """Return sticks, or ones or zeros if the trace lacks them."""
         return self._recorded(contents) or neutral_sticks(contents.size, structure)
 
     def _recorded(self, contents: TracedContents) -> bytes:
-        """Return contents, which the trace has or whose digest tells zeros; empty for others."""
+        """Return contents from the trace, or zeros by their digest; empty if unknown."""
         recorded = self.trace.bytes_of(contents)
         if recorded is None and is_zeros(contents):
             return bytes(contents.size)
@@ -208,7 +208,7 @@ class _Player:
 
 @contextmanager
 def _going_on() -> Generator[None]:
-    """Go on after a refusal, which the new trace has; raise what ends more than its call."""
+    """Continue after a refusal, which the new trace records; raise errors that end the session."""
     try:
         yield
     except TransportError as error:
@@ -233,7 +233,7 @@ class _InlineTensors:
     )
 
     def fill(self, message: operation_pb2.Operation) -> None:
-        """Put contents into the references of a message, or ids instead of large ones."""
+        """Put contents, or ids for large contents, into the references of a message."""
         operation, limit = self.operation, self.player.session.limits.max_inline_bytes
         recorded = {sticks.operand: sticks for sticks in operation.having(CONTENTS_ROLE_STICKS_IN)}
         sizes = [content.size for content in operation.contents]
@@ -281,9 +281,9 @@ def replay(
 ) -> tuple[Comparison, Trace]:
     """Replay a trace and compare; return the comparison and the new trace.
 
-    `machine` and `library` replace those of every session. `output` is the file of the new trace;
-    None for a temporary one. Raises TransportError when the connection is lost, or the server
-    refuses a session.
+    `machine` and `library` replace every session's. `output` is the file of the new trace, None for
+    a temporary file. Raises TransportError if the connection is lost, or the server refuses a
+    session.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace" if output is None else output

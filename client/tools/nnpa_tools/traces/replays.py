@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces that run again on the nodes of a cluster."""
+"""Replays of traces on the nodes of a cluster."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _CONNECT_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class ReplayWork:
-    """Traces that run again, on another machine or library where one is named."""
+    """Traces to replay, and the machine and library that replace the traces', or None."""
 
     files: Sequence[Path]
     machine: str | None
@@ -30,12 +30,12 @@ class ReplayWork:
         return self.files[number].read_bytes()
 
     def begin(self) -> "_Player":
-        """Return a worker that answers with the trace of a replay."""
+        """Return a worker that returns the trace of a replay."""
         return _Player(self.machine, self.library)
 
 
 class _Player:
-    """A server at which traces run."""
+    """A worker that replays traces at its own server."""
 
     def __init__(self, machine: str | None, library: str | None) -> None:
         self._machine, self._library = machine, library

@@ -66,7 +66,7 @@ def instruction_cells(index: int, instruction: TracedInstruction) -> tuple[str, 
 
 
 def headings(trace: Trace) -> list[Text]:
-    """Return a line for each session, and one that says why a trace is not complete."""
+    """Return a line for each session, and a line that says why a trace is not complete."""
     lines = [
         Text(f"session {number}: {_environment(session)}")
         for number, session in trace.sessions.items()
@@ -83,7 +83,7 @@ def _environment(options: Session) -> str:
 
 
 def summary(trace: Trace) -> str:
-    """Return what a trace has in a line: operations, calls, time on the server, contents."""
+    """Return a line on a trace: operations, calls, time on the server, contents."""
     count = sum(not operation.is_housekeeping for operation in trace.operations)
     milliseconds = sum(operation.duration_ns for operation in trace.operations) / 1e6
     contents = "with" if trace.start.contents else "without"
@@ -196,7 +196,7 @@ def operand_data(operand: Operand) -> dict[str, object]:
 
 
 def render_comparison(comparison: Comparison) -> RenderableType:
-    """Return a comparison as text: first differences, what was compared, what was not."""
+    """Return a comparison as text: first differences, and counts of comparisons."""
     lines: list[RenderableType] = []
     if comparison.is_equal:
         lines.append(Text("no difference"))
@@ -211,18 +211,18 @@ def render_comparison(comparison: Comparison) -> RenderableType:
     lines.append(Text(f"compared: {compared(comparison)}"))
     if comparison.cut_off:
         operations = counted(comparison.cut_off, "operation")
-        lines.append(Text(f"cut off: {operations}, which need what a refused one gives"))
+        lines.append(Text(f"cut off: {operations}, which need the output of a refused one"))
     if comparison.unknown:
         values = counted(comparison.unknown, "output")
         lines.append(Text(f"not compared: values of {values}, not in both traces"))
     if comparison.by_contents:
         statuses = counted(comparison.by_contents, "status")
-        lines.append(Text(f"not compared, as it takes what tensors hold: {statuses}"))
+        lines.append(Text(f"not compared, as they depend on contents: {statuses}"))
     return Group(*lines)
 
 
 def compared(comparison: Comparison) -> str:
-    """Return how much was compared."""
+    """Return the counts of comparisons."""
     return f"{counted(comparison.statuses, 'status')}, {counted(comparison.values, 'output')}"
 
 

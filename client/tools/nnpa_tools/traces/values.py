@@ -37,10 +37,10 @@ _STICK_TYPES: Mapping[int, np.dtype[np.generic]] = {
 
 @dataclass(frozen=True, slots=True)
 class ValueDifference:
-    """Two contents that differ: in `count` of `size` elements, by `ulp` at most.
+    """A difference of two contents: in `count` of `size` elements, by at most `ulp`.
 
     `at` is the index of the first differing element, `left` and `right` its values. `ulp` counts
-    units in the last place of DLFLOAT16, or integers; None where NINF is on one side only.
+    units in the last place of DLFLOAT16, or integers; None if NINF is on one side only.
     """
 
     count: int
@@ -124,7 +124,7 @@ def stick_bytes_per_element(desc: TensorDesc) -> int:
 
 
 def is_zeros(contents: TracedContents) -> bool:
-    """Whether contents are all zeros, by their digest."""
+    """Return True if contents are all zeros by their digest."""
     return contents.size <= _MAX_ZERO_BYTES and contents.digest == zeros_digest(contents.size)
 
 
@@ -148,8 +148,8 @@ def neutral_sticks(size: int, structure: Ztensor | None) -> bytes:
     if structure is None:
         return _filled(size, np.dtype(np.uint8), 1)
     is_dlfloat = structure.transformed_desc.type == ZDNN_DLFLOAT16
-    one = 31 << 9 if is_dlfloat else 1  # 1.0 of DLFLOAT16: bias 31, fraction 0
-    return _filled(size, _stick_type(structure), one)
+    unit = 31 << 9 if is_dlfloat else 1  # 1.0 of DLFLOAT16: bias 31, fraction 0
+    return _filled(size, _stick_type(structure), unit)
 
 
 def _stick_type(structure: Ztensor) -> np.dtype[np.generic]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders of images: how they become an input is said, never guessed.
+"""Folders of images; options say how they become an input, nothing is guessed.
 
 An image is decoded to RGB (or gray), resized by bilinear interpolation, cropped in the middle, and
 each pixel p of 0 to 255 becomes (p * scale - mean) / std.
@@ -27,10 +27,10 @@ _IMAGE_RANK = 4
 
 @dataclass(frozen=True, slots=True)
 class Preprocessing:
-    """How images become an input.
+    """The steps that turn images into an input.
 
-    `resize` and `crop` are (height, width), or one number: of `resize` for the shorter side, of
-    `crop` for both. `mean` and `std` have one number, or one per channel.
+    `resize` and `crop` are (height, width), or one number: for `resize` the shorter side, for
+    `crop` both sides. `mean` and `std` have one number, or one per channel.
     """
 
     layout: str | None = None
@@ -41,15 +41,15 @@ class Preprocessing:
     std: tuple[float, ...] | None = None
 
     def lines(self) -> dict[str, str]:
-        """Return what a report says of it."""
+        """Return the lines of a report on the preprocessing."""
         return {part.name: _text(getattr(self, part.name)) for part in fields(self)}
 
-    def over(self, other: "Preprocessing") -> "Preprocessing":
-        """Return this, and what it leaves open by another."""
+    def over(self, base: "Preprocessing") -> "Preprocessing":
+        """Return this preprocessing, completed by `base`."""
         chosen = {
             part.name: getattr(self, part.name)
             if getattr(self, part.name) is not None
-            else getattr(other, part.name)
+            else getattr(base, part.name)
             for part in fields(self)
         }
         return Preprocessing(**chosen)
@@ -62,9 +62,9 @@ def _text(value: object) -> str:
 
 
 def read_preprocessing(model: Path) -> Preprocessing:
-    """Return what the JSON beside a model says, `model.json` for `model.onnx`; nothing without.
+    """Return the preprocessing in `model.json` beside `model.onnx`; an empty one without the file.
 
-    Raise ValueError where it says something else.
+    Raises ValueError for other contents.
     """
     path = model.with_suffix(".json")
     if not path.is_file():
@@ -145,7 +145,7 @@ def _image_port(inputs: Sequence[Port]) -> Port:
 
 
 def _require_all(preprocessing: Preprocessing, port: Port) -> None:
-    """Refuse what is left open, or contradicts the input."""
+    """Raise ValueError for preprocessing that is incomplete, or contradicts the input."""
     missing = [name for name in ("layout", "scale") if getattr(preprocessing, name) is None]
     if missing:
         options = " and ".join(f"--{name}" for name in missing)
@@ -166,7 +166,7 @@ def _require_all(preprocessing: Preprocessing, port: Port) -> None:
 
 
 def _expected(port: Port, preprocessing: Preprocessing) -> tuple[int, tuple[int, int] | None]:
-    """Return the channels of an input, and its height and width where both are fixed."""
+    """Return the channels of an input, and its height and width if both are fixed."""
     first = preprocessing.layout == "NCHW"
     channels = port.shape[1] if first else port.shape[3]
     height, width = port.shape[2:] if first else port.shape[1:3]
@@ -211,7 +211,7 @@ def _pixels(
 
 
 def _resized(size: tuple[int, int], resize: Sequence[int]) -> tuple[int, int]:
-    """Return width and height after resizing: as given, or by the shorter side."""
+    """Return width and height after resizing to both sizes, or by the shorter side."""
     if len(resize) > 1:
         return resize[1], resize[0]
     width, height = size

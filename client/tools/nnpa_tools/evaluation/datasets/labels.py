@@ -10,11 +10,11 @@ from nnpa_client._values.fields import Array
 from nnpa_tools.evaluation.datasets.tables import TABLES, read_arrays, read_table
 
 FOLDERS = "folders"
-"""The labels of images that lie in a folder per class, classes by the folders' names."""
+"""Labels from folders: each image lies in the folder of its class; names order the classes."""
 
 
 def read_labels(path: Path) -> Array:
-    """Return the labels in a file, which holds nothing else; raise ValueError."""
+    """Return the labels in a file of one column or array; raise ValueError."""
     if path.suffix in TABLES:
         columns = read_table(path)
     elif path.suffix == ".txt":
@@ -35,7 +35,7 @@ def _lines(path: Path) -> Array:
 
 
 def folder_labels(files: Sequence[Path], folder: Path) -> tuple[Array, Mapping[str, str]]:
-    """Return the classes of images by the folders that they lie in, and a line that says so."""
+    """Return the classes of images by their folders, and a line that lists the classes."""
     parts = [path.relative_to(folder).parts for path in files]
     if any(len(part) == 1 for part in parts):
         raise ValueError(f"{folder.name}: not every image lies in a folder of its class")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Open data by what it is: arrays, a file, or a folder; labels come with it or apart."""
+"""Open data: arrays, a file or a folder, with labels inside or apart."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,9 +37,9 @@ _MADE_UP = 16
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where rows come from: a file or folder, else they are made up from `seed`.
+    """The source of rows: a file or folder, or random rows from `seed`.
 
-    `labels` are as `open_data` has them; `samples` bounds the rows; `shapes` are those of inputs
+    `labels` are as in `open_data`; `samples` bounds the rows; `shapes` are the shapes of inputs
     with free dims.
     """
 
@@ -51,10 +51,10 @@ class Source:
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict[str, Sequence[int]])
 
     def open(self, inputs: Sequence[Port], outputs: Sequence[Port]) -> Dataset:
-        """Return its rows for a model's inputs; raise ValueError, which says what is wrong."""
+        """Return the rows for a model's inputs; raise ValueError."""
         if self.data is None:
             if self.labels is not None:
-                raise ValueError("--labels are of rows: give --data, too")
+                raise ValueError("--labels: labels belong to rows; give --data, too")
             rows = self.samples or _MADE_UP
             return random_rows(rows, self.seed, self.shapes, inputs, outputs)
         dataset = open_data(
@@ -71,7 +71,7 @@ def open_data(
     preprocessing: Preprocessing | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> Dataset:
-    """Return the rows of data for a model's inputs; raise ValueError, which says what is wrong.
+    """Return the rows of data for a model's inputs; raise ValueError.
 
     `labels` are integers, a file of them, the name of an array or column of the data, or "folders"
     for images that lie in a folder per class.
@@ -105,7 +105,7 @@ def open_columns(
     labels: Labels = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> Dataset:
-    """Return the rows of a table, called `source`, as `open_data` does those of a file."""
+    """Return the rows of a table as `open_data` does; errors call the table `source`."""
     own, rest = _without_labels(columns, labels, source)
     arrays = _from_columns(rest, source, inputs, outputs, shapes or {})
     dataset = replace(array_rows(arrays, source, inputs, outputs), about={"data": source})
@@ -113,7 +113,7 @@ def open_columns(
 
 
 def _without_labels(columns: Columns, labels: Labels, source: str) -> tuple[Columns, Columns]:
-    """Return the column of labels, if one is meant, and the others."""
+    """Return the column of labels, if `labels` names one, and the other columns."""
     if not isinstance(labels, str):
         return {}, columns
     if labels in columns:
@@ -137,7 +137,7 @@ def _by_name(
 
 
 def _named(arrays: Mapping[str, Array], inputs: Sequence[Port]) -> dict[str, Array]:
-    """Give an array without a name that of the only input."""
+    """Name an array without a name after the only input."""
     if len(inputs) == 1 and len(arrays) == 1 and next(iter(arrays)) in ("", "arr_0"):
         return {inputs[0].name: next(iter(arrays.values()))}
     if "" in arrays:
@@ -180,7 +180,7 @@ def _shaped(
     outputs: Sequence[Port],
     shapes: Mapping[str, Sequence[int]],
 ) -> Array:
-    """Return columns as an input: of its type where every number is one of it, of its shape."""
+    """Return columns in the shape of an input, and in its type if all numbers fit."""
     shape = tuple(shapes.get(port.name, port.shape))
     inner = shape if shape and shape[0] != -1 and shape != port.shape else shape[1:]
     inner = tuple(shape[1:]) if run_together([port], outputs) else inner

@@ -16,11 +16,11 @@ _TEXT = np.dtype(object)
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Rows by the inputs' names, read when a batch is asked for.
+    """Rows by the inputs' names, read batch by batch.
 
-    `read(first, last)` gives the inputs of these rows: with the inputs' own axes where rows can run
-    together, else with one axis more. `labels` are integers, rows along the first axis. `about`
-    says in lines what the data are.
+    `read(first, last)` returns the inputs of these rows: with the inputs' own axes if rows can run
+    together, else with one more axis. `labels` are integers, rows along the first axis. `about`
+    has lines that describe the data.
     """
 
     rows: int
@@ -29,7 +29,7 @@ class Dataset:
     labels: Classes | None = None
 
     def first(self, rows: int | None) -> "Dataset":
-        """Return at most so many rows."""
+        """Return at most `rows` rows."""
         if rows is None or rows >= self.rows:
             return self
         labels = None if self.labels is None else self.labels[:rows]
@@ -38,16 +38,16 @@ class Dataset:
 
 
 def run_together(inputs: Sequence[Port], outputs: Sequence[Port]) -> bool:
-    """Tell whether the first axis of all inputs and outputs is free: that of a batch."""
+    """Return True if the first axis of all inputs and outputs is free, a batch axis."""
     return all(port.shape[:1] == (-1,) for port in (*inputs, *outputs))
 
 
 def array_rows(
     arrays: Mapping[str, Array], source: str, inputs: Sequence[Port], outputs: Sequence[Port]
 ) -> Dataset:
-    """Return the rows of arrays, which may have the batch axis of the inputs or none.
+    """Return the rows of arrays with or without the batch axis of the inputs.
 
-    Raise ValueError where names, types or shapes are not those of the inputs.
+    Raises ValueError if names, types or shapes do not match the inputs.
     """
     require_names(arrays, source, inputs)
     together = run_together(inputs, outputs)
@@ -65,7 +65,7 @@ def array_rows(
 
 
 def require_names(names: Collection[str], source: str, inputs: Sequence[Port]) -> None:
-    """Refuse names that are no input's, and inputs that are missing, by name."""
+    """Raise ValueError for the first name that is no input, or input that is missing."""
     input_names = [port.name for port in inputs]
     described = ", ".join(describe(port) for port in inputs)
     if wrong := [name for name in names if name not in input_names]:
@@ -76,12 +76,12 @@ def require_names(names: Collection[str], source: str, inputs: Sequence[Port]) -
 
 
 def describe(port: Port) -> str:
-    """Return an input as messages name it."""
+    """Return an input for messages: "x float32[-1, 4]"."""
     return f"{port.name} {port.dtype}{list(port.shape)}"
 
 
 def require_type(array: Array, port: Port, source: str) -> Array:
-    """Return an array whose type is that of an input; else raise ValueError."""
+    """Return an array of an input's type; raise ValueError for another type."""
     if port.dtype == _TEXT.name and array.dtype.kind in "UTO":
         return array.astype(_TEXT)
     if array.dtype.name != port.dtype:
@@ -92,7 +92,7 @@ def require_type(array: Array, port: Port, source: str) -> Array:
 
 
 def _has_runs(array: Array, port: Port) -> bool:
-    """Tell whether samples have a batch axis of their own, of more than one row."""
+    """Return True if samples have their own batch axis with more than one row."""
     return array.ndim == len(port.shape) + 1 and array.shape[1] != 1
 
 
@@ -117,7 +117,7 @@ def _rows(array: Array, port: Port, source: str, *, together: bool) -> Array:
 
 
 def _split(array: Array, port: Port, source: str) -> Array:
-    """Return runs of as many rows as an input of a fixed batch takes."""
+    """Return rows in groups of the fixed batch size of an input."""
     size = port.shape[0] if port.shape else -1
     if size < 1 or array.shape[0] == size:
         return array[None]
@@ -140,9 +140,9 @@ def random_rows(
     inputs: Sequence[Port],
     outputs: Sequence[Port],
 ) -> Dataset:
-    """Return rows that are made up: normal numbers, 0 and 1 for integers and truths, empty texts.
+    """Return random rows: normal numbers, 0 and 1 for integers and truths, empty texts.
 
-    Raise ValueError where dims other than the batch are free and `shapes` do not say them.
+    Raises ValueError if `shapes` lacks an input with free dims other than the batch.
     """
     together = run_together(inputs, outputs)
     dims: dict[str, tuple[int, ...]] = {}

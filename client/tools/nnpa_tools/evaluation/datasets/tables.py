@@ -35,7 +35,7 @@ def read_table(path: Path) -> dict[str, Array]:
 
 
 def _read_csv(path: Path) -> dict[str, Array]:
-    """Read numbers; a first line that is none has the names of columns, else they are 0, 1, .."""
+    """Read numbers; a first line of texts names the columns, else their names are 0, 1, .."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             lines = [(number, line) for number, line in enumerate(csv.reader(file), 1) if line]

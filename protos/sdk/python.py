@@ -9,7 +9,7 @@ from itertools import groupby
 
 from sdk.machines import Machine, machines
 from sdk.rendering import ROOT, File, Sdk
-from sdk.verbs import Absent, Enum, Kind, Parameter, Verb
+from sdk.verbs import Absent, Enum, Kind, Parameter, Value, Verb
 
 HOME = ROOT / "client" / "python" / "nnpa_client"
 WIDTH = 100
@@ -119,6 +119,22 @@ def docstring(verb: Verb) -> str:
     text += "\n\n" + _filled(f"{returned} {_RAISED}")
     text += f"\nSource: zDNN API Reference 1.2.0, zdnn_{verb.name}."
     return textwrap.indent(f'"""{text}\n"""', "    ", lambda line: bool(line.strip()))
+
+
+def query(verb: Verb) -> str:
+    """Return a function that asks the library of the innermost session."""
+    codes = [field.name for field in verb.parameters if field.kind is Kind.INT32S]
+    names = [field.name for field in verb.parameters if field.name not in codes]
+    declared = [*(f"{name}: int" for name in names), *(f"*{name}: int" for name in codes)]
+    answer = {Value.BOOLEAN: "bool", Value.NUMBER: "int"}.get(verb.value, "None")
+    paragraphs = [_filled(paragraph) for paragraph in (verb.summary, *verb.details)]
+    listed = [_filled(f"- `{field.name}`: {field.doc}", "  ") for field in verb.parameters]
+    source = f"Source: zDNN API Reference 1.2.0, zdnn_{verb.name}."
+    text = "\n\n".join(part for part in (*paragraphs, "\n".join(listed), source) if part)
+    documented = textwrap.indent(f'"""{text}\n"""', "    ", lambda line: bool(line.strip()))
+    call = f"current_session().{verb.name}({', '.join([*names, *(f'*{name}' for name in codes)])})"
+    start = joined(f"def {verb.name}(", declared, f") -> {answer}:")
+    return f"{start}\n{documented}\n    {'' if answer == 'None' else 'return '}{call}"
 
 
 _RAISED = (
@@ -253,10 +269,17 @@ PYTHON = Sdk(
     home=HOME,
     files=(
         *(_family(name) for name in _TITLES),
+        File(
+            "zdnn/_environment.py",
+            "python_environment.py.j2",
+            select=lambda verb: verb.family == "environment",
+        ),
         File("zdnn/_statuses.py", "python_statuses.py.j2"),
         File("_values/wire_enums.py", "python_constants.py.j2"),
         File("_values/machine_table.py", "python_availability.py.j2"),
         File("_values/advice.py", "python_advice.py.j2"),
+        File("_values/macros.py", "python_macros.py.j2"),
+        File("_values/statuses.py", "python_status.py.j2"),
     ),
     filters={
         "body": body,
@@ -269,6 +292,7 @@ PYTHON = Sdk(
         "imports": imports,
         "machines": machines,
         "noqa": noqa,
+        "query": query,
         "signature": signature,
     },
     spelling=SPELLING,

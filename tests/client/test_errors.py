@@ -34,9 +34,8 @@ from nnpa_client import (
     connect,
     zdnn,
 )
-from nnpa_client._guest.guest import NOTHING_HAS_RUN
 from nnpa_client._server.transport import Request, Response
-from nnpa_client._values.advice import ADVICE
+from nnpa_client._values.advice import ADVICE, NOTHING_HAS_RUN
 from nnpa_client.rnn import lstm_gates
 from nnpa_server.config import Limits
 from nnpa_server.sessions.store import Store

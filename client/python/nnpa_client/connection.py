@@ -2,10 +2,10 @@
 """Connections to servers: shared ones by address, private ones started here."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from os import PathLike
-from typing import NamedTuple
 
 from nnpa.zdnn.v1.accelerator_pb2 import ListMachinesRequest, Machine, MachineSpec
 
@@ -32,20 +32,6 @@ from nnpa_client.config import (
 from nnpa_client.session import Session
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
-
-
-class Reach(NamedTuple):
-    """A server's address, credentials and timeouts (seconds); no target: a private server."""
-
-    target: str | None
-    tls_ca: str | PathLike[str] | None
-    tls_cert: str | PathLike[str] | None
-    tls_key: str | PathLike[str] | None
-    token: str | None
-    timeout: float | None
-    connect_timeout: float | None
-    allow_faults: bool = False
-    plain: bool | Sequence[str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,16 +75,9 @@ class ConnectOptions:
         }
         return replace(base, **chosen)
 
-    @property
-    def reach(self) -> Reach:
-        """The address, credentials and timeouts among the options."""
-        tls = self.tls_ca, self.tls_cert, self.tls_key
-        times = self.timeout, self.connect_timeout
-        return Reach(self.target, *tls, self.token, *times, self.allow_faults, self.plain)
 
-
-def open_transport(reach: Reach) -> tuple[Transport, PrivateServer | None]:
-    """Return a connection, and the private server started for it when no target is given."""
+def open_transport(reach: ConnectOptions) -> tuple[Transport, PrivateServer | None]:
+    """Return a connection, and the private server that was started for it without a target."""
     plain = plain_shortcuts() if reach.plain is None else reach.plain
     recording, tickets = recorder(), Tickets()
     if reach.target is not None:
@@ -129,6 +108,16 @@ def close_connection(transport: Transport, server: PrivateServer | None) -> None
     transport.close()
     if server is not None:
         server.stop()
+
+
+@contextmanager
+def connected(reach: ConnectOptions) -> Generator[Transport]:
+    """Open a connection for the block; without a target, to a private server."""
+    transport, server = open_transport(reach)
+    try:
+        yield transport
+    finally:
+        close_connection(transport, server)
 
 
 def connect(
@@ -193,7 +182,13 @@ def connect(
     return _open(keywords if options is None else keywords.over(options))
 
 
-def _seconds(name: str, value: float) -> float:
+_SESSION_OPTIONS = (
+    "library", "status_diag", "program_check", "log_level", "log_module", "numerics",
+    "jitter_seed", "accumulate",
+)  # fmt: skip
+
+
+def _seconds(name: str, value: object) -> float:
     """Return a time; raise ValueError or TypeError for anything but seconds."""
     expected = "expected seconds, 0 or more"
     if not isinstance(value, int | float):
@@ -220,23 +215,17 @@ def _open(chosen: ConnectOptions) -> Session:
             sanitize=chosen.sanitize or guest.sanitize,
         )
     target = chosen.target
-    transport, server = open_transport(chosen.reach)
+    transport, server = open_transport(chosen)
     try:
+        trace = recording.trace if recording is not None and recording.target == target else None
         message, _fields = session_options(
             transport,
             chosen.machine,
-            library=chosen.library,
+            **{name: getattr(chosen, name) for name in _SESSION_OPTIONS},
             precheck=chosen.precheck,
-            status_diag=chosen.status_diag,
-            program_check=chosen.program_check,
-            log_level=chosen.log_level,
-            log_module=chosen.log_module,
-            numerics=chosen.numerics,
-            jitter_seed=chosen.jitter_seed,
-            accumulate=chosen.accumulate,
             sanitize=chosen.sanitize or None,
             lease=has_lease or None,
-            trace=recording.trace if recording is not None and recording.target == target else None,
+            trace=trace,
         )
         if faulty is not None and faulty.target == target:
             from nnpa_client.faults import read_rules  # seldom needed
@@ -258,16 +247,16 @@ def list_machines(
     connect_timeout: float | None = 10.0,
 ) -> list[Machine]:
     """List a server's machines with their answers to NNPA-QAF; arguments as in `connect`."""
-    reach = Reach(target, tls_ca, tls_cert, tls_key, token, connect_timeout, connect_timeout)
-    transport, server = open_transport(reach)
-    try:
-        machines: list[Machine] = []
-        request = ListMachinesRequest(page_size=1000)
+    reach = ConnectOptions(
+        target=target, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, token=token,
+        timeout=connect_timeout, connect_timeout=connect_timeout,
+    )  # fmt: skip
+    machines: list[Machine] = []
+    request = ListMachinesRequest(page_size=1000)
+    with connected(reach) as transport:
         while True:
             page = transport.unary(LIST_MACHINES, request)
             machines.extend(page.machines)
             if not page.next_page_token:
                 return machines
             request.page_token = page.next_page_token
-    finally:
-        close_connection(transport, server)

@@ -25,12 +25,14 @@ _KEY = b"location"  # in every file that has external data
 _SHOWN = 80
 _FLAGS = ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")  # those that the system has
 _FIELD = descriptor_pb2.FieldDescriptorProto
-# Fields on the path to external data by message, (name, number, type); "*": repeated.
+# Fields on the path to tensors by message, (name, number, type); "*": repeated.
 _SCHEMA = {
     "Entry": (("key", 1, "string"), ("value", 2, "string")),
     "Tensor": (
-        ("dims", 1, "*int64"), ("data_type", 2, "int32"), ("name", 8, "string"),
-        ("raw_data", 9, "bytes"), ("external_data", 13, "*Entry"), ("data_location", 14, "int32"),
+        ("dims", 1, "*int64"), ("data_type", 2, "int32"), ("float_data", 4, "*float"),
+        ("int32_data", 5, "*int32"), ("int64_data", 7, "*int64"), ("name", 8, "string"),
+        ("raw_data", 9, "bytes"), ("double_data", 10, "*double"), ("uint64_data", 11, "*uint64"),
+        ("external_data", 13, "*Entry"), ("data_location", 14, "int32"),
     ),
     "Sparse": (("values", 1, "Tensor"), ("indices", 2, "Tensor")),
     "Attribute": (
@@ -48,7 +50,9 @@ _SCHEMA = {
               ("functions", 25, "*Function")),
 }  # fmt: skip
 _SCALARS = {"string": _FIELD.TYPE_STRING, "bytes": _FIELD.TYPE_BYTES,
-            "int32": _FIELD.TYPE_INT32, "int64": _FIELD.TYPE_INT64}  # fmt: skip
+            "int32": _FIELD.TYPE_INT32, "int64": _FIELD.TYPE_INT64,
+            "uint64": _FIELD.TYPE_UINT64, "float": _FIELD.TYPE_FLOAT,
+            "double": _FIELD.TYPE_DOUBLE}  # fmt: skip
 # Bits of an element by TensorProto.DataType; text, 8, cannot be external.
 _BITS = {1: 32, 2: 8, 3: 8, 4: 16, 5: 16, 6: 32, 7: 64, 9: 8, 10: 16, 11: 64, 12: 32, 13: 64,
          14: 64, 15: 128, 16: 16, 17: 8, 18: 8, 19: 8, 20: 8, 21: 4, 22: 4, 23: 4, 24: 8, 25: 2,
@@ -78,7 +82,7 @@ def read_model(path: Path, most: int = MAX_BYTES) -> bytes:
     if _KEY not in data:
         return data
     try:
-        model = _model_class().FromString(data)
+        model = model_class().FromString(data)
     except DecodeError:
         return data  # no ONNX model, which its importer says
     folder = path.parent.resolve()
@@ -166,7 +170,7 @@ def _tensors(message: Any) -> Iterator[Any]:
 
 
 @cache
-def _model_class() -> Any:
+def model_class() -> Any:
     """Return a message class that knows these fields of ModelProto, and keeps all others."""
     file = descriptor_pb2.FileDescriptorProto(
         name="nnpa_external_data.proto", package="nnpa_external_data", syntax="proto3"

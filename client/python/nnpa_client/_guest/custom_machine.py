@@ -41,7 +41,7 @@ def read_machine(text: str) -> tuple[str, MachineSpec]:
     return text, MachineSpec()
 
 
-def machine_spec(transport: Transport, machine: str | MachineSpec) -> MachineSpec:
+def machine_spec(transport: Transport, machine: object) -> MachineSpec:
     """Return the specification of a machine; the server tells the model of a name."""
     if isinstance(machine, MachineSpec):
         return machine

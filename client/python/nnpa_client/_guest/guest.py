@@ -31,6 +31,7 @@ from nnpa_client._guest.call import Call, Tensor
 from nnpa_client._guest.sanitizer import Watch, user_frame
 from nnpa_client._server.methods import LIST_TENSORS
 from nnpa_client._server.transport import EXECUTE, OUT_OF_BAND_BYTES, Request, Response, Transport
+from nnpa_client._values.advice import NOTHING_HAS_RUN
 from nnpa_client.errors import NnpaError, TransportError, ZdnnError, ZdnnWarning, renumbered
 from nnpa_client.status import Status, is_warning, status_name
 
@@ -40,23 +41,6 @@ __tracebackhide__ = True  # pytest shows the line that called, not these
 # where an exception or a warning says the same.
 _library_log = logging.getLogger("nnpa_client.zdnn")
 _library_log.addHandler(logging.NullHandler())  # an exception says it; a caller may log it too
-
-# Reasons of errors that the server finds before anything of a list has run.
-NOTHING_HAS_RUN = frozenset(
-    {
-        "CALL_QUOTA_EXCEEDED",
-        "FIELD_INVALID",
-        "FIELD_UNSPECIFIED",
-        "FUNCTION_NOT_IMPLEMENTED",
-        "FUNCTION_NOT_IN_LIBRARY",
-        "OPERATION_UNKNOWN",
-        "SERVER_DRAINING",
-        "SESSION_NOT_FOUND",
-        "TENSOR_ID_IN_USE",
-        "TENSOR_NOT_FOUND",
-        "TOKEN_INVALID",
-    }
-)
 
 
 class Guest:

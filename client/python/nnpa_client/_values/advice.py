@@ -50,7 +50,7 @@ ADVICE: Mapping[str, str] = MappingProxyType(
         "INTERNAL": "This is a defect of the server: report the correlation id.",
     }
 )
-"""What a user can do about each ErrorReason of nnpa.zdnn.v1."""
+"""The remedy for each ErrorReason of nnpa.zdnn.v1."""
 
 CODE_ADVICE: Mapping[str, str] = MappingProxyType(
     {
@@ -61,4 +61,21 @@ CODE_ADVICE: Mapping[str, str] = MappingProxyType(
         "UNIMPLEMENTED": "The server does not speak nnpa.zdnn.v1, or is older than this client.",
     }
 )
-"""What a user can do about errors that gRPC itself raises."""
+"""The remedy for errors that gRPC itself raises, by code."""
+
+NOTHING_HAS_RUN = frozenset(
+    {
+        "CALL_QUOTA_EXCEEDED",
+        "FIELD_INVALID",
+        "FIELD_UNSPECIFIED",
+        "FUNCTION_NOT_IMPLEMENTED",
+        "FUNCTION_NOT_IN_LIBRARY",
+        "OPERATION_UNKNOWN",
+        "SERVER_DRAINING",
+        "SESSION_NOT_FOUND",
+        "TENSOR_ID_IN_USE",
+        "TENSOR_NOT_FOUND",
+        "TOKEN_INVALID",
+    }
+)
+"""Reasons of errors after which no operation of the list has run."""

@@ -10,12 +10,13 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 from google.protobuf.message import Message
 from nnpa.mli.v1 import mli_pb2 as pb
 
+from nnpa_client._guest.sanitizer import user_frame
 from nnpa_client._server.methods import RUN_KERNEL
 from nnpa_client._server.transport import Transport
 from nnpa_client._values.fields import c_enum, enum_of_word
@@ -54,9 +55,7 @@ class Options:
 
 DEFAULT = Options()
 _MAKERS = "mli.tensor(array, frac_bits=...) and mli.quantise(array, el_type)"
-# Stack frames from `Batch.send` to the user's line: through submit or ask and a kernel's function,
-# or through two context managers at the end of a block.
-_CALLING, _LEAVING = 4, 6
+_LEAVING = 6  # frames from `Batch.send` to the user's line, through two context managers
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +70,7 @@ class Call:
     values: Mapping[str, Value]
 
     def __post_init__(self) -> None:
-        tensors: Mapping[str, object] = self.tensors
-        for name, tensor in tensors.items():
+        for name, tensor in cast("Mapping[str, object]", self.tensors).items():
             if tensor is not None and not isinstance(tensor, Tensor):
                 kind = type(tensor).__name__
                 raise TypeError(f"{name}: {kind}, expected an mli.Tensor; {_MAKERS} make one")
@@ -260,10 +258,10 @@ class Batch:
     calls: list[Call] = field(default_factory=list[Call])
     results: list[pb.KernelResult] = field(default_factory=list[pb.KernelResult])
 
-    def send(self, stacklevel: int = 2) -> None:
-        """Run the queued calls in one request; MliError for the first one refused.
+    def send(self, stacklevel: int = 0) -> None:
+        """Run the queued calls in one request; raise MliError for the first refused one.
 
-        Warnings point to the user's line, `stacklevel` frames up.
+        Warnings point `stacklevel` frames up, by default to the first line outside of this package.
         """
         calls, self.calls = self.calls, []
         if not calls:
@@ -279,7 +277,7 @@ class Batch:
                 kernel_index = None if _batch.get() is None else before + index
                 raise MliError(call.kernel, result, kernel_index)
             for remark in remarks(call.kernel, result):
-                warnings.warn(remark, MliWarning, stacklevel=stacklevel)
+                warnings.warn(remark, MliWarning, stacklevel=stacklevel or user_frame()[1])
 
     def _finish(self, call: Call, result: pb.KernelResult) -> None:
         cases = _cases.get()
@@ -311,7 +309,7 @@ def submit(call: Call, transport: Transport, options: Options | None) -> None:
     """Run a call now, or queue it in the batch of the block."""
     batch = _joined(options)
     if batch is None:
-        Batch(transport, options or DEFAULT, [call]).send(_CALLING)
+        Batch(transport, options or DEFAULT, [call]).send()
     else:
         batch.calls.append(call)
 
@@ -320,7 +318,7 @@ def ask(call: Call, transport: Transport, options: Options | None) -> int:
     """Run a call that returns a number, after the queued calls."""
     batch = _joined(options) or Batch(transport, options or DEFAULT)
     batch.calls.append(call)
-    batch.send(_CALLING)
+    batch.send()
     return int(batch.results[-1].number)
 
 

@@ -11,7 +11,7 @@ from nnpa.mli.v1.mli_pb2 import KernelInfo, ListKernelsRequest
 from nnpa_client._server.methods import LIST_KERNELS
 from nnpa_client._server.private_server import PrivateServer
 from nnpa_client._server.transport import Transport
-from nnpa_client.connection import Reach, open_transport
+from nnpa_client.connection import ConnectOptions, open_transport
 from nnpa_client.mli.calls import DEFAULT, Batch, Options, open_batch, open_batch_transport
 from nnpa_client.session import Session, current_session
 
@@ -65,7 +65,10 @@ def connect(
 
     Not needed inside `with nnpa_client.connect():`, where kernels use the session's connection.
     """
-    reach = Reach(target, tls_ca, tls_cert, tls_key, token, timeout, connect_timeout)
+    reach = ConnectOptions(
+        target=target, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, token=token,
+        timeout=timeout, connect_timeout=connect_timeout,
+    )  # fmt: skip
     return Connection(*open_transport(reach))
 
 

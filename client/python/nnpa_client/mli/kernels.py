@@ -5,12 +5,16 @@ A tensor argument of None is C's NULL. Outputs left out are allocated and return
 they are filled when the batch is sent.
 """
 
+import inspect
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Concatenate, ParamSpec
 
 from nnpa.mli.v1.mli_pb2 import (
     MLI_EL_FX_8,
     MLI_EL_FX_16,
+    MLI_EL_UNSPECIFIED,
     RNN_BATCH_TO_BATCH,
 )
 
@@ -19,6 +23,8 @@ from nnpa_client.mli.connection import current_transport
 from nnpa_client.mli.tensor import Tensor, empty
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
+
+Arguments = ParamSpec("Arguments")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,104 +43,11 @@ class RnnCellCfg:
 LstmCellCfg = RnnCellCfg  # the name in the prototype of the LSTM cell
 
 
-class FullyConnected(Protocol):
-    """``mli_krn_fully_connected_*``."""
-
-    def __call__(
-        self,
-        in_: Tensor | None,
-        weights: Tensor | None,
-        bias: Tensor | None,
-        out: Tensor | None = None,
-        *,
-        frac_bits: int | None = None,
-        options: Options | None = None,
-    ) -> Tensor:
-        """Return out = weights * in_ + bias; `frac_bits` applies to an output left out."""
-        ...
-
-
-class LstmCell(Protocol):
-    """``mli_krn_lstm_cell_*``."""
-
-    def __call__(
-        self,
-        in_: Tensor | None,
-        prev_out: Tensor | None,
-        weights: Tensor | None,
-        bias: Tensor | None,
-        cfg: RnnCellCfg | None,
-        cell: Tensor | None,
-        out: Tensor | None = None,
-        *,
-        options: Options | None = None,
-    ) -> Tensor:
-        """Return the outputs; `cell` and `cfg.ir_tsr` are written too."""
-        ...
-
-
-class BasicRnnCell(Protocol):
-    """``mli_krn_basic_rnn_cell_*``."""
-
-    def __call__(
-        self,
-        in_: Tensor | None,
-        prev_out: Tensor | None,
-        weights: Tensor | None,
-        bias: Tensor | None,
-        cfg: RnnCellCfg | None,
-        out: Tensor | None = None,
-        *,
-        frac_bits: int | None = None,
-        options: Options | None = None,
-    ) -> Tensor:
-        """Return the outputs; `cfg.ir_tsr` is written too."""
-        ...
-
-
-class Activation(Protocol):
-    """``mli_krn_tanh_*`` and ``mli_krn_sigm_*``."""
-
-    def __call__(
-        self,
-        in_: Tensor | None,
-        out: Tensor | None = None,
-        *,
-        options: Options | None = None,
-    ) -> Tensor:
-        """Return the function of each element; `out` may be `in_`, in place."""
-        ...
-
-
 def _first(tensor: Tensor | None, ahead: int = 1) -> int:
     """Return the product of the first `ahead` dimensions, 0 for NULL or a lower rank."""
     if tensor is None or len(tensor.shape) < ahead:
         return 0
-    product = 1
-    for extent in tensor.shape[:ahead]:
-        product *= extent
-    return product
-
-
-def _fully_connected(name: str, el_type: int) -> FullyConnected:
-    def krn_fully_connected(
-        in_: Tensor | None,
-        weights: Tensor | None,
-        bias: Tensor | None,
-        out: Tensor | None = None,
-        *,
-        frac_bits: int | None = None,
-        options: Options | None = None,
-    ) -> Tensor:
-        if out is None:
-            if frac_bits is None:
-                raise ValueError("frac_bits: None, must be given when out is left out")
-            out = empty(_first(weights), el_type, frac_bits=frac_bits)
-        tensors = {"in": in_, "weights": weights, "bias": bias, "out": out}
-        submit(Call(name, tensors, {}), current_transport(), options)
-        return out
-
-    return krn_fully_connected
+    return math.prod(tensor.shape[:ahead])
 
 
 def _configured(cfg: RnnCellCfg | None, tensors: dict[str, Tensor | None]) -> dict[str, Value]:
@@ -146,32 +59,9 @@ def _configured(cfg: RnnCellCfg | None, tensors: dict[str, Tensor | None]) -> di
 
 
 def _frames(in_: Tensor | None, cfg: RnnCellCfg | None) -> int:
+    """Return the number of outputs: one for each frame of a batch, else one."""
     per_frame = cfg is not None and cfg.mode == RNN_BATCH_TO_BATCH
     return _first(in_) if per_frame else 1
-
-
-def _lstm_cell(name: str, el_type: int) -> LstmCell:
-    def krn_lstm_cell(
-        in_: Tensor | None,
-        prev_out: Tensor | None,
-        weights: Tensor | None,
-        bias: Tensor | None,
-        cfg: RnnCellCfg | None,
-        cell: Tensor | None,
-        out: Tensor | None = None,
-        *,
-        options: Options | None = None,
-    ) -> Tensor:
-        if out is None:
-            bits = _bits(prev_out)
-            out = empty(_first(cell) * _frames(in_, cfg), el_type, frac_bits=bits)
-        tensors = {"in": in_, "prev_out": prev_out, "weights": weights, "bias": bias}
-        tensors |= {"cell": cell, "out": out}
-        values = _configured(cfg, tensors)
-        submit(Call(name, tensors, values), current_transport(), options)
-        return out
-
-    return krn_lstm_cell
 
 
 def _bits(prev_out: Tensor | None) -> int | None:
@@ -179,55 +69,118 @@ def _bits(prev_out: Tensor | None) -> int | None:
     return getattr(getattr(prev_out, "el_params", None), "frac_bits", None)
 
 
-def _basic_rnn_cell(name: str, el_type: int) -> BasicRnnCell:
-    def krn_basic_rnn_cell(
-        in_: Tensor | None,
-        prev_out: Tensor | None,
-        weights: Tensor | None,
-        bias: Tensor | None,
-        cfg: RnnCellCfg | None,
-        out: Tensor | None = None,
-        *,
-        frac_bits: int | None = None,
-        options: Options | None = None,
-    ) -> Tensor:
-        if out is None:
-            bits = _bits(prev_out) if frac_bits is None else frac_bits
-            count = _first(bias, len(bias.shape) if bias is not None else 1)
-            out = empty(count * _frames(in_, cfg), el_type, frac_bits=bits)
-        tensors = {"in": in_, "prev_out": prev_out, "weights": weights, "bias": bias, "out": out}
-        values = _configured(cfg, tensors)
-        submit(Call(name, tensors, values), current_transport(), options)
-        return out
-
-    return krn_basic_rnn_cell
+def _fully_connected(
+    name: str,
+    el_type: int,
+    in_: Tensor | None,
+    weights: Tensor | None,
+    bias: Tensor | None,
+    out: Tensor | None = None,
+    *,
+    frac_bits: int | None = None,
+    options: Options | None = None,
+) -> Tensor:
+    """Return out = weights * in_ + bias; `frac_bits` applies to an output left out."""
+    if out is None:
+        if frac_bits is None:
+            raise ValueError("frac_bits: None, must be given when out is left out")
+        out = empty(_first(weights), el_type, frac_bits=frac_bits)
+    tensors = {"in": in_, "weights": weights, "bias": bias, "out": out}
+    submit(Call(name, tensors, {}), current_transport(), options)
+    return out
 
 
-def _activation(name: str, el_type: int) -> Activation:
-    def krn_activation(
-        in_: Tensor | None, out: Tensor | None = None, *, options: Options | None = None
-    ) -> Tensor:
-        if out is None:
-            out = empty(0, el_type)
-            if isinstance(in_, Tensor) and in_.memory is not None:
-                out = empty(in_.memory.nbytes - in_.offset, 0)
-                out.el_type = el_type
-        submit(Call(name, {"in": in_, "out": out}, {}), current_transport(), options)
-        return out
+def _lstm_cell(
+    name: str,
+    el_type: int,
+    in_: Tensor | None,
+    prev_out: Tensor | None,
+    weights: Tensor | None,
+    bias: Tensor | None,
+    cfg: RnnCellCfg | None,
+    cell: Tensor | None,
+    out: Tensor | None = None,
+    *,
+    options: Options | None = None,
+) -> Tensor:
+    """Return the outputs; `cell` and `cfg.ir_tsr` are written too."""
+    if out is None:
+        bits = _bits(prev_out)
+        out = empty(_first(cell) * _frames(in_, cfg), el_type, frac_bits=bits)
+    tensors = {"in": in_, "prev_out": prev_out, "weights": weights, "bias": bias}
+    tensors |= {"cell": cell, "out": out}
+    values = _configured(cfg, tensors)
+    submit(Call(name, tensors, values), current_transport(), options)
+    return out
 
-    return krn_activation
+
+def _basic_rnn_cell(
+    name: str,
+    el_type: int,
+    in_: Tensor | None,
+    prev_out: Tensor | None,
+    weights: Tensor | None,
+    bias: Tensor | None,
+    cfg: RnnCellCfg | None,
+    out: Tensor | None = None,
+    *,
+    frac_bits: int | None = None,
+    options: Options | None = None,
+) -> Tensor:
+    """Return the outputs; `cfg.ir_tsr` is written too."""
+    if out is None:
+        bits = _bits(prev_out) if frac_bits is None else frac_bits
+        count = _first(bias, len(bias.shape) if bias is not None else 1)
+        out = empty(count * _frames(in_, cfg), el_type, frac_bits=bits)
+    tensors = {"in": in_, "prev_out": prev_out, "weights": weights, "bias": bias, "out": out}
+    values = _configured(cfg, tensors)
+    submit(Call(name, tensors, values), current_transport(), options)
+    return out
 
 
-krn_fully_connected_fx8 = _fully_connected("krn_fully_connected_fx8", MLI_EL_FX_8)
-krn_fully_connected_fx16 = _fully_connected("krn_fully_connected_fx16", MLI_EL_FX_16)
-krn_fully_connected_fx8w16d = _fully_connected("krn_fully_connected_fx8w16d", MLI_EL_FX_16)
-krn_lstm_cell_fx8 = _lstm_cell("krn_lstm_cell_fx8", MLI_EL_FX_8)
-krn_lstm_cell_fx16 = _lstm_cell("krn_lstm_cell_fx16", MLI_EL_FX_16)
-krn_lstm_cell_fx8w16d = _lstm_cell("krn_lstm_cell_fx8w16d", MLI_EL_FX_16)
-krn_basic_rnn_cell_fx8 = _basic_rnn_cell("krn_basic_rnn_cell_fx8", MLI_EL_FX_8)
-krn_basic_rnn_cell_fx16 = _basic_rnn_cell("krn_basic_rnn_cell_fx16", MLI_EL_FX_16)
-krn_basic_rnn_cell_fx8w16d = _basic_rnn_cell("krn_basic_rnn_cell_fx8w16d", MLI_EL_FX_16)
-krn_tanh_fx8 = _activation("krn_tanh_fx8", MLI_EL_FX_8)
-krn_tanh_fx16 = _activation("krn_tanh_fx16", MLI_EL_FX_16)
-krn_sigm_fx8 = _activation("krn_sigm_fx8", MLI_EL_FX_8)
-krn_sigm_fx16 = _activation("krn_sigm_fx16", MLI_EL_FX_16)
+def _activation(
+    name: str,
+    el_type: int,
+    in_: Tensor | None,
+    out: Tensor | None = None,
+    *,
+    options: Options | None = None,
+) -> Tensor:
+    """Return the function of each element; `out` may be `in_`, in place."""
+    if out is None:
+        memory = getattr(in_, "memory", None)
+        size = 0 if in_ is None or memory is None else memory.nbytes - in_.offset
+        out = empty(size, MLI_EL_UNSPECIFIED)
+        out.el_type = el_type
+    submit(Call(name, {"in": in_, "out": out}, {}), current_transport(), options)
+    return out
+
+
+def _kernel(
+    function: Callable[Concatenate[str, int, Arguments], Tensor], name: str, el_type: int
+) -> Callable[Arguments, Tensor]:
+    """Return the function of a kernel: `function` with its name and element type."""
+
+    def kernel(*args: Arguments.args, **options: Arguments.kwargs) -> Tensor:
+        return function(name, el_type, *args, **options)
+
+    signature = inspect.signature(function)
+    _name, _el_type, *parameters = signature.parameters.values()
+    kernel.__name__, kernel.__doc__ = name, function.__doc__
+    vars(kernel)["__signature__"] = signature.replace(parameters=parameters)
+    return kernel
+
+
+krn_fully_connected_fx8 = _kernel(_fully_connected, "krn_fully_connected_fx8", MLI_EL_FX_8)
+krn_fully_connected_fx16 = _kernel(_fully_connected, "krn_fully_connected_fx16", MLI_EL_FX_16)
+krn_fully_connected_fx8w16d = _kernel(_fully_connected, "krn_fully_connected_fx8w16d", MLI_EL_FX_16)
+krn_lstm_cell_fx8 = _kernel(_lstm_cell, "krn_lstm_cell_fx8", MLI_EL_FX_8)
+krn_lstm_cell_fx16 = _kernel(_lstm_cell, "krn_lstm_cell_fx16", MLI_EL_FX_16)
+krn_lstm_cell_fx8w16d = _kernel(_lstm_cell, "krn_lstm_cell_fx8w16d", MLI_EL_FX_16)
+krn_basic_rnn_cell_fx8 = _kernel(_basic_rnn_cell, "krn_basic_rnn_cell_fx8", MLI_EL_FX_8)
+krn_basic_rnn_cell_fx16 = _kernel(_basic_rnn_cell, "krn_basic_rnn_cell_fx16", MLI_EL_FX_16)
+krn_basic_rnn_cell_fx8w16d = _kernel(_basic_rnn_cell, "krn_basic_rnn_cell_fx8w16d", MLI_EL_FX_16)
+krn_tanh_fx8 = _kernel(_activation, "krn_tanh_fx8", MLI_EL_FX_8)
+krn_tanh_fx16 = _kernel(_activation, "krn_tanh_fx16", MLI_EL_FX_16)
+krn_sigm_fx8 = _kernel(_activation, "krn_sigm_fx8", MLI_EL_FX_8)
+krn_sigm_fx16 = _kernel(_activation, "krn_sigm_fx16", MLI_EL_FX_16)

@@ -55,19 +55,23 @@ def _heading() -> str:
     return f"  {len(held_out().labels)} handwritten digits that the networks have not seen"
 
 
-def _show(terminal: Terminal, names: Sequence[str], parts: Sequence[demo.Part]) -> None:
+def _show(terminal: Terminal, names: Sequence[str], parts: Sequence[demo.Results]) -> None:
     """Print one part of the demo, with a column for each machine."""
     table = _table(*names)
     table.add_row(Text(parts[0].title, style="bold"))
     networks = [part for part in parts if isinstance(part, demo.NetworkReport)]
     models = [part for part in parts if isinstance(part, demo.ModelReport)]
-    for heading, cell in _DEMO_ROWS if networks else ():
+    for heading, cell in _NETWORK_ROWS if networks else ():
         table.add_row(f"  {heading}", *map(cell, networks))
+    for heading, model_cell in _MODEL_ROWS if models else ():
+        table.add_row(f"  {heading}", *map(model_cell, models))
+    for heading, part_cell in _ROWS:
+        table.add_row(f"  {heading}", *map(part_cell, parts))
+    heading = "calls in one list" if networks else "one ModelInfer"
+    table.add_row(f"  {heading}", *map(_round_trip, parts))
     for rank in range(len(networks[0].slowest) if networks else 0):
         heading = "  slowest, ms" if rank == 0 else ""
         table.add_row(heading, *(_slow(network.slowest[rank]) for network in networks))
-    for heading, model_cell in _MODEL_ROWS if models else ():
-        table.add_row(f"  {heading}", *map(model_cell, models))
     terminal.print(table)
 
 
@@ -92,7 +96,7 @@ def _effect(reports: Sequence[demo.Report]) -> str:
     digits = reports[0].model.digits
     counts = list[str]()
     for report in reports:
-        parts: list[demo.Part] = [*report.networks, report.model]
+        parts: list[demo.Results] = [*report.networks, report.model]
         read = sum(part.digits for part in parts)
         changed = read - sum(part.same_answers for part in parts)
         if changed:
@@ -114,30 +118,29 @@ def _from_here(path: Path) -> str:
     return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
 
 
+def _round_trip(part: demo.Results) -> str:
+    time = f"{part.round_trip_ms:.1f} ms"
+    return f"{part.calls} in {time}" if isinstance(part, demo.NetworkReport) else time
+
+
 def _slow(operation: demo.OperationTime) -> str:
     return f"{operation.milliseconds:.1f} {operation.function} {operation.purpose}"
 
 
-_DEMO_ROWS: tuple[tuple[str, Callable[[demo.NetworkReport], str]], ...] = (
+_NETWORK_ROWS: tuple[tuple[str, Callable[[demo.NetworkReport], str]], ...] = (
     ("your data, FP32", lambda result: f"{_times(result.shape)}: {result.dense_bytes} B"),
     ("sticks, DLFLOAT16", lambda result: f"{_times(result.stick_shape)}: {result.stick_bytes} B"),
-    ("accuracy", lambda result: f"{result.accuracy:.2%}"),
-    ("accuracy in FP32", lambda result: f"{result.reference_accuracy:.2%}"),
-    ("answers as in FP32", lambda result: f"{result.same_answers} of {result.digits}"),
-    ("likelihoods off by", lambda result: f"{result.worst_difference:.2g}"),
-    ("range violations", lambda result: str(result.violations)),
-    ("calls in one list", lambda result: f"{result.calls} in {result.round_trip_ms:.1f} ms"),
 )
-
 _MODEL_ROWS: tuple[tuple[str, Callable[[demo.ModelReport], str]], ...] = (
     ("your data, FP32", lambda result: _times(result.shape)),
     ("nodes", lambda result: f"{result.on_accelerator} NNPA, {result.on_host} host"),
+)
+_ROWS: tuple[tuple[str, Callable[[demo.Part], str]], ...] = (
     ("accuracy", lambda result: f"{result.accuracy:.2%}"),
     ("accuracy in FP32", lambda result: f"{result.reference_accuracy:.2%}"),
     ("answers as in FP32", lambda result: f"{result.same_answers} of {result.digits}"),
     ("likelihoods off by", lambda result: f"{result.worst_difference:.2g}"),
     ("range violations", lambda result: str(result.violations)),
-    ("one ModelInfer", lambda result: f"{result.round_trip_ms:.1f} ms"),
 )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 from nnpa_client._values.display import counted
-from nnpa_client.connection import Reach, close_connection, open_transport
+from nnpa_client.connection import ConnectOptions, connected
 
 from nnpa_tools.commands.exit_codes import NOT_AS_PROMISED, reported
 from nnpa_tools.commands.hosting import table_console
@@ -31,7 +31,6 @@ from nnpa_tools.tables import simple_table
 _SHOWN_FAILURES = 20
 _QUICK = "--quick leaves it out"
 _NOT_CHOSEN = "--suite leaves it out"
-_PRIVATE = Reach(None, None, None, None, None, None, None)
 _ENDS = (
     "Exit codes: 0 all passed that ran, 1 a case failed, RESULTS differ from the emulator, or "
     "--against has other counts, "
@@ -137,11 +136,8 @@ def _rows(sent: Sequence[Recorded], answers: Path) -> tuple[Measured, ...]:
     ours = read_answers(answers) if sent and answers.exists() else {}
     if all(file.trace is None for file in sent):
         return measured(sent, ours, None)
-    transport, server = open_transport(_PRIVATE)
-    try:
+    with connected(ConnectOptions()) as transport:
         return measured(sent, ours, transport)
-    finally:
-        close_connection(transport, server)
 
 
 def _write(scored: Score, out: Path) -> None:

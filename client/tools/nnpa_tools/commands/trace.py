@@ -4,8 +4,7 @@
 import dataclasses
 import json
 import sys
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,7 +14,7 @@ import click
 from nnpa_client._server.transport import Transport
 from nnpa_client._values.display import counted
 from nnpa_client.config import default_target
-from nnpa_client.connection import Reach, close_connection, open_transport
+from nnpa_client.connection import ConnectOptions, close_connection, connected, open_transport
 from nnpa_client.trace.history import Trace, read
 from nnpa_client.trace.record import Recording, run_program
 from rich.console import Group, RenderableType
@@ -36,7 +35,6 @@ from nnpa_tools.traces.replays import ReplayWork
 from nnpa_tools.traces.show import as_data, headings, render_comparison, timeline
 
 _TRACE = click.Path(exists=True, dir_okay=False, path_type=Path)
-_CONNECT_SECONDS = 10.0
 _WIDTH = 1000  # maximum line length in a file, characters
 _target = click.option(
     "--target", help="Server, host:port or unix:/path; else ZDNN_SERVER, else a private one."
@@ -53,10 +51,8 @@ def trace() -> None:
     """Record a program's calls of the accelerator; show, replay, compare and lint traces."""
 
 
-def _reach(target: str | None, shown: Reaching) -> Reach:
-    where = target or default_target()
-    tls = shown["tls_ca"], shown["tls_cert"], shown["tls_key"]
-    return Reach(where, *tls, shown["token"], None, _CONNECT_SECONDS)
+def _reach(target: str | None, shown: Reaching) -> ConnectOptions:
+    return ConnectOptions(target=target or default_target(), **credentials(shown))
 
 
 def _console() -> Terminal:
@@ -175,7 +171,7 @@ def replay(
         compared = reported(lambda: list(replays.on_cluster(cluster, files, lost)))
     else:
         at_once, reach = min(cores(jobs), len(files)), _reach(target, reaching)
-        start = partial(_connection, reach)
+        start = partial(connected, reach)
         compared = reported(lambda: list(spread(at_once, start, replays.here, files)))
     tell_lost(lost)
     if not _print_compared(compared, as_json, several=len(files) > 1) or lost:
@@ -222,16 +218,6 @@ def _trace_of(contents: bytes) -> Trace:
         file = Path(folder) / "replayed"
         file.write_bytes(contents)
         return read(file)
-
-
-@contextmanager
-def _connection(reach: Reach) -> Generator[Transport]:
-    """Yield a connection; without a target, to a private server."""
-    transport, server = open_transport(reach)
-    try:
-        yield transport
-    finally:
-        close_connection(transport, server)
 
 
 @trace.command(epilog=EXIT_CODES)

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from nnpa_client.connection import Reach, open_transport
+from nnpa_client.connection import ConnectOptions, open_transport
 from nnpa_client.trace import read
 
 from nnpa_tools.traces.replay import play
-
-_CONNECT_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +37,7 @@ class _Player:
 
     def __init__(self, machine: str | None, library: str | None) -> None:
         self._machine, self._library = machine, library
-        reach = Reach(None, None, None, None, None, None, _CONNECT_SECONDS)
-        self._transport, self._server = open_transport(reach)
+        self._transport, self._server = open_transport(ConnectOptions())
 
     def __call__(self, trace: bytes) -> bytes:
         with TemporaryDirectory(prefix="nnpa-") as folder:

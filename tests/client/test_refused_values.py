@@ -210,7 +210,7 @@ KERNELS: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: mli.quantise(VALUES, _argument("fx8")),
-        "el_type: 'fx8', expected one of MLI_EL_FX_8, MLI_EL_FX_16, MLI_EL_SA_8, MLI_EL_SA_32",
+        "el_type: fx8, expected one of MLI_EL_FX_8, MLI_EL_FX_16, MLI_EL_SA_8, MLI_EL_SA_32",
     ),
     (
         lambda: Options(debug_level=_argument("loud")).message(),

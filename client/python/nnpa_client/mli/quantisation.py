@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from nnpa.mli.v1.mli_pb2 import MLI_EL_FX_8, MLI_EL_FX_16, MLI_EL_SA_8, MLI_EL_SA_32, ElType
 
+from nnpa_client._values.fields import enum_name
 from nnpa_client.mli.tensor import DTYPES, FxParams, SaParams, Tensor, tensor
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
@@ -35,7 +36,8 @@ def quantise(
         raise ValueError("values: contain infinities or NaN, must be finite")
     if el_type not in _FX + _SA:
         names = ", ".join(map(ElType.Name, _FX + _SA))
-        raise ValueError(f"el_type: {el_type!r}, expected one of {names}")
+        chosen = enum_name(ElType.DESCRIPTOR, el_type)
+        raise ValueError(f"el_type: {chosen}, expected one of {names}")
     dtype, fixed = DTYPES[el_type], el_type in _FX
     limits = np.iinfo(dtype.name)
     if params is None:

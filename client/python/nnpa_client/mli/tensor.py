@@ -104,7 +104,8 @@ class Tensor:
         """The numpy type of the elements; ValueError for a type that no kernel supports."""
         if self.el_type not in DTYPES:
             names = ", ".join(enum_name(ElType.DESCRIPTOR, el_type) for el_type in DTYPES)
-            raise ValueError(f"el_type: {self.el_type!r}, expected one of {names}")
+            chosen = enum_name(ElType.DESCRIPTOR, self.el_type)
+            raise ValueError(f"el_type: {chosen}, expected one of {names}")
         return DTYPES[self.el_type]
 
     @property

@@ -5,10 +5,9 @@
 The zDNN API Reference 1.2.0's "Example of an application calling the zdnn_lstm API
 (bi-directional)", line by line. One line had to change: C describes cf_output as ZDNN_3DS, of which
 the sizes 1, 2, 3 make a tensor too small for the cell states; the multi-layer program and the
-description of zdnn_lstm say ZDNN_4DS, and so does this one. Buffers with a direction are twice as
-large as in C, which allocates, and would read beyond, those of one direction. Buffers that the C
-program leaves unfilled hold `fill`. Each assert of a status is what the Python functions do by
-themselves: they raise.
+description of zdnn_lstm say ZDNN_4DS, and so does this program. Buffers with a direction are twice
+as large as in C: the C program allocates them for one direction, and would read beyond. Buffers
+that the C program leaves unfilled hold `fill`. C asserts each status; Python's functions raise.
 """
 
 import sys

@@ -3,9 +3,9 @@
 """Run two LSTM layers, each both ways: python lstm_multi_layer_bidirectional.py [target].
 
 The zDNN API Reference 1.2.0's "Example of an application calling the zdnn_lstm API (multi-layer
-bi-directional)", line by line. Buffers with a direction are twice as large as in C, which
-allocates, and would read beyond, those of one direction. Buffers that the C program leaves unfilled
-hold `fill`. Each assert of a status is what the Python functions do by themselves: they raise.
+bi-directional)", line by line. Buffers with a direction are twice as large as in C: the C program
+allocates them for one direction, and would read beyond. Buffers that the C program leaves unfilled
+hold `fill`. C asserts each status; the functions of Python raise.
 """
 
 import sys

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What fixed point does to a keyword spotter: python mli_keyword_spotting.py [plot.png] [target].
+"""Measure fixed point on a keyword spotter: python mli_keyword_spotting.py [plot.png] [target].
 
 A network of the size that wakes a device up: 49 frames of 10 coefficients, an LSTM cell of 96
 units, a layer to 12 keywords. It runs in fx8, fx16 and fx8w16d, bit for bit as embARC MLI computes

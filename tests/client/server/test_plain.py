@@ -65,7 +65,7 @@ def test_what_is_left_out_does_not_run(target: str) -> None:
 @pytest.mark.parametrize("private", [True, False])
 def test_an_unknown_name_is_refused(private: bool) -> None:
     """A name that no shortcut has is an error that lists those that there are."""
-    refusal = re.escape(f"plain: quick, expected some of {', '.join(NAMES)}")
+    refusal = re.escape(f"plain: 'quick', expected some of {', '.join(NAMES)}")
     with pytest.raises(ValueError, match=refusal):
         connect(None if private else "unix:/no/such.sock", plain=["quick"])
 

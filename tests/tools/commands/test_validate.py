@@ -134,7 +134,7 @@ def test_images_with_json_beside_the_model(validate: Run, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--labels", "y.npy"), "--labels are of rows: give --data, too"),
+        (("--labels", "y.npy"), "--labels: labels belong to rows; give --data, too"),
         (("--data", "none.npz"), "none.npz: there is no such file"),
         (("--data", "wrong.npz"), "'z' is no input of the model: x float32[-1, 4]"),
         (("--data", "double.npy"), "float64 array, expected float32"),

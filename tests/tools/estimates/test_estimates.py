@@ -271,7 +271,7 @@ def test_an_estimate_adds_up() -> None:
     [
         ([transform("transform_ztensor", LARGE, False)], "Transforms between arrays and sticks"),
         ([elementwise("add", (1, 1, 1, 1))] * 3, "3 calls below the break-even with the CPU"),
-        ([elementwise("exp", (1, 1, 1, 1))], "What calls cost whatever their size"),
+        ([elementwise("exp", (1, 1, 1, 1))], "Fixed costs of calls"),
         ([elementwise("exp", (64, 1, 32, 1))], "Padding takes about 72% of it"),
         ([elementwise("exp", (60, 4, 64, 64))], "exp takes about 100% of it, by its arithmetic"),
     ],

@@ -82,7 +82,7 @@ def test_the_command_says_what_is_cut_off(recorded: trace.Trace, tmp_path: Path)
     shown = CliRunner().invoke(main, ("trace", *replayed, "-o", str(tmp_path / "again")))
     assert shown.exit_code == 1
     assert f"zdnn_gelu: status {OK} and {UNAVAILABLE}" in shown.output
-    assert "cut off: 3 operations, which need what a refused one gives" in shown.output
+    assert "cut off: 3 operations, which need the output of a refused one" in shown.output
     assert DID_NOT_RUN not in shown.output
     assert "TENSOR_NOT_FOUND" not in shown.output
     files = (str(tmp_path / "program"), str(tmp_path / "again"))

@@ -6,7 +6,8 @@ import subprocess
 import sys
 import tempfile
 import weakref
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,6 +70,19 @@ class PrivateServer:
     def stop(self) -> None:
         """End the server and remove its socket. May be repeated."""
         self._end()
+
+
+@contextmanager
+def server_at(target: str | None, flags: Sequence[str] = ()) -> Generator[str]:
+    """Yield the address of a server; without a target, of a private one for the block."""
+    if target is not None:
+        yield target
+        return
+    server = PrivateServer(flags=flags)
+    try:
+        yield server.target
+    finally:
+        server.stop()
 
 
 def _require_linux() -> None:

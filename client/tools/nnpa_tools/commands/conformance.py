@@ -3,15 +3,14 @@
 
 import json
 import sys
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Unpack
 
 import click
-from nnpa_client._server.private_server import PrivateServer
+from nnpa_client._server.private_server import server_at
 from nnpa_client.config import Credentials, credentials_environment, environment_with
 
 from nnpa_tools.commands.cores import cluster_at, cores, jobs_option, ray_option, tell_lost
@@ -136,7 +135,7 @@ def _answers_here(
 
     try:
         testee = installed_testee()
-        return list(spread(min(jobs, len(files)), partial(_address, target), answer, files))
+        return list(spread(min(jobs, len(files)), partial(server_at, target), answer, files))
     except TesteeError as error:
         raise click.ClickException(str(error)) from error
 
@@ -148,16 +147,3 @@ def _cluster_answers(cluster: Cluster, files: Sequence[Path], lost: list[str]) -
             lost.append(f"{file}: {answer}")
         else:
             yield answer
-
-
-@contextmanager
-def _address(target: str | None) -> Generator[str]:
-    """Yield the address of a server; start a private one if there is no target."""
-    if target is not None:
-        yield target
-        return
-    server = PrivateServer()
-    try:
-        yield server.target
-    finally:
-        server.stop()

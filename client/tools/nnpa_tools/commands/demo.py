@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from nnpa_client import zdnn
-from nnpa_client._server.private_server import PrivateServer
+from nnpa_client._server.private_server import server_at
 from nnpa_client._values.availability import TELUMS
 from nnpa_client.config import Credentials
 from nnpa_client.connection import connect
@@ -142,24 +142,15 @@ def run(
 
     `show` is called with each part as soon as both machines have run it.
     """
-    if target is not None:
-        return _run(target, credentials or {}, show)
-    server = PrivateServer()
-    try:
-        return _run(server.target, credentials or {}, show)
-    finally:
-        server.stop()
-
-
-def _run(target: str, shown: Credentials, show: Show) -> list[Report]:
-    digits, parts = held_out(), list[list[Results]]()
+    digits, parts, shown = held_out(), list[list[Results]](), credentials or {}
     with ExitStack() as stack:
-        sessions = [stack.enter_context(connect(target, machine, **shown)) for machine in TELUMS]
+        address = stack.enter_context(server_at(target))
+        sessions = [stack.enter_context(connect(address, machine, **shown)) for machine in TELUMS]
         names = [session.machine.display_name for session in sessions]
         for network in NETWORKS:
             parts.append([_report(session, network, digits) for session in sessions])
             show(names, parts[-1])
-        models = stack.enter_context(ModelClient(target, **shown))
+        models = stack.enter_context(ModelClient(address, **shown))
         parts.append([hosted(models, machine, digits) for machine in TELUMS])
         show(names, parts[-1])
     return [

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 from nnpa_client._guest.custom_machine import find_machine
-from nnpa_client._server.private_server import PrivateServer
+from nnpa_client._server.private_server import server_at
 from nnpa_client._values.availability import MACHINES, TELUMS
 from nnpa_client.config import Endpoint, endpoint, guest_settings
 
@@ -178,8 +178,5 @@ def _server(
     stack: contextlib.ExitStack, target: str | None, token: str | None, with_faults: bool
 ) -> Endpoint:
     """Return the endpoint of the server; a private server ends with the stack."""
-    if target is None:
-        server = PrivateServer(flags=(*_FLAGS, *(("--allow-faults",) if with_faults else ())))
-        stack.callback(server.stop)
-        target = server.target
-    return endpoint(target, token=token)
+    flags = (*_FLAGS, "--allow-faults") if with_faults else _FLAGS
+    return endpoint(stack.enter_context(server_at(target, flags)), token=token)

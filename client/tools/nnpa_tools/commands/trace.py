@@ -5,6 +5,7 @@ import dataclasses
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +15,7 @@ import click
 from nnpa_client._server.transport import Transport
 from nnpa_client._values.display import counted
 from nnpa_client.config import default_target
-from nnpa_client.connection import ConnectOptions, close_connection, connected, open_transport
+from nnpa_client.connection import ConnectOptions, connected
 from nnpa_client.trace.history import Trace, read
 from nnpa_client.trace.record import Recording, run_program
 from rich.console import Group, RenderableType
@@ -89,17 +90,15 @@ def record(
     The command sets ZDNN_SERVER for the program, and records the sessions that it opens there:
     through libzdnn, or through Python's connect() without a target.
     """
-    transport, server = reported(lambda: open_transport(_reach(target, reaching)))
-    try:
+    with ExitStack() as stack:
+        opened = connected(_reach(target, reaching))
+        transport = reported(lambda: stack.enter_context(opened))
         recording = reported(lambda: Recording(transport, output, contents, max_bytes))
+        stack.callback(recording.stop)
         try:
             code = run_program(recording, transport.target, program, credentials(reaching))
         except OSError as error:
             raise click.UsageError(f"{program[0]}: {error.strerror}") from error
-        finally:
-            recording.stop()
-    finally:
-        close_connection(transport, server)
     recorded = recording.read()
     echo(f"{output}: {_extent(recorded)}", err=True)
     sys.exit(code if recorded.sessions else code or NOT_AS_PROMISED)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from nnpa_client._server.private_server import PrivateServer
+from nnpa_client._server.private_server import server_at
 from nnpa_client.config import environment_with
 
 from nnpa_tools.conformance.counts import FAILED, Case, Suite, summed
@@ -107,9 +107,7 @@ def run_suite(
     command = [sys.executable, "-m", "tests.score", kind.name, str(vectors)]
     with ExitStack() as stack:
         if kind.name == VECTORS:
-            server = PrivateServer()
-            stack.callback(server.stop)
-            command.append(server.target)
+            command.append(stack.enter_context(server_at(None)))
         command += ["--answers", str(answers)] if answers else []
         cases = list(cases_of(command, files.root, progress))
     return summed(kind.name, kind.title, cases, time.monotonic() - began)

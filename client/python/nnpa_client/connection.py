@@ -66,14 +66,19 @@ class ConnectOptions:
     wait: float | None = None
     lease: bool | None = None
 
-    def over(self, base: "ConnectOptions") -> "ConnectOptions":
-        """Return `base` with the options of this object that are not the defaults."""
+    def over(self, others: "ConnectOptions") -> "ConnectOptions":
+        """Return `others` with the options of this object that are not the defaults."""
         chosen = {
             option.name: value
             for option in fields(self)
             if (value := getattr(self, option.name)) != option.default
         }
-        return replace(base, **chosen)
+        return replace(others, **chosen)
+
+    @property
+    def reach(self) -> "ConnectOptions":
+        """The options that say how the server is reached: these."""
+        return self
 
 
 def open_transport(reach: ConnectOptions) -> tuple[Transport, PrivateServer | None]:

@@ -258,10 +258,10 @@ class Batch:
     calls: list[Call] = field(default_factory=list[Call])
     results: list[pb.KernelResult] = field(default_factory=list[pb.KernelResult])
 
-    def send(self, stacklevel: int = 0) -> None:
+    def send(self, stacklevel: int = 2) -> None:
         """Run the queued calls in one request; raise MliError for the first refused one.
 
-        Warnings point `stacklevel` frames up, by default to the first line outside of this package.
+        Warnings point `stacklevel` frames up; with 0, to the first line outside of this package.
         """
         calls, self.calls = self.calls, []
         if not calls:
@@ -309,7 +309,7 @@ def submit(call: Call, transport: Transport, options: Options | None) -> None:
     """Run a call now, or queue it in the batch of the block."""
     batch = _joined(options)
     if batch is None:
-        Batch(transport, options or DEFAULT, [call]).send()
+        Batch(transport, options or DEFAULT, [call]).send(0)
     else:
         batch.calls.append(call)
 
@@ -318,7 +318,7 @@ def ask(call: Call, transport: Transport, options: Options | None) -> int:
     """Run a call that returns a number, after the queued calls."""
     batch = _joined(options) or Batch(transport, options or DEFAULT)
     batch.calls.append(call)
-    batch.send()
+    batch.send(0)
     return int(batch.results[-1].number)
 
 

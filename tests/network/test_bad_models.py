@@ -163,8 +163,8 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     "external data above it": (lambda: _external("../../etc/shadow"), "external data is refused"),
     "external data in a node": (_external_in_node, "node hidden: .*external data is refused"),
     "dims without data": (_huge_dims, "no data for them"),
-    "an expansion without bound": (_huge_expand, "node blow: .* takes .* bytes, at most"),
-    "a fill without bound": (_huge_fill, "node fill: .* takes .* bytes, at most"),
+    "an expansion without bound": (_huge_expand, "node blow: .* takes .* bytes, must be at most"),
+    "a fill without bound": (_huge_fill, "node fill: .* takes .* bytes, must be at most"),
     "an output made by nobody": (
         lambda: _model(_graph(helper.make_node("Relu", ["x"], ["z"]))),
         "not valid|made by no node",

@@ -202,9 +202,9 @@ def test_rows_that_are_runs_of_their_own() -> None:
         (0, {"x": X[:2].astype(np.float64)}, None, "input x: got float64 [2, 4]"),
         (0, {"x": X[:65]}, None, "65 rows from 0 on are no batch"),
         (5, {"x": X[:2]}, None, "begin at multiples of it"),
-        (0, {"x": X[:2]}, Y[:3], "labels: 3 for 2 rows"),
+        (0, {"x": X[:2]}, Y[:3], "labels are 3, must be 2, one for each row"),
         (0, {"x": X[:2]}, Y[:4].reshape(2, 2), "labels: 2 for each row; answers for each row: y 1"),
-        (0, {"x": X[:2]}, np.ones(2), "labels: got float64, expected integers"),
+        (0, {"x": X[:2]}, np.ones(2), "labels are float64, must be integers"),
     ],
 )  # fmt: skip
 def test_rows_that_do_not_fit(

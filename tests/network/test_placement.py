@@ -31,7 +31,9 @@ def test_report_and_headline() -> None:
     body = "g (double[2,2] x) => (double[2,2] y) { m = MatMul(x, x) y = Tanh(m) }"
     report = placement_report(load(text_model(body)).specialise())
     assert [row.node for row in heavy(report)] == ["MatMul_0"]
-    assert headline(report).startswith("HEAVY ON THE HOST: MatMul_0 (MatMul: element type float64)")
+    assert headline(report).startswith(
+        "HEAVY ON THE HOST: MatMul_0 (MatMul: element type is float64, must be float32"
+    )
     report = placement_report(load(text_model(CHAIN)).specialise())
     assert headline(report) == "placement compiler: 3 of 4 nodes on telum2, 1 on the host, 0 folded"
     assert report.rows[1].reason == "no zDNN function for it"
@@ -63,12 +65,18 @@ def test_placement_file_moves_nodes() -> None:
     ("text", "reason"),
     [
         ("no json", "not JSON"),
-        ("[]", "no list device_placement"),
-        ('{"device_placement": 3}', "no list device_placement"),
+        ("[]", "device_placement is absent or no list, must be a list"),
+        ('{"device_placement": 3}', "device_placement is absent or no list, must be a list"),
         ('{"device_placement": [7]}', r"device_placement\[0\].device is None"),
         ('{"device_placement": [{"device": "gpu"}]}', "must be nnpa, cpu or empty"),
-        ('{"device_placement": [{"device": "cpu", "node_type": "("}]}', "no pattern"),
-        ('{"device_placement": [{"device": "cpu", "onnx_node_name": 3}]}', "no pattern"),
+        (
+            '{"device_placement": [{"device": "cpu", "node_type": "("}]}',
+            "must be a regular expression",
+        ),
+        (
+            '{"device_placement": [{"device": "cpu", "onnx_node_name": 3}]}',
+            "must be a regular expression",
+        ),
         ("[" * 100_000, "not JSON"),
     ],
 )

@@ -191,7 +191,7 @@ def test_beyond_the_compiler_on_telum_2(name: str) -> None:
     assert placed.device == "accelerator"
     for placement in PLACEMENTS:
         _, (lacking, *_) = agree(body, feeds, "telum1", placement=placement)
-        assert "parameter block format 1, which telum1 has not" in lacking.reason
+        assert "needs Telum II (z17); the model is placed for telum1 (z16)" in lacking.reason
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
@@ -206,7 +206,7 @@ def test_depthwise_stays_on_the_host(groups: int, placement: str) -> None:
     _, (node,) = agree(body, feeds, placement=placement)
     assert (node.device, node.reason) == (
         "host",
-        f"depthwise: group is {groups}, one for each channel",
+        f"group is {groups}, one for each channel (depthwise), must be fewer",
     )
 
 
@@ -419,9 +419,11 @@ def test_linear_models(name: str, machine: str) -> None:
     ("change", "reason"),
     [
         ({"post_transform": "SOFTMAX_ZERO"}, "post_transform is SOFTMAX_ZERO"),
-        ({"classlabels_ints": [], "classlabels_strings": ["a", "b", "c"]}, "no integers"),
+        ({"classlabels_ints": [], "classlabels_strings": ["a", "b", "c"]},
+          "classlabels_ints is left out"),
         ({"coefficients": WEIGHTS["coefficients"][:5], "intercepts": [0.5],
-          "classlabels_ints": [0, 1]}, "5 coefficients and 1 intercepts for 2 rows of 5 features"),
+          "classlabels_ints": [0, 1]},
+          "coefficients has 5 numbers and intercepts 1, must be 10 and 2"),
     ],
 )  # fmt: skip
 def test_linear_models_on_the_host(change: dict[str, Any], reason: str) -> None:

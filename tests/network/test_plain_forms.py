@@ -57,7 +57,7 @@ def test_sparse_tensors(places: str, holder: str) -> None:
         ([[0, 0], [1, 1], [1, 3]], (2, 3), "values and indices do not fit"),
         ([0, 1], (2, 3), "values and indices do not fit"),
         ([0, 1, 2], (1 << 20, 1 << 20), "initializers take more than"),
-        ([0, 1, 2], (-2, 3), "tensor w has a negative dim"),
+        ([0, 1, 2], (-2, 3), r"tensor w has dims \[-2, 3\], must be 0 or more"),
     ],
 )
 def test_sparse_tensors_that_are_none(places: object, dims: tuple[int, ...], reason: str) -> None:

@@ -31,6 +31,7 @@ ELEMENT_TYPES: dict[DType, DataTypes] = {
     np.dtype(ml_dtypes.bfloat16): DataTypes.BFLOAT,
 }
 """Element types whose values travel as DLFLOAT16."""
+FLOATS = "float32, float16 or bfloat16"
 _CHANNELS_LAST = (0, 2, 3, 1)
 
 
@@ -130,4 +131,4 @@ def require_fits(machine: Machine, desc: TensorDesc) -> None:
             raise NotMapped(f"dim{number} would be {size}, must be 1 to {most}")
     size, most = getsize_ztensor(desc), machine.qaf.max_tensor_size
     if size > most:
-        raise NotMapped(f"the tensor would take {size} bytes, at most {most}")
+        raise NotMapped(f"the tensor would take {size} bytes, must be at most {most}")

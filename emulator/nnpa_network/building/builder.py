@@ -15,13 +15,14 @@ from typing import TypeAlias
 import numpy as np
 from nnpa_emulator import FUNCTIONS, Guest, TensorDesc, Ztensor
 from nnpa_emulator.dlfloat import MAX_VALUE
-from nnpa_emulator.machine import LIBRARY_VERSIONS
+from nnpa_emulator.machine import FORMAT_0, LIBRARY_VERSIONS, FunctionCode, name_chips
 from nnpa_emulator.ztensor import DataLayouts, DataTypes, getsize_ztensor
 from onnx import NodeProto
 
 from nnpa_network.building.added_nodes import HELPER_OPSET, added_node, output_of, work_of
 from nnpa_network.building.arrangement import (
     ELEMENT_TYPES,
+    FLOATS,
     Arrangement,
     NotMapped,
     axes_of,
@@ -117,21 +118,20 @@ class Builder:
         """Refuse where the machine or the library lacks a function."""
         function, guest = FUNCTIONS[verb], self.guest
         if LIBRARY_VERSIONS[function.since] > guest.library_version:
-            text = f"zdnn_{verb} came with library {function.since}, this is {guest.library}"
-            raise NotMapped(text)
+            text = f"zdnn_{verb} needs library {function.since}"
+            raise NotMapped(f"{text}; the model is placed for {guest.library}")
         operation = function.operation
-        if not guest.machine.nnpa_installed:
-            raise NotMapped(f"{guest.machine.name} has no NNPA")
         if operation is not None:
-            self.require_format(operation.parmblk_format, verb)
-            if not guest.machine.qaf.has_function(operation.code):
-                raise NotMapped(f"zdnn_{verb} is not installed on {guest.machine.name}")
+            self.require_code(operation.code, operation.parmblk_format, verb)
+        else:
+            self.require_code(FunctionCode.NNPA_QAF, FORMAT_0, verb)
 
-    def require_format(self, number: int, verb: str) -> None:
-        """Refuse where a parameter block format is not installed."""
-        if not self.guest.machine.qaf.has_parmblk_format(number):
-            limit = f"parameter block format {number}, which {self.guest.machine.name} has not"
-            raise NotMapped(f"zdnn_{verb} takes {limit}")
+    def require_code(self, code: FunctionCode, parmblk_format: int, verb: str) -> None:
+        """Refuse where the machine lacks a function code or a parameter block format."""
+        machine = self.guest.machine
+        if not (machine.qaf.has_function(code) and machine.qaf.has_parmblk_format(parmblk_format)):
+            needed = f"zdnn_{verb} needs {name_chips(code, parmblk_format)}"
+            raise NotMapped(f"{needed}; the model is placed for {machine.label}")
 
     # Arrays.
 
@@ -177,7 +177,8 @@ class Builder:
     def new_array(self, value: Value) -> int:
         """Return the id of a new array for a value that a step is about to make."""
         if value.nbytes > self.max_bytes:
-            raise ModelRefused(f"{value.name} takes {value.nbytes} bytes, at most {self.max_bytes}")
+            limit = f"must be at most {self.max_bytes}"
+            raise ModelRefused(f"{value.name} takes {value.nbytes} bytes, {limit}")
         number = self._number()
         shape = value.shape if value.shape is not None else ANY_RANK
         dtype = value.dtype if value.dtype is not None else np.dtype(np.float32)
@@ -232,7 +233,8 @@ class Builder:
         except ModelRefused as refused:  # operands that do not fit: ONNX Runtime says so
             raise NotMapped(refused.reason) from refused
         if output.nbytes > self.max_bytes:
-            raise NotMapped(f"{op_type} would take {output.nbytes} bytes, at most {self.max_bytes}")
+            limit = f"must be at most {self.max_bytes}"
+            raise NotMapped(f"{op_type} would take {output.nbytes} bytes, {limit}")
         if all(value is None or value.constant is not None for value in inputs):
             return self.constant(evaluate(proto, HELPER_OPSET, inputs)[0])
         self._host_step(proto, inputs, [output], HELPER_OPSET)
@@ -301,7 +303,7 @@ class Builder:
 
     def _describe(self, value: Value, arrangement: Arrangement) -> tuple[TensorDesc, TensorDesc]:
         if value.dtype is None or value.dtype not in ELEMENT_TYPES:
-            raise NotMapped(f"element type {value.dtype}")
+            raise NotMapped(f"element type is {value.dtype}, must be {FLOATS}")
         pre, transformed = describe(value.dims, arrangement, value.dtype)
         require_fits(self.guest.machine, transformed)
         return pre, transformed
@@ -317,7 +319,7 @@ class Builder:
         """Return the id of a new tensor with these descriptors, checked against the machine."""
         require_fits(self.guest.machine, transformed)
         if (size := getsize_ztensor(transformed)) > self.max_bytes:
-            raise NotMapped(f"the tensor would take {size} bytes, at most {self.max_bytes}")
+            raise NotMapped(f"the tensor would take {size} bytes, must be at most {self.max_bytes}")
         number = self._number()
         self.tensors[number] = TensorInfo(pre, transformed, scale)
         return number

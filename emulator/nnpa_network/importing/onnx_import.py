@@ -239,9 +239,10 @@ def _require_small_forests(proto: onnx.ModelProto, most: int) -> None:
         total += count * _TREE_NODE_BYTES
         if count and total > most:
             needs = f"{total} bytes to compile, at most {most} may be taken"
-            raise ModelRefused(f"its trees have {count} nodes, which take {needs}", title)
+            text = f"{node.op_type}: its trees have {count} nodes, which take {needs}"
+            raise ModelRefused(text, title)
         if fault := fault_of_trees(node):
-            raise ModelRefused(fault, title)
+            raise ModelRefused(f"{node.op_type}: {fault}", title)
 
 
 def _name(tensor: Tensor) -> str:
@@ -251,14 +252,16 @@ def _name(tensor: Tensor) -> str:
 def _bytes(tensor: Tensor, node: str, title: str) -> int:
     """Return the bytes that a tensor unpacks to; refuse dims without the data for them."""
     if any(dim < 0 for dim in tensor.dims):
-        raise ModelRefused(f"{title} has a negative dim", node)
+        raise ModelRefused(f"{title} has dims {list(tensor.dims)}, must be 0 or more", node)
     if isinstance(tensor, onnx.SparseTensorProto):
         parts = sum(_bytes(part, node, title) for part in (tensor.values, tensor.indices))
         return parts + dense_bytes(tensor)
     try:
         dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
     except (KeyError, TypeError, ValueError) as error:
-        raise ModelRefused(f"{title} has element type {tensor.data_type}", node) from error
+        raise ModelRefused(
+            f"{title} has element type {tensor.data_type}, unknown to ONNX", node
+        ) from error
     count = math.prod(tensor.dims)
     # Four-bit types pack two elements into a byte; typed fields take at least a byte each.
     if count > 4 * (tensor.ByteSize() + 1):
@@ -279,7 +282,8 @@ def _opsets(proto: onnx.ModelProto) -> dict[str, int]:
         if domain in host.domains() or domain in local:
             opsets[domain] = opset.version
     if not OLDEST_OPSET <= opsets.get("", newest) <= newest:
-        raise ModelRefused(f"opset is {opsets['']}, must be {OLDEST_OPSET} to {newest}")
+        limit = f"must be {OLDEST_OPSET} to {newest}: onnx.version_converter converts"
+        raise ModelRefused(f"opset is {opsets['']}, {limit}")
     return opsets
 
 

@@ -84,7 +84,9 @@ class Lowering:
         self._place_all(builder)
         for port in outputs:
             if port.name not in self.values:
-                raise ModelRefused(f"output {port.name} is made by no node")
+                raise ModelRefused(
+                    f"output {port.name} is made by no node, must be a node's output"
+                )
         output_ids = tuple(builder.array(self.values[port.name]) for port in outputs)
         return Program(
             name=name,
@@ -173,7 +175,8 @@ class Lowering:
 
     def _value(self, name: str, proto: onnx.NodeProto) -> Value:
         if name not in self.values:
-            raise ModelRefused(f"input {name} is made by no node before", proto.name)
+            text = f"input {name} is made by no node before, must be an input or an initializer"
+            raise ModelRefused(f"{proto.op_type}: {text}", proto.name or proto.op_type)
         return self.values[name]
 
     # Placing.

@@ -8,8 +8,8 @@ from nnpa_network.running import host
 from nnpa_network.running.loading import fault_of_trips
 
 _NO_TENSOR = (
-    "the type of an input or output is not hosted, or not known: an entry in the graph's "
-    "value_info tells it; maps that are no outputs are left out by the converter's zipmap=False"
+    "the type of an input or output is not a tensor's, or not known: add it to the graph's "
+    "value_info, and leave maps that are no outputs out by the converter's zipmap=False"
 )
 
 
@@ -19,14 +19,14 @@ def require_bounded(node: OnnxNode, most: int) -> None:
         if value is None:
             continue
         if value.nbytes > most:
-            text = f"{value.name} takes {value.nbytes} bytes, at most {most}"
-            raise ModelRefused(text, node.title)
+            text = f"output {value.name} takes {value.nbytes} bytes, must be at most {most}"
+            raise ModelRefused(f"{node.op_type}: {text}", node.title)
     trips = trip_counts(node.proto)
     for value in node.inputs:
         if value is not None and value.name in trips and (fault := fault_of_trips(value.constant)):
-            raise ModelRefused(fault, node.title)
+            raise ModelRefused(f"{node.op_type}: {fault}", node.title)
     if fault := fault_of_loops(node.proto):
-        raise ModelRefused(fault, node.title)
+        raise ModelRefused(f"{node.op_type}: {fault}", node.title)
 
 
 def opset_on_host(node: OnnxNode) -> int:
@@ -39,7 +39,9 @@ def opset_on_host(node: OnnxNode) -> int:
         raise host.HostError(_NO_TENSOR)
     made = [output.dtype for output in node.outputs if output is not None and output.dtype]
     if any(dtype.kind == "V" and dtype not in host.WIDER for dtype in made):
-        raise host.HostError("an output has an element type that cannot be handed over")
+        raise host.HostError(
+            "an output has an element type that ONNX Runtime does not hand over: add a Cast"
+        )
     if not host.has_subgraph(node.proto):
         host.prepare(node.proto.SerializeToString(), opset, dtypes)
     return opset

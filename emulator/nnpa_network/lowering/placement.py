@@ -74,10 +74,13 @@ def read_placement(text: str) -> tuple[Rule, ...]:
     try:
         content: object = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ModelRefused("the device placement file is not JSON") from error
+        raise ModelRefused(
+            "the device placement file is not JSON, must be a JSON object"
+        ) from error
     entries = _fields(content).get("device_placement")
     if not isinstance(entries, list):
-        raise ModelRefused("the device placement file has no list device_placement")
+        text = "device_placement is absent or no list, must be a list of the placement file"
+        raise ModelRefused(text)
     return tuple(_rule(index, entry) for index, entry in enumerate(cast(list[object], entries)))
 
 
@@ -98,7 +101,7 @@ def _rule(index: int, entry: object) -> Rule:
 
 
 def _pattern(where: str, name: str, text: object) -> str:
-    refusal = ModelRefused(f"{where}.{name} is {text!r}, no pattern")
+    refusal = ModelRefused(f"{where}.{name} is {text!r}, must be a regular expression")
     if not isinstance(text, str):
         raise refusal
     try:

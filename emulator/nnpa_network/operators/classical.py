@@ -38,8 +38,8 @@ def _scores(builder: Builder, node: OnnxNode, rows: int, output: Value) -> Value
     coefficients = np.array(node.attributes.get("coefficients", ()), np.float32)
     intercepts = np.array(node.attributes.get("intercepts") or [0.0] * rows, np.float32)
     if coefficients.size != rows * features or intercepts.size != rows:
-        text = f"{coefficients.size} coefficients and {intercepts.size} intercepts"
-        raise NotMapped(f"{text} for {rows} rows of {features} features")
+        text = f"coefficients has {coefficients.size} numbers and intercepts {intercepts.size}"
+        raise NotMapped(f"{text}, must be {rows * features} and {rows}")
     weights = builder.constant(coefficients.reshape(1, rows, features).transpose(0, 2, 1))
     scores = Value(f"{output.name}_part", output.dtype, (value.dims[0], rows))
     left = reshaped(value, (1, *value.dims))
@@ -76,7 +76,7 @@ def linear_regressor(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     """
     output, targets = required_output(node), int(node.attributes.get("targets", 1))
     if targets == 1 and node.attributes.get("post_transform", "NONE") != "NONE":
-        raise NotMapped("post_transform of one target, which ONNX Runtime leaves as it is")
+        raise NotMapped("post_transform is given for one target, must be NONE")
     scores = _scores(builder, node, targets, output)
     _transformed(builder, node, scores, output)
 
@@ -94,7 +94,7 @@ def linear_classifier(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     """
     labels, output = node.attributes.get("classlabels_ints"), required_output(node, 1)
     if not labels:
-        raise NotMapped("the labels are no integers")
+        raise NotMapped("classlabels_ints is left out, must be there")
     scores = _scores(builder, node, len(labels), output)
     if graph.is_read(node.output(0)):
         best = builder.host("ArgMax", [scores], axis=1, keepdims=0)

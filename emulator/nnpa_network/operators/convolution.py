@@ -142,9 +142,9 @@ def _require_groups(groups: int, value: Value, graph: Graph) -> None:
     if groups == 1:
         return
     if groups == value.dims[1]:
-        raise NotMapped(f"depthwise: group is {groups}, one for each channel")
+        raise NotMapped(f"group is {groups}, one for each channel (depthwise), must be fewer")
     if groups > MAX_GROUPS:
-        raise NotMapped(f"group is {groups}, at most {MAX_GROUPS}")
+        raise NotMapped(f"group is {groups}, must be at most {MAX_GROUPS}")
     graph.beyond(f"group is {groups}, must be 1", "splits it")
 
 
@@ -222,10 +222,10 @@ def conv_transpose(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     if int(node.attributes.get("group", 1)) != 1:
         raise NotMapped(f"group is {node.attributes['group']}, must be 1")
     if pair(node, "dilations", 1) != (1, 1):
-        raise NotMapped("dilations are not 1")
+        raise NotMapped(f"dilations are {list(pair(node, 'dilations', 1))}, must be 1")
     kernel = weights.dims[2], weights.dims[3]
     if max(kernel) > MAX_WINDOW:
-        raise NotMapped(f"the kernel is {list(kernel)}, at most {MAX_WINDOW}")
+        raise NotMapped(f"the kernel is {list(kernel)}, must be at most {MAX_WINDOW}")
     strides = pair(node, "strides", 1)
     before, after = _transposed_ends(node, value, output, kernel, strides)
     spread = _spread(builder, value, strides)
@@ -257,11 +257,14 @@ def _transposed_ends(
     geometry = transposed_axes(node.attributes, value.dims[-rank:], kernel[-rank:])
     for axis, along in enumerate([TransposedAxis(0, 0, 1), *geometry][-2:]):
         if extra[axis] >= strides[axis] and extra[axis]:
-            raise NotMapped(f"output_padding is {extra[axis]}, must be less than the stride")
+            raise NotMapped(
+                f"output_padding is {extra[axis]}, must be less than the stride {strides[axis]}"
+            )
         spread, size = (value.dims[2 + axis] - 1) * strides[axis] + 1, output.dims[2 + axis]
         span = size + along.before + along.after - kernel[axis]
         if span // strides[axis] + 1 != value.dims[2 + axis]:
-            raise NotMapped("output_shape does not lead back to the input's")
+            limit = f"must be one whose windows are the {value.dims[2 + axis]} of the input"
+            raise NotMapped(f"output_shape is {list(output.dims[2:])}, {limit}")
         before[axis] = kernel[axis] - 1 - along.before
         after[axis] = size + kernel[axis] - 1 - spread - before[axis]
     return (before[0], before[1]), (after[0], after[1])

@@ -152,8 +152,9 @@ def clipping(node: OnnxNode) -> float | None:
     lowest, highest = node.attributes.get("min"), node.attributes.get("max")
     if node.opset >= 11:
         lowest, highest = optional_constant(node, 1, "min"), optional_constant(node, 2, "max")
-    if lowest is None or scalar(np.asarray(lowest), 0) != 0:
-        raise NotMapped("min is not 0")
+    least = -np.inf if lowest is None else scalar(np.asarray(lowest), 0)
+    if least != 0:
+        raise NotMapped(f"min is {least}, must be 0")
     limit = np.inf if highest is None else scalar(np.asarray(highest), 0)
     if limit <= 0 or np.isnan(limit):
         raise NotMapped(f"max is {limit}, must be positive")
@@ -242,7 +243,7 @@ def power(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     require_float(value)
     exponent = optional_constant(node, 1, "the exponent")
     if exponent is None or np.unique(exponent).size != 1:
-        raise NotMapped("the exponent is not one number")
+        raise NotMapped("the exponent has several values, must be one number")
     number = scalar(exponent, 0)
     if number != int(number) or not 1 <= number <= MAX_POWER:
         raise NotMapped(f"the exponent is {number}, must be an integer from 1 to {MAX_POWER}")

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from nnpa_emulator.machine import FORMAT_1
+from nnpa_emulator.machine import FORMAT_1, FunctionCode
 from nnpa_emulator.ztensor import (
     DataLayouts,
     generate_transformed_desc,
@@ -62,7 +62,8 @@ def multiply(builder: Builder, product: Product, output: Value) -> None:
     elif a.dims[0] != b.dims[0]:
         builder.require("matmul_bcast_op")
         if a.dims[0] == 1:
-            builder.require_format(FORMAT_1, "matmul_bcast_op")
+            code = FunctionCode.NNPA_MATMUL_OP_BCAST1
+            builder.require_code(code, FORMAT_1, "matmul_bcast_op")
         verb, options = "matmul_bcast_op", {}
     else:
         verb, options = "matmul_op", {}

@@ -36,7 +36,7 @@ def identity(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     if node.op_type == "Dropout" and (
         graph.is_read(node.output(1)) or _training(node) or node.opset < 7
     ):
-        raise NotMapped("training mode or a mask")
+        raise NotMapped("training_mode may be true or mask is read, must be neither")
     become(builder, required_output(node), required_input(node, 0))
 
 

@@ -101,7 +101,7 @@ def _mean_of_images(builder: Builder, value: Value, output: Value) -> None:
     builder.require("meanreduce2d")
     for name, size in zip(("height", "width"), value.dims[2:], strict=True):
         if size > MAX_MEAN:
-            raise NotMapped(f"the {name} is {size}, at most {MAX_MEAN}")
+            raise NotMapped(f"the {name} is {size}, must be at most {MAX_MEAN}")
     source = builder.tensor(value, channels_last(value.dims))
     result = builder.new_tensor(output, channels_last(output.dims))
     builder.call("meanreduce2d", input=source, output=result)
@@ -114,7 +114,7 @@ def _axes(node: OnnxNode, since: int, rank: int) -> tuple[int, ...]:
         axes_attribute = optional_constant(node, 1, "axes")
     if axes_attribute is None or len(axes_attribute) == 0:
         if node.attributes.get("noop_with_empty_axes", 0):
-            raise NotMapped("noop_with_empty_axes without axes does nothing")
+            raise NotMapped("noop_with_empty_axes is 1 without axes, must be 0")
         return tuple(range(rank))
     return tuple(sorted({axis_in(int(axis), rank) for axis in axes_attribute}))
 
@@ -131,7 +131,7 @@ def batch_normalization(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     if node.attributes.get("training_mode", 0) or any(
         graph.is_read(node.output(index)) for index in range(1, len(node.outputs))
     ):
-        raise NotMapped("training mode")
+        raise NotMapped("training_mode is 1 or its outputs are read, must be 0")
     builder.require("batchnorm")
     if len(value.dims) < 4:
         graph.beyond(f"rank {len(value.dims)}, must be 4", "folds it")

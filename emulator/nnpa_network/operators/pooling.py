@@ -40,15 +40,17 @@ def pool(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     require_images(value, graph)
     builder.require(verb)
     if graph.is_read(node.output(1)):
-        raise NotMapped("the output Indices")
+        raise NotMapped("output Indices is read, must be left out")
     value, output = as_images(value), unfolded(builder, required_output(node))
     kernel = pair(node, "kernel_shape", 1)
     size = value.dims[2], value.dims[3]
     if skips_ends(node, size, kernel):  # ONNX Runtime moves windows, or refuses them
-        raise NotMapped("auto_pad of strides that leave the last elements out")
+        auto = node.attributes["auto_pad"]
+        limit = "must be NOTSET where strides leave the last elements out"
+        raise NotMapped(f"auto_pad is {auto}, {limit}")
     window = read_window(node, size, kernel)
     if node.attributes.get("count_include_pad", 0) and window.padded:
-        raise NotMapped("count_include_pad")
+        raise NotMapped("count_include_pad is 1 with pads, must be 0")
     padding = SAME_PADDING if window.padded else VALID_PADDING
     if window.padded and not is_same(window, size):
         ends = [*window.before, *window.after]
@@ -63,13 +65,13 @@ def _require_windows(window: Window, size: Pair, output: Value, padding: int) ->
     for axis in (0, 1):
         span = size[axis] if padding == SAME_PADDING else size[axis] - window.kernel[axis] + 1
         if -(-span // window.strides[axis]) != output.dims[2 + axis]:
-            raise NotMapped("ceil_mode")
+            raise NotMapped("ceil_mode is 1 and adds a window, must be 0")
     _require_image(size)
 
 
 def _require_image(size: Pair) -> None:
     if max(size) > MAX_IMAGE:
-        raise NotMapped(f"the image is {list(size)}, at most {MAX_IMAGE}")
+        raise NotMapped(f"height and width are {list(size)}, must be at most {MAX_IMAGE}")
 
 
 def _pooled(

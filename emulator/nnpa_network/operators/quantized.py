@@ -9,7 +9,7 @@ Sources: ONNX operators MatMulInteger, QLinearMatMul and DynamicQuantizeLinear; 
 """
 
 import numpy as np
-from nnpa_emulator.machine import FORMAT_1
+from nnpa_emulator.machine import FORMAT_1, FunctionCode
 from nnpa_emulator.ztensor import (
     DataLayouts,
     DataTypes,
@@ -54,9 +54,9 @@ def qlinear_matmul(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     """
     scales = [required_input(node, index) for index in (1, 4, 6)]
     if any(scale.dtype != np.float32 or np.prod(scale.dims) != 1 for scale in scales):
-        raise NotMapped("scales are not FP32, one per tensor")
+        raise NotMapped("scales are of another type or several, must be one FP32 number each")
     if any(np.prod(required_input(node, index).dims) != 1 for index in (2, 5, 7)):
-        raise NotMapped("zero points are not one per tensor")
+        raise NotMapped("zero points are several, must be one per tensor")
     output = required_output(node)
     sums = _product(builder, node, graph, (0, 2), (3, 5))
     factor = builder.host("Div", [builder.host("Mul", scales[:2]), scales[2]])
@@ -105,7 +105,7 @@ def _product(
     """Return the integer product as an FP32 array; `a` and `b` are indices of value, zero point."""
     _require_offload(graph)
     builder.require("quantized_matmul_op")
-    builder.require_format(FORMAT_1, "quantized_matmul_op")
+    builder.require_code(FunctionCode.NNPA_MATMUL_OP, FORMAT_1, "quantized_matmul_op")
     left, right = (_pieces(builder, node, *operand) for operand in (a, b))
     total: Value | None = None
     for factor_a, piece_a in left:
@@ -123,9 +123,9 @@ def _pieces(builder: Builder, node: OnnxNode, index: int, zero: int) -> list[tup
     """Return (factor, INT8 array) pairs whose sum is an operand less its zero point."""
     value, point = required_input(node, index), node.input(zero)
     if value.dtype not in _INTEGERS:
-        raise NotMapped(f"element type {value.dtype}")
+        raise NotMapped(f"element type is {value.dtype}, must be int8 or uint8")
     if point is not None and np.prod(point.dims) != 1:
-        raise NotMapped("zero points are not one per tensor")
+        raise NotMapped("zero points are several, must be one per tensor")
     shift = None if point is None else point.constant
     is_constant = point is None or shift is not None
     offset = 0 if shift is None else int(np.asarray(shift).reshape(-1)[0])

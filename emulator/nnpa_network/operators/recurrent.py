@@ -9,7 +9,7 @@ Sources: ONNX operators LSTM and GRU; zDNN API Reference 1.2.0, zdnn_lstm, zdnn_
 from dataclasses import dataclass
 
 import numpy as np
-from nnpa_emulator.machine import FORMAT_0
+from nnpa_emulator.machine import FORMAT_0, FunctionCode
 from nnpa_emulator.ztensor import (
     RNN_TYPE_GRU,
     RNN_TYPE_LSTM,
@@ -70,9 +70,9 @@ def lstm(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     """
     layer = _layer(node, "lstm", RNN_TYPE_LSTM, (2, 0, 3, 1), ("Sigmoid", "Tanh", "Tanh"))
     if node.attributes.get("input_forget", 0):
-        raise NotMapped("input_forget")
+        raise NotMapped("input_forget is 1, must be 0")
     if node.input(7) is not None and graph.is_read(node.input(7)):
-        raise NotMapped("peepholes")
+        raise NotMapped("input P (peepholes) is given, must be left out")
     operands = _operands(builder, node, layer)
     operands["c0"] = _state(builder, node, layer, 6)
     hidden, all_steps = _hidden(builder, node, layer, graph)
@@ -115,14 +115,14 @@ def _layer(
     ):
         raise NotMapped(f"activations are {list(activations)}, must be {list(default)}")
     if node.attributes.get("clip"):
-        raise NotMapped("clip")
+        raise NotMapped(f"clip is {node.attributes['clip']}, must be left out")
     if node.attributes.get("layout", 0):
         raise NotMapped("layout is 1, must be 0")
     timesteps, batch, _ = value.dims
     if node.input(4) is not None:
         lengths = optional_constant(node, 4, "sequence_lens")
         if lengths is None or not bool(np.all(lengths == timesteps)):
-            raise NotMapped("sequence_lens shorter than the sequence")
+            raise NotMapped(f"sequence_lens has other lengths, must be {timesteps} everywhere")
     hidden = recurrence.dims[2]
     number = DIRECTIONS[direction]
     return Layer(verb, rnn_type, gates, default, number, directions, timesteps, batch, hidden)
@@ -130,9 +130,7 @@ def _layer(
 
 def _operands(builder: Builder, node: OnnxNode, layer: Layer) -> dict[str, int]:
     """Return the tensors that LSTM and GRU have in common."""
-    if not builder.guest.machine.nnpa_installed:
-        raise NotMapped(f"{builder.guest.machine.name} has no NNPA")
-    builder.require_format(FORMAT_0, layer.verb)
+    builder.require_code(FunctionCode.NNPA_MATMUL_OP_BCAST23, FORMAT_0, layer.verb)
     value, count = required_input(node, 0), len(layer.gates)
     width = count * layer.hidden
     _require_shapes(node, layer, width)

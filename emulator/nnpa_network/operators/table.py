@@ -12,6 +12,7 @@ from nnpa_emulator.machine import FORMAT_1
 
 from nnpa_network.building.arrangement import (
     ELEMENT_TYPES,
+    FLOATS,
     Arrangement,
     NotMapped,
     Shape,
@@ -115,7 +116,7 @@ def required_input(node: OnnxNode, index: int) -> Value:
     """Return an input that must be there."""
     value = node.input(index)
     if value is None:
-        raise NotMapped(f"input {index} is left out")
+        raise NotMapped(f"input {index} is left out, must be there")
     return value
 
 
@@ -123,7 +124,7 @@ def required_output(node: OnnxNode, index: int = 0) -> Value:
     """Return an output that must be there."""
     value = node.output(index)
     if value is None:
-        raise NotMapped(f"output {index} is left out")
+        raise NotMapped(f"output {index} is left out, must be there")
     return value
 
 
@@ -133,7 +134,7 @@ def optional_constant(node: OnnxNode, index: int, what: str) -> Array | None:
     if value is None:
         return None
     if value.constant is None:
-        raise NotMapped(f"{what} is known only at run time")
+        raise NotMapped(f"{what} is known only at run time, must be a constant")
     return value.constant
 
 
@@ -145,7 +146,7 @@ def scalar(array: Array | None, default: float) -> float:
 def require_float(value: Value) -> None:
     """Refuse element types that do not travel as DLFLOAT16."""
     if value.dtype not in ELEMENT_TYPES:
-        raise NotMapped(f"element type {value.dtype}")
+        raise NotMapped(f"element type is {value.dtype}, must be {FLOATS}")
 
 
 def require_rank(value: Value, *ranks: int) -> None:
@@ -211,7 +212,8 @@ def preferred(builder: Builder, *values: Value) -> Arrangement:
 def become(builder: Builder, output: Value, value: Value, permutation: Shape | None = None) -> None:
     """Let an output be another value, in another shape or with its axes in another order."""
     if value.views >= MAX_VIEWS:
-        raise NotMapped(f"{MAX_VIEWS} changes of shape or order before it, one behind the other")
+        limit = f"must be at most {MAX_VIEWS} one behind the other"
+        raise NotMapped(f"changes of shape or order before it are {value.views}, {limit}")
     if permutation is None and output.dims == value.dims:
         permutation = tuple(range(len(value.dims)))
     builder.touch(output)

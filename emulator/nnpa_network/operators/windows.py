@@ -90,7 +90,8 @@ def read_window(node: OnnxNode, size: Pair, kernel: Pair) -> Window:
     window = Window(kernel, strides, (top, left), (bottom, right))
     for axis in (0, 1):
         if kernel[axis] > size[axis] + window.before[axis] + window.after[axis]:
-            raise NotMapped(f"the kernel is {list(kernel)}, larger than the image with its pads")
+            limit = "must be at most the image with its pads"
+            raise NotMapped(f"the kernel is {list(kernel)}, {limit}")
     return window
 
 
@@ -121,8 +122,8 @@ def strides_of(window: Window, size: Pair, output: Value, most: int, whole: int)
     if max(window.kernel) > MAX_WINDOW:
         covers = window.kernel == size and not window.padded and math.prod(output.dims[2:]) == 1
         if not covers or max(window.kernel) > whole:
-            raise NotMapped(f"the kernel is {list(window.kernel)}, at most {MAX_WINDOW}")
+            raise NotMapped(f"the kernel is {list(window.kernel)}, must be at most {MAX_WINDOW}")
         return 0, 0
     if max(window.strides) > most:
-        raise NotMapped(f"strides are {list(window.strides)}, at most {most}")
+        raise NotMapped(f"strides are {list(window.strides)}, must be at most {most}")
     return window.strides

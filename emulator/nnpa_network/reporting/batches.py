@@ -109,10 +109,10 @@ def find_answers(
     if labels is None:
         return next(iter(expected), ""), None
     if labels.dtype.kind not in "biu":
-        raise ModelRefused(f"labels: got {labels.dtype}, expected integers")
+        raise ModelRefused(f"labels are {labels.dtype}, must be integers")
     if labels.shape[:1] != (batch.rows,):
         count = labels.shape[0] if labels.ndim else 0
-        raise ModelRefused(f"labels: {count} for {batch.rows} rows")
+        raise ModelRefused(f"labels are {count}, must be {batch.rows}, one for each row")
     per_row = labels.size // batch.rows
     for name, output in expected.items():
         if output.classes.size == per_row * batch.rows:

@@ -109,7 +109,7 @@ class LoadedProgram:
                 refused = refused or str(error)
             else:
                 return _counting_trips(kernel, trips) if trips else kernel
-        raise ModelRefused(refused, self.node_name(step.node))
+        raise ModelRefused(f"{node.op_type}: {refused}", self.node_name(step.node))
 
     def _shapes(
         self, node: onnx.NodeProto, step: HostStep

@@ -22,6 +22,7 @@ from nnpa_emulator.status import (
     Refused,
     get_status_message,
 )
+from onnx import NodeProto
 
 from nnpa_network.program import ABSENT, AcceleratorStep, Array, HostStep, writes
 from nnpa_network.running import host
@@ -92,8 +93,8 @@ def run_on_host(run: Run, step: HostStep, kernel: host.Kernel) -> None:
     try:
         results = kernel(inputs)
     except host.HostError as error:
-        name = run.loaded.node_name(step.node)
-        raise StepFailed(name, "host", 0, str(error)) from error
+        reason = f"{NodeProto.FromString(step.onnx).op_type}: {error}"
+        raise StepFailed(run.loaded.node_name(step.node), "host", 0, reason) from error
     run.numeric.difference_update(outputs)
     run.arrays.update(zip(outputs, results, strict=True))
 
@@ -143,7 +144,7 @@ def _warning(run: Run, step: AcceleratorStep, outcome: Outcome) -> Violation:
     status = outcome.status
     unconverted = step.verb in _TRANSFORMS and status == Status.ZDNN_CONVERT_FAILURE
     if not outcome.valid and not unconverted:
-        reason = f"{get_status_message(status)}: {outcome.refusal}"
+        reason = str(outcome.refusal or get_status_message(status))
         raise StepFailed(run.loaded.node_name(step.node), step.verb, status, reason)
     operands = outcome.violation.operands if outcome.violation is not None else ()
     count = sum(operand.count for operand in operands)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The embARC MLI emulator: MLI 1.x common group and MLI 2.0 utility functions, bit for bit.
 
-Names are those of the library's documentation without the prefix ``mli_``; the parameter ``in``
+Names are as in the library's documentation without the prefix ``mli_``; the parameter ``in``
 is spelled ``in_``. Kernels take their tensors in C order or by keyword, and ``options``.
 """
 

@@ -126,7 +126,7 @@ def _basic_rnn_cell(
     """Recurrent cell without memory: ``mli_krn_basic_rnn_cell_{fx8,fx16,fx8w16d}``.
 
     weights [M, N+M] and bias [M], or stacked, in RNN_ONE_TO_ONE only, [L, M, N+M] and [L, M];
-    prev_out [M]. Fills out: el_type, rank, shape (that of bias, or [frames, M] in
+    prev_out [M]. Fills out: el_type, rank, shape (the shape of bias, or [frames, M] in
     RNN_BATCH_TO_BATCH), frac_bits (7 or 15 with an activation; an input without). In
     RNN_BATCH_TO_LAST the data of cfg.ir_tsr change: dense results of the last frame with an
     activation, output of the last frame but one without; out and prev_out may share memory.

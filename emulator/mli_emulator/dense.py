@@ -55,7 +55,7 @@ _INCOMPATEBLE = MliStatus.MLI_STATUS_INCOMPATEBLE_TENSORS
 class Variant:
     """A data type of the fixed-point kernels.
 
-    io: element type of input, state, cell and output. weights: that of weights and bias.
+    io: element type of input, state, cell and output. weights: element type of weights and bias.
     accumulator_bits: 32, or 40 where 16-bit weights meet 16-bit input.
     """
 

@@ -30,7 +30,7 @@ class Rounding(Enum):
 
 
 class Accumulator(Enum):
-    """What a partial sum beyond the accumulator does; the manual leaves it to the user.
+    """The reaction to a partial sum beyond the accumulator; the manual leaves it to the user.
 
     EXACT never loses a bit. HARDWARE wraps 32-bit accumulators and saturates 40-bit ones after
     every product, an inference about the hardware that no public document confirms.

@@ -163,7 +163,7 @@ def _lstm_cell(
 
     weights [4, M, N+M] and bias [4, M] in gate order i, g, f, o; cell [M]; prev_out [M].
     Fills out: el_type, rank, shape ([M], or [frames, M] in RNN_BATCH_TO_BATCH), frac_bits
-    (7 or 15 with an activation, those of prev_out without). Fills cfg.ir_tsr with the
+    (7 or 15 with an activation, prev_out's without). Fills cfg.ir_tsr with the
     activated gates of the last frame, shape [4, M]. Updates the data of cell. out and
     prev_out may share memory.
 

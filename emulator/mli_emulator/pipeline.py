@@ -21,7 +21,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a build of the library fixes: rounding, debug level, overflow, conversion arithmetic."""
+    """The options of a build of the library: rounding, debug level, overflow, conversion."""
 
     rounding: Rounding = Rounding.CONVERGENT
     debug: DebugLevel = DebugLevel.RET_CODES
@@ -34,7 +34,7 @@ DEFAULT = Options()
 
 @dataclass(frozen=True, slots=True)
 class Remarks:
-    """What a kernel that did its work has to say beside the status OK."""
+    """The remarks of a kernel that did its work, beside the status OK."""
 
     accumulator_overflow: bool = False
     messages: tuple[str, ...] = ()

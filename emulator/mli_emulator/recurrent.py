@@ -193,7 +193,7 @@ def params(tensor: Tensor) -> FxParams:
 
 
 def state_of(prev_out: Tensor) -> IntArray:
-    """Read the previous output [M]; its fractional bits are those of the state in every frame."""
+    """Read the previous output [M]; the state has its fractional bits in every frame."""
     return integers(prev_out, (count(prev_out),)).astype(np.int64)
 
 

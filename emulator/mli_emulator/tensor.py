@@ -2,7 +2,7 @@
 """``mli_tensor``: a description of typed elements in a piece of memory.
 
 Sources: embARC MLI documentation, "mli_tensor Structure" and "Element Parameters". Element type
-numbers are those of MLI 2.0; the 1.x library has the same names with other numbers.
+numbers follow MLI 2.0; the 1.x library has the same names with other numbers.
 """
 
 from dataclasses import dataclass

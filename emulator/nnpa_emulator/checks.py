@@ -58,7 +58,7 @@ def require_dim(dimension: int, expected: int, source: str, operands: Operands, 
 
 
 def require_dims(reference: str, expected: TensorDesc, operands: Operands, label: str) -> None:
-    """Refuse with ZDNN_INVALID_SHAPE an operand whose four dims are not those of `reference`."""
+    """Refuse with ZDNN_INVALID_SHAPE an operand whose four dims differ from `reference`."""
     for name, tensor in operands.items():
         dims = tensor.transformed_desc.dims
         if dims != expected.dims:

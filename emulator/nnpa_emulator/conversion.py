@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversions of user data that the transforms share: which engine converts, and how it ends.
+"""Conversions of user data, shared by the transforms: the engine that converts, and the status.
 
 Software raises IEEE flags and is judged by them; NNPA-TRANSFORM (function 240, Telum II, library
 1.1 and later) answers with a range violation. Which one runs depends on machine, layout, type and
@@ -65,7 +65,7 @@ def runs_in_hardware(call: Call, ztensor: Ztensor, dims: Sequence[int]) -> bool:
 
 
 def engage(call: Call, hardware: bool) -> None:
-    """Make sure that the machine has what converts: NNPA-TRANSFORM, or vector instructions."""
+    """Require the machine's NNPA-TRANSFORM for hardware, else its vector instructions."""
     if hardware:
         require_facility(call.guest, FunctionCode.NNPA_TRANSFORM, FORMAT_1)
     else:
@@ -98,7 +98,7 @@ def _raw(array: UserArray) -> memoryview:
 def explain(
     hardware: bool, met: Conversion, ztensor: Ztensor, array: Array, nchw: bool
 ) -> RangeViolation | None:
-    """Say which elements of the user's data are no numbers in DLFLOAT16; None where all are."""
+    """Explain which elements of the user's data are no numbers in DLFLOAT16; None if all are."""
     if not (met.any_ninf or _is_flagged(met)):
         return None
     d4, d3, d2, d1 = ztensor.transformed_desc.dims
@@ -115,10 +115,10 @@ def judge(
     violation: RangeViolation | None,
     clamped: bool = False,
 ) -> Outcome:
-    """Turn what a conversion met into status and state.
+    """Turn the flags of a conversion into status and state.
 
-    Software passes over finite values beyond the range: the status is ZDNN_OK, and the violation
-    explains them all the same.
+    Software accepts finite values beyond the range: the status is ZDNN_OK, and the violation
+    explains them.
     Source: behaviour of the zDNN 1.2.0 library; underflow is ignored, inexact never raised.
     """
     flags = Flags.NONE if hardware else met.flags

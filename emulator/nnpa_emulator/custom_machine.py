@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Custom machines: a model with some of its QAF answer replaced, within what zDNN knows."""
+"""Custom machines: a model with parts of its QAF answer replaced, within the limits of zDNN."""
 
 from dataclasses import dataclass, replace
 
@@ -16,7 +16,7 @@ from nnpa_emulator.machine import (
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """What a custom machine changes in its model; None keeps the model's own value.
+    """The values that a custom machine changes in its model; None keeps the model's own value.
 
     `max_dims` are (dim4, dim3, dim2, dim1), 0 to 2097152, 0 meaning that `max_dim_idx_size` (1 to
     32768) holds; `max_tensor_size` is 4096 to 4294967296 bytes; masks have only bits that zDNN

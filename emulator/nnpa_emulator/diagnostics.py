@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the library prints on the way: log lines, the precheck print, the status diagnosis.
+"""The library's output during a call: log lines, the precheck print, the status diagnosis.
 
-A line has the library's form with "(nnpa)" where it prints its own source file and line. One line
-is given per call; the library repeats some of them on the way out of composed operations.
+A line has the library's form, with "(nnpa)" in place of its source file and line. A call gives one
+line; the library repeats some lines while it leaves composed operations.
 Source: zDNN API Reference 1.2.0, "Runtime Environment Variables"; behaviour of release builds of
 the zDNN 1.2.0 library, and of debug builds where a level is set.
 """
@@ -17,16 +17,16 @@ from nnpa_emulator.ztensor import TensorDesc, Ztensor
 
 
 class Stream(IntEnum):
-    """Where the library prints a text."""
+    """The stream that the library prints to."""
 
     STDOUT = 1
     STDERR = 2
 
 
 class Kind(IntEnum):
-    """What a text is: by ZDNN_LOGLEVEL, by ZDNN_ENABLE_PRECHECK, by ZDNN_STATUS_DIAG.
+    """The cause of a text: ZDNN_LOGLEVEL, ZDNN_ENABLE_PRECHECK or ZDNN_STATUS_DIAG.
 
-    SANITIZER is for whoever runs the emulator: the library has nothing of the kind.
+    SANITIZER marks the emulator's own reports: the library has nothing of the kind.
     """
 
     LOG = 1

@@ -7,8 +7,8 @@ symbol for "not a number or infinity".  Everything rounds once, to nearest, ties
 Sources: "DLFloat: A 16-b Floating Point Format" (ARITH 2019); z/Architecture VCRNF, VCLFNH, VCNF,
 VCFN; zDNN API Reference 1.2.0, "Data Type Conversion"; zDNN library behaviour (flags, truncation).
 
-Every function takes and returns whole arrays of any shape; codes are `uint16`.  None raises for a
-value: the `flags_*` functions return what IEEE would signal, bit by bit as `Flags`.
+Every function takes and returns whole arrays of any shape; codes are `uint16`. None raises for a
+value: the `flags_*` functions return the exceptions that IEEE would signal, as bits of `Flags`.
 """
 
 import enum
@@ -153,7 +153,7 @@ def saturate_fp32(values: npt.ArrayLike) -> npt.NDArray[np.float32]:
 
 
 def text_of(code: int) -> str:
-    """Return the number of a code in decimal, for messages; NINF with what became it."""
+    """Return a code in decimal for messages; NINF with the range that it lies beyond."""
     if code & MAGNITUDE == NINF:
         return f"NINF (beyond {MAX_VALUE:.0f} in magnitude)"
     return str(float(to_fp32(np.array(code, np.uint16))))
@@ -197,7 +197,7 @@ def signals_to_fp16(codes: Codes) -> npt.NDArray[np.uint8]:
 
 
 def flags_from_fp32(values: npt.ArrayLike) -> Flags:
-    """Tell the flags that rounding these FP32 values raises, together."""
+    """Return the flags that rounding these FP32 values raises, joined."""
     return Flags(int(np.bitwise_or.reduce(signals_from_fp32(values), axis=None)))
 
 

@@ -50,10 +50,10 @@ _RESPONSE_SHIFT, _FLAGS_SHIFT = 48, 32
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """How an instruction ended: general register 0, and the condition code.
+    """The completion of an instruction: general register 0, and the condition code.
 
-    `stored` goes to the beginning of the parameter block; `written` are the outputs with how many
-    bytes of each were stored; `refusal` explains condition code 1.
+    `stored` goes to the beginning of the parameter block. `written` has the bytes stored in each
+    output. `refusal` explains condition code 1.
     """
 
     general_register_0: int
@@ -80,10 +80,10 @@ def execute(
     block: bytes | memoryview,
     storage: Mapping[Role, Memory],
 ) -> Completion:
-    """Execute the instruction; raise `ProgramCheck` where it ends the program.
+    """Execute the instruction; raise `ProgramCheck` if it ends the program.
 
-    `block` has the bytes of the parameter block, which begins at general register 1, that can be
-    accessed; `storage` those behind the addresses in it: big-endian cells, outputs to be written.
+    `block` has the accessible bytes of the parameter block, which begins at general register 1.
+    `storage` has the bytes at the addresses in the block: big-endian cells; outputs are written.
     """
     low = general_register_0 & _WORD
     try:
@@ -134,7 +134,7 @@ def _require_function(guest: Guest, code: int) -> None:
 def _compute(
     guest: Guest, code: int, block: ParameterBlock, storage: Mapping[Role, Memory]
 ) -> tuple[bool, Mapping[Role, int]]:
-    """Check and compute; tell whether a non-numeric value was used or stored, and what is where."""
+    """Check and compute; return whether a non-numeric value was met, and the bytes of outputs."""
     operands = {  # nobody looks at their memory before all checks have passed
         role: Ztensor(desc, desc, buffer=storage.get(role))
         for role, desc in block.descriptors.items()

@@ -17,7 +17,7 @@ def field_rules(
 ) -> Mapping[str, FieldRule]:
     """Return the rules by which an operation's parameters become fields of the block.
 
-    A float becomes a code of DLFLOAT16, any other number as many bits as its field has.
+    A float becomes a code of DLFLOAT16; any other number keeps the low bits that its field has.
     """
     fields = {field.name: field for form in forms for field in form.fields}
     return {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The NNPA instruction: what the machine tests before it computes, in the order of its answers.
+"""The NNPA instruction: the machine's tests before it computes, in the order of its answers.
 
 The constraints pipeline_c4 to pipeline_c11 of `pipeline` live here: response codes end the
 instruction with condition code 1, exceptions end the program.
@@ -42,7 +42,7 @@ DLFLOAT_FEATURE: OperandRule = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """What the caller says of addresses: only the program that holds the memory knows them."""
+    """Which addresses are misaligned: only the program that holds the memory knows."""
 
     buffer_misaligned: bool = False
     save_area_misaligned: bool = False
@@ -54,13 +54,13 @@ ALIGNED = Alignment()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operation:
-    """One use of an NNPA function code: what library and machine test, and how to compute it.
+    """One use of an NNPA function code: the tests of library and machine, and the arithmetic.
 
     `fields` turn arguments into function specific parameters before any check. `verify` is the
-    library's precheck, `responses` the machine's function specific response codes, `relations`
-    what ends the program when it does not hold. An operand without a rule in `operands` has its
-    format and type judged by `responses`. `compute` writes the outputs and tells whether a
-    non-numeric value was used or stored; it is handed the guest if it takes one. `marks` are the
+    library's precheck, `responses` answers the machine's function specific response codes, and a
+    violation of `relations` ends the program. `operands` has the formats and types of operands;
+    `responses` judges operands that are not in it. `compute` writes the outputs and returns True
+    if a non-numeric value was used or stored; it gets the guest if it takes one. `marks` are the
     outputs that become transformed.
     """
 
@@ -80,7 +80,7 @@ class Operation:
 
 
 class Details(TypedDict, total=False):
-    """What defines an operation beside its arithmetic, codes and outputs: see `pipeline.define`."""
+    """The optional parts of an operation's definition: see `pipeline.define`."""
 
     verify: Required[Check]
     marks: tuple[str, ...] | None
@@ -107,7 +107,7 @@ def require_executable(
 def require_operands(
     machine: Machine, alignment: Alignment, operation: Operation, arguments: Arguments
 ) -> None:
-    """Test pipeline_c4 to pipeline_c10, in this order: what needs no storage."""
+    """Test pipeline_c4 to pipeline_c10, in this order; none of them needs storage."""
     qaf = machine.qaf
     require_installed(machine, operation.code, operation.parmblk_format)
     for name, rule in operation.operands.items():

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machines: what NNPA-QAF answers on each.
+"""The machines, with the answer of NNPA-QAF on each.
 
 A `Machine` is a fact. A guest is a program on a machine with a zDNN library: it reads the query
-block once, when it is initialised or refreshed, and believes that copy afterwards.
+block when it is initialised or refreshed, and uses that copy afterwards.
 
 Sources: zDNN API Reference 1.2.0, "Validating the environment at runtime" and the query functions;
 QAF contents are the hardware signatures of the zDNN library and the per-machine constants of
@@ -33,7 +33,7 @@ def msb_mask(bits: Iterable[int], width: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """What NNPA-QAF stores: masks count bit 0 from the left, sizes are elements or bytes.
+    """The answer of NNPA-QAF: masks count bit 0 from the left, sizes are elements or bytes.
 
     `max_dims` is (dim4, dim3, dim2, dim1); 0 where the machine does not store the field.
     `max_dim_idx_size` is MDIS (elements), `max_tensor_size` MTS (bytes).
@@ -230,9 +230,9 @@ Memory: TypeAlias = npt.NDArray[np.uint8]
 
 
 def page_memory(size: int, *, zeroed: bool = True) -> Memory | None:
-    """Return `size` bytes on a 4096-byte boundary, zero if so wanted; None if there is no storage.
+    """Return `size` bytes on a 4096-byte boundary; None if there is no storage.
 
-    Without `zeroed` they are what they were: for memory that is filled whole before it is read.
+    `zeroed` fills them with zeros; leave it out if every byte is written before it is read.
     """
     try:
         raw = (np.zeros if zeroed else np.empty)(size + PAGE, np.uint8)
@@ -255,21 +255,21 @@ class LogLevel(IntEnum):
 
 
 def any_size(_size: int) -> None:
-    """Let storage be used again: nobody counts it."""
+    """Accept any reuse of storage: nothing counts it."""
 
 
 @dataclass(slots=True)
 class Guest:
-    """A program's view of the machine: where it runs, its library, and what it remembers.
+    """A program on a machine: the machine, its library, and the library's memory of the machine.
 
-    `machine` is what the instruction sees; `cached` is the copy of the QAF block that the library
-    reads, made by `init` and `refresh_nnpa_query_result`. The two differ after the guest moved.
-    `precheck`, `status_diag`, `log_level` (None: a release build) and `log_module` are what the
-    library reads from its environment.
-    `numerics` "jitter" perturbs results within each operation's tolerance, `accumulate` says how
-    sums of products are made. `allocate` provides storage for sticks, or None; `reserve` is told
-    the bytes of such storage that is used again, and raises where it may not be. `sequence` counts
-    jittered calls.
+    The instruction sees `machine`; the library reads `cached`, the copy of the QAF block that
+    `init` and `refresh_nnpa_query_result` made. The two differ after the guest moved. The library
+    reads `precheck`, `status_diag`, `log_level` (None: a release build) and `log_module` from its
+    environment.
+    `numerics` "jitter" perturbs results within each operation's tolerance; `accumulate` is the type
+    of sums of products. `allocate` returns storage for sticks, or None. `reserve` gets the bytes of
+    storage that is reused, and raises if the session may not have them. `sequence` counts jittered
+    calls.
     """
 
     machine: Machine
@@ -292,7 +292,7 @@ class Guest:
 
     @property
     def machine_as_seen(self) -> str:
-        """The machine, with what to call if the library remembers another one."""
+        """The machine; if the library remembers another one, also the call that refreshes it."""
         moved = ", remembered as another machine: call zdnn_refresh_nnpa_query_result"
         return self.machine.label + ("" if self.cached == self.machine.qaf else moved)
 
@@ -303,7 +303,7 @@ class Guest:
 
     @property
     def only_computes(self) -> bool:
-        """Whether calls that pass their checks do nothing beside the arithmetic."""
+        """Return True if calls that pass their checks do nothing but the arithmetic."""
         return self.numerics == "exact" and self.log_level is None and not self.precheck
 
     def init(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The functions of the NNPA instruction: what computes them, by code and format of the block.
+"""The functions of the NNPA instruction and their operations, by code and format of the block.
 
 `function_forms` has their operands and parameters. A function that came with format 1 does not
 exist in format 0: our reading, as is that all others take both formats.
@@ -24,7 +24,7 @@ from nnpa_emulator.ztensor import Ztensor
 
 @dataclass(frozen=True, slots=True)
 class MachineFunction:
-    """A function: what computes it, and what it takes of the parameter block."""
+    """A function: its operation, and its form in the parameter block."""
 
     operation: Operation
     form: Form
@@ -54,7 +54,7 @@ def find_function(code: int, number: int, *operands: Ztensor) -> MachineFunction
 
 @lru_cache(maxsize=1024)
 def functions_of(code: int, number: int) -> tuple[MachineFunction, ...]:
-    """Return the functions of a code in a format: those of the highest format up to it."""
+    """Return the functions of a code whose form has the highest format up to `number`."""
     forms = [form for form in FORMS.get(code, ()) if form.parmblk_format <= number]
     return tuple(
         MachineFunction(_operation(code, form.operation), form)

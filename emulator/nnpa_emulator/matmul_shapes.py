@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What matrix products have in common: function codes, shapes, types, and results' descriptors.
+"""Function codes, shapes, types and results' descriptors of matrix products.
 
 Transformed shapes, with the function code that the library selects by dim4:
 
@@ -64,7 +64,7 @@ def require_shapes(
     first: int = 1,
     **_arguments: object,
 ) -> None:
-    """Check what the dims of the operands have to do with each other: six constraints.
+    """Check that the dims of the operands fit each other: six constraints.
 
     They are numbered from `first`: dim4, dim3 and dim2 of input_c, then rows, inner, columns.
     """

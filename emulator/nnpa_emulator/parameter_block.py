@@ -47,9 +47,9 @@ _PLACES = {Role.OUTPUT_1: 64, Role.OUTPUT_2: 96} | {
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A function specific parameter: its word, counted from 1, and how many bits of it count.
+    """A function specific parameter: its word, counted from 1, and its bits in that word.
 
-    `right` is the number of bits behind it.
+    `right` is the number of bits to the right of it.
     """
 
     name: str
@@ -63,16 +63,16 @@ class Field:
         return self.fit(words[self.word - 1] >> self.right)
 
     def fit(self, value: int) -> int:
-        """Return what the bits of the field hold of a number."""
+        """Return a number cut to the bits of the field."""
         low = value & (1 << self.bits) - 1
         return low - (1 << self.bits) if self.signed and low >> (self.bits - 1) else low
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a function takes of the block from a format on: operands in order, parameters.
+    """The form of a function from a format of the block on: operands in order, parameters.
 
-    `operation` is the name of what computes it.
+    `operation` is the name of the operation that computes it.
     """
 
     parmblk_format: int
@@ -85,10 +85,10 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class ParameterBlock:
-    """What a program says of a function: all of the block that is read before it completes.
+    """A decoded parameter block: every part that is read before the function completes.
 
-    `addresses` are those of the tensors; `descriptors` have no layout but the user's NHWC, of which
-    the machine knows nothing.
+    `addresses` has the addresses of the tensors; `descriptors` have the layout NHWC: the machine
+    knows no layouts of users.
     """
 
     version: int

@@ -83,12 +83,12 @@ Inference: TypeAlias = Callable[..., tuple[Descriptors, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one call answers.
+    """The answer of one call.
 
     `status` is a zdnn_status or a hardware response code without a name; `refusal` and `violation`
-    explain it; `fp_flags` are the IEEE flags that a transform leaves raised in the calling thread,
-    None for functions that do not touch them; `value` is what the C function returns or writes
-    through a pointer; `diagnostics` is what the library prints.
+    explain it. `fp_flags` are the IEEE flags that a transform leaves raised in the calling thread,
+    None for functions that do not touch them. `value` is the C function's result, returned or
+    written through a pointer. `diagnostics` are the texts that the library prints.
     """
 
     status: int = Status.ZDNN_OK
@@ -104,15 +104,15 @@ class Outcome:
         return self.status == Status.ZDNN_OK or is_warning(self.status)
 
 
-# The answer of a call that has nothing to say; the very object, so that `is` finds it.
+# The answer of a call without refusal, value or texts; one object, so that `is` recognises it.
 OK = Outcome()
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Who calls, and from which addresses; `target` is memory for an array that is returned.
+    """The context of a call: the guest, its addresses, memory for an array that is returned.
 
-    A `checked` call has passed the checks that descriptors and parameters decide: see `prepared`.
+    A `checked` call has passed the checks of descriptors and parameters: see `prepared`.
     """
 
     guest: Guest
@@ -127,13 +127,12 @@ def _tensors_among(parameters: Mapping[str, inspect.Parameter]) -> tuple[str, ..
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """An entry of the table: what may be called by name.
+    """An entry of the table of functions, called by name.
 
-    `tensors` are the parameters that are ztensors. `infer` is the output shape inference: the
-    descriptors of `outputs` by the other arguments. `ulps` is
-    how far hardware may be off, in units of the last place, by the tolerance of IBM's own tests.
-    `written` are the tensors whose sticks a call may change: `outputs`, or all without outputs.
-    `operation` is what a call issues, or one of several.
+    `tensors` are the parameters that are ztensors. `infer` returns the descriptors of `outputs`
+    from the other arguments. `ulps` is the tolerance of IBM's own tests, in units of the last
+    place. `written` are the tensors whose sticks a call may change: `outputs`, or all without
+    outputs. `operation` is the operation that a call issues, or one of several.
     """
 
     name: str
@@ -245,7 +244,7 @@ def operation(
     ulps: int = DEFAULT_ULPS,
     **details: Unpack[Details],
 ) -> Callable[[Callable[..., bool]], Callable[..., bool]]:
-    """Register an operation under its C name without prefix; `details` are those of `define`."""
+    """Register an operation under its C name without prefix; `define` explains `details`."""
 
     def decorate(compute: Callable[..., bool]) -> Callable[..., bool]:
         definition = define(compute, code, parmblk_format, outputs=outputs, **details)
@@ -287,7 +286,7 @@ def run(
 
 
 def answer_plainly(call: Call, entry: Function, arguments: Arguments) -> Outcome:
-    """Make a call; a refusal is an outcome, and what the library prints belongs to it."""
+    """Make a call; return refusals as outcomes, with the texts that the library prints."""
     guest = call.guest
     try:
         outcome = entry.run(call, **arguments)
@@ -321,7 +320,7 @@ def _jitter(guest: Guest, entry: Function, arguments: Arguments) -> None:
 
 
 def diagnosed(guest: Guest, entry: Function, arguments: Arguments, outcome: Outcome) -> Outcome:
-    """Return an outcome with what the library prints of the call."""
+    """Return an outcome with the texts that the library prints about the call."""
     texts: list[Diagnostic] = []
     if guest.precheck and entry.outputs:
         unavailable = outcome.refusal is not None and outcome.refusal.constraint == "pipeline_c2"
@@ -343,7 +342,7 @@ def _qualified(name: str, refusal: Refusal) -> Refusal:
 
 
 def issue(operation: Operation, call: Call, /, **arguments: Argument) -> Outcome:
-    """Issue the NNPA instruction, as the library does it: c2 and c3, then the machine has its say.
+    """Issue the NNPA instruction as the library does: c2 and c3, then the machine's checks.
 
     Source: behaviour of the zDNN 1.2.0 library between an operation and the NNPA instruction.
     """

@@ -93,7 +93,7 @@ class Layer:
 
 
 def verify(layer: Layer) -> None:
-    """Check as the library does with precheck; the numbers are those of the docstrings."""
+    """Check as the library does with precheck; the docstrings of lstm and gru have the numbers."""
     label = map("c{}".format, count(3))
     t = layer.tensors
     cells = [name for name in ("c0", "cf_output") if name in t]
@@ -139,7 +139,7 @@ def require_timesteps(layer: Layer) -> None:
 
 
 def require_direction(layer: Layer) -> None:
-    """Check what the library checks while it works: the last two numbers of the docstrings."""
+    """Check the direction, as the library does while it works: the docstrings' last two numbers."""
     first = 15 if layer.gates == LSTM else 14
     if layer.direction not in (FWD, BWD, BIDIR):
         limit = "FWD (0), BWD (1) or BIDIR (2)"

@@ -86,8 +86,8 @@ def _array(
 def borrow(count: int) -> npt.NDArray[np.float32]:
     """Lend FP32 elements of arbitrary contents on a cache line, until `give_back`.
 
-    `count` is the same in all calls. What came back last is lent first, so that there are as many
-    blocks as calls at once, not as threads.
+    `count` is the same in all calls. The last returned block is lent first, so that the number of
+    blocks follows the calls at once, not the threads.
     """
     try:
         return _free.pop()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the accelerator answers: zDNN statuses, and why it answered so.
+"""The answers of the accelerator: zDNN statuses, and the reasons for them.
 
-Source: zDNN API Reference 1.2.0, "zDNN Statuses"; the numbers are those of `zdnn.h`.
+Source: zDNN API Reference 1.2.0, "zDNN Statuses"; numbers from `zdnn.h`.
 
     Refused       a call that ends with a zdnn_status, raised by a check, caught by the pipeline
     ProgramCheck  a call that would end the program on the machine
@@ -185,8 +185,8 @@ class ProgramCheck(Exception):
 
     `kind` is "data" (SIGILL on Linux: operands that contradict each other), "access" (SIGSEGV: no
     storage behind an operand), "operation" (SIGILL: the machine has no such instruction) or
-    "specification" (SIGILL: the parameter block is not on a doubleword boundary). `address` is that
-    of the first byte without storage, where addresses are known.
+    "specification" (SIGILL: the parameter block is not on a doubleword boundary). `address` is the
+    address of the first byte without storage, 0 if unknown.
 
     Source: zDNN API Reference 1.2.0, "Runtime Environment Variables" (prechecks exist to debug
     "hardware exceptions that otherwise would result in abnormal program termination").
@@ -208,7 +208,7 @@ class NotInLibrary(Exception):
 
 
 class Malformed(Exception):
-    """The caller handed over something that is no call at all: `field` is `value`, not `limit`."""
+    """The caller's arguments are no call in C: `field` is `value`, must be `limit`."""
 
     def __init__(self, field: str, value: object, limit: str) -> None:
         self.field, self.value, self.limit = field, str(value), limit

@@ -57,9 +57,9 @@ _HALVES: Final = frozenset((DataLayouts.ZDNN_BIDIR_FICO, DataLayouts.ZDNN_BIDIR_
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """What a conversion met: the IEEE flags it raised, and whether any NINF was stored or read.
+    """The events of a conversion: its IEEE flags, and whether any NINF was stored or read.
 
-    Finite overflow stores NINF without a flag, so the two say different things.
+    Finite overflow stores NINF without a flag.
     """
 
     flags: Flags
@@ -285,8 +285,8 @@ def write_fp32(
 ) -> bool:
     """Round results into a DLFLOAT16 tensor, once, float64 too; tell whether any became NINF.
 
-    Overflow keeps its sign, NaN is 7FFF; padding becomes zero. With `fresh` that of results in
-    float64 stays as it is.
+    Overflow keeps its sign, NaN is 7FFF; padding becomes zero. With `fresh` the padding of results
+    in float64 stays as it is.
     """
     if values.dtype == np.float64:
         codes = np.empty(values.size, np.uint16)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A cache of widened operands: a shortcut around the seams `engines.operands.dense` and `repeated`.
 
-What is kept belongs to the memory behind a buffer, whoever looks at it and wherever a view of it
-begins: `written` forgets all of it. Memory that no array owns belongs to the buffer; whoever writes
-there through another one has dropped this one before. The cache wraps `pipeline.answer` to forget
-every tensor that a call may have written. Whoever writes sticks past the pipeline calls `written`
-before the next call. An operand is kept from its second use on, so that what is used once costs
-nothing. One memory for the process, at most `MAX_BYTES` bytes, the least recently used goes first;
-freed buffers take theirs along.
+An entry belongs to the memory behind a buffer, whichever view of it a call reads: `written` forgets
+all entries of that memory. Memory that no array owns belongs to the buffer: a writer through
+another buffer has dropped this one before. The cache wraps `pipeline.answer` to forget every tensor
+that a call may have written. Code that writes sticks past the pipeline calls `written` before the
+next call. An operand is kept from its second use on, so that operands used once cost nothing. The
+process has one cache of at most `MAX_BYTES` bytes, which drops the least recently used entry first
+and the entries of freed buffers.
 """
 
 import threading

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Descriptors and ztensors: what zDNN's structures hold and the pure functions over them.
+"""Descriptors and ztensors: zDNN's structures, and the pure functions over them.
 
-Enumerations are open: a descriptor holds whatever number the caller wrote, and the functions that
-look at it decide. Sources: zDNN API Reference 1.2.0, "Common Types and Structs" and the descriptor
-functions; behaviour that it leaves out is that of the zDNN 1.2.0 library.
+Enumerations are open: a descriptor holds any number that the caller wrote, and the functions that
+read it decide. Sources: zDNN API Reference 1.2.0, "Common Types and Structs" and the descriptor
+functions; behaviour that it leaves out follows the zDNN 1.2.0 library.
 """
 
 from collections.abc import Mapping
@@ -145,9 +145,9 @@ UNSET = TensorDesc()
 class Ztensor:
     """`zdnn_ztensor`.
 
-    `buffer` holds sticks, cells in the host's order, exactly as many bytes as `getsize_ztensor`
-    says of the transformed descriptor; None is C's NULL. `buffer_size` is what the structure says,
-    in bytes. `rec_scale` and `offset` are FP32 values.
+    `buffer` holds sticks, cells in the host's order, exactly the bytes that `getsize_ztensor`
+    returns for the transformed descriptor; None is C's NULL. `buffer_size` is the field of the
+    structure, in bytes. `rec_scale` and `offset` are FP32 values.
     """
 
     pre_transformed_desc: TensorDesc
@@ -172,7 +172,7 @@ def padded(size: int) -> int:
 
 
 def init_pre_transformed_desc(layout: int, type: int, *dims: int) -> TensorDesc:  # noqa: A002 - C name
-    """Describe user data; `dims` outermost first, as many as the layout has.
+    """Describe user data; `dims` are the dims that the layout has, outermost first.
 
     Nothing is validated, a concatenated or unknown layout reads no dims.
     Source: zDNN API Reference 1.2.0, zdnn_init_pre_transformed_desc.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an untrusted model may not hold at any depth: external data, foreign code, bombs.
+"""Refusals of untrusted models at any depth: external data, foreign code, bombs.
 
 Sources: ONNX intermediate representation specification, "External Tensor Data", "Functions".
 """
@@ -66,7 +66,7 @@ def fault_in(node: onnx.NodeProto) -> str:
 
 
 def fault_of_loops(node: onnx.NodeProto) -> str:
-    """Return why Loops inside of a node are refused: their trips multiply, or cannot be checked."""
+    """Return why a node's inner Loops are refused: trips that multiply, or cannot be checked."""
     loops = sum(inner.op_type == "Loop" for inner in inner_nodes(node))
     if any(loop.input[:1] in ([], [""]) for loop in _loops(node)):
         return NO_TRIP_COUNT

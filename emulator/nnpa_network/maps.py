@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Maps at the outputs of classifiers, which become the tensors that they are made of.
+"""Maps at the outputs of classifiers, which are replaced by the tensors behind them.
 
 Source: ONNX operator ai.onnx.ml ZipMap, which scikit-learn's and CatBoost's converters write.
 """

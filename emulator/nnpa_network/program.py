@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A hosted network as a list of steps: what the accelerator and the host do, and with what.
+"""A hosted network as a list of steps of the accelerator and the host, with their operands.
 
 Arrays (host memory) and tensors (sticks) share one space of numeric ids, from 1 on; names are a
 side table. A call of the accelerator is a verb and its keyword arguments as the emulator takes
 them, an id in place of every ztensor. A program is made for one machine and one set of input
-shapes and holds every constant, those of the accelerator stickified once.
+shapes and holds every constant; constants of the accelerator are stickified once.
 """
 
 from collections.abc import Mapping
@@ -56,7 +56,7 @@ def fits(shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:
 
 
 def may_be(shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:
-    """Tell whether a result's shape is the declared one, which may be that of any rank."""
+    """Return True if a result's shape is the declared one; a declared shape may be of any rank."""
     return declared == ANY_RANK or fits(shape, declared)
 
 
@@ -149,10 +149,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What runs: see the module. `machine` is what it is for, `placement` what it was made by.
+    """A program for one `machine`: see the module.
 
-    `placement` is one of PLACEMENTS, "" for a program of another compiler.
-    `places` is the side table of names: where a value of the model is, in turn, while it lives.
+    `placement` is one of PLACEMENTS, by which it was made, "" for a program of another compiler.
+    `places` is the side table of names: the ids that hold a value of the model, in turn.
     """
 
     name: str
@@ -182,7 +182,7 @@ def described(info: TensorInfo) -> Ztensor:
 
 
 def reads(step: AcceleratorStep | HostStep) -> tuple[int, ...]:
-    """Return the ids that a step needs; those of tensors that it makes are among them."""
+    """Return the ids that a step needs, ids of tensors that it makes included."""
     if isinstance(step, HostStep):
         return step.inputs
     tensors = (step.arguments[name] for name in FUNCTIONS[step.verb].tensors)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forests of decision trees: how large and how deep they are, told without recursion.
+"""The size and depth of forests of decision trees, computed without recursion.
 
 ONNX Runtime descends into a tree by recursion, and ends its process where the stack does.
 Sources: ONNX operators ai.onnx.ml TreeEnsemble, TreeEnsembleClassifier, TreeEnsembleRegressor; ONNX
@@ -115,7 +115,7 @@ def _edges(
 
 
 def _ints(attribute: Any, count: int) -> Numbers:
-    """Return a list of so many numbers; raise ValueError for one of another length."""
+    """Return a list of `count` numbers; raise ValueError for another length."""
     if len(attribute.ints) != count:
         raise ValueError(attribute.name)
     return np.fromiter(attribute.ints, np.int64, count)

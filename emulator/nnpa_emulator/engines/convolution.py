@@ -3,9 +3,9 @@
 
 Products of two codes are exact in FP32. They are summed in FP32 in the order of the elements under
 a window, so the bits are the same on any host, in any batch and however the work is cut; or in
-float64 by BLAS, where the session says so or a window has more than `WEIGHTS` / 64 elements. The
+float64 by BLAS, if the session says so or a window has more than `WEIGHTS` / 64 elements. The
 bias is added, the result limited, and then rounded once.
-Scratch: the blocks below, whatever the tensors. Weights are widened once where they fit, and kept
+Scratch: the blocks below, whatever the tensors. Weights are widened once if they fit, and kept
 for the next call of the same kernel.
 Source: zDNN API Reference 1.2.0, zdnn_conv2d.
 """
@@ -66,7 +66,7 @@ def prepare(
     *,
     fresh: bool,
 ) -> Convolve:
-    """Return what convolves, adds a bias, limits, rounds, and tells whether any result is NINF.
+    """Return a function that convolves, adds a bias, limits, rounds, and is True after a NINF.
 
     Shapes: input (n, h, w, c), kernel (kh, kw, c, k), output one element per window. It may be
     called as often as the tensors keep their memory; strides are 1 for a single window. `fresh`
@@ -86,7 +86,7 @@ def prepare(
 
 
 def _strips(work: _Work) -> Callable[[Singles], int]:
-    """Return what sums strip by strip in FP32, and tells the largest magnitude."""
+    """Return a function that sums strip by strip in FP32 and returns the largest magnitude."""
     shape, window = stick.geometry(work.input.transformed_desc), work.kernel.transformed_desc.dims
     target = stick.geometry(work.output.transformed_desc)
     kernel, codes = work.kernel.sticks, work.input.sticks.view(np.uint16)
@@ -137,7 +137,7 @@ def _widen_panels(kernel: Ztensor, first: int, count: int, lasting: bool) -> tup
 
 
 def _scattered(window: Dims, slide: Slide) -> bool:
-    """Tell whether some elements lie between windows: then windows are widened one by one."""
+    """Return True if some elements lie between windows: then windows are widened one by one."""
     return slide[0] > window[0] or slide[1] > window[1]
 
 

@@ -2,9 +2,9 @@
 """Sums of products of DLFLOAT16 matrices on sticks, block by block.
 
 Products of two codes are exact in FP32. They are summed in FP32, in the order of the inner
-dimension, so that their bits are those of any host, or in float64 by BLAS where the session says
-so. The bias is added, and the result is rounded once; comparisons compare the sum before it is
-rounded. A NINF operand makes every result that depends on it NINF.
+dimension, with the same bits on every host, or in float64 by BLAS if the session says so. The bias
+is added, and the result is rounded once; comparisons compare the sum before it is rounded. A NINF
+operand makes every result that depends on it NINF.
 Scratch: 1.6 MiB; for float64 three dense blocks of `BLOCK` elements, and a fourth where the inner
 dimension is cut, which exist in FP32 first. Weights are widened once.
 Source: zDNN API Reference 1.2.0, zdnn_matmul_op.
@@ -75,8 +75,8 @@ NOTHING = np.empty(0, np.float32)
 class Panel:
     """Dense blocks of one operand, remembering the last one: a broadcast operand is decoded once.
 
-    `dtype` is that of the sums, `role` that of the scratch. `transposed` operands are read as they
-    are stored and turned. A `constant` operand is likely to be used again by other calls.
+    `dtype` is the type of the sums, `role` the role of the scratch. `transposed` operands are read
+    as they are stored, and turned. A `constant` operand is likely to be used again by other calls.
     """
 
     tensor: Ztensor
@@ -227,7 +227,7 @@ def _store(sums: Array, bias: Array, output: Ztensor, block: Block, op_type: int
 
 
 def _panels(input_b: Ztensor, turned: bool) -> Callable[[], operands.Values]:
-    """Return what gives the panels of a right operand that is used again, or nothing."""
+    """Return a function that gives the panels of a right operand that is used again, or none."""
     desc = input_b.transformed_desc
     stacks, rows, columns = desc.dim4, desc.dim2, desc.dim1
     if turned:
@@ -253,7 +253,7 @@ def _in_order(
     input_a: Ztensor, input_b: Ztensor, input_c: Ztensor, op_type: int, output: Ztensor,
     turned: tuple[bool, bool],
 ) -> Callable[[], bool]:  # fmt: skip
-    """Return what multiplies in FP32 in the order of the inner dimension, whatever the sizes."""
+    """Return a function that multiplies in FP32 in the order of the inner dimension."""
     a, b, c = input_a.sticks, input_b.sticks, input_c.sticks
     desc_a, desc = input_a.transformed_desc, output.transformed_desc
     stacks = input_b.transformed_desc.dim4, input_c.transformed_desc.dim4, desc.dim4
@@ -373,7 +373,7 @@ def prepare_multiply(
     transpose_a: bool = False,
     transpose_b: bool = False,
 ) -> Callable[[], bool]:
-    """Return what does `multiply` over these tensors, once or often."""
+    """Return a function that does `multiply` over these tensors, once or often."""
     operands = input_a, input_b, input_c, op_type, output, (bool(transpose_a), bool(transpose_b))
     compute = _in_order(*operands)
     return lambda: compute() if guest.accumulate == "fp32" else _in_blocks(*operands)

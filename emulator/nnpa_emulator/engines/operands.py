@@ -29,7 +29,7 @@ dense: Callable[[Buffer, Hashable, Widen], Values] = widen_now
 
 
 def repeat(buffer: Buffer, key: Hashable, widen: Widen) -> Callable[[], Values]:
-    """Return what does `dense` often."""
+    """Return a function that does `dense` repeatedly."""
     return lambda: dense(buffer, key, widen)
 
 

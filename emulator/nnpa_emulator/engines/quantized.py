@@ -12,7 +12,7 @@ library works in FP32 in the order written here; the machine sees scales reduced
     Zb != 0, afterwards less colsum(qb)[j] * (M*Za), and rowsum(qa)[i] * (M*Zb) or, on the fly,
                         sum(a[i]) * (M*Zb*Sa)
 
-Then results are rounded half to even and clipped, and made real values of, where the call asks.
+Then results are rounded half to even and clipped, and dequantized if the call asks for it.
 Source: zDNN API Reference 1.2.0, zdnn_quantized_matmul_op; formulas are the zDNN library's.
 """
 
@@ -56,7 +56,7 @@ def _byte_place(desc: TensorDesc, stack: int) -> Place:
 
 @dataclass(frozen=True, slots=True)
 class Quantizer:
-    """How the machine makes bytes of real values: a scale, an offset, clips."""
+    """The machine's quantization of real values: a scale, an offset, clips."""
 
     scale: np.float32
     offset: np.float32
@@ -159,7 +159,7 @@ def column_sums(b: Ztensor) -> Singles:
 
 
 def _row_terms(a: Ztensor, scales: Scales) -> Singles:
-    """Return what input_b's offset adds to the rows of every matrix of input_a."""
+    """Return the terms that input_b's offset adds to the rows of every matrix of input_a."""
     desc = a.transformed_desc
     terms = np.zeros((desc.dim4, desc.dim2), np.float32)
     for stack in range(desc.dim4):

@@ -55,7 +55,7 @@ class Whole:
         return gates <= GATES and weights <= MAX_PANELS
 
     def _weights(self, name: str) -> Singles:
-        """Return the panels of a matrix of weights, and what is largest between its gates."""
+        """Return the panels of a matrix of weights, and the largest magnitude between its gates."""
         tensor, (_, _, _, hidden, gates) = self._tensors[name], self._shape
         rows = tensor.transformed_desc.dim2
 
@@ -68,7 +68,7 @@ class Whole:
         return operands.dense(tensor.sticks, ("layer", rows, hidden, gates), widen)[0]
 
     def fuse(self) -> int:
-        """Compute what the input contributes to the gates; tell how it ended."""
+        """Compute the input's contribution to the gates; return the kernel's end state."""
         panels = self._weights("weights")
         tensors, rows = self._tensors, self._shape[0] * self._shape[1]
         self._fused = scratch("fused", (rows * self._width,), np.uint16)
@@ -77,7 +77,7 @@ class Whole:
         return layers.fuse(source, panels, biases, self._fused, self._shape, work)
 
     def run(self, outputs: tuple[Ztensor, ...], half: int, backward: bool, probing: bool) -> int:
-        """Take the states through the sequence; tell how it ended. See `layers.run_layer`."""
+        """Take the states through the sequence; return the kernel's end state."""
         panels = self._weights("hidden_weights")
         tensors, (_, batch, _, hidden, gates) = self._tensors, self._shape
         width = self._panels * UNITS
@@ -97,9 +97,9 @@ class Whole:
 
 
 def _real_columns(tensor: Ztensor, hidden: int, role: str) -> tuple[Singles, bool]:
-    """Return a matrix of gates, and NINF; without the padding of gates if that is all zero.
+    """Return a matrix of gates, and whether it has a NINF; without padding if that is all zero.
 
-    Sums of padding that is zero are zero, and nobody looks at them.
+    Sums of padding that is zero are zero, and nothing reads them.
     """
     desc = tensor.transformed_desc
     rows, columns, gate = (0, desc.dim2), (0, desc.dim1), padded(hidden)
@@ -117,7 +117,7 @@ def _real_columns(tensor: Ztensor, hidden: int, role: str) -> tuple[Singles, boo
 class Product:
     """Rounded sums of products with one matrix of weights and one row of biases.
 
-    `gate` is how many columns a gate takes: hidden size, or that in whole sticks.
+    `gate` is the number of columns of a gate: the hidden size, or whole sticks of it.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class Product:
 
 
 class FusedGates:
-    """What the input contributes to the gates of all timesteps."""
+    """The input's contribution to the gates of all timesteps."""
 
     def __init__(
         self, guest: Guest, source: Ztensor, weights: Ztensor, biases: Ztensor, hidden: int
@@ -201,7 +201,7 @@ class FusedGates:
         self._gates: Singles = np.empty(0, np.float32)
 
     def violated(self) -> bool:
-        """Compute all gates; tell whether a NINF was read or made."""
+        """Compute all gates; return True if a NINF was read or computed."""
         return any(
             self._compute(rows, first)
             for rows in self.row_spans

@@ -93,7 +93,7 @@ def _count_ulps(
 
 @kernel
 def _fold(lanes: Doubles, start: int, count: int = LANES) -> float:
-    """Add the upper half of so many lanes, a power of two, to the lower one until one is left."""
+    """Add the upper half of the lanes to the lower half until one lane is left."""
     at, half = np.uintp(start), np.uintp(count // 2)
     while half:
         for i in range(half):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """DLFLOAT16 conversion of single cells for use inside kernels, and of runs of cells.
 
-Rounding is that of VCRNF: clamp the FP32 magnitude to the line of codes, add half a unit in the
-last kept place, truncate (ties away from zero); the line starts at the FP32 bits of 2^-31.
+Rounding follows VCRNF: clamp the FP32 magnitude to the line of codes, add half a unit in the last
+kept place, truncate (ties away from zero); the line starts at the FP32 bits of 2^-31.
 Source: z/Architecture VCRNF and VCLFNH; zDNN API Reference 1.2.0, "Data Type Conversion".
 """
 

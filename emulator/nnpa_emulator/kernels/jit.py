@@ -32,7 +32,7 @@ class Njit(Protocol):
 
 
 class Compiler(Protocol):
-    """What imports Numba and compiles kernels beside the calls; its methods return at once."""
+    """A thread that imports Numba and compiles kernels beside the calls; methods return at once."""
 
     @property
     def has_kernels(self) -> bool:
@@ -110,7 +110,7 @@ class Kernel(Generic[P, R]):
 
     @property
     def _numba_type_(self) -> object:
-        """What Numba looks up where another kernel calls this one."""
+        """The object that Numba looks up when another kernel calls this one."""
         compiled: Any = self.compiled()
         return compiled._numba_type_
 
@@ -127,7 +127,7 @@ class Kernel(Generic[P, R]):
         return True
 
     def _compile_for(self, *arguments: Any, **names: Any) -> object:
-        """Return what computes a call for whose types nothing is compiled: Numba calls it."""
+        """Return the function for a call whose types have no compiled kernel: Numba calls it."""
         compiled: Any = self.compiled()
         size, compiler = _size_of(arguments), _compiler
         if compiler is not None and size <= MAX_REFERENCE_BYTES:
@@ -190,7 +190,7 @@ def kernel_in(module: str, name: str) -> Callable[..., None]:
 
 
 def when_loaded(adjust: Adjustment) -> None:
-    """Have Numba adjusted before it makes a kernel: at once where it is loaded."""
+    """Call `adjust` when Numba is loaded, before it compiles: at once if it is loaded."""
     with _lock:
         if _njit is None:
             _adjustments.append(adjust)
@@ -199,14 +199,14 @@ def when_loaded(adjust: Adjustment) -> None:
 
 
 def compile_by(compiler: Compiler | None) -> None:
-    """Have calls wait for no compilation but ask for it; None: the calling threads compile."""
+    """Let calls ask `compiler` to compile instead of waiting; None: the calling threads compile."""
     global _compiler
     with _lock:
         _compiler = compiler
 
 
 def use_reference() -> None:
-    """Have references compute from now on, in the whole process; nothing is compiled."""
+    """Let references compute from now on, in the whole process; nothing is compiled."""
     global _plain
     with _lock:
         _plain = True
@@ -216,9 +216,9 @@ def use_reference() -> None:
 
 
 def compile_no_more() -> None:
-    """Have references compute from now on what no kernel is compiled for, in the whole process.
+    """Compile nothing from now on in the whole process: references compute where no kernel is.
 
-    For a process that can open no files, without which Numba does not compile.
+    For a process that cannot open files, which Numba needs to compile.
     """
     if not load():
         return
@@ -228,7 +228,7 @@ def compile_no_more() -> None:
 
 
 def _returning(reference: Callable[..., Any] | None) -> Callable[..., Callable[..., Any] | None]:
-    """Return what Numba calls where a kernel is not compiled for arguments: it calls the result."""
+    """Return the function that Numba calls, and whose result it calls, for uncompiled arguments."""
     return lambda *_arguments, **_names: reference
 
 
@@ -272,7 +272,7 @@ def _is_cached(compiled: Any, signature: Signature) -> bool:
 
 
 def _maker(function: Callable[P, R], **options: object) -> Callable[[], Callable[P, R]]:
-    """Return what has Numba compile a function."""
+    """Return the function that lets Numba compile a function."""
 
     def make() -> Callable[P, R]:
         assert _njit is not None, "Numba is imported before a kernel is compiled"
@@ -287,7 +287,7 @@ def _maker(function: Callable[P, R], **options: object) -> Callable[[], Callable
 def _call_without_literals(
     compiled: Any, arguments: tuple[Any, ...], names: dict[str, Any]
 ) -> object:
-    """Return how other kernels call this one: compiled once for a type, not for each constant.
+    """Return a form that other kernels call: compiled once for a type, not for each constant.
 
     Numba compiles a callee anew for every literal that a caller passes. Measured: a sixth of the
     processor time of compiling all kernels, which are as fast without.
@@ -299,7 +299,7 @@ def _call_without_literals(
 
 
 def _wait(function: Callable[P, R], entry: Kernel[P, R]) -> Callable[P, R]:
-    """Return what stands for a kernel in its module: the compiled one if Numba is imported."""
+    """Return the object that stands for a kernel in its module: compiled if Numba is imported."""
     if _njit is not None:
         return entry.compiled()
     update_wrapper(entry, function)

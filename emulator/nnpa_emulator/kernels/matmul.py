@@ -254,10 +254,10 @@ def multiply(
 ) -> np.uint16:  # fmt: skip
     """Multiply stacks of matrices, add c or compare with it, and store codes with zero padding.
 
-    `panels` are those of b, or nothing: then they are widened one by one. `relations` is 0 for the
-    addition, else the relations that hold. Stacks of an operand that has one are always that one.
-    `work` has `WORK` elements; `output` shares no memory with an operand. Returns the largest
-    magnitude.
+    `panels` are the widened panels of b, or nothing: then they are widened one by one. `relations`
+    is 0 for the addition, else the relations that hold. An operand with one stack serves all
+    stacks. `work` has `WORK` elements; `output` shares no memory with an operand. Returns the
+    largest magnitude.
     """
     largest = np.uint16(0)
     stacks_a, stacks_b, stacks_c, stacks, rows, inner, columns = shape

@@ -27,7 +27,7 @@ def average(
 ) -> np.uint16:
     """Average every window; return the largest magnitude of the result.
 
-    `dims` and `pages` are those of the input, `sizes` and `places` those of the output.
+    `dims` and `pages` describe the input, `sizes` and `places` the output.
     """
     height, width, step3, step2, above, left = window
     lines = np.empty((dims[2], 64), np.float64)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Blocks of INT8 sticks for sums of products, their sums, and the pass over quantized results.
 
-Places and spans are those of `kernels.matmul_blocks`, in bytes for INT8 sticks: rows of features
+Places and spans are as in `kernels.matmul_blocks`, in bytes for INT8 sticks: rows of features
 are 128 bytes apart and begin at a multiple of 128 columns, pairs of rows of weights share 128.
 Source: zDNN API Reference 1.2.0, zdnn_quantized_matmul_op; the order of sums is the zDNN library's.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps of recurrent layers: gates are rounded to DLFLOAT16, what is inside a cell is not.
+"""Steps of recurrent layers: gates are rounded to DLFLOAT16, values inside of a cell are not.
 
 Dense rows hold the gates one after the other, each as wide as whole sticks. Inside a cell
 everything is double precision; sigmoid and tanh come from exponentials with a relative error below

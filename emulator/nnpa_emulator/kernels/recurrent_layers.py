@@ -3,12 +3,11 @@
 
 A panel has the gates of `UNITS` hidden units side by side, for each row of a matrix of weights: a
 tile of sums holds all that a cell needs, and is rounded and used while it is in the first-level
-cache. Behind the last hidden unit a panel is zero. What the input contributes to the gates is kept
-as codes, timestep by timestep, panel by panel, row by row; so are states, but for the h that is
-multiplied, which has dense rows.
-The machine sums the columns between the gates, too, which nobody looks at: only a violation of the
-range would show. They are left out where the largest numbers in them and beside them cannot add up
-to one.
+cache. Behind the last hidden unit a panel is zero. The input's contribution to the gates is kept as
+codes, timestep by timestep, panel by panel, row by row; so are states, except the multiplied h,
+which has dense rows.
+The machine sums the columns between the gates, too; only a violation of the range would show. They
+are left out if the largest numbers in them and beside them cannot add up to a violation.
 Sources: zDNN API Reference 1.2.0, zdnn_lstm and zdnn_gru; rounding points are the zDNN library's.
 """
 

@@ -4,9 +4,9 @@
 A panel holds `width` columns (64, or 48) of the right matrix for each row of it, one row after the
 other. A tile is up to `ROWS` rows of sums over the panel's columns; every sum is made in the order
 of the inner dimension, each addition rounded to FP32 once. Products of two DLFLOAT16 values are
-exact in FP32, so that fused operations change nothing: the bits of a sum are those of any host,
-whatever is computed beside it. `VECTORS` vectors of `LANES` sums fill the registers beside what is
-multiplied.
+exact in FP32, so that fused operations change nothing: a sum has the same bits on every host,
+whatever is computed beside it. `VECTORS` vectors of `LANES` sums fill the registers beside the
+factors.
 Source: K. Goto and R. van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM
 Transactions on Mathematical Software 34 (3), 2008: the kernel of panels and registers.
 """
@@ -44,10 +44,10 @@ class Typed(Protocol):
 
 
 class Context(Protocol):
-    """What generates code for arrays."""
+    """The generator of code for arrays."""
 
     def make_array(self, kind: types.Type, /) -> "Callable[[Context, Builder, Value], Array]":
-        """Return what makes an array of a value."""
+        """Return the function that makes an array of a value."""
         ...
 
     def get_dummy_value(self) -> Value:
@@ -56,7 +56,7 @@ class Context(Protocol):
 
 
 def _features() -> frozenset[str]:
-    """Return what the processors can do that Numba compiles for: this one's unless it is set."""
+    """Return the features of the processor that Numba compiles for: this one unless it is set."""
     features: str | None = vars(config)["CPU_FEATURES"]
     if features:
         return frozenset(feature[1:] for feature in features.split(",") if feature.startswith("+"))
@@ -173,7 +173,7 @@ class _Tile:
 
 
 def make_tile(rows: int, vectors: int, lanes: int = LANES) -> Callable[..., None]:
-    """Return the code of a tile for kernels; arguments are those of `accumulate`, without rows."""
+    """Return the code of a tile for kernels; its arguments are `accumulate`'s without the rows."""
 
     @intrinsic  # type: ignore[untyped-decorator, unused-ignore] # numba ships no types
     def tile(
@@ -205,7 +205,7 @@ def make_tile(rows: int, vectors: int, lanes: int = LANES) -> Callable[..., None
 
 
 def _adding(vectors: int) -> Callable[..., None]:
-    """Return what adds the products of a tile of so many vectors; arguments as of `accumulate`."""
+    """Return a function that adds the products of a tile; arguments as of `accumulate`."""
     tile_1, tile_2, tile_3, tile_4, tile_5, tile_6 = (
         make_tile(n + 1, vectors) for n in range(ROWS)
     )
@@ -258,8 +258,8 @@ def accumulate(
 
     `sums` has its rows from index `at`, `width` apart; the left matrix begins at `start`, its rows
     `stride` apart; the panel begins at `panel` and has `count` rows. With `fresh` the sums so far
-    are zero, whatever is stored. Sums of the first `columns` columns are made, and as many more as
-    fill registers. `rows` is 1 to 6, `width` 64 or 48; nothing is checked.
+    are zero, whatever is stored. The first `columns` columns are summed, and more to fill the
+    registers. `rows` is 1 to 6, `width` 64 or 48; nothing is checked.
     """
     if STEP > 16 and columns <= 48:
         _add_narrow(

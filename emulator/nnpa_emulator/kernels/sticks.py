@@ -44,8 +44,8 @@ def stickify_fp32(
 ) -> tuple[np.uint32, np.uint32]:
     """Round FP32 bits into DLFLOAT16 sticks; return the extreme magnitudes as `encode_run` does.
 
-    `limit` is that of `encode`; NaN and infinities are NINF with any limit.  The work goes by pages
-    of 32 rows, stick columns inside, so that long rows are read while they are near.
+    `limit` is as in `encode`; NaN and infinities are NINF with any limit. The work goes by pages of
+    32 rows, stick columns inside, so that long rows stay in the host's caches.
     """
     d4, d3, d2, d1 = dims
     mask = np.zeros(STICK_CELLS, np.uint32)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tiles of sums of products, for kernels: what `registers` has code for, named without it."""
+"""Tiles of sums of products for kernels: the names that `registers` has code for."""
 
 from collections.abc import Callable
 from typing import Final

@@ -8,7 +8,7 @@ Fidelity: exact against this reference, which rounds the formula once; softmax s
 precision, whatever `accumulate` says, so that a row does not depend on the rows around it. Against
 hardware: consistent with the tolerances of IBM's own tests; the approximations behind tanh,
 sigmoid, gelu and softmax are not public, and gelu is known to be about 0.0025 too low near results
-of -0.026 on hardware. Not public either: what relu does with NINF and with -0 (+0 here).
+of -0.026 on hardware. Not public either: relu of NINF and of -0 (+0 here).
 """
 
 import numpy as np
@@ -163,7 +163,7 @@ def gelu(input: Ztensor, output: Ztensor) -> bool:
     2. output has the type of input, else ZDNN_INVALID_TYPE.
     3. output has the format of input, else ZDNN_INVALID_FORMAT.
 
-    Source: zDNN API Reference 1.2.0, zdnn_gelu; the formula is that of the zDNN library's tests.
+    Source: zDNN API Reference 1.2.0, zdnn_gelu; the zDNN library's tests have this formula.
     """
     return _apply(unary_table(_gelu), input, output)
 

@@ -140,7 +140,7 @@ def _slide(input: Ztensor, kernel: Ztensor, padding: int, strides: tuple[int, in
 
 
 def _limits(clipping: int) -> Limits:
-    """Return those of relu, clipped at a code unless that is 0."""
+    """Return the codes of relu, clipped at a code unless it is 0."""
     high = dlfloat.to_fp32(np.array(clipping, np.uint16))
     return np.float32(0), np.float32(high or np.inf)
 
@@ -225,7 +225,7 @@ def prepare_conv2d(
     guest: Guest,
     fresh: bool = True,
 ) -> Callable[[], bool]:
-    """Return what does `conv2d` over these tensors, which share no memory, once or often.
+    """Return a function that does `conv2d` over these tensors, which share no memory.
 
     With `fresh` the output's padding stays as it is.
     """

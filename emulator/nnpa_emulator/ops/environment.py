@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program asks of the library and the machine: zdnn_init, queries, versions.
+"""Questions of a program to the library and the machine: zdnn_init, queries, versions.
 
 Queries answer from the library's copy of the QAF block; only init, refresh_nnpa_query_result and
 is_nnpa_installed look at the machine. None of them fails but refresh.
@@ -54,7 +54,7 @@ def is_nnpa_parmblk_fmt_installed(
 
 
 def _counted(numbers: Sequence[int], count: int | None) -> Sequence[int]:
-    """Return as many numbers as C's `count` says, all without one."""
+    """Return the first `count` numbers, all of them without a count."""
     return numbers if count is None else numbers[: max(count, 0)]
 
 

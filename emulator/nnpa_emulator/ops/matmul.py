@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Matrix products: matmul_op, matmul_bcast_op, matmul_transpose_op.
 
-Shapes and the selection of function codes are those of `matrix`, sums of products those of
-`products`. A NINF operand makes every result that depends on it NINF, with a range violation.
+Shapes and the selection of function codes are in `matmul_shapes`, sums of products in
+`engines.matmul`. A NINF operand makes every result that depends on it NINF, with a range violation.
 
 Fidelity: within one unit in the last place of the exactly rounded value on well-conditioned data.
 Neither the order of summation on hardware nor whether it compares rounded sums is public.
@@ -108,7 +108,7 @@ def matmul_op(
     6. dim1 of input_c, then output, is dim1 of input_b, else ZDNN_INVALID_SHAPE.
     7. Not both input_a DLFLOAT16 and input_b INT8, else ZDNN_INVALID_SCALE: such operands are
        quantized and there is no scale.
-    8. The types of input_b, input_c, then output are that of input_a, else ZDNN_INVALID_TYPE; an
+    8. input_b, input_c, then output has the type of input_a, else ZDNN_INVALID_TYPE; an
        input_b that is not DLFLOAT16 is judged as INT8 weights of a quantized product instead.
     9. The same of formats, each tested after the type of its tensor, else ZDNN_INVALID_FORMAT.
     10. The machine knows op_type: 0 to 6, else ZDNN_FUNC_RC_F000.
@@ -175,9 +175,9 @@ def matmul_bcast_op(
     input_b has, else MATMUL_OP. BCAST1, and BCAST23 with a comparison, need parameter block
     format 1. Library 1.0.x takes BCAST23 in format 0, whatever the operands.
 
-    1. dim4, else ZDNN_INVALID_SHAPE. MATMUL_OP: that of input_a in input_b, input_c, then output.
-       BCAST23: that of input_a in output, then 1 in input_b and input_c. BCAST1: 1 in input_a, then
-       that of input_b in input_c and output.
+    1. dim4 fits, else ZDNN_INVALID_SHAPE. MATMUL_OP: input_b, input_c, then output have input_a's.
+       BCAST23: output has input_a's, then input_b and input_c have 1. BCAST1: input_a has 1, then
+       input_c and output have input_b's.
     2. dim3 of input_a, input_b, input_c, then output is 1, else ZDNN_INVALID_SHAPE.
     3. dim2 of input_c is 1, else ZDNN_INVALID_SHAPE.
     4. dim2 of output is dim2 of input_a, else ZDNN_INVALID_SHAPE.
@@ -224,7 +224,7 @@ def matmul_transpose_op(
     2. dim3 of input_a, input_b, input_c, then output is 1, else ZDNN_INVALID_SHAPE.
     3. dim2 of input_c is 1, else ZDNN_INVALID_SHAPE.
     4. dim2 of output is m, else ZDNN_INVALID_SHAPE.
-    5. The n of input_b is that of input_a, else ZDNN_INVALID_SHAPE.
+    5. input_a and input_b have the same n, else ZDNN_INVALID_SHAPE.
     6. dim1 of input_c, then output, is p, else ZDNN_INVALID_SHAPE.
     7. Not both input_a DLFLOAT16 and input_b INT8, else ZDNN_INVALID_SCALE.
     8. Types as for matmul_op, else ZDNN_INVALID_TYPE.

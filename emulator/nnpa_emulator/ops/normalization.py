@@ -119,7 +119,7 @@ def _mean_of(input: Ztensor) -> tuple[Descriptors, ...]:
 def meanreduce2d(input: Ztensor, output: Ztensor) -> bool:
     """Average height and width (dim3 and dim2) away: the pooling of one window, rounded once.
 
-    1. output.dim4, then output.dim1, is that of input, else ZDNN_INVALID_SHAPE.
+    1. output has the dim4, then the dim1, of input, else ZDNN_INVALID_SHAPE.
     2. output has the type of input, else ZDNN_INVALID_TYPE.
     3. output has the format of input, else ZDNN_INVALID_FORMAT.
     4. output.dim2 and output.dim3 are 1, else ZDNN_INVALID_SHAPE.
@@ -231,7 +231,7 @@ def prepare_moments(
     *,
     fresh: bool = True,
 ) -> Callable[[], bool]:
-    """Return what does `moments` over these tensors; `fresh` leaves padding as it is."""
+    """Return a function that does `moments` over these tensors; `fresh` leaves padding as it is."""
     shape, bessel = stick.geometry(input.transformed_desc), int(bessel_correction_type)
 
     def take() -> bool:
@@ -308,8 +308,8 @@ def layernorm(
     2. gamma_value is numeric in DLFLOAT16, else ZDNN_INVALID_GAMMA.
     3. epsilon_value is numeric in DLFLOAT16, else ZDNN_INVALID_EPSILON.
     4. dim4 of input_b, input_c and output is input_a.dim4, else ZDNN_INVALID_SHAPE.
-    5. output.dim1, dim2 and dim3 are those of input_a, else ZDNN_INVALID_SHAPE.
-    6. input_c.dim1, dim2 and dim3 are those of input_b, else ZDNN_INVALID_SHAPE.
+    5. output has the dim1, dim2 and dim3 of input_a, else ZDNN_INVALID_SHAPE.
+    6. input_c has the dim1, dim2 and dim3 of input_b, else ZDNN_INVALID_SHAPE.
     7. input_b, then input_c, then output, has the type of input_a, else ZDNN_INVALID_TYPE.
     8. input_b, then input_c, then output, has the format of input_a, else ZDNN_INVALID_FORMAT.
     9. dim1, dim2 and dim3 of input_b are 1; the library does not check it, it is a data exception.
@@ -332,7 +332,7 @@ def prepare_layernorm(
     *,
     fresh: bool = True,
 ) -> Callable[[], bool]:
-    """Return what does `layernorm` over these tensors; `fresh` leaves padding as it is."""
+    """Return a function that does `layernorm` over these tensors; `fresh` leaves padding as is."""
     codes = np.array([int(beta_value), int(gamma_value), int(epsilon_value)], np.uint16)
     beta, gamma, epsilon = dlfloat.to_fp32(codes).astype(np.float64)
 
@@ -406,7 +406,7 @@ def reduce(input: Ztensor, op_type: int, output: Ztensor) -> bool:
 
     -0 is less than +0. Where there is a NINF the value is NINF and the position its first one.
 
-    1. output.dim4, dim3 and dim2 are those of input, else ZDNN_INVALID_SHAPE.
+    1. output has the dim4, dim3 and dim2 of input, else ZDNN_INVALID_SHAPE.
     2. output.dim1 is 1, else ZDNN_INVALID_SHAPE.
     3. output has the format of input, else ZDNN_INVALID_FORMAT.
     4. input is DLFLOAT16, else ZDNN_INVALID_TYPE.

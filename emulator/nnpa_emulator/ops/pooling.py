@@ -173,7 +173,7 @@ def avgpool2d(
 ) -> bool:
     """Average each window over the elements of it that lie inside the input.
 
-    1. output.dim4, then output.dim1, is that of input, else ZDNN_INVALID_SHAPE.
+    1. output has the dim4, then the dim1, of input, else ZDNN_INVALID_SHAPE.
     2. output has the type of input, else ZDNN_INVALID_TYPE.
     3. output has the format of input, else ZDNN_INVALID_FORMAT.
     4. Both strides 0: kernel_width is input.dim2, kernel_height is input.dim3, output.dim2 and
@@ -221,7 +221,7 @@ def maxpool2d(
 ) -> bool:
     """Select the greatest element of each window, exactly; -0 is less than +0.
 
-    1. output.dim4, then output.dim1, is that of input, else ZDNN_INVALID_SHAPE.
+    1. output has the dim4, then the dim1, of input, else ZDNN_INVALID_SHAPE.
     2. output has the type of input, else ZDNN_INVALID_TYPE.
     3. output has the format of input, else ZDNN_INVALID_FORMAT.
     4. Both strides 0: kernel_width is input.dim2, kernel_height is input.dim3, output.dim2 and

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The quantized matrix product: quantized_matmul_op, normal and on the fly.
 
-The formulas are those of `quantization`. On the fly the machine quantizes input_a:
+The formulas are in `engines.quantized`. On the fly the machine quantizes input_a:
 clip(round(a*Sa + Za)), half to even. After a range violation the library leaves results as the
 machine stored them.
 
@@ -329,8 +329,8 @@ def quantized_matmul_op(
     13. input_b is 4DWEIGHTS, all others 4DFEATURE, each tested after the type of its tensor, else
         ZDNN_INVALID_FORMAT.
     14. The machine knows op_type: 0 to 6, else ZDNN_FUNC_RC_F000.
-    15. Types and formats are those of 12 and 13, else ZDNN_FUNC_RC_F001; also for a plain product,
-        whose bytes the library would sum as if they were weights.
+    15. Types and formats are as in 12 and 13, else ZDNN_FUNC_RC_F001; so is a plain product, whose
+        bytes the library would sum as if they were weights.
     16. The reciprocal scales that reach the machine, and M', are numeric in DLFLOAT16 and not 0,
         else ZDNN_FUNC_RC_F002.
 

@@ -247,25 +247,25 @@ def lstm(
     """Run a long short-term memory layer: gates F, I, C, O.
 
     F, I, O are sigmoids and C a tanh of x + y, input's and hidden gate sums; c = F*c + I*C and
-    h = O*tanh(c). direction is FWD 0, BWD 1 or BIDIR 2. hn_output holds every timestep when its
-    dim4 is that of input, in the order of the input; else the one processed last. In BIDIR the
+    h = O*tanh(c). direction is FWD 0, BWD 1 or BIDIR 2. hn_output holds every timestep, in the
+    order of the input, if it has the dim4 of input; else the timestep processed last. In BIDIR the
     forward half is hn[..., 0:s], the backward half hn[..., S:S+s]. Shapes as in the module.
 
     1. input has a timestep, else ZDNN_INVALID_SHAPE, with precheck or without (where the zDNN
        library divides by zero).
-    2. dim4 of hn_output is that of input or 1, else ZDNN_INVALID_SHAPE.
-    3. dim2 of h0, hn_output, c0, then cf_output is that of input, else ZDNN_INVALID_SHAPE.
+    2. hn_output has the dim4 of input, or 1, else ZDNN_INVALID_SHAPE.
+    3. h0, hn_output, c0, then cf_output has the dim2 of input, else ZDNN_INVALID_SHAPE.
     4. dim2 of weights is dim1 of input, else ZDNN_INVALID_SHAPE.
     5. dim3 of all tensors is 1, else ZDNN_INVALID_SHAPE.
     6. dim2 of biases and hidden_biases is 1, else ZDNN_INVALID_SHAPE.
-    7. dim4 of weights, biases, hidden_weights, hidden_biases and c0 is that of h0, else
+    7. weights, biases, hidden_weights, hidden_biases and c0 have the dim4 of h0, else
        ZDNN_INVALID_SHAPE.
     8. dim4 of h0 is 2 for BIDIR, else 1; if not ZDNN_INVALID_SHAPE.
     9. dim1 of hn_output and cf_output is s, or 2*S when dim4 of h0 is 2, else ZDNN_INVALID_SHAPE.
     10. dim1 of weights, biases, hidden_weights, hidden_biases is 4*S, else ZDNN_INVALID_SHAPE.
     11. dim1 of c0 is s, else ZDNN_INVALID_SHAPE.
     12. dim2 of hidden_weights is s, else ZDNN_INVALID_SHAPE.
-    13. The types of all others are that of input, else ZDNN_INVALID_TYPE.
+    13. All others have the type of input, else ZDNN_INVALID_TYPE.
     14. The same of formats, each tested after the type of its tensor, else ZDNN_INVALID_FORMAT.
     15. direction is known, else ZDNN_INVALID_DIRECTION, with precheck or without.
     16. For BIDIR every tensor that has a dim4 for directions has 2, else ZDNN_INVALID_SHAPE, with
@@ -304,18 +304,18 @@ def gru(
 
     1. input has a timestep, else ZDNN_INVALID_SHAPE, with precheck or without (where the zDNN
        library divides by zero).
-    2. dim4 of hn_output is that of input or 1, else ZDNN_INVALID_SHAPE.
-    3. dim2 of h0, then hn_output is that of input, else ZDNN_INVALID_SHAPE.
+    2. hn_output has the dim4 of input, or 1, else ZDNN_INVALID_SHAPE.
+    3. h0, then hn_output has the dim2 of input, else ZDNN_INVALID_SHAPE.
     4. dim2 of weights is dim1 of input, else ZDNN_INVALID_SHAPE.
     5. dim3 of all tensors is 1, else ZDNN_INVALID_SHAPE.
     6. dim2 of biases and hidden_biases is 1, else ZDNN_INVALID_SHAPE.
-    7. dim4 of weights, biases, hidden_weights, hidden_biases is that of h0, else
+    7. weights, biases, hidden_weights and hidden_biases have the dim4 of h0, else
        ZDNN_INVALID_SHAPE.
     8. dim4 of h0 is 2 for BIDIR, else 1; if not ZDNN_INVALID_SHAPE.
     9. dim1 of hn_output is s, or 2*S when dim4 of h0 is 2, else ZDNN_INVALID_SHAPE.
     10. dim1 of weights, biases, hidden_weights, hidden_biases is 3*S, else ZDNN_INVALID_SHAPE.
     11. dim2 of hidden_weights is s, else ZDNN_INVALID_SHAPE.
-    12. The types of all others are that of input, else ZDNN_INVALID_TYPE.
+    12. All others have the type of input, else ZDNN_INVALID_TYPE.
     13. The same of formats, each tested after the type of its tensor, else ZDNN_INVALID_FORMAT.
     14. direction is known, else ZDNN_INVALID_DIRECTION, with precheck or without.
     15. For BIDIR every tensor that has a dim4 for directions has 2, else ZDNN_INVALID_SHAPE, with

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sticks seen anew: reshape_ztensor and getrange_ztensor.
+"""Reshaping and range of sticks: reshape_ztensor and getrange_ztensor.
 
-Fidelity: exact against this reference; statuses and the element count taken from the
-pre-transformed dims are those of the zDNN 1.2.0 library.
+Fidelity: exact against this reference; statuses, and the element count, which the pre-transformed
+dims give, are as in the zDNN 1.2.0 library.
 """
 
 import math

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """User data into sticks and back: the transforms of floating-point tensors.
 
-Fidelity: conversions are exact against the published format; statuses are those of the zDNN 1.2.0
+Fidelity: conversions are exact against the published format; statuses are as in the zDNN 1.2.0
 library. An upstream defect that loses data is not reproduced: a range violation in one gate does
 not end a concatenated transform.
 
@@ -67,9 +67,9 @@ def transform_ztensor(call: Call, ztensor: Ztensor, data: UserData) -> Outcome:
     3. The buffer is there, aligned and large enough, else ZDNN_INVALID_BUFFER.
     4. The ztensor is not transformed, else ZDNN_INVALID_STATE.
     5. Concatenated only: behind a bidirectional layer dim2 is even, else ZDNN_INVALID_SHAPE; the
-       pre-transformed layout is 3DS or 2DS, else ZDNN_INVALID_LAYOUT; it has as many slices as
-       the transformed dim4, else ZDNN_INVALID_SHAPE. Rows and columns are those of the
-       pre-transformed dims; nothing compares the transformed ones with them.
+       pre-transformed layout is 3DS or 2DS, else ZDNN_INVALID_LAYOUT; its slices are the
+       transformed dim4, else ZDNN_INVALID_SHAPE. The pre-transformed dims give rows and columns;
+       nothing compares the transformed ones with them.
 
     Infinity and NaN: ZDNN_CONVERT_FAILURE in software, ZDNN_ELEMENT_RANGE_VIOLATION in hardware.
     4DS data is read in the order of the transformed dims.
@@ -275,7 +275,7 @@ def _is_small(ztensor: Ztensor) -> bool:
 
 
 def desc_of_rows(ztensor: Ztensor) -> TensorDesc:
-    """Describe sticks so that their rows are those of the array that is made of them."""
+    """Describe sticks so that their rows are the rows of the dense array."""
     desc, pre = ztensor.transformed_desc, ztensor.pre_transformed_desc
     bidirectional = pre.layout == DataLayouts.ZDNN_4DS and pre.dim3 != 1
     return _both_directions(desc, pre) if bidirectional and not _is_small(ztensor) else desc

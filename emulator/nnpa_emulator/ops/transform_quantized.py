@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """User data into sticks of quantized operations.
 
-Fidelity: statuses and copies are those of the zDNN 1.2.0 library. Not public: what NNPA-TRANSFORM
-stores for non-numeric input of INT8 tensors and how it rounds ties there (half to even here). An
-upstream defect that loses data is not reproduced: quantizing BFLOAT converts the last elements like
-all others.
+Fidelity: statuses and copies are as in the zDNN 1.2.0 library. Not public: the value that
+NNPA-TRANSFORM stores for non-numeric input of INT8 tensors, and its rounding of ties there (half to
+even here). An upstream defect that loses data is not reproduced: quantizing BFLOAT converts the
+last elements like all others.
 
 Source: zDNN API Reference 1.2.0, "Data Transformation"; order of checks as in the library.
 """

@@ -38,11 +38,11 @@ def ulps(got: Doubles, expected: Doubles) -> Doubles:
 
 
 def tally(got: Floats, expected: Floats, sums: Doubles, counts: Counts) -> None:
-    """Write sums over two lines of elements, and how many are how far apart.
+    """Write sums over two lines of elements, and a histogram of their distances.
 
-    `sums` takes those of |e|, e, e * e, a * a, b * b, a * b and b, and the largest |e|, of numbers
-    a and b up to 1e140 and e = a - b; `counts` takes those up to each edge of `ULP_EDGES` and not
-    up to the one before, those beyond, and last those with an element that is no such number.
+    `sums` takes the sums of |e|, e, e * e, a * a, b * b, a * b and b, and the largest |e|, of
+    numbers a and b up to 1e140 and e = a - b. `counts` takes the elements between each two edges of
+    `ULP_EDGES`, then the elements beyond, and last the elements that are no such numbers.
     """
     a, b = got.astype(np.float64), expected.astype(np.float64)
     numbers = (np.abs(a) <= MAX_MAGNITUDE) & (np.abs(b) <= MAX_MAGNITUDE)
@@ -63,7 +63,7 @@ def tally(got: Floats, expected: Floats, sums: Doubles, counts: Counts) -> None:
 
 
 def row_errors(got: Floats, expected: Floats, errors: Doubles) -> None:
-    """Write the norm of the error of each row by that of the expected row; 0 where both are."""
+    """Write each row's norm of the error, relative to the expected row's; 0 where both are 0."""
     a, b = (line.reshape(errors.size, -1).astype(np.float64) for line in (got, expected))
     with np.errstate(all="ignore"):
         error, norm = np.sqrt(_sum((a - b) ** 2)), np.sqrt(_sum(b**2))

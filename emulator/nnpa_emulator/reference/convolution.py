@@ -106,7 +106,7 @@ def panels(codes: Codes, words: Words, dims: Dims, pages: Pages, first: int, cou
 
 
 def _width(channels: int) -> int:
-    """Return the width of the panel that begins with so many channels left."""
+    """Return the width of the panel that begins where `left` channels are left."""
     return NARROW if channels <= NARROW else PANEL
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Element by element on sticks: operations of two tensors, and unary functions by table.
 
-The formulas are those of `ops.elementwise`, on FP32 arrays. Their results are rounded to DLFLOAT16
-at the end, which is one rounding; see `kernels.elementwise` for the proof.
+`ops.elementwise` has the formulas, on FP32 arrays. Their results are rounded to DLFLOAT16 at the
+end, which is one rounding; see `kernels.elementwise` for the proof.
 """
 
 from collections.abc import Callable

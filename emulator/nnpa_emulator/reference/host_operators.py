@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators that networks leave to the host, on dense FP32: every operation rounds once to FP32.
 
-Images are lines of (N, H, W, C) elements in row-major order. No element is computed from those of
-another channel, so where they lie makes no difference.
+Images are lines of (N, H, W, C) elements in row-major order. No element depends on another channel,
+so the place of the channels makes no difference.
 Source: ONNX operators Conv, HardSigmoid and HardSwish.
 """
 

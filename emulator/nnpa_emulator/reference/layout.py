@@ -2,7 +2,7 @@
 """Views of stick buffers as arrays, and dense arrays from and into them.
 
 `dims` are (dim4, dim3, dim2, dim1); `pages` are the page strides of dim4, of the stick column of
-dim1, and of dim3. A page has 32 sticks of 128 bytes, whose rows are those of dim2.
+dim1, and of dim3. A page has 32 sticks of 128 bytes, one for each row of dim2.
 Source: zDNN API Reference 1.2.0, "Stickified tensors".
 """
 

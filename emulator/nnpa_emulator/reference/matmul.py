@@ -64,7 +64,7 @@ def multiply(
 
 
 def _turned(buffer: Bytes, stacks: int, rows: int, columns: int, turned: bool) -> Singles:
-    """Return matrices of so many rows and columns, which are stored exchanged if `turned`."""
+    """Return matrices of `rows` and `columns`, which are stored the other way round if `turned`."""
     if turned:
         return matrices(buffer, stacks, columns, rows).swapaxes(1, 2)
     return matrices(buffer, stacks, rows, columns)

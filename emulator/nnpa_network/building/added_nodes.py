@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes that an import adds to those of a model: what they are, and which compute the same."""
+"""Nodes that an import adds to a model's own: their types, and which of them compute the same."""
 
 from collections.abc import Hashable, Mapping, Sequence
 
@@ -24,7 +24,7 @@ def added_node(
 
 
 def output_of(proto: NodeProto, inputs: Sequence[Value | None], name: str) -> Value:
-    """Return an added node's output, which is in no form yet; raise `ModelRefused`."""
+    """Return the output of an added node, which no step makes yet; raise `ModelRefused`."""
     renamed = [
         value and Value(operand, value.dtype, value.shape, constant=value.constant)
         for operand, value in zip(proto.input, inputs, strict=True)
@@ -36,7 +36,7 @@ def output_of(proto: NodeProto, inputs: Sequence[Value | None], name: str) -> Va
 
 
 def work_of(proto: NodeProto, inputs: Sequence[Value | None]) -> Hashable:
-    """Return what is equal for added nodes that compute the same of the same values.
+    """Return a key that is equal for added nodes with the same attributes and the same inputs.
 
     Constants of 1 KiB at most are the same where their elements are.
     """

@@ -64,9 +64,9 @@ def whole(shape: Shape, order: Sequence[int]) -> list[int]:
 
 
 def regrouped(order: Sequence[int], source: Shape, shape: Shape) -> tuple[int, ...] | None:
-    """Return an order of the axes of `source` in the axes of `shape`, which has as many elements.
+    """Return an order of the axes of `source` in the axes of `shape`; None if there is none.
 
-    None where the elements in this order have no order of axes there.
+    Both shapes have the same number of elements.
     """
     before, after = axes_of(source), axes_of(shape)
     if tuple(order) == before:

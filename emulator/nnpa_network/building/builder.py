@@ -55,9 +55,9 @@ _Forms: TypeAlias = tuple[int, dict[Arrangement, int], View | None]
 class Builder:
     """The state of an import for one set of shapes.
 
-    `stickified` keeps constants across programs of the same model; `node` is the node being
-    placed, `functions` what it has called so far; `moved` are nodes whose work the host does;
-    `images` are values that the host makes of images.
+    `stickified` keeps constants across programs of the same model. `node` is the node being
+    placed, `functions` are its calls so far. `moved` are nodes whose work the host does; `images`
+    are values that the host computes from images.
     """
 
     guest: Guest
@@ -81,7 +81,7 @@ class Builder:
 
     @contextmanager
     def attempt(self, node: int) -> Generator[None]:
-        """Place a node on the accelerator; `NotMapped` undoes what was emitted and goes on."""
+        """Place a node on the accelerator; undo its emitted steps on `NotMapped`, which goes on."""
         self.node, self.functions = node, []
         self._touched.clear()
         steps, last, stickified = len(self.steps), self._last, len(self.stickified)
@@ -105,7 +105,7 @@ class Builder:
             raise
 
     def touch(self, value: Value) -> None:
-        """Keep what is known of a value before it changes, for an attempt that is undone."""
+        """Record the state of a value before it changes, so that an attempt can be undone."""
         self._touched.setdefault(value, (value.array, dict(value.tensors), value.view))
 
     def _number(self) -> int:
@@ -166,7 +166,7 @@ class Builder:
         return layout not in (DataLayouts.ZDNN_NCHW, DataLayouts.ZDNN_4DS)
 
     def _carried_out(self, value: Value, source: Value, permutation: Sequence[int] | None) -> Value:
-        """Do on the host what a view has put off."""
+        """Emit the host step that carries out a view."""
         if permutation == tuple(range(len(value.dims))):
             return source
         self.moved.add(self.views.get(value, BOUNDARY))
@@ -222,7 +222,7 @@ class Builder:
     def host(self, op_type: str, inputs: Sequence[Value | None], **attributes: object) -> Value:
         """Return the one output of a node that the import adds, computed at once if it can be.
 
-        What a node before computes of the same values is that node's output.
+        If an earlier added node computes the same, its output is returned.
         """
         proto = added_node(op_type, inputs, attributes)
         work = work_of(proto, inputs)
@@ -248,7 +248,7 @@ class Builder:
     # Tensors.
 
     def available(self, value: Value) -> dict[Arrangement, int]:
-        """Return the tensors that hold a value, also those of what it is a view of."""
+        """Return the tensors that hold a value or, where it is a view, the viewed value."""
         tensors = dict(value.tensors)
         if value.view is not None:
             source, permutation = value.view

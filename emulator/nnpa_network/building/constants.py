@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Constants of a model at import: computed, limited to DLFLOAT16's range, stickified.
 
-The transform of what else becomes sticks is chosen here, too.
+The transform of all other values that become sticks is chosen here, too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ def evaluate(proto: onnx.NodeProto, opset: int, inputs: Sequence[Value | None]) 
 def limited(array: Array) -> Array:
     """Return an array with every element, infinities too, within DLFLOAT16's range; NaN stays.
 
-    It is the same array where nothing was beyond, which is all that most weights need.
+    The same array is returned if no element was beyond the range, as in most weights.
     """
     most = min(MAX_VALUE, float(ml_dtypes.finfo(array.dtype).max))  # type: ignore[no-untyped-call]
     low, high = array.dtype.type(-most), array.dtype.type(most)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shapes of outputs that ONNX Runtime makes, where ONNX's shape inference says others.
+"""Shapes of ONNX Runtime's outputs that differ from ONNX's shape inference.
 
 Sources: ONNX Runtime, core/providers/cpu/nn/pool_attributes.h, ComputeSizePadDilations; ONNX
 operator Loop, whose carried values may change their shapes and keep the first one in 0 rounds.
@@ -20,7 +20,7 @@ _LOOP_CONTROLS = 2  # inputs of a Loop before the carried values: trip count, co
 def runtime_shapes(
     node: onnx.NodeProto, inputs: Sequence[Shape | None], inferred: Sequence[Shape | None]
 ) -> list[Shape | None]:
-    """Return the shapes of a node's outputs, -1 for dims and None for ranks that a run tells."""
+    """Return the shapes of a node's outputs, -1 for dims and None for ranks known in a run only."""
     own = node.domain in ("", "ai.onnx")
     if own and node.op_type in _POOLS and inputs[0] is not None:
         return [shape and _pooled(node, inputs[0], shape) for shape in inferred]
@@ -31,7 +31,7 @@ def runtime_shapes(
 
 
 def _carried(first: Shape | None, last: Shape | None) -> Shape | None:
-    """Return what a carried value's shapes before and after the rounds have in common."""
+    """Return the dims that a carried value has both before and after the rounds, else -1."""
     if first is None or last is None or len(first) != len(last):
         return None
     return tuple(a if a == b else -1 for a, b in zip(first, last, strict=True))
@@ -42,8 +42,8 @@ def _pooled(node: onnx.NodeProto, data: Shape, inferred: Shape) -> Shape:
         attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute
     }
     kernel, rank = attributes["kernel_shape"], len(data) - 2
-    ones, auto = [1] * rank, attributes.get("auto_pad", b"NOTSET")
-    strides, dilations = attributes.get("strides", ones), attributes.get("dilations", ones)
+    units, auto = [1] * rank, attributes.get("auto_pad", b"NOTSET")
+    strides, dilations = attributes.get("strides", units), attributes.get("dilations", units)
     pads = attributes.get("pads", [0] * 2 * rank)
     if len(kernel) != rank or min(strides, default=1) < 1:
         return inferred

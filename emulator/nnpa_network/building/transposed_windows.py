@@ -14,7 +14,7 @@ _SAME = ("SAME_UPPER", "SAME_LOWER")
 
 @dataclass(frozen=True, slots=True)
 class TransposedAxis:
-    """One spatial axis: elements cut off before and behind the whole sum, and those that stay.
+    """One spatial axis: elements cut off before and behind the whole sum, and elements kept.
 
     A requested size may be beyond the whole sum: then zeros follow.
     """
@@ -50,8 +50,8 @@ def transposed_axes(
             target = requested[axis] if requested else size * strides[axis]
             cut = max(whole - target, 0)
             before = cut // 2 if upper else cut - cut // 2
-            made = requested[axis] if requested else whole - cut
-            axes.append(TransposedAxis(before, cut - before, made))
+            size_out = requested[axis] if requested else whole - cut
+            axes.append(TransposedAxis(before, cut - before, size_out))
         else:
             before, after = pads[axis], pads[rank + axis]
             axes.append(TransposedAxis(before, after, whole - before - after))

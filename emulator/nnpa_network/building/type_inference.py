@@ -65,7 +65,7 @@ class Value:
 
     @property
     def is_view_of_sticks(self) -> bool:
-        """Return whether it is a view, and not of an array, which has elements unrounded."""
+        """Return True for a view of sticks; an array's elements are not rounded."""
         source = self
         while source.view is not None and not source.array:
             source = source.view[0]
@@ -168,7 +168,7 @@ def type_of(proto: onnx.TypeProto) -> Type:
 
 
 def is_enclosing(node: onnx.NodeProto) -> bool:
-    """Return whether a node encloses those that sequences go between; ONNX Runtime types it."""
+    """Return True if a node encloses nodes that exchange sequences; ONNX Runtime types it."""
     return node.op_type == "If" and node.doc_string.startswith(ENCLOSING)
 
 
@@ -217,7 +217,7 @@ def infer(
 
 
 def _require_sizes(node: onnx.NodeProto, name: str, proto: onnx.TypeProto) -> None:
-    """Refuse an output of less than nothing, as a window that is larger than its image makes."""
+    """Refuse an output of a negative size, such as under a window larger than its image."""
     sizes = [dim.dim_value for dim in proto.tensor_type.shape.dim if dim.HasField("dim_value")]
     if any(size < 0 for size in sizes):
         text = f"[ShapeInferenceError] {node.op_type} would make {name} of shape {sizes}"
@@ -247,10 +247,10 @@ def _transposed(
 
 
 def told_by_runtime(node: onnx.NodeProto, opset: int, operands: Mapping[str, Value]) -> list[Type]:
-    """Return the type of every output as ONNX Runtime tells it, UNKNOWN where it does not.
+    """Return the type of every output by ONNX Runtime, UNKNOWN where it has none.
 
-    `operands` are the inputs, also what subgraphs capture. Raise `ModelRefused` for a node that
-    ONNX Runtime does not take.
+    `operands` are the inputs and the values that subgraphs capture. Raise `ModelRefused` for a
+    node that ONNX Runtime does not take.
     """
     typed = [
         Operand(name, value.dtype, value.shape, value.constant)

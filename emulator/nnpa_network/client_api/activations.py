@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The activations buffer: how large a network needs it, and what lies where in it.
+"""The activations buffer: its size for a network, and its layout.
 
     inputs     where the network was created with them inside, one place each
     outputs    the same

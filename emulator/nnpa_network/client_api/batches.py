@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inputs and outputs of one run: checked against the model, cut into batches, put where they go.
+"""Inputs and outputs of one run: checked against the model, and cut into batches.
 
 Which pair of type and code a refusal gets: X-CUBE-AI 7.0 public header set for the names, our
 reading for the choice; see `runtime`.
@@ -56,7 +56,7 @@ def read_inputs(
 def require_outputs(
     tensors: Sequence[IoTensor], buffers: Sequence[Buffer] | None, n_batches: int
 ) -> tuple[Buffer, ...]:
-    """Return where results go, once it is sure that they fit there."""
+    """Return the descriptors of the outputs after checking that results fit into them."""
     kind = ErrorType.INVALID_OUTPUT
     descriptors = _require_all(kind, tensors, buffers)
     for index, (tensor, buffer) in enumerate(zip(tensors, descriptors, strict=True)):
@@ -71,7 +71,7 @@ def require_outputs(
 def write_output(
     tensor: IoTensor, buffer: Buffer, parts: Sequence[bytes], memory: Memory
 ) -> Buffer:
-    """Return an output with its data, which goes into the activations where it has its place."""
+    """Return an output with its data; write the data to its place in the activations, if any."""
     data = b"".join(parts)
     if buffer.data is not None and buffer.offset is None:
         return tensor.describe(len(parts), data=data)
@@ -130,7 +130,7 @@ def _require_like(
 def _require_contents(
     path: str, tensor: IoTensor, buffer: Buffer, offset: int | None, memory: Memory
 ) -> None:
-    """Make sure that an input's bytes are there: as many as its batches take."""
+    """Refuse an input whose bytes are not exactly those of its batches."""
     kind, size = ErrorType.INVALID_INPUT, tensor.nbytes * buffer.n_batches
     if offset is not None and (buffer.n_batches != 1 or offset + size > len(memory)):
         text = f"{path}: {size} bytes at {offset}, activations hold 1 batch at {tensor.offset}"

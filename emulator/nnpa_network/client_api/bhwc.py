@@ -176,8 +176,8 @@ def _arranged(element: tuple[int, ...]) -> tuple[tuple[int, int, int], tuple[int
 def quantisation(plan: Plan, nodes: Sequence[Node]) -> Mapping[str, MetaInfo]:
     """Return scale and zero point of inputs and outputs that a model itself keeps as integers.
 
-    They are those of the DequantizeLinear that reads an input and the QuantizeLinear that makes an
-    output, where these are per tensor and constant.
+    The DequantizeLinear that reads an input and the QuantizeLinear that makes an output have them,
+    if they are constant and one per tensor.
     """
     weights = {weight.name: weight for weight in plan.weights()}
     formats: dict[str, MetaInfo] = {}

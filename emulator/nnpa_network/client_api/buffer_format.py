@@ -172,7 +172,7 @@ class Buffer:
 
     @property
     def size(self) -> int:
-        """What AI_BUFFER_SIZE gives: elements of one batch."""
+        """The elements of one batch: AI_BUFFER_SIZE."""
         return self.height * self.width * self.channels
 
     @property

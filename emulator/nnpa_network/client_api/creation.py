@@ -2,7 +2,7 @@
 """The arguments that create a network: caller, options, memory.
 
 Source: X-CUBE-AI 7.0 Embedded Inference Client API, ai_<name>_create, ai_<name>_init, "Versioning
-and checking"; options are those of its generator.
+and checking"; its generator has the same options.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from nnpa_network.client_api.report import TOOLS_API_VERSION, TYPE_SIGNATURES, V
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """What the caller was compiled with; None is not checked.
+    """The versions and type sizes that the caller was compiled with; None is not checked.
 
     `type_sizes` are bytes as `TYPE_SIGNATURES` has them.
     """
@@ -28,10 +28,10 @@ class Caller:
 class Options:
     """How to create a network.
 
-    `formats` are formats of inputs and outputs that differ from the model's, by name; `shapes` are
-    those of inputs whose dims are free: without one a free dim is 1. `strict` refuses what would
-    wait. For tests: `failing_node` is the c_idx of a node that fails, `gate_closed` says that the
-    device gate is closed.
+    `formats` has the formats of inputs and outputs that differ from the model's, by name. `shapes`
+    has shapes of inputs with free dims; a free dim without one is 1. `strict` refuses a call that
+    would wait. For tests: `failing_node` is the c_idx of a node that fails, `gate_closed` says that
+    the device gate is closed.
     """
 
     allocate_inputs: bool = False
@@ -56,7 +56,7 @@ class NetworkParams:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """What a report says of where a network comes from; `created` in seconds since the epoch."""
+    """The origin of a network as its report states it; `created` in seconds since the epoch."""
 
     c_name: str
     version: Version

@@ -10,7 +10,7 @@ from enum import IntEnum
 
 
 class ErrorType(IntEnum):
-    """What went wrong: AI_ERROR_XXX, 8 bits."""
+    """The type of an error: AI_ERROR_XXX, 8 bits."""
 
     NONE = 0x00
     TOOL_PLATFORM_API_MISMATCH = 0x01
@@ -28,7 +28,7 @@ class ErrorType(IntEnum):
 
 
 class ErrorCode(IntEnum):
-    """Where it went wrong: AI_ERROR_CODE_XXX, 24 bits."""
+    """The place of an error: AI_ERROR_CODE_XXX, 24 bits."""
 
     NONE = 0x00
     NETWORK = 0x10

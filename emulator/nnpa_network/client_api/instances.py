@@ -2,8 +2,8 @@
 """The networks of one client: by handle, and one of each C name.
 
 Source: X-CUBE-AI 7.0 Embedded Inference Client API, ai_<name>_create ("current implementation
-supports only one instance by c-model"); what a wrapper of several networks answers for unknown
-handles and for no free place is that of ST's public application code.
+supports only one instance by c-model"). The answers to unknown handles and to a full table follow
+ST's public application code, which wraps several networks.
 """
 
 import threading

@@ -41,7 +41,7 @@ _TYPE, _CODE = ErrorType, ErrorCode
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a run answers: batches processed, or -1; outputs with their data; warnings."""
+    """The answer of a run: batches processed, or -1; outputs with their data; warnings."""
 
     n_batches: int
     outputs: tuple[Buffer, ...] = ()
@@ -89,7 +89,7 @@ class Network:
 
     @property
     def executor(self) -> ProgramRunner:
-        """What runs one batch."""
+        """The executor of one batch."""
         return self._executor
 
     def require_sizes(self) -> None:
@@ -134,7 +134,7 @@ class Network:
             raise NetworkRefused(_TYPE.INVALID_SIGNATURE, _CODE.NETWORK, text)
 
     def _bind_weights(self, buffer: Buffer) -> None:
-        """Take the weights given, unless they are the model's own."""
+        """Replace the model's weights by the caller's, unless they are equal."""
         parts = given_weights(self.weights, buffer, self.options.split_weights)
         if parts is not None:
             self.plan = self.plan.with_weights(parts)
@@ -168,7 +168,7 @@ class Network:
         inputs: Sequence[Buffer] | None,
         within: AbstractContextManager[object] | None = None,
     ) -> RunResult:
-        """Process the batches of the inputs and drop what comes out: ai_<name>_forward."""
+        """Process the batches of the inputs and drop the outputs: ai_<name>_forward."""
         return self._run(inputs, None, True, within or nullcontext())
 
     def _run(
@@ -194,7 +194,7 @@ class Network:
             return FAILED
 
     def _claim(self, stack: ExitStack) -> None:
-        """Have the network, and activations that it shares, for this run alone."""
+        """Reserve the network, and activations that it shares, for this run."""
         self._take(stack, self._busy)
         if self._activations is not None:  # init may have changed them until the network was ours
             self._take(stack, self._activations.lock)

@@ -89,8 +89,8 @@ class Event:
     """One event. INIT has no node.
 
     `run` counts the runs of the network from 1, `batch` the batches of a run from 0. `tensors` are
-    the node's live values by name, where the observer takes them. `time_ns` is set by the receiver,
-    who has a clock.
+    the node's live values by name, if the observer takes them. The receiver sets `time_ns` from its
+    clock.
     """
 
     flags: EventFlag

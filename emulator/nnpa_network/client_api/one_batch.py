@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs one batch of a network: compiled for the sizes of free dims that options say.
+"""The executor of one batch of a network, compiled for the sizes of free dims in the options.
 
-Those that they do not say are guessed. A model that no guess fits is compiled for the shapes of
-each inference over named arrays, and has no batch of a known size.
+Sizes that the options leave out are guessed. A model that no guess fits is compiled for the shapes
+of each inference over named arrays, and has no batch of a fixed size.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from nnpa_network.running.results import Result
 
 
 class Uncompiled:
-    """In place of what runs one batch of unknown size; `refused` says why there is none."""
+    """Stands for the executor of one batch of unknown size; `refused` says why there is none."""
 
     def __init__(self, plan: Plan, refused: ModelRefused) -> None:
         self.refused = refused
@@ -41,7 +41,7 @@ class Uncompiled:
 
 
 def one_batch(plan: Plan, options: Options) -> ProgramRunner:
-    """Return what runs one batch; raise `ModelRefused` for what no sizes make possible."""
+    """Return the executor of one batch; raise `ModelRefused` if no sizes can be hosted."""
     free = [port.name for port in plan.inputs if -1 in port.shape]
     open_names = [name for name in free if name not in options.shapes]
     refusals: list[ModelRefused] = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a network says of itself: versions, sizes, descriptors of inputs and outputs.
+"""The report of a network: versions, sizes, descriptors of inputs and outputs.
 
 Source: X-CUBE-AI 7.0 Embedded Inference Client API 1.1.0, ai_<name>_get_info and "Versioning and
 checking"; fields as `ai_network_report` of its public header has them.

@@ -27,7 +27,7 @@ def describe_nodes(program: Program, weights: frozenset[str]) -> tuple[NodeInfo,
 
 
 class Watch:
-    """What the executor calls around every node of one batch.
+    """The callbacks that the executor makes around every node of one batch.
 
     The node `failing`, a c_idx, fails when it is reached: for tests of clients.
     """

@@ -26,7 +26,7 @@ def layout(weights: Sequence[Weight]) -> tuple[tuple[int, ...], int]:
 def given_weights(
     weights: Sequence[Weight], buffer: Buffer, split: bool
 ) -> tuple[bytes, ...] | None:
-    """Return the pieces that a buffer gives in place of `weights`; None: they are to stay.
+    """Return the pieces of a buffer that replace `weights`; None if it keeps them.
 
     Raise `NetworkRefused` for a NULL pointer, too few bytes, or pieces where a blob is due.
     """

@@ -21,7 +21,10 @@ _CHECKED_AS = "com.microsoft"  # a domain that the checker leaves alone
 
 
 def sort_nodes(proto: onnx.ModelProto) -> None:
-    """Bring nodes behind those that make their inputs, at any depth; raise `ModelRefused`."""
+    """Sort nodes so that each follows the makers of its inputs, at any depth.
+
+    Raise `ModelRefused` for a circle.
+    """
     for nodes in (proto.graph.node, *(function.node for function in proto.functions)):
         _sort(nodes)
     for node in all_nodes(proto):
@@ -120,9 +123,10 @@ def shown_to_checker(proto: onnx.ModelProto) -> Generator[None]:
 
 
 def pad_explicitly(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Give transposed convolutions the pads that auto_pad means, which no input's size decides.
+    """Replace auto_pad of transposed convolutions by the explicit pads that it stands for.
 
-    ONNX's shape inference computes others. `shapes` are those of initializers.
+    No input's size decides them, and ONNX's shape inference computes other ones. `shapes` has the
+    shapes of initializers.
     """
     for node in all_nodes(proto):
         if node.op_type != "ConvTranspose" or any(field.ref_attr_name for field in node.attribute):
@@ -158,9 +162,9 @@ def overridable_initializers(proto: onnx.ModelProto) -> frozenset[str]:
 
 
 def make_weights_inputs(graph: onnx.GraphProto) -> None:
-    """Turn initializers of which only types and shapes matter into inputs.
+    """Turn large initializers into inputs: only their types and shapes matter to the checks.
 
-    ONNX's checker, its shape inference and ONNX Runtime hold copies of what is an initializer.
+    ONNX's checker, its shape inference and ONNX Runtime copy initializers.
     """
     inputs = {info.name for info in graph.input}
     small = [tensor for tensor in graph.initializer if tensor.ByteSize() <= MAX_CONSTANT_BYTES]

@@ -52,12 +52,12 @@ _TREE_NODE_BYTES = 1300  # measured: file, copies, and the session of ONNX Runti
 
 @dataclass(slots=True)
 class OnnxModel:
-    """A checked model on one machine; `executor` gives what runs, of which it keeps some.
+    """A checked model on one machine, which keeps the executors of its last shapes.
 
-    `inputs` and `outputs` have -1 where a dim is free; an input of `optional` is an initializer
-    unless a run has a value for it. `weights` are the initializers of its file by name, without
-    those of text; what it runs, with `initializers`, is of a newer opset, where the file's is too
-    old. `opsets` are the versions of its nodes' domains.
+    `inputs` and `outputs` have -1 where a dim is free. An input of `optional` has its initializer's
+    value unless a run brings another. `weights` are the numeric initializers of the file by name.
+    `proto` and `initializers` are what runs: of a newer opset if the file's is too old. `opsets`
+    are the versions of its nodes' domains.
     """
 
     name: str
@@ -102,8 +102,8 @@ class OnnxModel:
     def specialise(self, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Program:
         """Return the program for concrete input shapes; left out, free dims are taken as 1.
 
-        It is not kept, nor what other programs alone had. Raise `ModelRefused` where a shape does
-        not fit an input, or a node cannot be hosted.
+        The program is not kept, and constants that no kept program uses are dropped. Raise
+        `ModelRefused` if a shape does not fit an input, or a node cannot be hosted.
         """
         with self._lock:
             program = self._lower(concrete_shapes(self.inputs, self.optional, shapes or {}))
@@ -111,7 +111,7 @@ class OnnxModel:
             return program
 
     def executor(self, shapes: Mapping[str, tuple[int, ...]]) -> Executor:
-        """Return what runs inputs of these shapes; raise as `specialise` does."""
+        """Return the executor for inputs of these shapes; raise as `specialise` does."""
         concrete = concrete_shapes(self.inputs, self.optional, shapes)
         with self._lock:
             if concrete in self._executors:
@@ -305,7 +305,7 @@ def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model with the types that follow from those of its inputs."""
+    """Return the model with the types that ONNX's shape inference computes."""
     try:
         return onnx.shape_inference.infer_shapes(proto, data_prop=True)
     except (onnx.shape_inference.InferenceError, RuntimeError, UnicodeError) as error:

@@ -38,7 +38,7 @@ class OnnxPlan:
         return self.model.dropped
 
     def weights(self) -> tuple[Weight, ...]:
-        """Return the initializers in graph order, without those of text, which have no bytes."""
+        """Return the numeric initializers in graph order; text has no bytes to replace."""
         return weights_of(self.model)
 
     def with_weights(self, parts: Sequence[bytes]) -> "OnnxPlan":
@@ -51,7 +51,7 @@ class OnnxPlan:
         """Do nothing: it has no processes."""
 
     def executor(self, shapes: Mapping[str, tuple[int, ...]]) -> Executor:
-        """Return what runs inputs of these shapes; raise `ModelRefused`."""
+        """Return the executor for inputs of these shapes; raise `ModelRefused`."""
         return self.model.executor(shapes)
 
 

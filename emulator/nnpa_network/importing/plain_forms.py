@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forms of a model that mean the same in fewer kinds of parts.
-
-No sparse tensors, no functions, no recurrent layers that have the batch first.
-"""
+"""Rewrite a model without sparse tensors, functions and recurrent layers with batches first."""
 
 import math
 from collections.abc import Iterator
@@ -18,15 +15,15 @@ from nnpa_network.program import Array, ModelRefused
 def without_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model with its local functions inlined.
 
-    onnx's inliner passes the attributes of a call on, and no defaults: calls are given these.
+    onnx's inliner passes on the attributes of a call, but not the defaults: calls get these first.
     """
     functions = {(each.domain, each.name, each.overload): each for each in proto.functions}
     for node in all_nodes(proto):
         function = functions.get((node.domain, node.op_type, node.overload))
         if function is not None:
-            given = {attribute.name for attribute in node.attribute}
+            own = {attribute.name for attribute in node.attribute}
             defaults = function.attribute_proto
-            node.attribute.extend(each for each in defaults if each.name not in given)
+            node.attribute.extend(each for each in defaults if each.name not in own)
     return inliner.inline_local_functions(proto)
 
 
@@ -44,7 +41,7 @@ def make_dense(proto: onnx.ModelProto) -> None:
 
 
 def make_time_first(proto: onnx.ModelProto) -> None:
-    """Turn what recurrent layers of layout 1 take and make, which ONNX Runtime does not have."""
+    """Rewrite recurrent layers of layout 1, which ONNX Runtime lacks, as layers of layout 0."""
     holders: list[onnx.GraphProto | onnx.FunctionProto] = [*_graphs(proto), *proto.functions]
     for holder in [each for each in holders if any(map(_is_batch_first, each.node))]:
         nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in holder.node]

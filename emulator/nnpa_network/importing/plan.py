@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a network runs, as the client API needs it: shapes, weights, and an executor per shape.
+"""The plan of a network for the client API: shapes, weights, and an executor per shape.
 
-An imported ONNX model is one; so is a program that came without its model.
+An imported ONNX model is a plan; so is a program that came without its model.
 """
 
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
@@ -42,8 +42,8 @@ class Weight:
 class Plan(Protocol):
     """A network ready to run.
 
-    `signature` are 32 hex digits, the same for the same model; inputs and outputs are in the
-    model's terms, and those of `optional` have a default where a run has no value for them.
+    `signature` are 32 hex digits, the same for the same model. Inputs and outputs are in the
+    model's terms; inputs of `optional` have a default that counts if a run has no value for them.
     """
 
     guest: Guest
@@ -72,17 +72,17 @@ class Plan(Protocol):
         ...
 
     def executor(self, shapes: Mapping[str, tuple[int, ...]]) -> ProgramRunner:
-        """Return what runs inputs of these shapes; raise `ModelRefused`."""
+        """Return the executor for inputs of these shapes; raise `ModelRefused`."""
         ...
 
     def retire(self) -> None:
-        """Let go of processes of its own, where it has any, as soon as no run needs them."""
+        """End the plan's own processes, if any, as soon as no run needs them."""
         ...
 
 
 @contextmanager
 def requiring_fit() -> Generator[None]:
-    """Fail the run of a program that was not compiled here where its steps do not fit together."""
+    """Fail the run if the steps of a program that was not compiled here do not fit together."""
     try:
         yield
     except ModelRefused:
@@ -93,9 +93,9 @@ def requiring_fit() -> Generator[None]:
 
 
 class ForeignExecutor(Executor):
-    """An executor of a program that was not compiled here: what does not fit fails the run.
+    """An executor of a program that was not compiled here: steps that do not fit fail the run.
 
-    So does an output of a host step that is not as large as the program declares.
+    An output of a host step fails the run, too, unless it has the declared shape.
     """
 
     def __init__(
@@ -171,12 +171,12 @@ class ProgramPlan:
         return ProgramPlan(changed, self.guest, self.signature, self._load)
 
     def executor(self, shapes: Mapping[str, tuple[int, ...]]) -> ProgramRunner:
-        """Return what runs; the program's inputs have the shapes that they have."""
+        """Return the executor of the program, which has one set of shapes."""
         del shapes
         return self._executor
 
     def retire(self) -> None:
-        """Do nothing: its processes, where it has any, are its owner's."""
+        """Do nothing: the owner of the plan ends its processes."""
 
 
 def _weight(name: str, constant: Array | Ztensor) -> Weight:

@@ -19,16 +19,16 @@ _REMEDIES = {
 
 
 def input_ports(infos: Sequence[onnx.ValueInfoProto]) -> tuple[Port, ...]:
-    """Return the inputs that a run must have; raise `ModelRefused` for what is not hosted."""
+    """Return the required inputs of a run; raise `ModelRefused` for a type that is not hosted."""
     return tuple(_input(info, index) for index, info in enumerate(infos))
 
 
 def optional_ports(
     infos: Iterable[onnx.ValueInfoProto], defaults: Mapping[str, Array]
 ) -> tuple[Port, ...]:
-    """Return the inputs that have a default, which counts where a run has no value for them.
+    """Return the inputs with a default for runs that have no value for them.
 
-    Those of types that no message carries are not among them.
+    Inputs of types that no message carries are left out.
     """
     ports = list[Port]()
     for index, info in enumerate(info for info in infos if info.name in defaults):
@@ -57,7 +57,7 @@ def _input(info: onnx.ValueInfoProto, index: int) -> Port:
 
 
 def output_port(info: onnx.ValueInfoProto) -> Port:
-    """Return an output; raise `ModelRefused` for what is not hosted."""
+    """Return an output; raise `ModelRefused` for a type that is not hosted."""
     dtype, shape = type_of(info.type)
     if dtype is None:
         raise _no_tensor("output", info)
@@ -75,7 +75,7 @@ def _no_tensor(end: str, info: onnx.ValueInfoProto) -> ModelRefused:
 
 
 def _require_exchanged(title: str, dtype: DType) -> None:
-    """Refuse element types in which no message has values: they stay inside of a model."""
+    """Refuse element types that messages do not carry: they stay inside of a model."""
     if not _is_exchanged(dtype):
         remedy = f"a Cast makes {host.WIDER[dtype]} of it"
         raise ModelRefused(f"{title} is of {dtype}, which messages do not carry: {remedy}")

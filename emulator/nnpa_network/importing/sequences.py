@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sequences and optionals between nodes: these nodes become one, over tensors alone.
+"""Enclose nodes that exchange sequences or optionals in one node over tensors.
 
-It is an If whose condition holds, so that ONNX Runtime runs them all at once. Nodes on a way from
-one of them to another are among them.
+The node is an If whose condition holds, so that ONNX Runtime runs all of them at once. Nodes on a
+path from one of them to another are enclosed, too.
 Sources: ONNX operators Sequence..., SplitToSequence, ConcatFromSequence, Optional...; If.
 """
 
@@ -27,7 +27,7 @@ _MAKERS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class _Nodes:
-    """The nodes of a graph in order: the names that each reads, who makes and who reads a name."""
+    """The nodes of a graph in order: the names that each reads, the maker and readers of a name."""
 
     nodes: Sequence[onnx.NodeProto]
     reads: Sequence[tuple[str, ...]]
@@ -77,7 +77,7 @@ def _new_name(name: str, used: Collection[str]) -> str:
 
 
 def _carried(graph: onnx.GraphProto) -> set[str]:
-    """Return the names of the values that are no tensors, as inferred or by the operator."""
+    """Return the names of the values that are no tensors, by their types or their operators."""
     inferred = {
         info.name
         for info in (*graph.value_info, *graph.output)

@@ -10,9 +10,9 @@ Concrete: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
 """The inputs that a program has, by name, each with its shape."""
 
 GUESSES = (1, 32, 256)
-"""Sizes of free dims that nobody says.
+"""Sizes to try for free dims without a size.
 
-The second is for models that halve a size again and again, the third for wide windows.
+The second is for models that halve a size repeatedly, the third for wide windows.
 """
 
 
@@ -21,7 +21,7 @@ _OF_SHAPES = "[ShapeInferenceError]"  # how ONNX begins its refusals of shapes
 
 
 def are_of_shapes(refusals: Sequence[ModelRefused]) -> bool:
-    """Tell whether other sizes may fit: those that were guessed make a difference, or are named."""
+    """Return True if other sizes may fit: the refusals name shapes, or differ between sizes."""
     texts = {str(error) for error in refusals}
     return len(texts) > 1 or any(_OF_SHAPES in text for text in texts)
 
@@ -51,8 +51,8 @@ def _unknown(
     names: Iterable[str], inputs: Sequence[Port], optional: Sequence[Port]
 ) -> ModelRefused:
     """Return the refusal of a name that no input has."""
-    known = {port.name for port in (*inputs, *optional)}
-    name = next(name for name in names if name not in known)
+    names_of_inputs = {port.name for port in (*inputs, *optional)}
+    name = next(name for name in names if name not in names_of_inputs)
     return ModelRefused(f"input {name[:64]}: the model's inputs are {names_of(inputs, optional)}")
 
 

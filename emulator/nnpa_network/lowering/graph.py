@@ -38,7 +38,7 @@ from nnpa_network.running import host
 
 @dataclass(slots=True)
 class _Placed:
-    """Where a node went."""
+    """The placement of a node."""
 
     device: str
     functions: tuple[str, ...] = ()
@@ -49,8 +49,8 @@ class _Placed:
 class Lowering:
     """One pass over a graph.
 
-    `limits` are those of the compiler for the machine that the present node is beyond, `remarks`
-    sentences for its row; `hints` say of nodes left to the host what the placement `all` does.
+    `limits` are the limits of the machine's compiler that the present node exceeds, `remarks` are
+    sentences for its row. `hints` say what the placement `all` does with nodes left to the host.
     """
 
     guest: Guest
@@ -216,7 +216,10 @@ class Lowering:
             self._leave(builder, node, reason + self.hints.get(node.index, ""))
 
     def _attempt(self, builder: Builder, node: OnnxNode, lower: Callable[[], None]) -> str:
-        """Place a node by a rule, with what the rule absorbs; return why not, "" if it is."""
+        """Place a node by a rule, with the nodes that the rule absorbs.
+
+        Return the reason why it is not placed, "" if it is.
+        """
         self.absorbed.clear()
         self.limits.clear()
         self.remarks.clear()
@@ -287,7 +290,7 @@ class Lowering:
             self.limits.append(("no zDNN function for it", rule.beyond))
 
     def _require_placeable(self, node: OnnxNode) -> None:
-        """Refuse what a placement file sends to the host, and sizes that are not known, or 0."""
+        """Refuse a node that a placement file sends to the host, or with sizes unknown or 0."""
         rules = self.options.device_placement
         if ruled(rules, node.op_type, node.proto.name) == HOST:
             raise NotMapped("the placement file says so")
@@ -379,7 +382,7 @@ class Lowering:
 
 
 def _merged(inferred: Type, by_runtime: Type) -> Type:
-    """Return a type with what ONNX Runtime told of it."""
+    """Return a type completed by ONNX Runtime's."""
     (dtype, shape), (told_dtype, told_shape) = inferred, by_runtime
     return (
         dtype if told_dtype is None else told_dtype,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds of nodes on the host: they end, ONNX Runtime takes their types."""
+"""Checks of nodes on the host: they end, and ONNX Runtime takes their types."""
 
 from nnpa_network.building.type_inference import OnnxNode
 from nnpa_network.containment import fault_of_loops, trip_counts
@@ -37,8 +37,8 @@ def opset_on_host(node: OnnxNode) -> int:
         operand is not None and operand.dtype is None for operand in (*node.inputs, *node.outputs)
     ):
         raise host.HostError(_NO_TENSOR)
-    made = [output.dtype for output in node.outputs if output is not None and output.dtype]
-    if any(dtype.kind == "V" and dtype not in host.WIDER for dtype in made):
+    results = [output.dtype for output in node.outputs if output is not None and output.dtype]
+    if any(dtype.kind == "V" and dtype not in host.WIDER for dtype in results):
         raise host.HostError(
             "an output has an element type that ONNX Runtime does not hand over: add a Cast"
         )

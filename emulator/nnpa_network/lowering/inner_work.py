@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Work and weights inside of If, Loop and Scan, for the figures of a report.
 
-An If counts as its branch that does most, a Loop as many times as its constant trip count says and
-once without one, a Scan once for each step.
+An If counts as its branch with the most work. A Loop counts its constant trip count times, and once
+without a constant one. A Scan counts once for each step.
 """
 
 import math
@@ -55,7 +55,7 @@ def inner_macc(node: OnnxNode, opsets: Mapping[str, int]) -> int:
 
 
 def _opened(node: onnx.NodeProto, values: Mapping[str, Value]) -> onnx.NodeProto:
-    """Return a node whose bodies have no shapes of their own; a Loop's take those of its inputs."""
+    """Return a node whose bodies declare no shapes; a Loop's body takes its inputs' shapes."""
     bare = onnx.NodeProto.FromString(node.SerializeToString())
     for graph in subgraphs(bare):
         del graph.value_info[:]

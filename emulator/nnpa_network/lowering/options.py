@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What decides how a model is placed, and what it may take."""
+"""Options of an import: how a model is placed, and how much memory it may take."""
 
 from dataclasses import dataclass
 

@@ -116,7 +116,7 @@ def _is_in_steps(window: Window, size: Pair) -> bool:
 def _steps_as_channels(
     builder: Builder, value: Value, weights: Value, window: Window, output: Value
 ) -> tuple[Value, Value, Window]:
-    """Return operands and window of the same sums: each stride of elements is as many channels.
+    """Return operands and window of the same sums, each stride of elements turned into channels.
 
     `value` is (N, C, 1, W), `weights` (K, C, 1, kw) with kw a multiple of the stride s; they become
     (N, C * s, 1, W / s), padded or cropped, and (K, C * s, 1, kw / s), the stride 1.
@@ -149,7 +149,7 @@ def _require_groups(groups: int, value: Value, graph: Graph) -> None:
 
 
 def _activated(graph: Graph, output: Value) -> tuple[int, float | None, Value]:
-    """Return activation and clipping of what follows, and whose result the convolution is."""
+    """Return the activation and clipping that follow, and the node whose result they make."""
     follower = graph.follower(output)
     if follower is None or follower.op_type not in ("Relu", "Clip"):
         return ACT_NONE, None, output

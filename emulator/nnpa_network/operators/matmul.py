@@ -150,7 +150,7 @@ def _turned(builder: Builder, value: Value) -> Value | None:
 
 
 def _added(graph: Graph, node: OnnxNode, output: Value, columns: int) -> tuple[Value | None, Value]:
-    """Return the bias that an Add behind the product brings, and whose result the product is."""
+    """Return the bias of an Add behind the product, and the node whose result the product is."""
     follower = graph.follower(output)
     if (
         follower is None

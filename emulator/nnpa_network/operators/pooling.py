@@ -83,7 +83,7 @@ def _pooled(
     value: Value,
     output: Value,
 ) -> None:
-    """Emit a pooling of (N, C, H, W); strides of 0 are those of one window over the image."""
+    """Emit a pooling of (N, C, H, W); strides of 0 mean one window over the image."""
     builder.call(
         verb,
         input=builder.tensor(value, channels_last(value.dims)),

@@ -43,7 +43,7 @@ DIRECTIONS = {"forward": 0, "reverse": 1, "bidirectional": 2}  # FWD, BWD, BIDIR
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """What distinguishes a layer: where zDNN's gates stand in the model's, and what it computes."""
+    """A layer: the places of zDNN's gates among the model's, its activations and its sizes."""
 
     verb: str
     rnn_type: int
@@ -149,7 +149,7 @@ def _operands(builder: Builder, node: OnnxNode, layer: Layer) -> dict[str, int]:
 
 
 def _require_shapes(node: OnnxNode, layer: Layer, width: int) -> None:
-    """Refuse weights, biases and states that are not as large as the layer: the host says so."""
+    """Refuse weights, biases and states whose shapes do not fit the layer."""
     sides, state = layer.directions, (layer.directions, layer.batch, layer.hidden)
     shapes = {
         1: (sides, width, required_input(node, 0).dims[2]),
@@ -230,7 +230,7 @@ def _last_state(
 def _deliver(
     builder: Builder, node: OnnxNode, layer: Layer, graph: Graph, hidden: int, all_steps: bool
 ) -> None:
-    """Bring what cannot stay a tensor into arrays: both directions, and Y_h beside Y."""
+    """Bring results that cannot stay tensors into arrays: both directions, and Y_h beside Y."""
     y, last = node.output(0), node.output(1)
     if layer.bidirectional:
         target = y if all_steps else last

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators that exporters spell out in smaller ones, recognised by the placement `all`.
 
-A spelling is taken as a whole or not at all: where a constant or an axis is another one, or a value
-between is read elsewhere, its nodes are placed one by one.
+A spelling is taken as a whole or not at all: if a constant or an axis differs, or another node
+reads a value inside, its nodes are placed one by one.
 Sources: ONNX operators Gelu and LayerNormalization, their function bodies.
 """
 

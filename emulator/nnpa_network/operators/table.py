@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of ONNX operators that the accelerator takes, and what their rules have in common."""
+"""The table of ONNX operators that the accelerator takes, and the shared parts of their rules."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -33,10 +33,10 @@ MAX_VIEWS = 64
 class Graph:
     """The surroundings of a node.
 
-    `follower(value)` returns the only reader of a value, None where there are more; `absorb(node)`
-    marks a node as computed by the present one. `beyond(limit, remedy)` tells that the compiler for
-    the machine leaves the node to the host for a limit, and what the placement `all` does instead;
-    `remark` is a sentence for the node's row of the report.
+    `follower(value)` returns the only reader of a value, None if there are several. `absorb(node)`
+    marks a node as computed by the present one. `beyond(limit, remedy)` records a limit for which
+    the machine's compiler leaves the node to the host, and the remedy of the placement `all`.
+    `remark` adds a sentence to the node's row of the report.
     """
 
     follower: Callable[[Value], OnnxNode | None]
@@ -164,7 +164,7 @@ def axis_in(axis: int, rank: int) -> int:
 
 
 def reshaped(value: Value, shape: Shape) -> Value:
-    """Return a value in another shape with as many elements; nothing moves."""
+    """Return a value in another shape of the same number of elements; nothing moves."""
     if value.dims == shape:
         return value
     if value.constant is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Windows over images: what convolutions and poolings have in common.
+"""Windows over images, for convolutions and poolings.
 
 Rows (N, C, W) are images of height 1. Sources: ONNX operators Conv, AveragePool, MaxPool; zDNN API
 Reference 1.2.0, zdnn_conv2d, zdnn_avgpool2d, zdnn_maxpool2d.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the nodes of a model are wired: what makes a value, what reads it, what it is made of."""
+"""The wiring of a model's nodes: the maker and the readers of a value, and its formula."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass

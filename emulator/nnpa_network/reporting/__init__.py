@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a network costs in accuracy: comparison with FP32, probes, pages."""
+"""The accuracy of a network: comparison with FP32, probes, pages."""

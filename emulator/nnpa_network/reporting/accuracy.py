@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What DLFLOAT16 does to a model, said of its measurements: the verdict, and the report as JSON."""
+"""The report of a model's accuracy in DLFLOAT16: the verdict, and the figures as JSON."""
 
 import json
 import math
@@ -32,7 +32,7 @@ _NODE_ROWS = 64
 class WorkerKind:
     """A kind of worker: its processor, and its versions of libraries.
 
-    `names` are those of its machines where a report has several kinds, else empty.
+    `names` are the names of its machines if a report has several kinds, else empty.
     """
 
     processor: str
@@ -42,7 +42,7 @@ class WorkerKind:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Unmeasured:
-    """Rows `first` to `last`, both included, that no worker outlived, and how workers ended."""
+    """Rows `first` to `last`, both included, that ended every worker, and how workers ended."""
 
     first: int
     last: int
@@ -58,10 +58,10 @@ class Unmeasured:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Measurements, and what they are of: lines of name and text that the caller knows.
+    """Measurements, with lines of name and text in which the caller describes them.
 
-    `max_drop` is what accuracy may lose, as a share, None where nobody says. `workers` are the
-    kinds of processes that measured, where batches were spread, `unmeasured` the rows left out.
+    `max_drop` is the largest accepted loss of accuracy, as a share, None without one. `workers` are
+    the kinds of processes that measured if batches were spread; `unmeasured` are rows left out.
     """
 
     measured: Measurements
@@ -72,7 +72,7 @@ class Report:
 
     @property
     def measured_by(self) -> list[str]:
-        """What computed: runtimes, and kinds of workers, by name where they differ."""
+        """The runtimes and kinds of workers that computed, by name where they differ."""
         kinds = [f"{kind.processor}, {kind.versions}" for kind in self.workers]
         if len(kinds) > 1:
             kinds = [
@@ -143,7 +143,7 @@ def title_of(run: Run) -> str:
 
 
 def drop_of(report: Report, run: Run) -> Fraction:
-    """Return what a run loses: accuracy by labels, else the share of rows whose answer turned."""
+    """Return the loss of a run: in accuracy by labels, else the share of rows that turned."""
     fp32 = report.measured.labels
     if fp32.count:
         return Fraction(fp32.same - run.labels.same, fp32.count)
@@ -268,14 +268,14 @@ def _measured(
     seen: set[str],
 ) -> set[str]:
     """Return the values that were measured among inputs, or before them where nodes are fused."""
-    found: set[str] = set()
+    measured: set[str] = set()
     for name in names:
         if name in values:
-            found.add(name)
+            measured.add(name)
         elif name in makers and name not in seen:
             seen.add(name)
-            found |= _measured(makers[name].inputs, values, makers, seen)
-    return found
+            measured |= _measured(makers[name].inputs, values, makers, seen)
+    return measured
 
 
 def as_json(report: Report) -> str:

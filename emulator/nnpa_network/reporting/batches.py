@@ -104,7 +104,7 @@ def find_answers(
 ) -> tuple[str, Classes | None]:
     """Return the output that is the answer, "" without any, and the labels as classes of it.
 
-    That is the first output with as many answers per row as there are labels.
+    The answer is the first output whose answers per row are as numerous as the labels per row.
     """
     if labels is None:
         return next(iter(expected), ""), None

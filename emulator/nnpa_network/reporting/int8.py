@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What if products ran in INT8: a model whose products by constant matrices are quantized.
+"""A model whose products by constant matrices are quantized to INT8, for comparison.
 
 Activations are quantized while the model runs, over the batch (DynamicQuantizeLinear); weights have
 one scale, symmetric around zero; sums are scaled back to FP32. That is how ONNX Runtime's

@@ -18,25 +18,25 @@ class Interpreter:
         self._constants = model.initializers
 
     def run(self, values: Mapping[str, Array], first: int) -> dict[str, Array]:
-        """Return `values` and those of the nodes from `first` on; raise `HostError`, KeyError."""
-        known = {**self._constants, **values}
+        """Add the values of the nodes from `first` on to `values`; raise `HostError`, KeyError."""
+        values_so_far = {**self._constants, **values}
         for node in self._nodes[first:]:
-            known.update(self._run(node, known))
-        return known
+            values_so_far.update(self._run(node, values_so_far))
+        return values_so_far
 
     def failing(self, feeds: Mapping[str, Array]) -> str:
         """Return the first node that fails over inputs, empty where none does."""
-        known = {**self._constants, **feeds}
+        values_so_far = {**self._constants, **feeds}
         for number, node in enumerate(self._nodes):
             try:
-                known.update(self._run(node, known))
+                values_so_far.update(self._run(node, values_so_far))
             except (host.HostError, KeyError):
                 return node.name or f"{node.op_type}_{number}"
         return ""
 
-    def _run(self, node: NodeProto, known: Mapping[str, Array]) -> dict[str, Array]:
+    def _run(self, node: NodeProto, values_so_far: Mapping[str, Array]) -> dict[str, Array]:
         names = (*node.input, *(name for name in host.captured(node) if name not in node.input))
-        arrays = [known[name] if name else None for name in names]
+        arrays = [values_so_far[name] if name else None for name in names]
         opset = host.opset_for(node.op_type, node.domain, self._opsets.get(node.domain, 1))
         dtypes = tuple(None if array is None else array.dtype for array in arrays)
         constants = [self._constants.get(name) for name in names]
@@ -50,10 +50,10 @@ class Interpreter:
         reference: Mapping[str, Array],
         turned: Callable[[Mapping[str, Array]], bool],
     ) -> int | None:
-        """Return the node after which the answer is no longer that of FP32, None if it never is.
+        """Return the node after which the answer differs from FP32, None if it never does.
 
-        Up to a node all values are the `hosted` ones, from there on the model runs in FP32, and
-        `turned` judges its values. Of several such nodes one is found, by bisection.
+        Values up to a node come from `hosted`, from there on the model runs in FP32, and `turned`
+        judges the result. Bisection returns one of several such nodes.
         """
         low, high = -1, len(self._nodes) - 1
         try:
@@ -73,7 +73,7 @@ class Interpreter:
         self, reference: Mapping[str, Array], hosted: Mapping[str, Array], last: int
     ) -> dict[str, Array]:
         """Run in FP32 after node `last`, up to which values are hosted ones."""
-        made = {name for node in self._nodes[last + 1 :] for name in node.output}
-        values = {name: array for name, array in reference.items() if name not in made}
+        computed = {name for node in self._nodes[last + 1 :] for name in node.output}
+        values = {name: array for name, array in reference.items() if name not in computed}
         values.update((name, array) for name, array in hosted.items() if name in values)
         return self.run(values, last + 1)

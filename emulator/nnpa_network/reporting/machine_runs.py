@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One machine over batches of rows, beside what FP32 gives."""
+"""One machine over batches of rows, compared with FP32."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -40,8 +40,7 @@ Shapes = list[tuple[int, ...]]
 class MachineRuns:
     """A model on a machine, under a policy.
 
-    `whole` says whether it runs over all rows; else it runs over those that are measured node by
-    node only.
+    `whole` is True if it runs over all rows; else it runs only over rows measured node by node.
     """
 
     model: OnnxModel
@@ -55,7 +54,7 @@ class MachineRuns:
         return Run(self.model.guest.machine.name, self.model.options.saturate, self.numbers, [])
 
     def executor(self, feeds: Mapping[str, Array]) -> Executor:
-        """Return what runs inputs; raise `ModelRefused` for shapes that the model does not take."""
+        """Return the executor for inputs; raise `ModelRefused` for shapes that do not fit."""
         return self.model.executor({name: np.shape(array) for name, array in feeds.items()})
 
     def run_rows(
@@ -137,7 +136,7 @@ def judge_rows(
 ) -> list[int]:
     """Count the answers of rows and list the worst; return the first rows whose answer turned.
 
-    Answers are those of the output `primary`; a row is as bad as its worst real output.
+    The output `primary` has the answers; a row is as bad as its worst real output.
     """
     got = outputs[primary]
     rows = got.array.shape[0]
@@ -154,7 +153,7 @@ def judge_rows(
 def _errors_of_rows(
     outputs: Mapping[str, Decided], expected: Mapping[str, Decided], primary: str
 ) -> Doubles:
-    """Return the largest relative error of each row: of real outputs, else that of the answer."""
+    """Return the largest relative error of each row: of real outputs, else of the answer."""
     pairs = (
         (each.array, expected[name].array)
         for name, each in outputs.items()
@@ -236,7 +235,7 @@ def _note(run: Run, result: Result, program: Program, row: int) -> None:
 
 
 def _first(program: Program, result: Result, row: int) -> Violation:
-    """Say of the first violation which elements it had."""
+    """Describe the first violation and its elements."""
     violation = result.violations[0]
     node = program.nodes[violation.node] if violation.node >= 0 else None
     elements = [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was measured over some batches of a dataset: records that add up exactly, in any order."""
+"""Measurements over some batches of a dataset: records that add up exactly, in any order."""
 
 import json
 from dataclasses import dataclass, field
@@ -52,7 +52,7 @@ class Turn:
 
 @dataclass(slots=True)
 class Value:
-    """A value of the model: its distance from FP32, and that of its node over FP32 inputs."""
+    """A value of the model: its distance from FP32, and its node's distance over FP32 inputs."""
 
     node: int
     tally: Tally
@@ -61,7 +61,7 @@ class Value:
 
 @dataclass(slots=True)
 class NodeFacts:
-    """A node of the model, and where it went: fields as those of `program.Node`."""
+    """A node of the model, and where it went; the fields are as in `program.Node`."""
 
     index: int
     name: str
@@ -76,7 +76,7 @@ class NodeFacts:
 
 @dataclass(slots=True)
 class Output:
-    """An output of the network beside FP32; `nans` are those of the network."""
+    """An output of the network beside FP32; `nans` counts the network's."""
 
     tally: Tally = field(default_factory=Tally)
     agreement: Agreement = field(default_factory=Agreement)
@@ -87,8 +87,8 @@ class Output:
 class Run:
     """One machine over some rows: under a policy, in DLFLOAT16 or with products in INT8.
 
-    `violations` counts calls that had one, `changed` rows whose answer is not that of FP32; `nodes`
-    are those of a run over one row.
+    `violations` counts calls with a range violation, `changed` rows whose answer differs from FP32;
+    `nodes` are the nodes of a run over one row.
     """
 
     machine: str
@@ -105,35 +105,35 @@ class Run:
     values: dict[str, Value] = field(default_factory=dict[str, Value])
     turns: list[Turn] = field(default_factory=list[Turn])
 
-    def merge(self, other: "Run") -> None:
-        """Add what the same machine gave over other rows."""
-        self.nodes = self.nodes or other.nodes
-        self.rows += other.rows
-        self.violations += other.violations
-        if other.first is not None and (self.first is None or other.first.row < self.first.row):
-            self.first = other.first
-        self.changed += other.changed
-        for name, output in other.outputs.items():
+    def merge(self, run: "Run") -> None:
+        """Add the run of the same machine over other rows."""
+        self.nodes = self.nodes or run.nodes
+        self.rows += run.rows
+        self.violations += run.violations
+        if run.first is not None and (self.first is None or run.first.row < self.first.row):
+            self.first = run.first
+        self.changed += run.changed
+        for name, output in run.outputs.items():
             mine = self.outputs.setdefault(name, Output())
             mine.tally.merge(output.tally)
             mine.agreement.merge(output.agreement)
             mine.nans += output.nans
-        self.labels.merge(other.labels)
-        self.worst = sorted([*self.worst, *other.worst], key=WorstRow.key)[:MAX_WORST]
-        for name, value in other.values.items():
+        self.labels.merge(run.labels)
+        self.worst = sorted([*self.worst, *run.worst], key=WorstRow.key)[:MAX_WORST]
+        for name, value in run.values.items():
             here = self.values.setdefault(name, Value(value.node, Tally(), Tally()))
             here.tally.merge(value.tally)
             here.alone.merge(value.alone)
-        self.turns = sorted([*self.turns, *other.turns], key=lambda turn: (turn.row, turn.node))
+        self.turns = sorted([*self.turns, *run.turns], key=lambda turn: (turn.row, turn.node))
 
 
 @dataclass(slots=True)
 class Measurements:
-    """All that was measured over some batches; `key` is of the model and how it was measured.
+    """The measurements of some batches; `key` identifies the model and the way of measuring.
 
     `batches` are their numbers, sorted: batch k is rows k * batch_rows to (k + 1) * batch_rows.
-    `products` is how many products run in INT8 in the runs whose `numbers` are so. `runtimes` say
-    what computed FP32: another runtime may give other last bits.
+    `products` counts the products in INT8 of a run whose `numbers` are INT8. `runtimes` are the
+    runtimes that computed FP32: another runtime may give other last bits.
     """
 
     key: str
@@ -149,23 +149,26 @@ class Measurements:
     runtimes: list[str]
     runs: list[Run]
 
-    def merge(self, other: "Measurements") -> None:
-        """Add other batches; raise `ModelRefused` for those of another model, or seen before."""
+    def merge(self, addition: "Measurements") -> None:
+        """Add the measurements of other batches.
+
+        Raise `ModelRefused` for batches of another model, or counted before.
+        """
         same = [(run.machine, run.saturate, run.numbers) for run in self.runs] == [
-            (run.machine, run.saturate, run.numbers) for run in other.runs
+            (run.machine, run.saturate, run.numbers) for run in addition.runs
         ]
-        if not same or (self.key, self.batch_rows) != (other.key, other.batch_rows):
+        if not same or (self.key, self.batch_rows) != (addition.key, addition.batch_rows):
             raise ModelRefused("measurements: they are of another model, or of other options")
-        if again := sorted(set(self.batches) & set(other.batches)):
-            raise ModelRefused(f"measurements: batch {again[0]} was counted twice")
-        self.batches = sorted([*self.batches, *other.batches])
-        self.rows += other.rows
-        self.node_rows += other.node_rows
-        self.labels.merge(other.labels)
-        self.runtimes = sorted({*self.runtimes, *other.runtimes})
-        for name, exponents in other.exponents.items():
+        if repeated := sorted(set(self.batches) & set(addition.batches)):
+            raise ModelRefused(f"measurements: batch {repeated[0]} was counted twice")
+        self.batches = sorted([*self.batches, *addition.batches])
+        self.rows += addition.rows
+        self.node_rows += addition.node_rows
+        self.labels.merge(addition.labels)
+        self.runtimes = sorted({*self.runtimes, *addition.runtimes})
+        for name, exponents in addition.exponents.items():
             self.exponents.setdefault(name, Exponents()).merge(exponents)
-        for mine, theirs in zip(self.runs, other.runs, strict=True):
+        for mine, theirs in zip(self.runs, addition.runs, strict=True):
             mine.merge(theirs)
 
     def to_bytes(self) -> bytes:
@@ -174,7 +177,7 @@ class Measurements:
 
 
 def from_bytes(data: bytes) -> Measurements:
-    """Read what `to_bytes` made; raise `ModelRefused`."""
+    """Read the bytes of `to_bytes`; raise `ModelRefused`."""
     try:
         return decode(Measurements, json.loads(data.decode()))
     except (NotRecord, ValueError, RecursionError) as error:

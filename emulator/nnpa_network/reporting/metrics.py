@@ -33,9 +33,9 @@ Doubles = npt.NDArray[np.float64]
 Classes = npt.NDArray[np.int64]
 
 
-def _sums(counts: Sequence[int], others: Sequence[int]) -> list[int]:
+def _sums(counts: Sequence[int], added: Sequence[int]) -> list[int]:
     """Return sums of counts, place by place."""
-    return [count + other for count, other in zip(counts, others, strict=True)]
+    return [count + more for count, more in zip(counts, added, strict=True)]
 
 
 @dataclass(slots=True)
@@ -69,14 +69,14 @@ class Tally:
         self.count, self.bad = self.count + a.size, self.histogram[-1]
         self.largest = max(self.largest, largest)
 
-    def merge(self, other: "Tally") -> None:
-        """Add what another tally counted, exactly."""
-        self.count += other.count
-        self.bad += other.bad
-        self.largest = max(self.largest, other.largest)
-        for name, value in other.sums.items():
+    def merge(self, tally: "Tally") -> None:
+        """Add the counts of another tally, exactly."""
+        self.count += tally.count
+        self.bad += tally.bad
+        self.largest = max(self.largest, tally.largest)
+        for name, value in tally.sums.items():
             self.sums[name] = self._sum(name) + value
-        self.histogram = _sums(self.histogram, other.histogram)
+        self.histogram = _sums(self.histogram, tally.histogram)
 
     def _sum(self, name: str) -> Fraction:
         return self.sums.get(name, Fraction())
@@ -182,7 +182,7 @@ class Agreement:
             self.top = max(self.top, 0) + _among_top(got, expected)
 
     def add_classes(self, answers: Classes, expected: Classes, classes: int) -> None:
-        """Count answers beside those that were expected, of so many classes, 0 for any number."""
+        """Count answers beside the expected ones; `classes` is their number, 0 for any."""
         answers, expected = answers.reshape(-1), expected.reshape(-1)
         self.same += int(np.count_nonzero(answers == expected))
         self.count += answers.size
@@ -202,17 +202,17 @@ class Agreement:
         for place, count in zip(places.tolist(), counts[places].tolist(), strict=True):
             self.confusion[place // size][place % size] += count
 
-    def merge(self, other: "Agreement") -> None:
-        """Add what another counted."""
-        self.same += other.same
-        self.count += other.count
-        if other.top >= 0:
-            self.top = max(self.top, 0) + other.top
-        if not self.confusion or not other.confusion:
-            self.confusion = self.confusion or [list(row) for row in other.confusion]
+    def merge(self, agreement: "Agreement") -> None:
+        """Add the counts over other elements."""
+        self.same += agreement.same
+        self.count += agreement.count
+        if agreement.top >= 0:
+            self.top = max(self.top, 0) + agreement.top
+        if not self.confusion or not agreement.confusion:
+            self.confusion = self.confusion or [list(row) for row in agreement.confusion]
             return
-        size = max(len(self.confusion), len(other.confusion))
-        squares = _square(self.confusion, size), _square(other.confusion, size)
+        size = max(len(self.confusion), len(agreement.confusion))
+        squares = _square(self.confusion, size), _square(agreement.confusion, size)
         self.confusion = list(map(_sums, *squares))
 
     @property
@@ -236,8 +236,8 @@ def _among_top(got: Array, expected: Classes) -> int:
     """Count expected classes among the five largest; of equal ones the first is larger."""
     values = np.nan_to_num(np.asarray(got).astype(np.float64), nan=-np.inf)
     vectors = values.reshape(-1, values.shape[-1])
-    known = (expected >= 0) & (expected < vectors.shape[-1])
-    rows, classes = np.flatnonzero(known), expected[known]
+    exists = (expected >= 0) & (expected < vectors.shape[-1])
+    rows, classes = np.flatnonzero(exists), expected[exists]
     own = vectors[rows, classes][:, None]
     before = np.arange(vectors.shape[-1]) < classes[:, None]
     larger = (vectors[rows] > own) | ((vectors[rows] == own) & before)
@@ -291,7 +291,7 @@ _MAX_DLFLOAT16 = 8573157376.0  # 2^32 * (2 - 2^-9)
 class Exponents:
     """Magnitudes of numbers: how many are 2^e to 2^(e+1), from e = LOWEST on, and how many zero.
 
-    `beyond` is how many DLFLOAT16 has no number for; `lost` how many it takes for zero.
+    `beyond` counts numbers outside DLFLOAT16's range, `lost` numbers that it rounds to zero.
     """
 
     count: int = 0
@@ -312,10 +312,10 @@ class Exponents:
         counts = np.bincount(exponents, minlength=len(self.histogram))
         self.histogram = _sums(self.histogram, counts.tolist())
 
-    def merge(self, other: "Exponents") -> None:
-        """Add what another counted."""
-        self.count += other.count
-        self.zeros += other.zeros
-        self.beyond += other.beyond
-        self.lost += other.lost
-        self.histogram = _sums(self.histogram, other.histogram)
+    def merge(self, exponents: "Exponents") -> None:
+        """Add the counts over other elements."""
+        self.count += exponents.count
+        self.zeros += exponents.zeros
+        self.beyond += exponents.beyond
+        self.lost += exponents.lost
+        self.histogram = _sums(self.histogram, exponents.histogram)

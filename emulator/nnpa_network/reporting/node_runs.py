@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run of a network node by node: beside FP32, and each node over the inputs that FP32 gives."""
+"""A run of a network node by node: compared with FP32, and each node over FP32's inputs."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The graph of a network as boxes: where each part runs, as wide as its work.
+"""The graph of a network as boxes that show the device of each part; their width is its work.
 
-In a large graph nodes that follow one another on one device are one box; what was folded away is in
-none. A box lies below all boxes that it takes values from.
+In a large graph consecutive nodes on one device are one box; folded nodes have no box. A box lies
+below all boxes that it takes values from.
 """
 
 import math
@@ -47,7 +47,7 @@ class Box:
 
     @property
     def label(self) -> str:
-        """Operators, as many as fit."""
+        """The operators that fit into the picture."""
         text = " ".join(_counted([node.op_type for node in self.nodes]))
         most = max(3, int((self.width - 8) / _LETTER))
         return text if len(text) <= most else f"{text[: most - 1]}\N{HORIZONTAL ELLIPSIS}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a network does with sizes at the edges of sticks and with inputs that carry nothing.
+"""Probes of a network: sizes at the edges of sticks, and inputs that carry nothing.
 
 Needs no data: every free dim takes the edge sizes, every input is degenerate in turn, on both
 machines. A network that turns all-zero inputs to NaN from length 64 on shows here.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records as JSON: dataclasses, lists, texts, numbers, and exact sums as fractions.
 
-What is read was written by a stranger: every type is checked, and sizes of numbers are bounded.
+A record that is read comes from a stranger: types are checked, and sizes of numbers are bounded.
 """
 
 from collections.abc import Callable
@@ -43,7 +43,7 @@ def decode(kind: type[Record], content: object) -> Record:
 
 @cache
 def _decoder(kind: Any) -> Callable[[object], Any]:
-    """Return what reads a type; types come from this package."""
+    """Return the decoder of a type; types come from this package."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is UnionType:
         inner = _decoder(arguments[0])

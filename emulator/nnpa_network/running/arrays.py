@@ -38,12 +38,12 @@ def arrange(array: Array, shape: tuple[int, ...], order: Sequence[int]) -> Array
 
 
 def raw(array: Array) -> Array:
-    """View an array as what a transform takes: BFLOAT16 as its bits."""
+    """Return an array as transforms take it: BFLOAT16 as its bits."""
     return array.view(np.uint16) if array.dtype == ml_dtypes.bfloat16 else array
 
 
 def shaped(value: object, dtype: DType, shape: tuple[int, ...]) -> Array:
-    """Return what a call gave as an array of a type and shape."""
+    """Return the value of a call as an array of a type and shape."""
     array = np.asarray(value)
     if dtype == ml_dtypes.bfloat16 and array.dtype == np.uint16:
         array = array.view(ml_dtypes.bfloat16)

@@ -53,10 +53,10 @@ def bind_step(
     *,
     channels_last: bool,
 ) -> Bind | None:
-    """Return what binds a step, None where it cannot be prepared.
+    """Return the function that binds a step, None if it cannot be prepared.
 
-    `clip` is a step before it that clips as it saturates: its input is read instead, and
-    infinities do not come out clean. `channels_last` lets images lie so that come out of sticks.
+    `clip` is a step before it that clips as it saturates: its input is read instead, and an
+    infinity is reported. `channels_last` keeps images channels last when they leave sticks.
     """
     if step.verb in _INTO_STICKS:
         data: Sequence[int] = step.arguments["data"] if clip is None else clip.inputs
@@ -216,7 +216,7 @@ def _operation(guest: Guest, step: AcceleratorStep, operation: Operation) -> Bin
 
 
 def _binary(verb: str, tensors: Mapping[str, Ztensor]) -> Callable[[], bool] | None:
-    """Return what computes an operation on two tensors, None for any other operation."""
+    """Return the kernel of an operation on two tensors, None for any other operation."""
     number = BINARY.get(verb)
     if number is None:
         return None

@@ -17,7 +17,7 @@ _WRAPPERS: Mapping[ShortcutName, Callable[[LoadedProgram, RunProgram], RunProgra
 
 
 def compose(loaded: LoadedProgram, shortcuts: Collection[str]) -> RunProgram:
-    """Return what runs a program, with shortcuts by name."""
+    """Return the function that runs a program, with shortcuts by name."""
     run: RunProgram = run_program
     for name, wrap in _WRAPPERS.items():
         if name in shortcuts:

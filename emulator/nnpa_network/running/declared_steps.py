@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Host steps whose outputs are as large as declared: they move, convert or combine elements.
+"""Host steps whose outputs have their declared sizes: they move, convert or combine elements.
 
-Lowering emits them around calls of the accelerator, and models have them between others. What other
-nodes take is known only when they run, or ONNX Runtime computes them for models only.
+Lowering emits them around calls of the accelerator, and models have them between other nodes. The
+memory of all other nodes is known only when they run.
 Source: ONNX operator specifications.
 """
 
@@ -102,7 +102,7 @@ def _joined(operation: Operation, output: tuple[int, ...]) -> bool:
 
 
 def _padded(operation: Operation, output: tuple[int, ...]) -> bool:
-    """Check that ends are constant: `output` is the first input with so many elements more."""
+    """Check that constant pads make the first input's shape into the shape of `output`."""
     shape, ends = operation.shapes[0], operation.constants[1]
     if len(operation.shapes) > 3 or ends is None or ends.shape != (2 * len(shape),):
         return False

@@ -19,11 +19,11 @@ from nnpa_network.shortcuts import SHORTCUTS
 
 
 class ProgramRunner(Protocol):
-    """What runs a program, in this process or in another."""
+    """An executor of a program, in this process or in another."""
 
     @property
     def program(self) -> Program:
-        """What it runs."""
+        """The program."""
         ...
 
     def run(self, inputs: Mapping[str, Array], observer: Observer | None = None) -> Result:

@@ -113,7 +113,7 @@ def domains() -> Mapping[str, int]:
 
 @lru_cache(maxsize=1)
 def _variadic() -> Mapping[tuple[str, str], int]:
-    """Return of the operators that take any number of inputs the place of the first of these."""
+    """Return the place of the first variadic input of each operator that has one."""
     return {
         (str(schema.domain), str(schema.name)): len(schema.inputs) - 1
         for schema in get_all_operator_schema()
@@ -122,9 +122,9 @@ def _variadic() -> Mapping[tuple[str, str], int]:
 
 
 def fault_of_operator(node: onnx.NodeProto) -> str:
-    """Return why a node is not hosted for its operator, or for operands that it must have.
+    """Return why a node's operator or missing operand is refused, "" if it is hosted.
 
-    ONNX Runtime 1.32 ends the process where one of any number of operands is left out.
+    ONNX Runtime 1.32 ends the process if a variadic operand is left out.
     """
     domain, op_type = node.domain, node.op_type
     runtime = f"ONNX Runtime {onnxruntime.__version__}"
@@ -192,9 +192,9 @@ def prepare(
 ) -> Kernel:
     """Compile a serialised NodeProto for the element types of its inputs, None where left out.
 
-    Inputs are those of the node, then what its subgraphs capture. `constants` are inputs whose
-    values never change; with an INT8 matrix among them they are compiled in, for `_EXACT` to
-    see it and its zero point. Compiled kernels of other small nodes are cached. Raise `HostError`.
+    The inputs of the node come first, then the values that its subgraphs capture. `constants` are
+    inputs whose values never change. With an INT8 matrix among them they are compiled in, so that
+    `_EXACT` sees it and its zero point. Other small nodes are cached. Raise `HostError`.
     """
     if any(array is not None and array.dtype == np.int8 and array.ndim > 1 for array in constants):
         return compile_node(serialised, opset, dtypes, constants=constants)
@@ -242,7 +242,7 @@ def compile_node(
 
 
 def _fault_of_empty(op_type: str, arrays: Sequence[Array]) -> str:
-    """Return why a node does not run: ONNX Runtime 1.32 ends the process for these."""
+    """Return why a node with empty inputs is refused: ONNX Runtime 1.32 would end the process."""
     breaks = op_type in ("GRU", "InstanceNormalization", "LSTM") and bool(arrays)
     if not breaks or arrays[0].size or (op_type == "LSTM" and arrays[0].shape[1]):
         return ""
@@ -284,8 +284,8 @@ def _fault_of_forests(node: onnx.NodeProto) -> str:
 class NodeSession:
     """A session for one node.
 
-    Operands of the types in `narrow`, by name, go in and come out as the wider ones, between which
-    and the node there are casts.
+    `narrow` has the types of operands by name that go in and come out as wider types; casts stand
+    between them and the node.
     """
 
     session: onnxruntime.InferenceSession
@@ -319,19 +319,20 @@ def node_session(
 ) -> NodeSession:
     """Make a session for a model of this one node; raise `HostError`.
 
-    `types` are those of its inputs, `shapes` have -1 for free dims; `constants` are no inputs.
+    `types` has the element types of its inputs; `shapes` has -1 for free dims. `constants` are no
+    inputs.
     """
     constants = constants or {}
     variable = {name: dtype for name, dtype in types.items() if name not in constants}
     narrow = {name: dtype for name, dtype in variable.items() if dtype in WIDER}
     model = _model_of(node, opset, variable, shapes or {}, constants).SerializeToString()
     session = load(model)
-    told = {argument.name: (argument.type, argument.shape) for argument in session.get_outputs()}
-    made = {name: element_type(kind) for name, (kind, _) in told.items()}
-    ends = {name: dtype for name, dtype in made.items() if dtype is not None and dtype in WIDER}
+    outputs = {output.name: (output.type, output.shape) for output in session.get_outputs()}
+    dtypes = {name: element_type(kind) for name, (kind, _) in outputs.items()}
+    ends = {name: dtype for name, dtype in dtypes.items() if dtype is not None and dtype in WIDER}
     if ends:
         session = load(_with_wide_outputs(model, ends))
-    return NodeSession(session, told, narrow | ends)
+    return NodeSession(session, outputs, narrow | ends)
 
 
 def _model_of(
@@ -429,6 +430,6 @@ def _rejection(error: Exception) -> str:
 
 
 def _sentence(error: Exception) -> str:
-    """Return what ONNX Runtime says, without its source positions and at most a line."""
+    """Return the first line of ONNX Runtime's text without its source positions."""
     text = str(error).split("] : ")[-1].splitlines()[0].split(" : ", 2)[-1]
     return text.split(" was false. ")[-1][:200]

@@ -33,10 +33,10 @@ from nnpa_network.running.runtime_types import MAX_CONSTANT_BYTES
 class LoadedProgram:
     """A program on a guest, which provides storage for sticks.
 
-    `kernels` are the compiled host nodes by the number of their step, `own` those of them that are
-    no work of ONNX Runtime's; `templates` are the tensors that steps write, without storage;
-    `last_used` has for each step the ids that no later step needs; `normalizations` and `chains`
-    are steps that may run in one pass, none in two of them.
+    `kernels` are the compiled host nodes by the number of their step; `own` are the ones that
+    NumPy or our own operators compute. `templates` are the tensors that steps write, without
+    storage. `last_used` has for each step the ids that no later step needs. `normalizations` and
+    `chains` are steps that may run in one pass; no step is in two of them.
     """
 
     def __init__(self, program: Program, guest: Guest) -> None:
@@ -148,7 +148,7 @@ class LoadedProgram:
 def fault_of_trips(trips: Array | None) -> str:
     """Return why a Loop is refused for a constant trip count that is too large.
 
-    What a run computes is checked when it runs.
+    A computed trip count is checked when the node runs.
     """
     if trips is None or (trips.size == 1 and int(trips.flat[0]) <= MAX_TRIPS):
         return ""

@@ -17,7 +17,7 @@ from nnpa_network.running.plain import Run, run_step
 class NodeEvent:
     """Before or after a node of the model; `read(name)` gives a value of it, None where not live.
 
-    `read` is valid only until the next event. Names are those of the model.
+    `read` is valid only until the next event. Names are the model's.
     """
 
     node: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run of a program gives: outputs, warnings, or the step that failed."""
+"""The result of a run: outputs, warnings, or the step that failed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a run gives: outputs by name, warnings, and the calls it made.
+    """The result of a run: outputs by name, warnings, and counts of the calls.
 
     `nans` counts the NaN elements of each floating-point output; `calls` counts accelerator calls
     per verb, transforms included.

@@ -104,7 +104,7 @@ def _needs_fresh(loaded: LoadedProgram, step: Step) -> bool:
 def lifetimes(loaded: LoadedProgram) -> dict[int, Lifetime]:
     """Return when the tensors that steps write live, by their ids.
 
-    What steps that run in one pass read lives as long as all of them: they write while they read.
+    Steps that run in one pass write while they read, so their inputs live until the last of them.
     """
     born: dict[int, int] = {}
     last: dict[int, int] = {}

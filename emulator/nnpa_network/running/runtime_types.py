@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Element types and shapes of values as ONNX Runtime tells them.
 
-They are for what ONNX's own shape inference does not know: operators of ONNX Runtime's domains, and
-those of ai.onnx.ml.
+ONNX's own shape inference does not know the operators of ONNX Runtime's domains and of ai.onnx.ml.
 Source: ONNX Runtime, Python API, NodeArg.
 """
 
@@ -45,10 +44,10 @@ class Operand:
 def node_types(
     node: onnx.NodeProto, opset: int, operands: Sequence[Operand]
 ) -> Mapping[str, tuple[DType | None, Shape | None]]:
-    """Return the types of a node's outputs by name; raise `HostError` for what it does not take.
+    """Return the types of a node's outputs by name; raise `HostError` for a node it does not take.
 
-    Outputs of ai.onnx.ml, and of operators without shape inference, are as large as those of a run
-    over zeros: their shapes follow from shapes and attributes.
+    Outputs of ai.onnx.ml, and of operators without shape inference, get their shapes from a run
+    over zeros: these shapes follow from input shapes and attributes alone.
     """
     constants = {
         operand.name: operand.constant

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operations share: unary functions by table, explanations of range violations, jitter.
+"""Shared arithmetic of operations: unary functions by table, range violations, jitter.
 
 Every value stored as DLFLOAT16 is rounded once, to nearest, ties away from zero. A unary function
 is a table over all 65 536 codes: the double precision value of the formula, rounded once.
@@ -46,8 +46,8 @@ MAX_EXPLAINED = 8
 class ViolatingElement:
     """One non-numeric element: its (e4, e3, e2, e1), its bits, and whether it lies in padding.
 
-    `operand_values` are the values of the inputs at the same index, where the function works
-    element by element; for a transform the value of the user's array.
+    `operand_values` are the inputs' values at the same index if the function works element by
+    element; for a transform it is the value in the user's array.
     """
 
     index: tuple[int, ...]
@@ -201,16 +201,6 @@ def lookup(table: Codes, codes: Buffer, out: Buffer, desc: TensorDesc) -> bool:
     for first, part in regions_of(region_of(desc)):
         code = elementwise.lookup(table, source[first:], target[first:], part)
         largest = max(largest, int(code))
-    return bool(largest == NINF)
-
-
-def combine(number: int, a: Buffer, b: Buffer, out: Buffer, desc: TensorDesc) -> bool:
-    """Apply an operation of two tensors by its number; tell whether the result has any NINF."""
-    left, right, target = a.view(np.uint16), b.view(np.uint16), out.view(np.uint16)
-    largest = 0
-    for first, part in regions_of(region_of(desc)):
-        cells = left[first:], right[first:], target[first:]
-        largest = max(largest, int(elementwise.binary(number, *cells, part, False)))
     return bool(largest == NINF)
 
 

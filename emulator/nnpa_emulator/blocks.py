@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Large tensors in blocks, between which an operation can be interrupted.
 
-Blocks depend on shapes only, and no element is computed from those of another block: the bits are
-those of the whole. Dimensions are (dim4, dim3, dim2, dim1), pages the page strides of dim4, of the
-stick column of dim1 and of dim3, as `kernels` take them.
+Blocks depend on shapes only, and no element depends on an element of another block, so that the
+bits are the same with and without blocks. Dimensions are (dim4, dim3, dim2, dim1); pages are the
+page strides of dim4, of the stick column of dim1 and of dim3, as `kernels` take them.
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from math import prod
@@ -31,9 +32,10 @@ _ROWS, _COLUMN, _PAGE = 32, 64, 4096
 
 
 class Block(NamedTuple):
-    """A part of a tensor: what it has of a dense array, where it begins in pages, how it lies.
+    """A part of a tensor: its elements of a dense array, its first page, its place.
 
-    `place` is its dimensions and pages, `images` its range of dim4, `vectors` that of dim1 vectors.
+    `place` is its dimensions and pages, `images` its range of dim4, `vectors` its range of dim1
+    vectors.
     """
 
     elements: slice
@@ -43,12 +45,12 @@ class Block(NamedTuple):
     vectors: slice
 
     def sticks(self, cells: Line) -> Line:
-        """Return the sticks from the first page on."""
+        """Return the cells of the tensor from the block's first page on."""
         return cells[self.page * (_PAGE // cells.itemsize) :] if self.page else cells
 
 
 def blocks_of(dims: Dims, pages: Pages) -> Iterable[Block]:
-    """Cut into whole pages of rows, where each dim1 vector is computed by itself."""
+    """Cut a tensor whose dim1 vectors are computed one by one into blocks of whole pages."""
     d4, d3, d2, d1 = dims
     if d4 * d3 * d2 * d1 <= ELEMENTS:
         return _whole(dims, pages)
@@ -56,7 +58,7 @@ def blocks_of(dims: Dims, pages: Pages) -> Iterable[Block]:
 
 
 def images_of(dims: Dims, pages: Pages) -> Iterable[Block]:
-    """Cut dim4, where the other dimensions are computed together."""
+    """Cut a tensor along dim4 only: the other dimensions are computed together."""
     d4, d3, d2, d1 = dims
     if d4 * d3 * d2 * d1 <= ELEMENTS:
         return _whole(dims, pages)
@@ -92,33 +94,40 @@ def _images(dims: Dims, pages: Pages) -> Iterator[Block]:
         yield _block(e4, e4 * size, e4 * pages[0], (images, d3, d2, d1), pages)
 
 
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The parts of a large region, whose planes have `size` cells; made anew in each loop."""
+
+    region: Region
+    size: int
+
+    def __iter__(self) -> Iterator[tuple[int, Region]]:
+        (planes, per_column, columns, rows, last), size = self.region, self.size
+        if last == _COLUMN:  # all planes are alike
+            per_column = columns = 1
+        group = per_column * columns
+        if group * size <= ELEMENTS or group == 1:
+            for ((first, count),) in cut((planes // group,), group * size):
+                yield first * group * size, (count * group, per_column, columns, rows, last)
+            return
+        inner = group - per_column
+        for start in range(0, planes, group):
+            for begin, end, width in ((0, inner, _COLUMN), (inner, group, last)):
+                for ((first, count),) in cut((end - begin,), size):
+                    yield (start + begin + first) * size, (count, 1, 1, rows, width)
+
+
+@lru_cache(maxsize=1024)
 def regions_of(region: Region) -> Iterable[tuple[int, Region]]:
     """Cut a region of `kernels.elementwise`; return the first cell of each part, and the part."""
     size = -(-region[3] // _ROWS) * PAGE_CELLS
-    return ((0, region),) if region[0] * size <= ELEMENTS else _regions(region, size)
-
-
-def _regions(region: Region, size: int) -> Iterator[tuple[int, Region]]:
-    """Yield parts of planes of so many cells."""
-    planes, per_column, columns, rows, last = region
-    if last == _COLUMN:  # all planes are alike
-        per_column = columns = 1
-    group = per_column * columns
-    if group * size <= ELEMENTS or group == 1:
-        for ((first, count),) in cut((planes // group,), group * size):
-            yield first * group * size, (count * group, per_column, columns, rows, last)
-        return
-    inner = group - per_column
-    for start in range(0, planes, group):
-        for begin, end, width in ((0, inner, _COLUMN), (inner, group, last)):
-            for ((first, count),) in cut((end - begin,), size):
-                yield (start + begin + first) * size, (count, 1, 1, rows, width)
+    return ((0, region),) if region[0] * size <= ELEMENTS else _Parts(region, size)
 
 
 def cut(counts: tuple[int, ...], cost: int) -> Iterable[tuple[Range, ...]]:
-    """Cut levels of which the innermost is the last into blocks; `cost` is that of its unit.
+    """Cut nested loops into blocks; the last level is the innermost, `cost` is one pass of it.
 
-    The operation ends before any of several blocks if it is interrupted.
+    An interrupted operation ends before one of the blocks.
     """
     if prod(counts) * cost <= ELEMENTS:
         return (tuple((0, count) for count in counts),)

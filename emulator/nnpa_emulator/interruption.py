@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Interruption of long operations, at places that depend on shapes only: bits stay as they are.
 
-Whoever runs operations in a thread sets its check; operations call `go_on` between blocks, and the
-check raises what is to end them. What an interrupted operation has written to its output stays.
+The caller of operations sets a check for its thread; operations call `go_on` between blocks, and
+the check raises to end them. The output keeps the blocks that an interrupted operation has written.
 """
 
 import threading
@@ -14,15 +14,12 @@ class _Thread(threading.local):
     check: Callable[[], object] | None = None
 
 
-_thread = _Thread()
-
-
-set_check: Callable[[Callable[[], object] | None], None] = partial(setattr, _thread, "check")
-"""Set the function that operations of this thread call between blocks; None removes it."""
+thread = _Thread()
+"""Operations of the present thread call its `check` between blocks, unless it is None."""
 
 
 def go_on() -> None:
     """Go on with an operation, unless this thread's check raises."""
-    check = _thread.check
+    check = thread.check
     if check is not None:
         check()

@@ -6,8 +6,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
-from nnpa_emulator import FUNCTIONS, blocks, run, stick
-from nnpa_emulator.interruption import set_check
+from nnpa_emulator import FUNCTIONS, blocks, interruption, run, stick
 from nnpa_emulator.ztensor import (
     Array,
     DataFormats,
@@ -39,7 +38,13 @@ class Stopped(Exception):
 def no_check() -> Iterator[None]:
     """Leave no check behind."""
     yield
-    set_check(None)
+    interruption.thread.check = None
+
+
+def cut_at(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Let blocks have `size` elements, also where parts were cut before."""
+    monkeypatch.setattr(blocks, "ELEMENTS", size)
+    blocks.regions_of.cache_clear()
 
 
 def data(dims: Dims, seed: int = 0) -> Ztensor:
@@ -122,7 +127,7 @@ def test_operations(monkeypatch: pytest.MonkeyPatch, name: str, dims: Dims, size
     """An operation in blocks writes the same bytes, padding included."""
     arguments = CALLS[name](dims)
     whole = results(name, arguments)
-    monkeypatch.setattr(blocks, "ELEMENTS", size)
+    cut_at(monkeypatch, size)
     assert results(name, arguments) == whole
 
 
@@ -131,7 +136,7 @@ def test_a_result_in_the_place_of_its_input(monkeypatch: pytest.MonkeyPatch, nam
     """Blocks leave alone what later ones read."""
     arguments = CALLS[name]((3, 1, 70, 130))
     (whole, *_) = results(name, arguments)
-    monkeypatch.setattr(blocks, "ELEMENTS", 1)
+    cut_at(monkeypatch, 1)
     first = arguments[FUNCTIONS[name].tensors[0]]
     run(guest(), name, {**arguments, FUNCTIONS[name].outputs[0]: first})
     assert first.sticks.tobytes() == whole
@@ -181,7 +186,7 @@ def test_transforms(
     array = np.random.default_rng(dims).normal(0, 1e4, dims).astype(dtype)
     array.flat[[0, -1]] = np.inf, 1e-12
     whole = there_and_back(array, desc, number, layout == "NCHW")
-    monkeypatch.setattr(blocks, "ELEMENTS", size)
+    cut_at(monkeypatch, size)
     assert there_and_back(array, desc, number, layout == "NCHW") == whole
 
 
@@ -207,21 +212,21 @@ def test_cells(monkeypatch: pytest.MonkeyPatch, layout: str, dims: Dims, size: i
         return made
 
     whole = copies()
-    monkeypatch.setattr(blocks, "ELEMENTS", size)
+    cut_at(monkeypatch, size)
     assert copies() == whole
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_an_operation_ends_between_blocks(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """The check is called before each block, and what it raises ends the operation."""
-    monkeypatch.setattr(blocks, "ELEMENTS", 1)
+    cut_at(monkeypatch, 1)
     arguments = CALLS[name]((3, 2, 70, 130))
 
     def check() -> None:
         raise Stopped
 
     named = dict(zip(FUNCTIONS[name].outputs, outputs(name, arguments), strict=True))
-    set_check(check)
+    interruption.thread.check = check
     with pytest.raises(Stopped):
         run(guest(), name, {**arguments, **named})
 
@@ -229,7 +234,7 @@ def test_an_operation_ends_between_blocks(monkeypatch: pytest.MonkeyPatch, name:
 @pytest.mark.parametrize("dims", SHAPES)
 def test_blocks_keep_their_size(monkeypatch: pytest.MonkeyPatch, dims: Dims) -> None:
     """A block has at most so many elements, and together they are the tensor."""
-    monkeypatch.setattr(blocks, "ELEMENTS", 10000)
+    cut_at(monkeypatch, 10000)
     shape = stick.geometry(TensorDesc(*LAYOUTS["NHWC"], *dims))
     counts = [
         block.elements.stop - block.elements.start

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nnpa_emulator import MACHINES, Guest
+from nnpa_emulator import MACHINES, Guest, interruption
 from nnpa_emulator.engines import matmul
-from nnpa_emulator.interruption import set_check
 
 from tests.emulator.operands import Codes
 from tests.emulator.test_convolution import LAYERS, convolved, operands
@@ -28,7 +27,7 @@ class Stopped(Exception):
 def no_check() -> Iterator[None]:
     """Leave no check behind."""
     yield
-    set_check(None)
+    interruption.thread.check = None
 
 
 def stop_at(call: int) -> None:
@@ -39,7 +38,7 @@ def stop_at(call: int) -> None:
         if next(calls) >= call:
             raise Stopped
 
-    set_check(check)
+    interruption.thread.check = check
 
 
 def random(stacks: int, rows: int, columns: int, turned: bool = False) -> Codes:

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from nnpa_emulator import MACHINES, Guest
+from nnpa_emulator import MACHINES, Guest, interruption
 from nnpa_emulator.dlfloat import NINF
-from nnpa_emulator.interruption import set_check
 from nnpa_emulator.machine import Memory, page_memory
 from nnpa_emulator.ztensor import PAGE
 from nnpa_network.importing.onnx_import import ImportOptions, import_onnx
@@ -238,12 +237,12 @@ def test_a_run_that_failed_keeps_nothing() -> None:
     def fail() -> None:
         raise InterruptedError
 
-    set_check(fail)
+    interruption.thread.check = fail
     try:
         with pytest.raises(InterruptedError):
             executor.run(_feeds(executor, 1))
     finally:
-        set_check(None)
+        interruption.thread.check = None
     assert run_buffers.kept_bytes() == 0
 
 

@@ -18,11 +18,12 @@ import numpy.typing as npt
 
 from nnpa_emulator import arith, dlfloat
 from nnpa_emulator.arith import unary_table
+from nnpa_emulator.blocks import regions_of
 from nnpa_emulator.checks import require_dims, require_fields, require_same
 from nnpa_emulator.kernels import elementwise
 from nnpa_emulator.machine import FORMAT_0, FORMAT_1, FunctionCode
 from nnpa_emulator.pipeline import DEFAULT_ULPS, Descriptors, operation
-from nnpa_emulator.reference.elementwise import FORMULAS, Formula
+from nnpa_emulator.reference.elementwise import FORMULAS, Formula, region_of
 from nnpa_emulator.status import Refused, Status
 from nnpa_emulator.ztensor import Ztensor
 
@@ -51,14 +52,19 @@ def _binary(
 ) -> Callable[[Formula], Formula]:
     """Register an operation by its formula, which works on the FP32 values of both operands.
 
-    The result is rounded to DLFLOAT16 once, what is not finite to 7FFF. `number` is that of the
-    compiled kernel which is proven to compute the same.
+    The result is rounded to DLFLOAT16 once; infinities and NaN become 7FFF. `number` names the
+    compiled kernel, which is proven to compute the same.
     """
 
     def decorate(formula: Formula) -> Formula:
         def combine(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:
             sticks = input_a.sticks, input_b.sticks, output.sticks
-            return arith.combine(number, *sticks, output.transformed_desc)
+            a, b, out = (cells.view(np.uint16) for cells in sticks)
+            violated = False
+            for first, part in regions_of(region_of(output.transformed_desc)):
+                met = elementwise.binary(number, a[first:], b[first:], out[first:], part, False)
+                violated |= met == dlfloat.NINF
+            return bool(violated)
 
         FORMULAS[number] = formula
         combine.__name__, combine.__doc__ = formula.__name__, formula.__doc__

@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2, status_pb2, tensor_pb2
-from nnpa_emulator import Outcome, Refusal, Status, TensorDesc, Ztensor
+from nnpa_emulator import Outcome, Refusal, Status, TensorDesc, Ztensor, interruption
 from nnpa_emulator import run as run_function
 from nnpa_emulator.arith import RangeViolation
-from nnpa_emulator.interruption import set_check
 from nnpa_emulator.machine import Memory
 from nnpa_emulator.pipeline import Value
 from nnpa_emulator.status import Malformed, NotInLibrary, ProgramCheck, get_status_message
@@ -58,11 +57,11 @@ def hold(session: Session, _request: Request, context: Context) -> AbstractConte
 def run(path: CallPath, session: Session, steps: Sequence[Step], context: Context) -> Response:
     """Run decoded steps; stop after the first status that is neither OK nor a warning."""
     go_on = CancellationCheck(context, session)
-    set_check(go_on)
+    interruption.thread.check = go_on
     try:
         return _run_steps(path, session, steps, go_on)
     finally:
-        set_check(None)
+        interruption.thread.check = None
 
 
 def _run_steps(

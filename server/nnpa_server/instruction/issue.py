@@ -9,8 +9,8 @@ import time
 from collections.abc import Mapping
 
 from nnpa.zdnn.v1 import status_pb2 as wire
+from nnpa_emulator import interruption
 from nnpa_emulator.execution import execute
-from nnpa_emulator.interruption import set_check
 from nnpa_emulator.machine import Memory
 from nnpa_emulator.parameter_block import Role
 from nnpa_emulator.status import ProgramCheck
@@ -38,7 +38,7 @@ def issue(
 ) -> Answer:
     """Issue an instruction, and write its outputs to their storage."""
     attend(session, context)
-    set_check(CancellationCheck(context, session))
+    interruption.thread.check = CancellationCheck(context, session)
     started = time.perf_counter()
     try:
         answer = _execute(session, instruction, storage)
@@ -47,7 +47,7 @@ def issue(
         _count(session, instruction, reason, time.perf_counter() - started)
         raise
     finally:
-        set_check(None)
+        interruption.thread.check = None
     seconds = time.perf_counter() - started
     _count(session, instruction, answer.status, seconds)
     record(session, instruction, answer, seconds)

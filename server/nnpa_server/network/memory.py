@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from nnpa.zdnn.v1 import status_pb2 as wire
-from nnpa_emulator.interruption import set_check
+from nnpa_emulator import interruption
 from nnpa_emulator.machine import Guest, Memory, page_memory
 
 from nnpa_server.config import MAX_RESPONSE
@@ -49,11 +49,11 @@ class NetworkMemory:
         session = self._session
         with session.running(context.time_remaining()):
             self._patience = CancellationCheck(context, session)
-            set_check(self._patience)
+            interruption.thread.check = self._patience
             try:
                 yield
             finally:
-                set_check(None)
+                interruption.thread.check = None
                 self._patience = None
                 self._call += 1
 

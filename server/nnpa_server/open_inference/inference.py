@@ -11,8 +11,7 @@ from typing import Protocol
 
 from nnpa.oip import open_inference_grpc_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
-from nnpa_emulator import Status
-from nnpa_emulator.interruption import set_check
+from nnpa_emulator import Status, interruption
 from nnpa_network.program import Array
 from nnpa_network.running.executor import Executor
 from nnpa_network.running.results import Result
@@ -119,17 +118,17 @@ class Inference:
     def infer(self, request: InferRequest, context: Caller) -> InferResponse:
         """Run a model once."""
         began = time.perf_counter_ns()
-        set_check(CancellationCheck(context))
+        interruption.thread.check = CancellationCheck(context)
         try:
             return self._infer(request, context, began)
         finally:
-            set_check(None)
+            interruption.thread.check = None
 
     def _infer(self, request: InferRequest, context: Caller, began: int) -> InferResponse:
         checked = self._read(request)
         require_machine(checked.executor.program.machine)
         if not isinstance(checked.executor, Executor):
-            set_check(_LeftAlone(context))
+            interruption.thread.check = _LeftAlone(context)
         with counting_failures(checked.model, began), ExitStack() as held:
             shared = SharedMemory(self._regions, context, held)
             return self._run(checked, request, shared, began)

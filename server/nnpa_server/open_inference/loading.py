@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from nnpa.zdnn.v1 import status_pb2 as wire
-from nnpa_emulator.interruption import go_on, set_check
+from nnpa_emulator import interruption
+from nnpa_emulator.interruption import go_on
 from nnpa_network.importing.shapes import first_names
 from nnpa_network.program import ModelRefused
 
@@ -109,8 +110,10 @@ class Loader:
                 _log.warning(text, name, SAVED_LOAD_TIMEOUT)
 
     def _load_saved(self, name: str) -> None:
-        """Load a saved model; called in a thread of its own."""
-        set_check(partial(_require_time, name, time.monotonic() + SAVED_LOAD_DEADLINE))
+        """Load a saved model, in a thread of its own."""
+        interruption.thread.check = partial(
+            _require_time, name, time.monotonic() + SAVED_LOAD_DEADLINE
+        )
         self._load_at_start(name, None, partial(self._saved_source, name, ""))
 
     def _load_at_start(self, name: str, owner: str | None, source_of: Callable[[], Source]) -> None:
@@ -142,11 +145,11 @@ class Loader:
         """
         with self._place():
             source_of = partial(self._source, name, override, files)
-            set_check(check)
+            interruption.thread.check = check
             try:
                 self._load(Change(name, caller().name, yields=not files), source_of, is_new=new)
             finally:
-                set_check(None)
+                interruption.thread.check = None
         audit.model_changed("model_published", name, caller().name)
 
     @contextmanager

@@ -21,18 +21,8 @@ class Uncompiled:
 
     def __init__(self, plan: Plan, refused: ModelRefused) -> None:
         self.refused = refused
-        self.program = Program(
-            name=plan.name,
-            machine=plan.guest.machine.name,
-            inputs=plan.inputs,
-            outputs=plan.outputs,
-            input_ids=(),
-            output_ids=(),
-            arrays={},
-            tensors={},
-            constants={},
-            steps=(),
-        )
+        machine, ends = plan.guest.machine.name, (plan.inputs, plan.outputs)
+        self.program = Program(plan.name, machine, *ends, (), (), {}, {}, {}, ())  # without steps
 
     def run(self, inputs: Mapping[str, Array], observer: Observer | None = None) -> Result:
         """Raise `ModelRefused`."""

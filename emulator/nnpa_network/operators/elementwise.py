@@ -47,6 +47,13 @@ def _like(output: Value) -> Value:
     return Value(f"{output.name}_part", output.dtype, output.shape)
 
 
+def _combined(builder: Builder, verb: str, a: Value, b: Value) -> Value:
+    """Emit a (verb) b, both of one shape, and return the result."""
+    result = _like(a)
+    combine(builder, verb, a, b, result)
+    return result
+
+
 @operator("Add", "Sub", "Mul", "Div", functions=("add", "sub", "mul", "div"))
 def arithmetic(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     """Float operands. Operands that are broadcast are expanded: constants at import, others by the
@@ -64,9 +71,7 @@ def _chain(builder: Builder, verb: str, node: OnnxNode, output: Value) -> Value:
     values = [operand for operand in node.inputs if operand is not None]
     total = expanded(builder, values[0], output.dims)
     for value in values[1:]:
-        result = _like(output)
-        combine(builder, verb, total, expanded(builder, value, output.dims), result)
-        total = result
+        total = _combined(builder, verb, total, expanded(builder, value, output.dims))
     return total
 
 
@@ -101,10 +106,15 @@ def mean(builder: Builder, node: OnnxNode, graph: Graph) -> None:
 @operator("Log", "Exp", "Tanh", "Sigmoid", functions=("log", "exp", "tanh", "sigmoid"))
 def unary(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     """Float operand. Log of what is not positive is a range violation."""
-    verb = node.op_type.lower()
-    require_float(required_input(node, 0))
+    _unary(builder, node.op_type.lower(), node)
+
+
+def _unary(builder: Builder, verb: str, node: OnnxNode, **scalars: object) -> None:
+    """Emit a function of a node's float operand."""
+    value = required_input(node, 0)
+    require_float(value)
     builder.require(verb)
-    apply(builder, verb, required_input(node, 0), required_output(node))
+    apply(builder, verb, value, required_output(node), **scalars)
 
 
 @operator("Gelu", functions=("gelu",))
@@ -112,11 +122,9 @@ def gelu(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     """Float operand, any `approximate`: the machine computes the tanh form, within 5e-4 of the Erf
     form, which the report says at the node.
     """
-    require_float(required_input(node, 0))
-    builder.require("gelu")
     if node.attributes.get("approximate", "none") == "none":
         graph.remark("gelu is the tanh form, within 5e-4 of the Erf form")
-    apply(builder, "gelu", required_input(node, 0), required_output(node))
+    _unary(builder, "gelu", node)
 
 
 @operator("Sqrt", functions=("sqrt", "invsqrt"))
@@ -166,15 +174,7 @@ def relu(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     """Float operand; Clip only with the constants min 0 and a positive max, or none. Behind a Conv
     whose result nothing else reads it is part of conv2d.
     """
-    require_float(required_input(node, 0))
-    builder.require("relu")
-    apply(
-        builder,
-        "relu",
-        required_input(node, 0),
-        required_output(node),
-        clipping_value=clipping(node),
-    )
+    _unary(builder, "relu", node, clipping_value=clipping(node))
 
 
 @operator("HardSigmoid", functions=("mul", "add", "relu"), beyond="makes it of mul, add and relu")
@@ -196,9 +196,7 @@ def _hard_sigmoid(
     alpha, beta = (
         builder.constant(np.full(output.dims, number, output.dtype)) for number in coefficients
     )
-    product, total = _like(output), _like(output)
-    combine(builder, "mul", value, alpha, product)
-    combine(builder, "add", product, beta, total)
+    total = _combined(builder, "add", _combined(builder, "mul", value, alpha), beta)
     apply(builder, "relu", total, output, clipping_value=1.0)
 
 
@@ -215,12 +213,9 @@ def hard_swish(builder: Builder, node: OnnxNode, graph: Graph) -> None:
 def leaky_relu(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     """Float operand, alpha 0 to 1."""
     alpha = float(node.attributes.get("alpha", 0.01))
-    require_float(required_input(node, 0))
     if not 0 <= alpha <= 1:
         raise NotMapped(f"alpha is {alpha}, must be 0 to 1")
-    builder.require("leaky_relu")
-    scalars = {"clipping_value": None, "adjustment_factor": alpha}
-    apply(builder, "leaky_relu", required_input(node, 0), required_output(node), **scalars)
+    _unary(builder, "leaky_relu", node, clipping_value=None, adjustment_factor=alpha)
 
 
 @operator("Softplus", functions=("exp", "add", "log"))
@@ -229,11 +224,9 @@ def softplus(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     value, output = required_input(node, 0), required_output(node)
     require_float(value)
     builder.require("exp")
-    powers, sums = _like(output), _like(output)
+    powers, unit = _like(output), builder.constant(np.ones(output.dims, output.dtype))
     apply(builder, "exp", value, powers)
-    unit = builder.constant(np.ones(output.dims, output.dtype))
-    combine(builder, "add", powers, unit, sums)
-    apply(builder, "log", sums, output)
+    apply(builder, "log", _combined(builder, "add", powers, unit), output)
 
 
 @operator("Pow", functions=("mul",))
@@ -251,16 +244,8 @@ def power(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     square, total = expanded(builder, value, output.dims), None
     for bit in range(int(number).bit_length()):
         if bit:
-            result = _like(output)
-            combine(builder, "mul", square, square, result)
-            square = result
+            square = _combined(builder, "mul", square, square)
         if int(number) >> bit & 1:
-            total = square if total is None else _product(builder, total, square)
+            total = square if total is None else _combined(builder, "mul", total, square)
     if total is not None:
         become(builder, output, reshaped(total, output.dims))
-
-
-def _product(builder: Builder, a: Value, b: Value) -> Value:
-    result = _like(a)
-    combine(builder, "mul", a, b, result)
-    return result

@@ -39,6 +39,7 @@ from nnpa_network.operators.table import (
 )
 
 DIRECTIONS = {"forward": 0, "reverse": 1, "bidirectional": 2}  # FWD, BWD, BIDIR of zdnn.h
+_ORDER = ("input", "h0", "c0", "weights", "biases", "hidden_weights", "hidden_biases")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +74,7 @@ def lstm(builder: Builder, node: OnnxNode, graph: Graph) -> None:
         raise NotMapped("input_forget is 1, must be 0")
     if node.input(7) is not None and graph.is_read(node.input(7)):
         raise NotMapped("input P (peepholes) is given, must be left out")
-    operands = _operands(builder, node, layer)
-    operands["c0"] = _state(builder, node, layer, 6)
-    hidden, all_steps = _hidden(builder, node, layer, graph)
-    cell, cell_value = _last_state(builder, node, layer, 2)
-    order = ("input", "h0", "c0", "weights", "biases", "hidden_weights", "hidden_biases")
-    arguments = {name: operands[name] for name in order}
-    builder.call("lstm", **arguments, direction=layer.direction, hn_output=hidden, cf_output=cell)
-    _deliver(builder, node, layer, graph, hidden, all_steps)
-    if graph.is_read(cell_value) and layer.bidirectional and cell_value is not None:
-        builder.untransform(cell_value, cell)
+    _emit(builder, node, layer, graph)
 
 
 @operator("GRU", functions=("gru",))
@@ -93,12 +85,24 @@ def gru(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     layer = _layer(node, "gru", RNN_TYPE_GRU, (0, 1, 2), ("Sigmoid", "Tanh"))
     if not node.attributes.get("linear_before_reset", 0):
         raise NotMapped("linear_before_reset is 0, must be 1")
+    _emit(builder, node, layer, graph)
+
+
+def _emit(builder: Builder, node: OnnxNode, layer: Layer, graph: Graph) -> None:
+    """Emit a layer; LSTM has a cell state beside the hidden one."""
+    has_cell, cell = layer.verb == "lstm", None
     operands = _operands(builder, node, layer)
+    if has_cell:
+        operands["c0"] = _state(builder, node, layer, 6)
     hidden, all_steps = _hidden(builder, node, layer, graph)
-    order = ("input", "h0", "weights", "biases", "hidden_weights", "hidden_biases")
-    arguments = {name: operands[name] for name in order}
-    builder.call("gru", **arguments, direction=layer.direction, hn_output=hidden)
+    outputs = {"hn_output": hidden}
+    if has_cell:
+        outputs["cf_output"], cell = _last_state(builder, node, layer, 2)
+    arguments = {name: operands[name] for name in _ORDER if name in operands}
+    builder.call(layer.verb, **arguments, direction=layer.direction, **outputs)
     _deliver(builder, node, layer, graph, hidden, all_steps)
+    if cell is not None and layer.bidirectional and graph.is_read(cell):
+        builder.untransform(cell, outputs["cf_output"])
 
 
 def _layer(

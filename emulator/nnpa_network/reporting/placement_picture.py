@@ -12,12 +12,8 @@ from dataclasses import dataclass, field
 
 from nnpa_network.reporting.measurements import NodeFacts
 
-WIDTH, HEIGHT, GAP, ROOM = (
-    1000,
-    24,
-    18,
-    12,
-)  # pixels: widest picture, box, between rows, between boxes
+WIDTH, HEIGHT, GAP, ROOM = 1000, 24, 18, 12
+"""Pixels: the widest picture, a box, between rows, between boxes."""
 _MIN_WIDTH, _MAX_WIDTH = 64, 420
 _LETTER = 6.4  # pixels, of the font's 11
 _SHOWN = 6

@@ -57,10 +57,12 @@ class Executor:
 
         An observed run takes no shortcut.
         """
-        if observer is not None:
-            return _observed(self.run_by_node(inputs), observer)
         run = self._begin(inputs)
-        self._run_program(run)
+        if observer is None:
+            self._run_program(run)
+        else:
+            for event in run_by_node(run):
+                observer(event)
         return self._result(run)
 
     def run_by_node(self, inputs: Mapping[str, Array]) -> Generator[NodeEvent, None, Result]:
@@ -87,13 +89,3 @@ class Executor:
             for name, number in ids.items()
         }
         return Result(outputs, tuple(run.violations), nans, self._calls.copy())
-
-
-def _observed(events: Generator[NodeEvent, None, Result], observer: Observer) -> Result:
-    while True:
-        try:
-            event = next(events)
-        except StopIteration as ended:
-            result: Result = ended.value
-            return result
-        observer(event)

@@ -215,7 +215,7 @@ def compile_node(
     values never change.
     """
     node = onnx.NodeProto.FromString(serialised)
-    if fault := fault_in(node) or _fault_of_operators(node) or _fault_of_forests(node):
+    if fault := fault_in(node) or _fault_of_parts(node):
         raise HostError(fault)
     for dtype in dtypes:
         if dtype is not None and dtype.kind == "V" and dtype not in WIDER:
@@ -268,15 +268,10 @@ def results(
     return [np.asarray(output) for output in outputs]
 
 
-def _fault_of_operators(node: onnx.NodeProto) -> str:
-    """Return why a node or one of its subgraphs is refused for its operator; else empty."""
-    faults = (fault_of_operator(part) for part in (node, *inner_nodes(node)))
-    return next(filter(None, faults), "")
-
-
-def _fault_of_forests(node: onnx.NodeProto) -> str:
-    """Return why a node or one of its subgraphs is refused for its trees; else empty."""
-    faults = (fault_of_trees(part) for part in (node, *inner_nodes(node)))
+def _fault_of_parts(node: onnx.NodeProto) -> str:
+    """Return why the operators or trees of a node and its subgraphs are refused; else empty."""
+    parts = (node, *inner_nodes(node))
+    faults = (rule(part) for rule in (fault_of_operator, fault_of_trees) for part in parts)
     return next(filter(None, faults), "")
 
 

@@ -83,7 +83,7 @@ class Asserted(Exception):
 class Outcome:
     """The answer of one kernel.
 
-    ``status`` is what the C function returns. ``refusal`` names the violated constraint, also
+    ``status`` is the C function's result. ``refusal`` names the violated constraint, also
     under RELEASE, where the status is OK and nothing is written. ``accumulator_overflow`` says
     that a partial sum left the accumulator's width, which the library's manual leaves undefined.
     ``messages`` are the remarks of debug level DEBUG and above.

@@ -307,6 +307,6 @@ class Guest:
         return self.numerics == "exact" and self.log_level is None and not self.precheck
 
     def init(self) -> None:
-        """Do what `zdnn_init` does: read the query block where the facility is installed."""
+        """Read the query block if the facility is installed, as `zdnn_init` does."""
         if self.machine.nnpa_installed:
             self.cached = self.machine.qaf

@@ -100,7 +100,7 @@ class Outcome:
 
     @property
     def valid(self) -> bool:
-        """Tell whether outputs hold what the call promised: OK or a warning."""
+        """Return True if the outputs are valid: OK or a warning."""
         return self.status == Status.ZDNN_OK or is_warning(self.status)
 
 
@@ -332,7 +332,7 @@ def diagnosed(guest: Guest, entry: Function, arguments: Arguments, outcome: Outc
 
 
 def _qualified(name: str, refusal: Refusal) -> Refusal:
-    """Put the function's name before its own constraint, and say what machine it needs."""
+    """Put the function's name before its own constraint, and name the machine that it needs."""
     if refusal.field == "machine":
         needed = f"zdnn_{name} needs {refusal.limit}; this session runs on {refusal.value}"
         refusal = replace(refusal, sentence=needed)

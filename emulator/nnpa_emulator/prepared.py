@@ -46,7 +46,7 @@ class PreparedCall:
         self._values = [(name, value) for name, value in arguments.items() if name not in descs]
 
     def __call__(self, guest: Guest, arguments: Arguments) -> Outcome | None:
-        """Do what `run` does; None, and nothing done, where the checks might end differently."""
+        """Call as `run` does; do nothing and return None if the checks might end differently."""
         call = self._call
         if guest is not call.guest or not guest.only_computes:
             return None
@@ -77,7 +77,7 @@ def prepare(guest: Guest, name: str, arguments: Arguments) -> PreparedCall | Non
 def prepare_stickify(
     desc: TensorDesc, buffer: Buffer, *, saturate: bool, nchw: bool
 ) -> Callable[[Array], bool]:
-    """Return what writes FP32 data into a DLFLOAT16 tensor and tells whether all of it is numeric.
+    """Return a function that writes FP32 data into a DLFLOAT16 tensor; True if all is numeric.
 
     Padding is left as it is. See `stick.stickify`.
     """
@@ -98,7 +98,7 @@ def prepare_stickify(
 def prepare_unstickify(
     desc: TensorDesc, buffer: Buffer, *, nchw: bool
 ) -> Callable[[], Floats | None]:
-    """Return what reads a DLFLOAT16 tensor as a new line of FP32; None where NINF is among it.
+    """Return a function that reads a DLFLOAT16 tensor as a new line of FP32; None with a NINF.
 
     See `stick.unstickify`.
     """
@@ -116,7 +116,7 @@ def prepare_unstickify(
 
 
 def prepare_reshape(src: Ztensor, dest: Ztensor, *, nchw: tuple[bool, bool]) -> Callable[[], bool]:
-    """Return what does `reshape_ztensor` over DLFLOAT16 tensors, which share no memory.
+    """Return a function that does `reshape_ztensor` over tensors that share no memory.
 
     It tells whether it did: not where dim1 changes and a NINF is met. Padding is left as it is.
     `nchw` says of src and dest that their rows of FP32 have that order.
@@ -141,7 +141,7 @@ def prepare_reshape(src: Ztensor, dest: Ztensor, *, nchw: tuple[bool, bool]) -> 
 def prepare_binary(
     operation: int, a: Buffer, b: Buffer, out: Buffer, desc: TensorDesc
 ) -> Callable[[], bool]:
-    """Return what combines two DLFLOAT16 tensors and tells whether the result has any NINF.
+    """Return a function that combines two DLFLOAT16 tensors; True if the result has a NINF.
 
     Padding behind the rows of the result is left as it is. See `ops.elementwise`.
     """

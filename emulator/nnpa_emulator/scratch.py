@@ -96,7 +96,7 @@ def borrow(count: int) -> npt.NDArray[np.float32]:
 
 
 def release() -> None:
-    """Let go of what is kept between calls, by all threads; running calls go on with theirs."""
+    """Drop the blocks kept between calls, of all threads; running calls keep theirs."""
     _free.clear()
     for kept in [reference() for reference in _kept.valuerefs()]:
         if kept is not None:
@@ -104,5 +104,5 @@ def release() -> None:
 
 
 def give_back(block: npt.NDArray[np.float32]) -> None:
-    """Take back what was borrowed."""
+    """Take back a lent block."""
     _free.append(block)

@@ -383,7 +383,7 @@ def flat(array: Array, dims: tuple[int, int, int, int]) -> Array:
 
 
 def _to_read(line: Array, dtype: type[_Bits]) -> npt.NDArray[_Bits]:
-    """Return a view that nobody writes: kernels are compiled for this kind of array alone."""
+    """Return a read-only view: kernels are compiled for this kind of array alone."""
     view = line.view(dtype)
     view.setflags(write=False)
     return view

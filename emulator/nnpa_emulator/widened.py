@@ -117,7 +117,7 @@ def disable() -> None:
 
 
 def _answer(call: Call, entry: Function, arguments: Arguments) -> Outcome:
-    """Answer a call, and forget what is kept of the tensors that it may have written."""
+    """Answer a call, and forget the entries of the tensors that it may have written."""
     try:
         return pipeline.answer_plainly(call, entry, arguments)
     finally:
@@ -127,12 +127,12 @@ def _answer(call: Call, entry: Function, arguments: Arguments) -> Outcome:
 
 
 def recall(buffer: Buffer, key: Hashable, widen: Widen) -> Values:
-    """Return what `operands.widen_now` does, kept or widened now."""
+    """Return the values of `operands.widen_now`, from the cache if it has them."""
     return recall_often(buffer, key, widen)()
 
 
 def recall_often(buffer: Buffer, key: Hashable, widen: Widen) -> Callable[[], Values]:
-    """Return what does `recall` often; where the operand is kept is found once."""
+    """Return a function that does `recall` repeatedly; it looks up the owner once."""
     owner = _owner(buffer)
     number, whole = id(owner), (buffer.__array_interface__["data"][0], key)
 
@@ -152,13 +152,13 @@ def recall_often(buffer: Buffer, key: Hashable, widen: Widen) -> Callable[[], Va
 
 
 def written(buffer: Buffer | None) -> None:
-    """Forget what is kept of the memory behind a buffer: it has been written."""
+    """Forget the entries of the memory behind a buffer, which has been written."""
     if buffer is not None and _kept:
         _kept.forget(id(_owner(buffer)))
 
 
 def writing(*buffers: Buffer) -> Callable[[], None]:
-    """Return what does `written` for all of them often."""
+    """Return a function that does `written` for all buffers repeatedly."""
     owners = {id(owner): owner for owner in map(_owner, buffers)}
 
     def forget() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Windows that slide over dim3 (height) and dim2 (width): how many, where, and what is refused.
+"""Windows that slide over dim3 (height) and dim2 (width): their number, their places, and refusals.
 
 A stride of 0 means one window over the whole input. VALID windows lie inside the input; SAME has
 ceil(input / stride) windows and pads the input, the odd element behind.
@@ -24,7 +24,7 @@ VALID_PADDING, SAME_PADDING = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One spatial dimension of a call, in elements; `field` is what holds the window's size."""
+    """One spatial dimension of a call, in elements; `field` names the argument with the window."""
 
     dimension: int
     field: str
@@ -105,7 +105,7 @@ def _require_counts(axes: Sequence[Axis], padding: int, label: str) -> None:
 def unaliased(tensor: Ztensor, output: Ztensor) -> Ztensor:
     """Return an input that the output does not overwrite: itself, or a copy if they share memory.
 
-    Windows overlap, so what one of them writes is read again by the next.
+    Windows overlap, so that the next window reads elements that one has written.
     """
     if not np.may_share_memory(tensor.sticks, output.sticks):
         return tensor

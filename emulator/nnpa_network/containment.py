@@ -52,7 +52,7 @@ def fault_of(node: str, tensor: Tensor) -> str:
 
 
 def fault_in(node: onnx.NodeProto) -> str:
-    """Return why a single node is refused for what is in it and its subgraphs; else empty."""
+    """Return why a single node with its subgraphs is refused for its contents; else empty."""
     if node.op_type == _OUTSIDE:
         return f"{_OUTSIDE} refers to what lies outside of the model, which is refused"
     for title, tensor in tensors(node):

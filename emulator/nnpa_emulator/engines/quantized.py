@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scales, sums of bytes, and the library's own arithmetic around a quantized matrix product.
 
-q = x / s + Z with scale s and offset Z of each tensor; S = 1 / s is what a ztensor keeps. Symbols:
+q = x / s + Z with scale s and offset Z of each tensor; a ztensor keeps S = 1 / s. Symbols:
 a, b, c the inputs, y the output, M = Sy / (Sa * Sb), N the inner size, j a column, i a row. The
 library works in FP32 in the order written here; the machine sees scales reduced to DLFLOAT16.
 

@@ -49,7 +49,7 @@ class Whole:
         self._fused = NO_CODES
 
     def fits(self) -> bool:
-        """Tell whether gates and weights stay below the bounds of scratch and of what is kept."""
+        """Return True if gates and weights fit the bounds of scratch and of the cache."""
         timesteps, batch, features, hidden, _ = self._shape
         gates, weights = timesteps * batch * self._width, max(features, hidden) * self._width
         return gates <= GATES and weights <= MAX_PANELS
@@ -274,7 +274,7 @@ NOWHERE: Corner = (-1, 0)
 
 
 def clear_padding(output: Ztensor, half: int, stick_width: int, rows: int, hidden: int) -> None:
-    """Zero what lies behind the rows and the columns of one half of all timesteps."""
+    """Zero the cells behind the rows and the columns of one half of all timesteps."""
     desc = output.transformed_desc
     first, stack, column, stacks = place_of(desc, (0, desc.dim4))
     corner = first + half * (stick_width // 64) * column

@@ -141,8 +141,8 @@ def correlate(
 ) -> np.uint16:  # fmt: skip
     """Sum the products of all windows of a tile and store them; return the largest magnitude.
 
-    `source` has what lies under the windows; `panels` and `bias` the output channels from `first`
-    on; `places` room for a number per window.
+    `source` has the elements under the windows, `panels` and `bias` the output channels from
+    `first` on; `places` has room for a number per window.
     """
     largest = np.uint32(0)
     sums = np.empty(ROWS * PANEL, np.float32)

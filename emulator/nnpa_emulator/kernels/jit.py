@@ -27,7 +27,7 @@ class Njit(Protocol):
     """The decorator with which Numba compiles."""
 
     def __call__(self, **options: object) -> Callable[[Callable[P, R]], Callable[P, R]]:
-        """Return what compiles a function with these options."""
+        """Return the decorator that compiles a function with these options."""
         ...
 
 
@@ -40,11 +40,11 @@ class Compiler(Protocol):
         ...
 
     def load(self) -> None:
-        """Have Numba imported, by `load`."""
+        """Import Numba, by `load`."""
         ...
 
     def compile(self, name: str, signature: Signature) -> None:
-        """Have a kernel compiled for arguments of these types."""
+        """Compile a kernel for arguments of these types."""
         ...
 
 
@@ -158,7 +158,7 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
 def implements(
     reference: Callable[P, R], *, contracted: bool = False
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Compile a kernel that computes what `reference` does, with the same arguments.
+    """Compile a kernel that computes the same as `reference`, with the same arguments.
 
     `contracted` lets a product and a sum be one operation with one rounding: for arithmetic inside
     of a result that is far more precise than the result's own rounding.

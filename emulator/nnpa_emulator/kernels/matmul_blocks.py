@@ -93,7 +93,7 @@ def store_codes(codes: Codes, sticks: Codes, place: Place, rows: Span, columns: 
 
 @implements(reference.clear_padding)
 def clear_padding(sticks: Codes, place: Place, rows: int, columns: int) -> None:
-    """Zero what lies behind the last row and the last column of whole matrices."""
+    """Zero the cells behind the last row and the last column of whole matrices."""
     real = columns % 64
     for stack in range(place[3]):
         for k in range((columns + 63) // 64):

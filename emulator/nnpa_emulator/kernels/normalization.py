@@ -104,7 +104,7 @@ def distances(left: Codes, right: Codes, dims: Dims, pages: Pages, results: Doub
 def moments(codes: Codes, dims: Dims, pages: Pages, bessel: int, results: Doubles) -> None:
     """Store mean and variance over dim3, dim2 and dim1 of every dim4 in rows of two.
 
-    The variance is summed about the mean, and what the mean is off is taken back: equal to the
+    The variance is summed about the mean, and corrected by its rounding error: equal to the
     formula of the reference without its cancellation.
     """
     lanes, squares = np.zeros(SUMS * LANES), np.zeros(SUMS * LANES)

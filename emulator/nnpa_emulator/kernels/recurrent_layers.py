@@ -243,7 +243,7 @@ def _store(new: Codes, start: int, cells: Codes, first: int, batch: int, hidden:
 
 @inlined
 def _clear_half(cells: Codes, timesteps: int, target: Target, batch: int, hidden: int) -> None:
-    """Zero what lies behind the rows and the columns of one half of all timesteps."""
+    """Zero the cells behind the rows and the columns of one half of all timesteps."""
     column = (batch + 31) // 32 * 2048
     place = target[3] * column, target[2] * column, column, timesteps
     clear_padding(cells, place, batch, hidden)
@@ -302,7 +302,7 @@ def run_layer(
 ) -> int:  # fmt: skip
     """Take the states through the sequence and store them; tell how it ended.
 
-    `fused` is what the input contributes, `panels` as for `fuse`; `probing` ends after the first
+    `fused` is the input's contribution, `panels` as for `fuse`; `probing` ends after the first
     product, before c0 is read or anything is stored. Without a place for every timestep LSTM
     overwrites h in each, GRU stores the last; c is stored once. For GRU, c0 is h0 and c_output any
     buffer. `work` has room for a tile of sums, the biases in whole panels, and two states, one with

@@ -7,7 +7,7 @@ of 128 bytes; a stick holds 64 DLFLOAT16 cells.  Arrays and stick buffers are on
 contiguous.  `fresh` says that the buffer is zero already, so padding need not be written; otherwise
 every padding cell of the pages that belong to the tensor is set to zero.
 Indices are unsigned so that no kernel tests for negative ones; loops over whole sticks have a
-constant length, which is what lets them become vector code.
+constant length, so that they become vector code.
 Source: zDNN API Reference 1.2.0, "Stickified tensors"; offsets as the zDNN library has them.
 """
 
@@ -131,7 +131,7 @@ def _encode_masked_cells(
     mask: Words,
     limit: np.uint32,
 ) -> tuple[np.uint32, np.uint32]:
-    """Fill a stick per row: what `mask` lets through of the first `cells`, zeros elsewhere."""
+    """Fill a stick per row: the first `cells` where `mask` is set, zeros elsewhere."""
     largest, smallest = np.uint32(0), np.uint32(0xFFFFFFFF)
     for row in range(np.uintp(rows)):
         source, target = word + row * np.uintp(step), cell + row * STICK_CELLS

@@ -53,7 +53,7 @@ def _require_clipping(code: int) -> None:
 
 
 def _rectified(values: Doubles, clipping_value: float, adjustment_factor: float) -> Doubles:
-    """Multiply what is not positive by the factor (+0 for factor 0), limit the rest if asked."""
+    """Multiply values up to 0 by the factor (+0 for factor 0), clip the others if asked."""
     low = values * adjustment_factor if adjustment_factor else 0.0
     high = np.minimum(values, clipping_value) if clipping_value else values
     return np.where(values > 0, high, np.where(np.isnan(values), np.nan, low))

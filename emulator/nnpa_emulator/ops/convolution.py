@@ -200,7 +200,7 @@ def conv2d(
     18. No stride exceeds 13, else ZDNN_FUNC_RC_F004.
 
     A tensor's type is tested before its format, and bias before output.
-    Scratch: at most 64 MiB for the kernel, 1 MiB for what lies under windows and 2 MiB for their
+    Scratch: at most 64 MiB for the kernel, 1 MiB for elements under windows and 2 MiB for their
     places. In float64 three times as much (or one window, at most 192 MiB) and 8 MiB for sums.
     Source: zDNN API Reference 1.2.0, zdnn_conv2d (which says "Since 1.1.0"; it is in 1.0.0).
     """

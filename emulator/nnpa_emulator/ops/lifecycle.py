@@ -22,7 +22,7 @@ def _write(target: Ztensor, source: Ztensor) -> None:
 def init_ztensor(
     call: Call, ztensor: Ztensor, pre_transformed_desc: TensorDesc, transformed_desc: TensorDesc
 ) -> Outcome:
-    """Write the structure; its buffer and buffer_size stay what they were. Checks nothing.
+    """Write the structure except buffer and buffer_size. Checks nothing.
 
     Source: zDNN API Reference 1.2.0, zdnn_init_ztensor.
     """

@@ -149,7 +149,7 @@ TRANSPOSING = {
 
 
 def _choose(guest: Guest, input_a: Ztensor, input_b: Ztensor, op_type: int) -> Operation:
-    """Return what the library issues for zdnn_matmul_bcast_op."""
+    """Return the operation that the library issues for zdnn_matmul_bcast_op."""
     if guest.library_version < LIBRARY_VERSIONS["1.1.0"]:
         return _BCAST23
     code = select(input_a, input_b)

@@ -124,7 +124,7 @@ def _relate(
     output: Ztensor,
     **scalars: Argument,
 ) -> None:
-    """Check what ends the program when it does not hold: shapes, then offset and clips."""
+    """Check the relations whose violation ends the program: shapes, then offset and clips."""
     require_shapes(code, input_a, input_b, input_c, output, first=3)
     if is_on_the_fly(input_a, input_b):
         _verify_scalars(**scalars)

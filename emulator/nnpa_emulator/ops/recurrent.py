@@ -98,7 +98,7 @@ _ADDED = "h0", "hidden_weights", "hidden_biases"
 
 
 def _run_by_steps(direction: Direction, backward: bool) -> Outcome | None:
-    """Do what `_run_direction` does for all that is not done at once: fp64, padding, huge sizes."""
+    """Run a direction step by step: with fp64 sums, large padding or huge sizes."""
     tensors, guest = direction.tensors, direction.call.guest
     size = direction.layer.hidden
     fused = FusedGates(guest, tensors["input"], tensors["weights"], tensors["biases"], size)
@@ -199,7 +199,7 @@ _HALVES = {FWD: (0,), BWD: (1,), BIDIR: (0, 1)}
 
 
 def _require(guest: Guest, layer: Layer) -> None:
-    """Check what comes before the first instruction."""
+    """Make the checks before the first instruction."""
     if guest.precheck:
         verify(layer)
     if not guest.cached.has_parmblk_format(FORMAT_0):

@@ -172,7 +172,7 @@ def _transform_gates(call: Call, ztensor: Ztensor, data: UserData) -> Outcome:
 def _gate_shape(ztensor: Ztensor) -> tuple[tuple[int, int, int], TensorDesc]:
     """Return (slices, rows, columns) of one gate's array after the concatenated checks.
 
-    With it comes what describes the sticks that are written.
+    Return the descriptor of the written sticks, too.
     """
     desc, pre = ztensor.transformed_desc, ztensor.pre_transformed_desc
     name = "ztensor.pre_transformed_desc"

@@ -60,7 +60,7 @@ def _respond(
 def _relate(
     operation_code: int, input: Ztensor, clip_min: int, clip_max: int, output: Ztensor, **_rest: int
 ) -> None:
-    """Check what ends the program: c4, c5."""
+    """Make the checks whose violation ends the program: c4, c5."""
     require_dims("input", input.transformed_desc, {"output": output}, "c4")
     if operation_code == STICK_INT8 and clip_min >= clip_max:
         status, limit = Status.ZDNN_INVALID_CLIPPING_VALUE, f"less than clip_max {clip_max}"
@@ -77,7 +77,7 @@ def _compute(
     clip_max: int,
     output: Ztensor,
 ) -> bool:
-    """Convert; what is FP32 lies dense in its tensor's memory."""
+    """Convert; FP32 values lie dense in the memory of their tensor."""
     if operation_code == UNSTICK_DLFLOAT:
         _, any_ninf = stick.read_fp32(input.sticks, input.transformed_desc, output.sticks)
         return any_ninf

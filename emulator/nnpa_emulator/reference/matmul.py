@@ -116,7 +116,7 @@ def store_codes(codes: Codes, sticks: Codes, place: Place, rows: Span, columns: 
 
 
 def clear_padding(sticks: Codes, place: Place, rows: int, columns: int) -> None:
-    """Zero what lies behind the last row and the last column of whole matrices."""
+    """Zero the cells behind the last row and the last column of whole matrices."""
     cells = block_view(sticks, place, (0, place[2] // CELLS), (0, columns))
     cells[:, :, rows:] = 0
     cells[:, -1, :rows, (columns - 1) % CELLS + 1 :] = 0

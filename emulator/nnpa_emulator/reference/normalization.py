@@ -76,7 +76,7 @@ def distances(left: Codes, right: Codes, dims: Dims, pages: Pages, results: Doub
 def moments(codes: Codes, dims: Dims, pages: Pages, bessel: int, results: Doubles) -> None:
     """Store mean and variance over dim3, dim2 and dim1 of every dim4 in rows of two.
 
-    The variance is summed about the mean, and what the mean is off is taken back.
+    The variance is summed about the mean, and corrected by the mean's rounding error.
     """
     for index, x in enumerate(_values(codes, dims, pages)):
         results[2 * index : 2 * index + 2] = moments_of(x, bessel)

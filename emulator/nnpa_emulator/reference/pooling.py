@@ -20,7 +20,7 @@ Window: TypeAlias = tuple[int, int, int, int, int, int]
 
 
 def _reach(count: int, stride: int, before: int, window: int, size: int) -> Iterator[slice]:
-    """Yield what each of `count` windows covers of a dimension."""
+    """Yield the range of a dimension that each of `count` windows covers."""
     for index in range(count):
         first = index * stride - before
         yield slice(max(first, 0), min(first + window, size))

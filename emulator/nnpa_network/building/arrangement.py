@@ -124,7 +124,7 @@ def _layout(dims: Dims) -> tuple[DataLayouts, tuple[int, ...]]:
 
 
 def require_fits(machine: Machine, desc: TensorDesc) -> None:
-    """Refuse what is beyond the machine's limits. Source: zDNN API Reference 1.2.0, NNPA limits."""
+    """Refuse a tensor beyond the machine's limits (zDNN API Reference 1.2.0, NNPA limits)."""
     for number, size in zip((4, 3, 2, 1), desc.dims, strict=True):
         most = machine.qaf.max_for_dim(number)
         if not 1 <= size <= most:

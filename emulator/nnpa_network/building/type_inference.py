@@ -52,7 +52,7 @@ class Value:
 
     @property
     def views(self) -> int:
-        """How many views, one behind the other, lead to what is stored."""
+        """The number of views, one behind the other, that lead to the stored value."""
         count, view = 0, self.view
         while view is not None:
             count, view = count + 1, view[0].view
@@ -246,7 +246,7 @@ def _transposed(
     return (value.dims[0], channels, *(axis.size for axis in axes))
 
 
-def told_by_runtime(node: onnx.NodeProto, opset: int, operands: Mapping[str, Value]) -> list[Type]:
+def runtime_types_of(node: onnx.NodeProto, opset: int, operands: Mapping[str, Value]) -> list[Type]:
     """Return the type of every output by ONNX Runtime, UNKNOWN where it has none.
 
     `operands` are the inputs and the values that subgraphs capture. Raise `ModelRefused` for a

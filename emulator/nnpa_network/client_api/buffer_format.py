@@ -89,22 +89,22 @@ def _field(word: int, place: tuple[int, int]) -> int:
 
 
 def get_type(word: int) -> int:
-    """Return what AI_BUFFER_FMT_GET_TYPE does: a `FormatType`, or a number without a name."""
+    """Return the type of a word, AI_BUFFER_FMT_GET_TYPE: a `FormatType`, or a bare number."""
     return _field(word, _TYPE)
 
 
 def get_bits(word: int) -> int:
-    """Return what AI_BUFFER_FMT_GET_BITS does: the bits of an element."""
+    """Return the bits of an element: AI_BUFFER_FMT_GET_BITS."""
     return _field(word, _BITS)
 
 
 def get_fbits(word: int) -> int:
-    """Return what AI_BUFFER_FMT_GET_FBITS does: the fractional bits of an element."""
+    """Return the fractional bits of an element: AI_BUFFER_FMT_GET_FBITS."""
     return _field(word, _FBITS) - _FBITS_BIAS
 
 
 def without_flags(word: int) -> int:
-    """Return what AI_BUFFER_FORMAT does: the word without attribute flags."""
+    """Return the word without attribute flags: AI_BUFFER_FORMAT."""
     return word & _FORMAT_MASK
 
 
@@ -114,7 +114,7 @@ def same_format(a: int, b: int) -> bool:
 
 
 def byte_size(count: int, word: int) -> int:
-    """Return what AI_BUFFER_BYTE_SIZE does for `count` elements: (count * bits + 4) >> 3.
+    """Return the bytes of `count` elements, AI_BUFFER_BYTE_SIZE: (count * bits + 4) >> 3.
 
     Exact for elements of whole bytes; it rounds up by 4 bits, not by 7, for smaller ones.
     """

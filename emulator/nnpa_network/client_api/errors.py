@@ -74,7 +74,7 @@ NO_ERROR = AiError()
 
 
 class NetworkRefused(Exception):
-    """A call of the client API fails; `error` is what it leaves in the network's slot."""
+    """A call of the client API fails; `error` goes into the network's slot."""
 
     def __init__(self, kind: ErrorType, code: ErrorCode, text: str) -> None:
         self.error = AiError(kind, code, text)

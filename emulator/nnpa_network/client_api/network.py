@@ -159,7 +159,7 @@ class Network:
     ) -> RunResult:
         """Process the batches of the inputs: ai_<name>_run.
 
-        `within` is entered once nothing is wrong with the call, and holds what the run needs.
+        `within` is entered after the checks of the call, and holds the resources of the run.
         """
         return self._run(inputs, outputs, False, within or nullcontext())
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watching a network run: events around every node, and what each node is.
+"""Observation of a run: events around every node, and descriptions of the nodes.
 
 Source: X-CUBE-AI 7.0 Platform Observer API (ai_platform_interface.h, API 1.1.0): event flags, layer
 type ids and the order of events. A node here is one that runs: those that were folded into others
@@ -111,7 +111,7 @@ class Observer:
     """A callback and a cookie, as for ai_platform_observer_register.
 
     `events` is a mask, `nodes` are numbers c_idx (None: all), `tensors` tells whether events carry
-    values. The callback runs inside the run that it watches; what it raises ends the run.
+    values. The callback runs inside the observed run; an exception of it ends the run.
     """
 
     callback: Callable[[Event], object]

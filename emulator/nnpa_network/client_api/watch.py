@@ -75,7 +75,7 @@ class Watch:
 
 
 def _read(event: NodeEvent, name: str) -> Array | None:
-    """Return a value, None where it is not there, or not what a foreign program says it is."""
+    """Return a value, None if it is not live or contradicts a foreign program's declaration."""
     try:
         return event.read(name)
     except (ValueError, IndexError):

@@ -270,7 +270,7 @@ def _bytes(tensor: Tensor, node: str, title: str) -> int:
 
 
 def _opsets(proto: onnx.ModelProto) -> dict[str, int]:
-    """Return the versions of the domains; refuse what no host knows, by its node."""
+    """Return the versions of the domains; refuse operators that no host knows, by node."""
     newest = onnx.defs.onnx_opset_version()
     opsets: dict[str, int] = {}
     local = {function.domain for function in proto.functions}

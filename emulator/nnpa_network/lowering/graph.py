@@ -19,7 +19,7 @@ from nnpa_network.building.type_inference import (
     Value,
     infer,
     is_enclosing,
-    told_by_runtime,
+    runtime_types_of,
     type_of,
 )
 from nnpa_network.lowering.folding import fold
@@ -153,7 +153,7 @@ class Lowering:
     def _types(
         self, proto: onnx.NodeProto, inferred: list[Type], operands: Mapping[str, Value]
     ) -> list[Type]:
-        """Return the types of the outputs: inferred, told by ONNX Runtime, or declared."""
+        """Return the types of the outputs: inferred, ONNX Runtime's, or declared."""
         names, own = list(proto.output), proto.domain in ("", "ai.onnx")
         is_foreign = not own or is_enclosing(proto)
         typed = [
@@ -167,7 +167,7 @@ class Lowering:
         if not any(lacking):
             return typed
         domain = "" if own else proto.domain
-        runtime_types = told_by_runtime(proto, self.opsets[domain], operands)
+        runtime_types = runtime_types_of(proto, self.opsets[domain], operands)
         return [
             _merged(type_, by_runtime) if lacks else type_
             for lacks, by_runtime, type_ in zip(lacking, runtime_types, typed, strict=True)

@@ -248,9 +248,9 @@ def conv_transpose(builder: Builder, node: OnnxNode, graph: Graph) -> None:
 def _transposed_ends(
     node: OnnxNode, value: Value, output: Value, kernel: Pair, strides: Pair
 ) -> tuple[Pair, Pair]:
-    """Return what to add before and behind the spread operand, less than 0 to crop.
+    """Return the padding before and behind the spread operand, below 0 to crop.
 
-    Refuse what ONNX Runtime refuses, so that the host says it.
+    Refuse the same as ONNX Runtime, so that the host reports it.
     """
     rank = len(required_input(node, 0).dims) - 2
     extra, before, after = pair(node, "output_padding", 0), [0, 0], [0, 0]

@@ -67,7 +67,7 @@ def arithmetic(builder: Builder, node: OnnxNode, graph: Graph) -> None:
 
 
 def _chain(builder: Builder, verb: str, node: OnnxNode, output: Value) -> Value:
-    """Emit all but the last combination of a variadic operator; return what is combined so far."""
+    """Emit the combinations of a variadic operator's operands; return the last result."""
     values = [operand for operand in node.inputs if operand is not None]
     total = expanded(builder, values[0], output.dims)
     for value in values[1:]:

@@ -108,7 +108,7 @@ def _emit(builder: Builder, node: OnnxNode, layer: Layer, graph: Graph) -> None:
 def _layer(
     node: OnnxNode, verb: str, rnn_type: int, gates: tuple[int, ...], default: tuple[str, ...]
 ) -> Layer:
-    """Read and check what the attributes say."""
+    """Read and check the attributes."""
     value, recurrence = required_input(node, 0), required_input(node, 2)
     require_float(value)
     direction = str(node.attributes.get("direction", "forward"))

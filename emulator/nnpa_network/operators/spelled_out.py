@@ -27,7 +27,7 @@ _MAX_OPERANDS = 12
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """Nodes that together are one operator: which, what it reads and makes, and its attributes."""
+    """Nodes that together are one operator: its type, inputs, output and attributes."""
 
     op_type: str
     nodes: tuple[int, ...]
@@ -41,7 +41,7 @@ Find: TypeAlias = Callable[[Wiring, int], Spelling | None]
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One row: the operator that is spelled out, how, and what finds it from a node of a type."""
+    """One row: the operator, its spelling, and the function that recognises it at a node."""
 
     op_type: str
     doc: str
@@ -54,7 +54,7 @@ PATTERNS: Mapping[str, Pattern] = MappingProxyType(_PATTERNS)
 
 
 def pattern(op_type: str, found_from: str) -> Callable[[Find], Find]:
-    """Register what finds a spelling of an operator; its docstring is the documentation's row."""
+    """Register a function that recognises a spelling; its docstring is the documentation's row."""
 
     def decorate(find: Find) -> Find:
         doc = " ".join((find.__doc__ or "").split())
@@ -115,7 +115,7 @@ def _operands_before(wiring: Wiring, name: str) -> Iterator[str]:
 def _gelu_of(
     wiring: Wiring, operand: str, inner: str, nodes: set[int], approximate: str
 ) -> Spelling | None:
-    """Follow what reads the erf or tanh of a value up to its gelu."""
+    """Follow the readers of a value's erf or tanh up to its gelu."""
     name = inner
     for _ in range(3):  # 1 + inner, and two products
         reader = wiring.only_reader(name)
@@ -171,7 +171,7 @@ def _normalised(
 
 
 def _mean(wiring: Wiring, name: str) -> tuple[str, int] | None:
-    """Return of what a value is the mean over its last axes, which are kept, and how many."""
+    """Return the value whose mean over its last axes, which are kept, this is, and their number."""
     node = wiring.maker(name, "ReduceMean")
     if node is None:
         return None

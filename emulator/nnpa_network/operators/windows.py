@@ -67,7 +67,7 @@ def require_images(value: Value, graph: Graph) -> None:
 
 
 def unfolded(builder: Builder, output: Value) -> Value:
-    """Return what is to be made for an output: itself, or the images that its rows are."""
+    """Return the value to compute for an output: itself, or its rows as images."""
     if len(output.dims) == 4:
         return output
     images = Value(f"{output.name}_part", output.dtype, _rank_4(output.dims))
@@ -109,7 +109,7 @@ def _same(size: int, kernel: int, stride: int) -> int:
 
 
 def is_same(window: Window, size: Pair) -> bool:
-    """Tell whether padding is what SAME_PADDING adds: the larger half behind."""
+    """Return True if padding is as SAME_PADDING adds it: the larger half behind."""
     for axis in (0, 1):
         total = _same(size[axis], window.kernel[axis], window.strides[axis])
         if (window.before[axis], window.after[axis]) != (total // 2, total - total // 2):

@@ -63,14 +63,14 @@ class Wiring:
         return {field.name: helper.get_attribute_value(field) for field in node.attribute}
 
     def enclosed(self, nodes: Collection[int], output: str) -> bool:
-        """Tell whether no node outside reads what these nodes make, but for `output`."""
+        """Return True if no node outside reads values of these nodes, except `output`."""
         written = {name for index in nodes for name in self.nodes[index].output} - {output}
         return all(reader in nodes for name in written for reader in self.readers.get(name, ()))
 
     def polynomial(
         self, name: str, variables: Sequence[str], nodes: set[int], depth: int = _MAX_DEPTH
     ) -> Polynomial | None:
-        """Return a value as a polynomial of variables, and add to `nodes` what computes it.
+        """Return a value as a polynomial of variables, and add its nodes to `nodes`.
 
         None where `depth` nodes one behind the other do not reach the variables, or where other
         than additions, products and whole powers with constants are among them.

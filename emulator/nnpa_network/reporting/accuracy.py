@@ -137,7 +137,7 @@ def _stacked(samples: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
 
 
 def title_of(run: Run) -> str:
-    """Return what a run is called in a report."""
+    """Return the name of a run in a report."""
     name = TITLES.get(run.machine, run.machine)
     return f"INT8 on {name}" if run.numbers == "int8" else name
 
@@ -246,7 +246,7 @@ class NodeRow:
 
 
 def node_rows(report: Report, run: Run) -> list[NodeRow]:
-    """Return what was measured of nodes, in the order in which they run."""
+    """Return the measured values of nodes, in the order in which they run."""
     makers = {name: node for node in run.nodes for name in node.outputs}
     nodes = {node.index: node for node in run.nodes}
     rows: list[NodeRow] = []

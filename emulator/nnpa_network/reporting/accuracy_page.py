@@ -62,7 +62,7 @@ OUTPUT_COLUMNS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One node in a chart: where, and what to say of it."""
+    """One node in a chart: its place and its text."""
 
     x: float
     y: float
@@ -209,7 +209,7 @@ def _chart(
     for number, run in enumerate(runs):
         for kind in ("after", "alone"):
             points = tuple(
-                Point(places[row.node.index, row.name], _y(error), _told(run, row, kind, error))
+                Point(places[row.node.index, row.name], _y(error), _point_text(run, row, kind, error))
                 for row in rows[run.machine]
                 for error in [row.value.tally.l2r if kind == "after" else row.value.alone.l2r]
                 if math.isfinite(error)
@@ -222,7 +222,7 @@ def _chart(
     return series, names
 
 
-def _told(run: Run, row: NodeRow, kind: str, error: float) -> str:
+def _point_text(run: Run, row: NodeRow, kind: str, error: float) -> str:
     what = "whole run" if kind == "after" else "alone"
     return f"{row.node.name} ({row.node.op_type}) on {title_of(run)}, {what}: {error:.3g}"
 
@@ -262,9 +262,9 @@ def _ticks() -> list[tuple[float, str]]:
 
 
 def _strips(report: Report) -> list[Strip]:
-    """Return the exponents of values in the order of their nodes; those with most beyond first.
+    """Return the exponents of values in the order of their nodes.
 
-    Only where there are too many of them the order is by what is beyond, and the rest is left out.
+    If there are too many values, only those with the largest share beyond are shown.
     """
     order: dict[str, int] = {}
     for run in report.machines:

@@ -41,7 +41,7 @@ def _known(model: bytes) -> onnx.ModelProto:
 
 
 def _runner(proto: onnx.ModelProto) -> Fp32:
-    """Return what runs a model; values of a type that cannot be handed over are left out."""
+    """Return a function that runs a model, without values of types that cannot be handed over."""
     session = host.load(proto.SerializeToString())
     names = [output.name for output in session.get_outputs() if output.type.startswith("tensor(")]
 

@@ -138,7 +138,7 @@ class Tally:
 
 
 def are_singles(*arrays: Array) -> bool:
-    """Tell whether arrays are what compiled comparisons take: FP32."""
+    """Return True if arrays are FP32, which compiled comparisons take."""
     return all(array.dtype == np.float32 for array in arrays)
 
 
@@ -269,7 +269,7 @@ def decisions(array: Array) -> Classes:
 
 
 class Decided:
-    """An array, and what it decides for, which is computed once."""
+    """An array, and the classes that it decides for, computed once."""
 
     def __init__(self, array: Array) -> None:
         self.array = array

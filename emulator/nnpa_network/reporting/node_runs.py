@@ -22,7 +22,7 @@ from nnpa_network.running.results import Result
 
 
 class NodeRuns:
-    """A program whose runs are looked at; `values` of a run collect what was seen, by name."""
+    """A program whose runs are observed; `values` of a run collect the observations by name."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor

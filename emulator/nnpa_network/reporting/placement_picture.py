@@ -110,7 +110,7 @@ def _boxes(nodes: Sequence[NodeFacts]) -> list[Box]:
 def _extended(
     node: NodeFacts, sources: set[int], boxes: Sequence[Box], uses: Counter[str]
 ) -> int | None:
-    """Return the box that a node goes on, where nobody else takes values from it."""
+    """Return the box that a node extends, if nothing else takes values from it."""
     if len(sources) != 1:
         return None
     (place,) = sources

@@ -51,7 +51,7 @@ DEGENERATE: Mapping[str, Callable[[Port, tuple[int, ...]], Array]] = {
 
 @dataclass(frozen=True, slots=True)
 class ProbeRow:
-    """One run: which sizes and inputs, and what came of it.
+    """One run: its sizes, its inputs and its result.
 
     `nans` counts NaN elements of all outputs, `violations` the calls with a range violation, the
     first of them at node `first`; `limit` is why the run could not take place, else "".

@@ -22,7 +22,7 @@ class NotRecord(ValueError):
 
 
 def encode(record: object) -> object:
-    """Return a record as what JSON can hold."""
+    """Return a record as values of JSON."""
     if isinstance(record, Fraction):
         return f"{record.numerator:x}/{record.denominator:x}"
     if isinstance(record, list | tuple):

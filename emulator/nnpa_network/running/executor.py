@@ -29,7 +29,7 @@ class ProgramRunner(Protocol):
     def run(self, inputs: Mapping[str, Array], observer: Observer | None = None) -> Result:
         """Run once over named inputs; raise `ModelRefused` for wrong inputs, `StepFailed`.
 
-        Raise what the thread's check does: see `nnpa_emulator.interruption`.
+        Exceptions of the thread's check end the run: see `nnpa_emulator.interruption`.
         """
         ...
 

@@ -61,7 +61,7 @@ class HostError(RuntimeError):
 
 
 def draw_from(seed: int) -> None:
-    """Have nodes that draw random numbers without a seed of their own draw from this one."""
+    """Set the seed of nodes that draw random numbers without a seed of their own."""
     onnxruntime.set_seed(seed)
 
 
@@ -209,7 +209,7 @@ def compile_node(
     shapes: Sequence[tuple[int, ...] | None] = (),
     constants: Sequence[Array | None] = (),
 ) -> Kernel:
-    """Compile a node as `prepare` does, with what a node with subgraphs may need.
+    """Compile a node as `prepare` does, with shapes that a node with subgraphs may need.
 
     `shapes` of the inputs have -1 for free dims and None for no rank; `constants` are inputs whose
     values never change.

@@ -50,7 +50,7 @@ def own_kernel(
     shapes: Sequence[tuple[int, ...]],
     constants: Sequence[Array | None],
 ) -> Kernel | None:
-    """Return what computes a node; None where ONNX Runtime does. See `Operation`."""
+    """Return the kernel of a node, None if ONNX Runtime computes it. See `Operation`."""
     prepare = _OPERATORS.get(node.op_type) if node.domain in ("", "ai.onnx") else None
     if prepare is None or len(dtypes) != len(node.input):
         return None
@@ -71,7 +71,7 @@ def has_channels_last(array: Array) -> bool:
 
 
 def _fitting(compute: Kernel) -> Kernel:
-    """Return what computes, and fails for operands that do not fit, or that make too much."""
+    """Return a kernel that raises `HostError` for operands that do not fit, or are too large."""
 
     def kernel(arrays: Sequence[Array]) -> list[Array]:
         try:
@@ -200,7 +200,7 @@ def _hard_swish(_operation: Operation) -> Kernel:
 
 
 def _elementwise(compute: Callable[[Array, Array], None]) -> Kernel:
-    """Return what computes element by element, wherever they lie."""
+    """Return a kernel that computes element by element, in the order in memory."""
 
     def kernel(arrays: Sequence[Array]) -> list[Array]:
         turned = has_channels_last(arrays[0])

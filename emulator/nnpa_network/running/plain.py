@@ -100,7 +100,7 @@ def run_on_host(run: Run, step: HostStep, kernel: host.Kernel) -> None:
 
 
 def run_on_accelerator(run: Run, step: AcceleratorStep) -> None:
-    """Allocate what a call writes, make the call, and record its warning."""
+    """Allocate the tensors that a call writes, make the call, and record its warning."""
     written = [number for number in set(writes(step)) if number in run.loaded.templates]
     for number in written:
         run.tensors[number] = run.allocate(step, number)

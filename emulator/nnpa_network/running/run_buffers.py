@@ -65,7 +65,7 @@ class BufferedRun(Run):
 
 
 def reuse_buffers(loaded: LoadedProgram, run_program: RunProgram) -> RunProgram:
-    """Wrap what runs a program: its tensors lie in an arena, of an earlier run if there is one.
+    """Wrap a program's run: its tensors lie in an arena, of an earlier run if there is one.
 
     A run for which there is no arena goes without.
     """

@@ -209,7 +209,9 @@ def _chart(
     for number, run in enumerate(runs):
         for kind in ("after", "alone"):
             points = tuple(
-                Point(places[row.node.index, row.name], _y(error), _point_text(run, row, kind, error))
+                Point(
+                    places[row.node.index, row.name], _y(error), _point_text(run, row, kind, error)
+                )
                 for row in rows[run.machine]
                 for error in [row.value.tally.l2r if kind == "after" else row.value.alone.l2r]
                 if math.isfinite(error)

@@ -232,7 +232,7 @@ Memory: TypeAlias = npt.NDArray[np.uint8]
 def page_memory(size: int, *, zeroed: bool = True) -> Memory | None:
     """Return `size` bytes on a 4096-byte boundary; None if there is no storage.
 
-    `zeroed` fills them with zeros; leave it out if every byte is written before it is read.
+    They are zero unless `zeroed` is False: for memory that is written whole before it is read.
     """
     try:
         raw = (np.zeros if zeroed else np.empty)(size + PAGE, np.uint8)

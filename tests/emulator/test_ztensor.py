@@ -25,13 +25,18 @@ def used() -> Ztensor:
 
 def test_init_leaves_the_buffer_alone() -> None:
     """init_ztensor writes everything but buffer and buffer_size."""
-    one = used()
-    buffer = one.buffer
-    arguments = {"ztensor": one, "pre_transformed_desc": PRE, "transformed_desc": DESC}
+    ztensor = used()
+    buffer = ztensor.buffer
+    arguments = {"ztensor": ztensor, "pre_transformed_desc": PRE, "transformed_desc": DESC}
     assert run(guest(), "init_ztensor", arguments).status == Status.ZDNN_OK
-    assert (one.pre_transformed_desc, one.transformed_desc) == (PRE, DESC)
-    assert (one.buffer_size, one.is_transformed, one.rec_scale, one.offset) == (77, False, 0, 0)
-    assert one.buffer is buffer
+    assert (ztensor.pre_transformed_desc, ztensor.transformed_desc) == (PRE, DESC)
+    assert (ztensor.buffer_size, ztensor.is_transformed, ztensor.rec_scale, ztensor.offset) == (
+        77,
+        False,
+        0,
+        0,
+    )
+    assert ztensor.buffer is buffer
 
 
 @pytest.mark.parametrize(
@@ -49,48 +54,53 @@ def test_init_leaves_the_buffer_alone() -> None:
 )
 def test_scale_becomes_its_reciprocal(scale: float, rec_scale: float) -> None:
     """init_quantized_ztensor keeps 1/scale in FP32, 0 for 0, and the offset as it is."""
-    one = used()
-    arguments = {"ztensor": one, "pre_transformed_desc": PRE, "transformed_desc": DESC}
+    ztensor = used()
+    arguments = {"ztensor": ztensor, "pre_transformed_desc": PRE, "transformed_desc": DESC}
     scalars = {"scale": scale, "offset": 0.1}
     assert run(guest(), "init_quantized_ztensor", arguments | scalars).status == Status.ZDNN_OK
-    assert one.rec_scale == pytest.approx(rec_scale, rel=1e-7, nan_ok=True)
-    assert math.copysign(1, one.rec_scale) == math.copysign(1, rec_scale)
-    assert one.offset == float(np.float32(0.1))
-    assert not one.is_transformed
+    assert ztensor.rec_scale == pytest.approx(rec_scale, rel=1e-7, nan_ok=True)
+    assert math.copysign(1, ztensor.rec_scale) == math.copysign(1, rec_scale)
+    assert ztensor.offset == float(np.float32(0.1))
+    assert not ztensor.is_transformed
 
 
 def test_reset_changes_the_state_only() -> None:
     """reset_ztensor clears is_transformed; data, scale and offset stay."""
-    one = used()
-    assert run(guest(), "reset_ztensor", {"ztensor": one}).status == Status.ZDNN_OK
-    assert (one.is_transformed, one.rec_scale, one.offset, one.buffer_size) == (False, 0.5, 3.0, 77)
-    assert one.buffer is not None
+    ztensor = used()
+    assert run(guest(), "reset_ztensor", {"ztensor": ztensor}).status == Status.ZDNN_OK
+    assert (ztensor.is_transformed, ztensor.rec_scale, ztensor.offset, ztensor.buffer_size) == (
+        False,
+        0.5,
+        3.0,
+        77,
+    )
+    assert ztensor.buffer is not None
 
 
 def test_allocation_replaces_a_buffer() -> None:
     """allochelper_ztensor gives zero-filled pages and the size, and touches nothing else."""
-    one = Ztensor(TensorDesc(layout=99), DESC, 5, np.ones(9, np.uint8), True, 0.5, 3.0)
-    assert run(guest(), "allochelper_ztensor", {"ztensor": one}).status == Status.ZDNN_OK
-    assert (one.buffer_size, one.is_transformed, one.rec_scale) == (4096, True, 0.5)
-    assert one.sticks.nbytes == 4096
-    assert not one.sticks.any()
+    ztensor = Ztensor(TensorDesc(layout=99), DESC, 5, np.ones(9, np.uint8), True, 0.5, 3.0)
+    assert run(guest(), "allochelper_ztensor", {"ztensor": ztensor}).status == Status.ZDNN_OK
+    assert (ztensor.buffer_size, ztensor.is_transformed, ztensor.rec_scale) == (4096, True, 0.5)
+    assert ztensor.sticks.nbytes == 4096
+    assert not ztensor.sticks.any()
 
 
 def test_failed_allocation() -> None:
     """Without storage the buffer is NULL and buffer_size what it was."""
     empty = Guest(MACHINES["telum2"], allocate=lambda _size: None)
-    one = used()
-    one.transformed_desc = DESC
-    outcome = run(empty, "allochelper_ztensor", {"ztensor": one})
+    ztensor = used()
+    ztensor.transformed_desc = DESC
+    outcome = run(empty, "allochelper_ztensor", {"ztensor": ztensor})
     assert outcome.status == Status.ZDNN_ALLOCATION_FAILURE
-    assert (one.buffer, one.buffer_size) == (None, 77)
+    assert (ztensor.buffer, ztensor.buffer_size) == (None, 77)
 
 
 def test_free_twice() -> None:
     """free_ztensor_buffer needs a buffer; the second call has none."""
-    one = used()
-    assert run(guest(), "free_ztensor_buffer", {"ztensor": one}).status == Status.ZDNN_OK
-    assert run(guest(), "free_ztensor_buffer", {"ztensor": one}).status == (
+    ztensor = used()
+    assert run(guest(), "free_ztensor_buffer", {"ztensor": ztensor}).status == Status.ZDNN_OK
+    assert run(guest(), "free_ztensor_buffer", {"ztensor": ztensor}).status == (
         Status.ZDNN_INVALID_BUFFER
     )
 
@@ -99,8 +109,8 @@ def test_too_few_dims() -> None:
     """Fewer dims than the layout has are a mistake of the caller, more are ignored as in C."""
     with pytest.raises(TypeError, match="1 given"):
         structs.init_pre_transformed_desc(DataLayouts.ZDNN_2D, DataTypes.FP32, 3)
-    told = structs.init_pre_transformed_desc(DataLayouts.ZDNN_1D, DataTypes.FP32, 3, 4)
-    assert told.dims == (0, 0, 0, 3)
+    reported = structs.init_pre_transformed_desc(DataLayouts.ZDNN_1D, DataTypes.FP32, 3, 4)
+    assert reported.dims == (0, 0, 0, 3)
 
 
 @pytest.mark.parametrize("columns", [1, 31, 32, 33, 63, 64, 65, 127, 128, 129])
@@ -132,7 +142,7 @@ def test_padding_wraps(width: int) -> None:
 
 def test_refused_functions_say_why() -> None:
     """A local function's refusal names field, value and limit."""
-    with pytest.raises(Refused, match=r"pre_transformed_desc\.type is 251, must be FP32, FP16"):
+    with pytest.raises(Refused, match=r"pre_transformed_desc\.type is INT8, must be FP32, FP16"):
         structs.generate_transformed_desc(TensorDesc(type=DataTypes.INT8))
 
 

@@ -7,7 +7,6 @@ the check raises to end them. The output keeps the blocks that an interrupted op
 
 import threading
 from collections.abc import Callable
-from functools import partial
 
 
 class _Thread(threading.local):

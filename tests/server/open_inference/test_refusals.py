@@ -114,13 +114,13 @@ REFUSALS: list[tuple[str, Change, str, str]] = [
         "output",
         lambda m: m.outputs.add(name="q"),
         "FIELD_INVALID",
-        "model add: output q is wanted, must be one of z, once",
+        "model add: output q is requested, must be one of z, once",
     ),
     (
         "output twice",
         lambda m: (m.outputs.add(name="z"), m.outputs.add(name="z")),
         "FIELD_INVALID",
-        "model add: output z is wanted, must be one of z, once",
+        "model add: output z is requested, must be one of z, once",
     ),
     ("model", lambda m: setattr(m, "model_name", "sum"), "MODEL_NOT_FOUND", "model sum: there is"),
     (

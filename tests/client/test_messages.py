@@ -197,13 +197,14 @@ def test_a_function_that_the_machine_lacks_names_both_machines(open_session: Ope
 
 
 def test_a_tensor_without_elements_names_the_dimension(session: Session) -> None:
-    """An empty array names the argument, the dimension, the limit and what zDNN has not."""
+    """A descriptor without elements names the dimension, the limit and the machine."""
+    pre = zdnn.init_pre_transformed_desc(zdnn.ZDNN_2D, zdnn.FP32, 0, 3)
     text = (
         r"ZDNN_INVALID_SHAPE: ztensor\.transformed_desc\.dim2 is 0, must be 1 to 1048576 on "
         r"telum2 \(z17\): zDNN has no tensor without elements \[allochelper_ztensor_c1\]"
     )
     with pytest.raises(ZdnnError, match=text):
-        session.ztensor(np.ones((0, 3), np.float32))
+        session.init_ztensor_with_malloc(pre, zdnn.generate_transformed_desc(pre))
 
 
 @pytest.mark.parametrize("name", ["Z16", "z16", "TELUM1", "Telum1"])

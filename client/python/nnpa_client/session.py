@@ -4,7 +4,7 @@
 import contextlib
 import weakref
 from collections.abc import Callable, Generator, Sequence
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
@@ -81,7 +81,6 @@ class Session:
     ) -> None:
         self._transport = transport
         self._server = server
-        self._token: Token[tuple[Session, ...]] | None = None
         request = pb.CreateSessionRequest(session=options)
         self._message = create_session(transport, request, wait)
         if options is not None and options.sanitize and not self._message.sanitize:
@@ -203,13 +202,11 @@ class Session:
             self._server.stop()
 
     def __enter__(self) -> "Session":
-        self._token = _entered.set((*_entered.get(), self))
+        _entered.set((*_entered.get(), self))
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        if self._token is not None:
-            _entered.reset(self._token)
-            self._token = None
+        _entered.set(tuple(entered for entered in _entered.get() if entered is not self))
         self.close()
 
     def __repr__(self) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from nnpa.zdnn.v1.operation_pb2 import FP_FLAGS_UNDERFLOW
-from nnpa_client import NnpaError, Session, ZdnnError, Ztensor, zdnn
+from nnpa_client import NnpaError, Session, ZdnnError, Ztensor, connect, zdnn
 
 from tests.client.conftest import Open
 
@@ -276,3 +276,11 @@ def test_repr_tells_the_essentials(session: Session) -> None:
         "<Ztensor ZDNN_2D 3x5 FP32 as ZDNN_NHWC 1x1x3x5 ZDNN_DLFLOAT16, 4096 bytes, transformed>"
     )
     assert "telum2, zDNN 1.2.0" in repr(session)
+
+
+def test_a_session_entered_twice_is_left_once(server_target: str) -> None:
+    """After both blocks have ended no function takes the closed session for the current one."""
+    with connect(server_target) as session, session:
+        assert zdnn.is_nnpa_installed()
+    with pytest.raises(NnpaError, match="with session:"):
+        zdnn.is_nnpa_installed()

@@ -234,7 +234,7 @@ def test_long_answers_are_refused_before_they_are_computed(
         (("unknown",), 8 << 20, 1),
     ):
         text = refusal("RESPONSE_TOO_LARGE", caller.stub.ModelInfer, _asking(*outputs))
-        assert f"the answer is {size} bytes, above {LIMIT}: request fewer outputs" in text
+        assert f"the answer has {size} bytes, above {LIMIT}: request fewer outputs" in text
         for remedy in ("shared memory", "nnpa_max_response_bytes", "max_receive_message_length"):
             assert remedy in text
         assert len(runs) == n_runs
@@ -258,7 +258,7 @@ def test_no_answer_is_longer_than_a_message(
     ask = narrow[1].stub.ModelInfer
     for limit in (0, 1 << 40):
         text = refusal("RESPONSE_TOO_LARGE", ask, _asking("known", limit=limit))
-        assert "the answer is 2097152 bytes, above 1048576" in text
+        assert "the answer has 2097152 bytes, above 1048576" in text
 
 
 def test_tensors_beyond_the_limit_of_a_run(caller: Caller) -> None:

@@ -122,12 +122,12 @@ REFUSALS: list[tuple[str, Change, str, str]] = [
         "FIELD_INVALID",
         "model add: output z is requested, must be one of z, once",
     ),
-    ("model", lambda m: setattr(m, "model_name", "sum"), "MODEL_NOT_FOUND", "model sum: there is"),
+    ("model", lambda m: setattr(m, "model_name", "sum"), "MODEL_NOT_FOUND", "model sum does not exist"),
     (
         "version",
         lambda m: setattr(m, "model_version", "3"),
         "MODEL_NOT_FOUND",
-        "model add version 3: there is none; its versions are 1",
+        "model add version 3 does not exist: its versions are 1",
     ),
     (
         "region",

@@ -3,7 +3,7 @@
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from os import PathLike
 
 from nnpa.mli.v1.mli_pb2 import KernelInfo, ListKernelsRequest
@@ -26,7 +26,6 @@ class Connection:
     def __init__(self, transport: Transport, server: PrivateServer | None = None) -> None:
         self.transport = transport
         self._server = server
-        self._token: Token[tuple[Connection, ...]] | None = None
 
     @property
     def target(self) -> str:
@@ -41,13 +40,11 @@ class Connection:
             self._server = None
 
     def __enter__(self) -> "Connection":
-        self._token = _entered.set((*_entered.get(), self))
+        _entered.set((*_entered.get(), self))
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        if self._token is not None:
-            _entered.reset(self._token)
-            self._token = None
+        _entered.set(tuple(entered for entered in _entered.get() if entered is not self))
         self.close()
 
 

@@ -122,7 +122,12 @@ REFUSALS: list[tuple[str, Change, str, str]] = [
         "FIELD_INVALID",
         "model add: output z is requested, must be one of z, once",
     ),
-    ("model", lambda m: setattr(m, "model_name", "sum"), "MODEL_NOT_FOUND", "model sum does not exist"),
+    (
+        "model",
+        lambda m: setattr(m, "model_name", "sum"),
+        "MODEL_NOT_FOUND",
+        "model sum does not exist",
+    ),
     (
         "version",
         lambda m: setattr(m, "model_version", "3"),

@@ -17,7 +17,7 @@ import (
 
 const (
 	chunkBytes = 1 << 20
-	// Above this, chunks are faster than one message, on a local connection; client/README.md.
+	// Above this, chunks are faster than one message, on a local connection; deploy/docs/go.md.
 	maxInlineBytes = 1 << 19
 )
 

@@ -70,7 +70,7 @@ class Tree:
 
     def not_public(self) -> tuple[tuple[str, str], ...]:
         """Return the entries of the fidelity contract that are not public, or known to differ."""
-        text = (self.root / "emulator/README.md").read_text(encoding="utf-8")
+        text = (self.root / "deploy/docs/fidelity.md").read_text(encoding="utf-8")
         return tuple(_not_public(re.sub(r"<!--.*?-->|`", "", text)))
 
 

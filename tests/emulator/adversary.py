@@ -75,7 +75,7 @@ class Adversary:
 
     def __init__(self, number: int) -> None:
         self.random = random.Random(number)
-        names = sorted(one.name for one in FUNCTIONS.values() if one.tensors)
+        names = sorted(function.name for function in FUNCTIONS.values() if function.tensors)
         self.name = names[number % len(names)]
         if self.often(0.03):
             self.name = self.random.choice(sorted(FUNCTIONS))
@@ -107,9 +107,11 @@ class Adversary:
 
     def filled(self, tensor: Ztensor) -> Ztensor:
         """Give a tensor the buffer that its descriptor asks for, or a small one, and contents."""
-        wanted = getsize_ztensor(tensor.transformed_desc)
-        tensor.buffer = guarded(wanted if wanted <= LARGEST else PAGE * self.random.randint(0, 4))
-        tensor.buffer_size = wanted if self.often(0.9) else self.random.choice(EDGES)
+        expected = getsize_ztensor(tensor.transformed_desc)
+        tensor.buffer = guarded(
+            expected if expected <= LARGEST else PAGE * self.random.randint(0, 4)
+        )
+        tensor.buffer_size = expected if self.often(0.9) else self.random.choice(EDGES)
         seed = np.random.default_rng(self.random.getrandbits(32))
         if tensor.buffer is not None and tensor.buffer.size:
             low, high = (0x3800, 0x4400) if self.often(0.8) else (0, 0x10000)
@@ -132,12 +134,12 @@ class Adversary:
         quantized = self.name.startswith("quantized")
         kind = BYTES if quantized and self.often(0.6) else PLAIN
         weights = (WEIGHTS, BYTES) if quantized else (FEATURE, PLAIN)
-        found = {
+        result = {
             "input_a": self.tensor(stacks[0], 1, m, n, kind=kind),
             "input_b": self.tensor(stacks[1], 1, n, p, fmt=weights[0], kind=weights[1]),
             "input_c": self.tensor(stacks[2], 1, 1, p, kind=BYTES if quantized else PLAIN),
         }
-        return found | ({"output": self.tensor(s, 1, m, p)} if quantized else {})
+        return result | ({"output": self.tensor(s, 1, m, p)} if quantized else {})
 
     def convolution(self) -> Tensors:
         """Draw input, kernel and bias."""
@@ -152,27 +154,27 @@ class Adversary:
 
     def normalisation(self) -> Tensors:
         """Draw a tensor with two of one element per channel, or per dim4 for layernorm."""
-        one = self.alike(("input_a",))["input_a"]
-        d4, _, _, d1 = one.transformed_desc.dims
+        ztensor = self.alike(("input_a",))["input_a"]
+        d4, _, _, d1 = ztensor.transformed_desc.dims
         small = (d4, 1, 1, 1) if self.name == "layernorm" else (1, 1, 1, d1)
-        return {"input_a": one, "input_b": self.tensor(*small), "input_c": self.tensor(*small)}
+        return {"input_a": ztensor, "input_b": self.tensor(*small), "input_c": self.tensor(*small)}
 
     def layer(self, direction: int) -> Tensors:
         """Draw the inputs of a recurrent layer."""
         gates = 4 if self.name == "lstm" else 3
         ts, b, f, s = (self.random.choice((1, 2, 3, 33, 65)) for _ in range(4))
         d, width = 2 if direction == 2 else 1, gates * (-(-s // 64) * 64)
-        found = {"input": self.tensor(ts, 1, b, f), "h0": self.tensor(d, 1, b, s)}
+        result = {"input": self.tensor(ts, 1, b, f), "h0": self.tensor(d, 1, b, s)}
         if gates == 4:
-            found["c0"] = self.tensor(d, 1, b, s)
+            result["c0"] = self.tensor(d, 1, b, s)
         for name, rows in (("weights", f), ("biases", 1), ("hidden_weights", s)):
-            found[name] = self.tensor(d, 1, rows, width)
-        return found | {"hidden_biases": self.tensor(d, 1, 1, width)}
+            result[name] = self.tensor(d, 1, rows, width)
+        return result | {"hidden_biases": self.tensor(d, 1, 1, width)}
 
     def descriptors(self) -> tuple[TensorDesc, TensorDesc]:
         """Draw descriptors of user data and sticks that fit each other."""
         dims = [self.size() for _ in range(4)]
-        layout = self.random.choice([one for one in DataLayouts if one not in (5, 10, 12, 13)])
+        layout = self.random.choice([kind for kind in DataLayouts if kind not in (5, 10, 12, 13)])
         kind = self.random.choice(
             (DataTypes.FP32, DataTypes.FP32, DataTypes.FP16, DataTypes.BFLOAT)
         )
@@ -183,8 +185,8 @@ class Adversary:
             return flat, generate_quantized_transformed_desc(flat, number)
         if self.name == "transform_ztensor" and self.often(0.4):
             usage = self.random.choice((0, 0x10000, 0x100, 0x200))
-            wanted = DataLayouts.ZDNN_2DS if usage == 0x200 else DataLayouts.ZDNN_3DS
-            pre = replace(pre, layout=int(wanted), dim2=2 * dims[2])
+            expected = DataLayouts.ZDNN_2DS if usage == 0x200 else DataLayouts.ZDNN_3DS
+            pre = replace(pre, layout=int(expected), dim2=2 * dims[2])
             gates = self.random.choice((0, 1 << 24))
             return pre, generate_transformed_desc_concatenated(pre, usage | gates)
         return pre, generate_transformed_desc(pre)
@@ -192,16 +194,16 @@ class Adversary:
     def single(self, names: tuple[str, ...]) -> Tensors:
         """Draw tensors for transforms and the like."""
         pre, desc = self.descriptors()
-        found: Tensors = {}
+        result: Tensors = {}
         for name in names:
             state = name == "src" or not self.name.startswith(("transform_zt", "transform_q"))
             state = False if name == "dest" else state
-            found[name] = self.filled(Ztensor(pre, desc, is_transformed=state))
+            result[name] = self.filled(Ztensor(pre, desc, is_transformed=state))
         if "dest" in names and self.often(0.7):
             turned = replace(pre, dim2=pre.dim3, dim3=pre.dim2, dim4=pre.dim1, dim1=pre.dim4)
             pre = turned if self.often(0.5) else replace(pre, dim2=pre.dim3, dim3=pre.dim2)
-            found["dest"] = self.filled(Ztensor(pre, generate_transformed_desc(pre)))
-        return found
+            result["dest"] = self.filled(Ztensor(pre, generate_transformed_desc(pre)))
+        return result
 
     def scalar(self, name: str, annotation: object) -> Any:
         """Draw an argument that is no tensor, by its name and type."""
@@ -231,12 +233,12 @@ class Adversary:
         """Change a few facts of some tensors."""
         for _ in range(self.random.choice((0, 0, 1, 1, 2, 3))):
             name = self.random.choice(sorted(tensors))
-            tensor, other = tensors[name], tensors[self.random.choice(sorted(tensors))]
+            tensor, second = tensors[name], tensors[self.random.choice(sorted(tensors))]
             match self.random.randint(0, 9):
                 case 0:
                     tensor.buffer = None
                 case 1:
-                    tensor.buffer = other.buffer
+                    tensor.buffer = second.buffer
                 case 2:
                     tensor.buffer = guarded(PAGE * self.random.randint(0, 9))
                 case 3:
@@ -244,7 +246,7 @@ class Adversary:
                 case 4:
                     tensor.pre_transformed_desc = self.changed(tensor.pre_transformed_desc)
                 case 5:
-                    tensors[name] = other
+                    tensors[name] = second
                 case _:
                     tensor.transformed_desc = self.changed(tensor.transformed_desc)
                     if self.often(0.8):
@@ -252,7 +254,7 @@ class Adversary:
 
     def changed(self, desc: TensorDesc) -> TensorDesc:
         """Return a descriptor with one field changed."""
-        name = self.random.choice([one.name for one in fields(TensorDesc)])
+        name = self.random.choice([field.name for field in fields(TensorDesc)])
         value = getattr(desc, name)
         if not name.startswith("dim"):
             masked = value | 0x100 if self.often(0.5) else self.random.choice(NUMBERS)
@@ -274,29 +276,29 @@ class Adversary:
             "batchnorm": self.normalisation,
             "layernorm": self.normalisation,
         }
-        inputs = tuple(one for one in entry.tensors if one not in entry.outputs)
+        inputs = tuple(operand for operand in entry.tensors if operand not in entry.outputs)
         if self.name in ("lstm", "gru"):
-            found = self.layer(scalars["direction"])
+            result = self.layer(scalars["direction"])
         elif "matmul" in self.name:
-            found = self.product()
+            result = self.product()
         elif self.name in makers:
-            found = makers[self.name]()
+            result = makers[self.name]()
         elif entry.outputs:
-            found = self.alike(inputs)
+            result = self.alike(inputs)
         else:
             return self.single(entry.tensors)
         if entry.infer is not None:
-            described = entry.infer(**found, **scalars)
+            described = entry.infer(**result, **scalars)
             for name, (pre, desc) in zip(entry.outputs, described, strict=True):
-                found[name] = self.filled(Ztensor(pre, desc))
-        return found
+                result[name] = self.filled(Ztensor(pre, desc))
+        return result
 
     def call(self) -> tuple[Guest, dict[str, Any]]:
         """Draw the guest and the arguments."""
         entry = FUNCTIONS[self.name]
         scalars = {
-            name: self.scalar(name, one.annotation)
-            for name, one in entry.parameters.items()
+            name: self.scalar(name, parameter.annotation)
+            for name, parameter in entry.parameters.items()
             if name not in entry.tensors and name != "data"
         }
         tensors = self.tensors(entry, scalars) if entry.tensors else {}
@@ -312,16 +314,16 @@ class Adversary:
 
 def attempt(number: int) -> tuple[str, bool]:
     """Make one call, twice as a program would in a loop; tell its name and whether it was valid."""
-    one = Adversary(number)
-    guest, arguments = one.call()
-    alignment = Alignment(*(one.often(0.03) for _ in range(3)))
+    adversary = Adversary(number)
+    guest, arguments = adversary.call()
+    alignment = Alignment(*(adversary.often(0.03) for _ in range(3)))
     valid = False
     for _ in range(2):
         try:
-            valid |= run(guest, one.name, arguments, alignment).valid
+            valid |= run(guest, adversary.name, arguments, alignment).valid
         except (ProgramCheck, Malformed, NotInLibrary):
-            return one.name, valid
-    return one.name, valid
+            return adversary.name, valid
+    return adversary.name, valid
 
 
 def main(first: int, count: int) -> None:

@@ -151,15 +151,15 @@ def settled(*fields: Callable[[Case], None]) -> Callable[[Case], None]:
     """Break a constraint by several changes."""
 
     def apply(case: Case) -> None:
-        for one in fields:
-            one(case)
+        for item in fields:
+            item(case)
 
     return apply
 
 
 def _without_buffer(case: Case) -> None:
-    for one in FUNCTIONS[case.name].tensors:
-        case.arguments[one].buffer = None
+    for operand_name in FUNCTIONS[case.name].tensors:
+        case.arguments[operand_name].buffer = None
 
 
 def common(code: FunctionCode, parmblk_format: int, *, save_area: bool = False) -> list[Breach]:
@@ -167,9 +167,9 @@ def common(code: FunctionCode, parmblk_format: int, *, save_area: bool = False) 
 
     The library's memory of the format is asked first of all, before any verifier.
     """
-    others = 0x4000 if parmblk_format == 0 else 0x8000
-    formats = others << 112
-    found = [
+    rest = 0x4000 if parmblk_format == 0 else 0x8000
+    formats = rest << 112
+    result = [
         Breach(
             "pipeline_c2",
             lambda case: case.remembered.update(parmblk_formats=formats),
@@ -196,9 +196,9 @@ def common(code: FunctionCode, parmblk_format: int, *, save_area: bool = False) 
         ("pipeline_c11", _without_buffer, ACCESS),
     ]
     if save_area:
-        one = ("pipeline_c8", _misaligned_save_area, Status.ZDNN_MISALIGNED_SAVEAREA)
-        machine.insert(-1, one)
-    return found + [Breach(label, apply, None, answer) for label, apply, answer in machine]
+        first = ("pipeline_c8", _misaligned_save_area, Status.ZDNN_MISALIGNED_SAVEAREA)
+        machine.insert(-1, first)
+    return result + [Breach(label, apply, None, answer) for label, apply, answer in machine]
 
 
 def _misaligned_save_area(case: Case) -> None:
@@ -231,7 +231,7 @@ def check_pairs(make: MakeCase, breaches: Sequence[Breach]) -> int:
             case = make()
             second.break_in(case)
             first.break_in(case)
-            winner = min(first, second, key=lambda one: one.rank(precheck))
+            winner = min(first, second, key=lambda breach: breach.rank(precheck))
             want = winner.told(case.name, precheck)
             got = case.answer(precheck)
             assert got == want, (first.label, second.label, precheck, got, want)
@@ -247,4 +247,4 @@ def numbered(name: str) -> list[str]:
 
 def labels(tables: Mapping[str, Sequence[Breach]], name: str) -> set[str]:
     """Return the labels of a function's own constraints that a table breaks."""
-    return {one.label for one in tables[name] if not one.label.startswith("pipeline")}
+    return {breach.label for breach in tables[name] if not breach.label.startswith("pipeline")}

@@ -97,9 +97,9 @@ def chain(random: Random) -> Case:
     last = links[-1][1]
     links += [(STORE, 0, last, 0), (STORE, 0, int(random.integers(0, last)), 1)]
     channels = numbers(random, 2 * 64 * region[2]).reshape(2, -1)
-    out, other = codes(random, count), codes(random, count)
+    out, second_value = codes(random, count), codes(random, count)
     rows = np.array(links, np.int64)
-    return (rows, sources, out, other, limits, channels, region), (2, 3)
+    return (rows, sources, out, second_value, limits, channels, region), (2, 3)
 
 
 def lookup(random: Random) -> Case:

@@ -221,12 +221,12 @@ def issue_one(issuer: Issuer, name: str, a: Arguments) -> int | None:
     if name in ("matmul_bcast_op", "matmul_transpose_op"):
         status = _products(issuer, name, a)
     elif name in _SIMPLE:
-        one = _SIMPLE[name]
+        instruction = _SIMPLE[name]
         status = issuer.issue(
-            one.code, one.version,
-            [operand(a[key]) for key in one.inputs.split()],
-            [operand(a[key]) for key in one.outputs.split()],
-            one.words(issuer, a), one.save_area,
+            instruction.code, instruction.version,
+            [operand(a[key]) for key in instruction.inputs.split()],
+            [operand(a[key]) for key in instruction.outputs.split()],
+            instruction.words(issuer, a), instruction.save_area,
         )  # fmt: skip
     else:
         return None

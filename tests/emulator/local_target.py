@@ -40,9 +40,9 @@ def _number(name: str | int) -> int:
 
 
 def _told(desc: TensorDesc, *, transformed: bool = True) -> Json:
-    told = {"layout": desc.layout, "type": desc.type}
-    told |= {f"dim{n}": size for n, size in zip((4, 3, 2, 1), desc.dims, strict=True)}
-    return told | {"format": desc.format} if transformed else told
+    reported = {"layout": desc.layout, "type": desc.type}
+    reported |= {f"dim{n}": size for n, size in zip((4, 3, 2, 1), desc.dims, strict=True)}
+    return reported | {"format": desc.format} if transformed else reported
 
 
 def _init_pre_transformed_desc(a: Json) -> Json:

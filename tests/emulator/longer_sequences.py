@@ -80,7 +80,7 @@ def _direction(
     every_step = a["hn_output"].transformed_desc.dim4 == timesteps
     sides = 2 if a["direction"] == 2 else 1
     state, cell = t["h0"], t.get("c0")
-    one = _desc(1, 1, batch, hidden)
+    single = _desc(1, 1, batch, hidden)
     spare = [(_work(1, 1, batch, hidden), _work(1, 1, batch, hidden)) for _ in range(2)]
     for number in range(timesteps):
         if status == _OK:
@@ -93,7 +93,7 @@ def _direction(
         last = number == timesteps - 1
         if every_step or last or cells:
             first = ((step if every_step else 0) * sides + half) * slab
-            state_to = Operand(one, _from(a["hn_output"], first, slab))
+            state_to = Operand(single, _from(a["hn_output"], first, slab))
         else:
             state_to = spare[number % 2][0]
         gate_desc = _desc(gates, 1, batch, hidden)
@@ -106,7 +106,7 @@ def _direction(
         if cell is not None:
             cell_to = spare[number % 2][1]
             if last:
-                cell_to = Operand(one, _from(a["cf_output"], half * slab, slab))
+                cell_to = Operand(single, _from(a["cf_output"], half * slab, slab))
             status = issuer.issue(96, 0, [*inputs, cell], [state_to, cell_to])
             cell = cell_to
         else:

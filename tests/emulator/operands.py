@@ -46,14 +46,14 @@ def blank(dims: Dims, fmt: int = FEATURE, kind: int = DataTypes.ZDNN_DLFLOAT16) 
 def tensor(codes: Codes, fmt: int = FEATURE) -> Ztensor:
     """Return a tensor with these codes (dim4, dim3, dim2, dim1) and NINF in its padding."""
     d4, d3, d2, d1 = codes.shape
-    one = blank((d4, d3, d2, d1), fmt)
-    whole = np.full(_padded(one), NINF, np.uint16)
+    ztensor = blank((d4, d3, d2, d1), fmt)
+    whole = np.full(_padded(ztensor), NINF, np.uint16)
     whole[:, :, :d2, :d1] = codes
     sticks = whole.reshape(d4, d3, whole.shape[2], -1, 64)
     order = (3, 0, 1, 2, 4) if fmt == KERNEL else (0, 3, 1, 2, 4)
-    one.sticks.view(np.uint16)[:] = sticks.transpose(order).reshape(-1)
-    one.is_transformed = True
-    return one
+    ztensor.sticks.view(np.uint16)[:] = sticks.transpose(order).reshape(-1)
+    ztensor.is_transformed = True
+    return ztensor
 
 
 def values(array: npt.ArrayLike, fmt: int = FEATURE) -> Ztensor:
@@ -61,17 +61,19 @@ def values(array: npt.ArrayLike, fmt: int = FEATURE) -> Ztensor:
     return tensor(rounded(array), fmt)
 
 
-def cells(one: Ztensor) -> npt.NDArray[np.uint16]:
+def cells(ztensor: Ztensor) -> npt.NDArray[np.uint16]:
     """Return the cells of a 4DFEATURE tensor; all its padding must be zero."""
-    dtype: np.dtype[Any] = np.dtype(np.int32 if one.transformed_desc.type == INT32 else np.uint16)
-    d4, d3, rows, width = _padded(one)
-    sticks = one.sticks.view(dtype).reshape(d4, -1, d3, rows, 128 // dtype.itemsize)
+    dtype: np.dtype[Any] = np.dtype(
+        np.int32 if ztensor.transformed_desc.type == INT32 else np.uint16
+    )
+    d4, d3, rows, width = _padded(ztensor)
+    sticks = ztensor.sticks.view(dtype).reshape(d4, -1, d3, rows, 128 // dtype.itemsize)
     whole = sticks.transpose(0, 2, 3, 1, 4).reshape(d4, d3, rows, width).copy()
-    d2, d1 = one.transformed_desc.dim2, one.transformed_desc.dim1
-    found = whole[:, :, :d2, :d1].copy()
+    d2, d1 = ztensor.transformed_desc.dim2, ztensor.transformed_desc.dim1
+    result = whole[:, :, :d2, :d1].copy()
     whole[:, :, :d2, :d1] = 0
     assert not whole.any(), "padding is not zero"
-    return found
+    return result
 
 
 def combine(operation: int, a: Sticks, b: Sticks, out: Sticks, desc: TensorDesc) -> bool:
@@ -81,8 +83,8 @@ def combine(operation: int, a: Sticks, b: Sticks, out: Sticks, desc: TensorDesc)
     return bool(largest == NINF)
 
 
-def _padded(one: Ztensor) -> Dims:
+def _padded(ztensor: Ztensor) -> Dims:
     """Return the dims with whole pages of rows and whole sticks."""
-    d4, d3, d2, d1 = one.transformed_desc.dims
-    stick = 32 if one.transformed_desc.type == INT32 else 64
+    d4, d3, d2, d1 = ztensor.transformed_desc.dims
+    stick = 32 if ztensor.transformed_desc.type == INT32 else 64
     return d4, d3, -(-d2 // 32) * 32, -(-d1 // stick) * stick

@@ -43,7 +43,7 @@ _WRITTEN = {
 
 def machine_of(spec: accelerator.MachineSpec) -> Machine:
     """Build the machine that a message describes."""
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         name.removesuffix("_mask"): getattr(spec, name)
         for name in _OVERRIDES
         if spec.HasField(name)  # type: ignore[arg-type]
@@ -53,12 +53,12 @@ def machine_of(spec: accelerator.MachineSpec) -> Machine:
         for n in (4, 3, 2, 1)
     )
     if spec.HasField("parmblk_formats_mask"):
-        given["parmblk_formats"] = spec.parmblk_formats_mask << 96
+        arguments["parmblk_formats"] = spec.parmblk_formats_mask << 96
     overrides = Overrides(
         max_dims=(dims[0], dims[1], dims[2], dims[3]),
         removed_functions=frozenset(spec.removed_functions),
         added_functions=frozenset(spec.added_functions),
-        **given,
+        **arguments,
     )
     return customise(MACHINES[MODEL_NAMES[spec.model]], overrides)
 
@@ -109,7 +109,7 @@ class InProcess:
 
     def _arguments(self, name: str, arm: Message) -> dict[str, Any]:
         entry = FUNCTIONS[name]
-        given = {field.name for field, _ in arm.ListFields()}
+        present = {field.name for field, _ in arm.ListFields()}
         arguments: dict[str, Any] = {}
         created: dict[str, int] = {}
         for field in arm.DESCRIPTOR.fields:
@@ -126,11 +126,11 @@ class InProcess:
                 arguments[field.name] = self.tensors[value] = Ztensor(UNSET, UNSET)
             elif field.is_repeated:
                 arguments[field.name] = list(value)
-            elif field.name in given or not field.has_presence:
+            elif field.name in present or not field.has_presence:
                 arguments[field.name] = value
         if created:
             self._create(name, arguments, created)
-        return {key: one for key, one in arguments.items() if key in entry.parameters}
+        return {key: item for key, item in arguments.items() if key in entry.parameters}
 
     def _operand(self, reference: tensors.TensorRef, output: bool) -> Ztensor:
         if reference.WhichOneof("tensor") == "id":
@@ -143,8 +143,8 @@ class InProcess:
         described = zip(entry.outputs, entry.infer(**arguments), strict=True)
         for output, (pre, transformed) in described:
             size = getsize_ztensor(transformed)
-            one = Ztensor(pre, transformed, size, self.guest.allocate(size))
-            arguments[output] = self.tensors[created[output]] = one
+            operand = Ztensor(pre, transformed, size, self.guest.allocate(size))
+            arguments[output] = self.tensors[created[output]] = operand
 
 
 def descriptor(message: tensors.TensorDesc) -> TensorDesc:
@@ -208,13 +208,13 @@ def _result(name: str, outcome: Outcome, arguments: Mapping[str, Any]) -> wire.O
 def _explain(violation: wire.RangeViolation, outcome: Outcome) -> None:
     assert outcome.violation
     for operand in outcome.violation.operands:
-        told = violation.operands.add(operand=operand.operand, count=operand.count)
-        for one in operand.elements:
-            told.elements.add(
-                index=one.index,
-                code=one.code,
-                padding=one.padding,
-                operand_values=one.operand_values,
+        reported = violation.operands.add(operand=operand.operand, count=operand.count)
+        for element in operand.elements:
+            reported.elements.add(
+                index=element.index,
+                code=element.code,
+                padding=element.padding,
+                operand_values=element.operand_values,
             )
 
 

@@ -201,11 +201,11 @@ def test_softmax_in_place(mask: int | None) -> None:
     """The output may be the input itself: a vector is read before it is written."""
     source = rounded(np.random.default_rng(5).normal(0, 3, (2, 1, 33, 130)))
     want, _ = soften(tensor(source), 0, mask)
-    one = tensor(source)
-    arguments: dict[str, object] = {"input": one, "act_func": 0, "output": one}
+    ztensor = tensor(source)
+    arguments: dict[str, object] = {"input": ztensor, "act_func": 0, "output": ztensor}
     name = "softmax" if mask is None else "softmax_mask"
     run(guest(), name, arguments if mask is None else {**arguments, "softmax_mask": mask})
-    assert cells(one).tolist() == want.tolist()
+    assert cells(ztensor).tolist() == want.tolist()
 
 
 def test_bytes_behind_the_sticks_stay() -> None:

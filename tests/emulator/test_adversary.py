@@ -193,7 +193,11 @@ def test_a_larger_output_buffer_does_not_make_inputs_longer(name: str) -> None:
     """A buffer with more room than its tensor is written, and inputs read, as far as tensors go."""
     output = _tensor(1, 1, 32, 64, pages=3)
     output.sticks[:] = 0x5A
-    inputs = {one: _tensor(1, 1, 32, 64) for one in FUNCTIONS[name].tensors if one != "output"}
+    inputs = {
+        operand_name: _tensor(1, 1, 32, 64)
+        for operand_name in FUNCTIONS[name].tensors
+        if operand_name != "output"
+    }
     assert run(guest(), name, {**inputs, "output": output}).status == Status.ZDNN_OK
     assert np.all(output.sticks[4096:] == 0x5A)
 
@@ -213,8 +217,8 @@ def test_tensors_without_elements_take_no_time(dims: tuple[int, int, int, int]) 
     The library checks no limits in these two functions.
     """
     empty = Ztensor(TensorDesc(8), TensorDesc(8, FEATURE, PLAIN, *dims), is_transformed=True)
-    found = run(guest(), "getrange_ztensor", {"ztensor": empty})
-    assert (found.status, found.value) == (Status.ZDNN_OK, (-0.0, 0.0))
+    result = run(guest(), "getrange_ztensor", {"ztensor": empty})
+    assert (result.status, result.value) == (Status.ZDNN_OK, (-0.0, 0.0))
     turned = empty.transformed_desc.with_dims((dims[1], dims[0], dims[2], dims[3]))
     for desc in (empty.transformed_desc, turned):
         dest = Ztensor(empty.pre_transformed_desc, desc)

@@ -202,14 +202,14 @@ def test_cells(monkeypatch: pytest.MonkeyPatch, layout: str, dims: Dims, size: i
     def copies() -> list[bytes]:
         sticks = buffer_of(desc)
         stick.write_cells(values.astype(kind), desc, sticks)
-        made = [sticks.tobytes(), stick.read_cells(sticks, desc).tobytes()]
+        produced = [sticks.tobytes(), stick.read_cells(sticks, desc).tobytes()]
         if layout == "INT8":
             floats = values.astype(np.float32)
             stick.quantize(
                 floats, desc, sticks, rec_scale=0.5, offset=3.0, clip_min=-100, clip_max=100
             )
-            made.append(sticks.tobytes())
-        return made
+            produced.append(sticks.tobytes())
+        return produced
 
     whole = copies()
     cut_at(monkeypatch, size)

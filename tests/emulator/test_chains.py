@@ -68,15 +68,15 @@ def test_a_chain_equals_its_calls(dims: tuple[int, int, int, int], seed: int) ->
     statuses = one_by_one(links, tensors)
     outputs = [links[-1].output, int(random.integers(3, links[-1].output + 1))]
     outputs = list(dict.fromkeys(outputs))
-    again = {number: tensors[number] for number in range(3)}
-    again |= {number: blank(dims) for number in outputs}
+    repeated = {number: tensors[number] for number in range(3)}
+    repeated |= {number: blank(dims) for number in outputs}
     for number in outputs:
-        again[number].sticks[:] = 0
-    ran = prepare_chain(links, again, outputs, {2})()
+        repeated[number].sticks[:] = 0
+    ran = prepare_chain(links, repeated, outputs, {2})()
     assert ran == all(status == Status.ZDNN_OK for status in statuses)
     if ran:
         for number in outputs:
-            assert np.array_equal(cells(again[number]), cells(tensors[number]))
+            assert np.array_equal(cells(repeated[number]), cells(tensors[number]))
 
 
 def test_some_chains_meet_a_ninf_and_some_do_not() -> None:
@@ -105,8 +105,8 @@ def _linked(operation: int, a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) ->
 @pytest.mark.parametrize("operation", range(6))
 def test_arithmetic_of_every_code(operation: int) -> None:
     """Every code with every boundary code gives what the operation gives; a NINF is seen."""
-    for other in EDGE_CODES:
-        edges = np.full(65536, other, np.uint16)
+    for second in EDGE_CODES:
+        edges = np.full(65536, second, np.uint16)
         for a, b in ((EVERY_CODE, edges), (edges, EVERY_CODE)):
             expected = np.zeros(65536, np.uint16)
             elementwise.binary(operation, a, b, expected, REGION, True)

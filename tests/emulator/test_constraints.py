@@ -102,21 +102,23 @@ def _table(name: str) -> list[Breach]:
 
 
 TABLES = {name: _table(name) for name in CODES}
-SINGLES = [(name, one) for name, table in TABLES.items() for one in table]
+SINGLES = [(name, breach) for name, table in TABLES.items() for breach in table]
 
 
 def make(name: str) -> Case:
     """Return a right call: (2, 1, 33, 65), two sticks wide and two pages high."""
-    one = np.ones((2, 1, 33, 65))
+    array = np.ones((2, 1, 33, 65))
     inputs = ("input_a", "input_b") if name in BINARY else ("input",)
-    arguments: dict[str, Any] = {operand: values(one) for operand in inputs}
+    arguments: dict[str, Any] = {operand: values(array) for operand in inputs}
     if name == "invsqrt":
         arguments["epsilon"] = 0.5
     return Case(name, arguments | {"output": blank((2, 1, 33, 65))})
 
 
 @pytest.mark.parametrize(
-    ("name", "breach"), SINGLES, ids=[f"{name}_{one.label}-{one.machine}" for name, one in SINGLES]
+    ("name", "breach"),
+    SINGLES,
+    ids=[f"{name}_{breach.label}-{breach.machine}" for name, breach in SINGLES],
 )
 def test_constraint(name: str, breach: Breach) -> None:
     """A broken constraint gets its status with precheck and its answer of the machine without."""
@@ -218,7 +220,9 @@ PIPELINE: list[tuple[str, Callable[[], None]]] = [
 ]
 
 
-@pytest.mark.parametrize("check", [one for _, one in PIPELINE], ids=[name for name, _ in PIPELINE])
+@pytest.mark.parametrize(
+    "check", [item for _, item in PIPELINE], ids=[name for name, _ in PIPELINE]
+)
 def test_pipeline(check: Callable[[], None]) -> None:
     """A constraint that all operations share answers as the pipeline's list says."""
     check()
@@ -228,8 +232,8 @@ def test_pipeline_list_is_tested() -> None:
     """The constraints of the pipeline's docstring are those tested above."""
     from nnpa_emulator import pipeline
 
-    told = {line.split()[0] for line in (pipeline.__doc__ or "").splitlines() if line}
-    listed = {one for one in told if one.startswith("pipeline_c")}
+    reported = {line.split()[0] for line in (pipeline.__doc__ or "").splitlines() if line}
+    listed = {item for item in reported if item.startswith("pipeline_c")}
     assert listed == {name.partition("-")[0] for name, _ in PIPELINE}
 
 
@@ -247,9 +251,11 @@ RESPONSES = {
 
 def test_every_response_code_is_reached() -> None:
     """Each common response code of the machine is some operation's answer: 0x000C0000 + code."""
-    reached = {one.machine for one in common(FunctionCode.NNPA_SOFTMAX, FORMAT_0, save_area=True)}
-    wanted = {0x000C0000 + code for code in RESPONSES}
-    assert wanted | {ACCESS} == reached
+    reached = {
+        breach.machine for breach in common(FunctionCode.NNPA_SOFTMAX, FORMAT_0, save_area=True)
+    }
+    expected = {0x000C0000 + code for code in RESPONSES}
+    assert expected | {ACCESS} == reached
     assert {Status(0x000C0000 + code).name for code in RESPONSES} == set(RESPONSES.values())
 
 
@@ -310,8 +316,8 @@ def test_availability(name: str, machine: str, library: str) -> None:
             run(mine, name, arguments)
         return
     works = machine == "telum2" or (machine == "telum1" and name not in NEWER)
-    wanted = Status.ZDNN_OK if works else Status.ZDNN_UNAVAILABLE_FUNCTION
-    assert run(mine, name, arguments).status == wanted
+    expected = Status.ZDNN_OK if works else Status.ZDNN_UNAVAILABLE_FUNCTION
+    assert run(mine, name, arguments).status == expected
     assert arguments["output"].is_transformed is works
 
 
@@ -320,9 +326,9 @@ def test_inputs_are_not_asked_for_their_state(name: str) -> None:
     """No operation looks at is_transformed, layout, buffer_size or the user's view of an input."""
     case = make(name)
     for operand in FUNCTIONS[name].tensors:
-        one: Ztensor = case.arguments[operand]
-        one.is_transformed = operand == "output"
-        one.buffer_size = 0
+        ztensor: Ztensor = case.arguments[operand]
+        ztensor.is_transformed = operand == "output"
+        ztensor.buffer_size = 0
         case.change(operand, layout=5)
     assert case.answer(precheck=True)[0] == Status.ZDNN_OK
     assert case.arguments["output"].is_transformed

@@ -68,7 +68,7 @@ SCALARS: Mapping[str, Mapping[str, Any]] = {
     "softmax": {"act_func": 0},
     "softmax_mask": {"act_func": 1, "softmax_mask": 5},
 }
-CASES = [(name, one) for name, table in TABLES.items() for one in table]
+CASES = [(name, breach) for name, table in TABLES.items() for breach in table]
 
 
 def make(name: str) -> Case:
@@ -79,7 +79,9 @@ def make(name: str) -> Case:
 
 
 @pytest.mark.parametrize(
-    ("name", "breach"), CASES, ids=[f"{name}_{one.label}-{one.machine}" for name, one in CASES]
+    ("name", "breach"),
+    CASES,
+    ids=[f"{name}_{breach.label}-{breach.machine}" for name, breach in CASES],
 )
 def test_constraint(name: str, breach: Breach) -> None:
     """A broken constraint gets its status with precheck and its answer of the machine without."""
@@ -134,8 +136,8 @@ def test_machines_and_libraries(name: str) -> None:
     for machine in ("telum1", "telum2", "telum1-nonnpa"):
         case = make(name)
         answers[machine] = run(guest(machine), name, case.arguments).status
-    wanted = missing if newer else Status.ZDNN_OK
-    assert answers == {"telum1": wanted, "telum2": Status.ZDNN_OK, "telum1-nonnpa": missing}
+    expected = missing if newer else Status.ZDNN_OK
+    assert answers == {"telum1": expected, "telum2": Status.ZDNN_OK, "telum1-nonnpa": missing}
     assert FUNCTIONS[name].since == ("1.1.0" if newer else "1.0.0")
     old = guest()
     old.library = "1.0.1"

@@ -65,18 +65,21 @@ TABLES = {
     mode: [*own, *common(FunctionCode.NNPA_CONVOLUTION, FORMAT_0)]
     for mode, own in {"positive": POSITIVE, "zero": ZERO}.items()
 }
-CASES = [(mode, one) for mode, table in TABLES.items() for one in table]
+CASES = [(mode, breach) for mode, table in TABLES.items() for breach in table]
 
 
 def settle(case: Case) -> None:
     """Give the output one element per window, unless its size is what is broken."""
-    given = case.arguments
+    layer_operands = case.arguments
     if {"c5", "c7", "c8", "c9", "c14"} & set(case.broken):
         return
-    desc, kernel = given["input"].transformed_desc, given["kernel"].transformed_desc
-    same = given["padding_type"] == 1
-    high = len(windows(desc.dim3, kernel.dim4, given["stride_height"], same))
-    wide = len(windows(desc.dim2, kernel.dim3, given["stride_width"], same))
+    desc, kernel = (
+        layer_operands["input"].transformed_desc,
+        layer_operands["kernel"].transformed_desc,
+    )
+    same = layer_operands["padding_type"] == 1
+    high = len(windows(desc.dim3, kernel.dim4, layer_operands["stride_height"], same))
+    wide = len(windows(desc.dim2, kernel.dim3, layer_operands["stride_width"], same))
     case.change("output", dim3=high, dim2=wide)
 
 
@@ -102,7 +105,7 @@ def make(mode: str) -> Case:
 @pytest.mark.parametrize(
     ("mode", "breach"),
     CASES,
-    ids=[f"conv2d_{one.label}-{mode}-{one.machine}" for mode, one in CASES],
+    ids=[f"conv2d_{breach.label}-{mode}-{breach.machine}" for mode, breach in CASES],
 )
 def test_constraint(mode: str, breach: Breach) -> None:
     """A broken constraint gets its status with precheck and its answer of the machine without."""
@@ -117,7 +120,7 @@ def test_pairs_of_constraints(mode: str) -> None:
 
 def test_every_numbered_constraint_is_broken() -> None:
     """The numbers in the docstring and the tables above are the same."""
-    broken = {one.label for table in TABLES.values() for one in table}
+    broken = {breach.label for table in TABLES.values() for breach in table}
     assert set(numbered("conv2d")) == {label for label in broken if label.startswith("c")}
 
 
@@ -165,6 +168,6 @@ def test_machines_and_libraries() -> None:
         ("telum2", Status.ZDNN_OK),
         ("telum1-nonnpa", Status.ZDNN_UNAVAILABLE_FUNCTION),
     ):
-        one = guest(machine)
-        one.library = "1.0.0"
-        assert run(one, "conv2d", make("positive").arguments).status == status
+        program = guest(machine)
+        program.library = "1.0.0"
+        assert run(program, "conv2d", make("positive").arguments).status == status

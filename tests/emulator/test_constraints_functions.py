@@ -205,32 +205,32 @@ def _plain(name: str) -> Case:
 
 
 def _kernel() -> Case:
-    one = ztensor(layout=DataLayouts.ZDNN_HWCK, fmt=KERNEL, pre_layout=DataLayouts.ZDNN_HWCK)
-    return Case("transform_ztensor", {"ztensor": one, "data": _data()})
+    operand = ztensor(layout=DataLayouts.ZDNN_HWCK, fmt=KERNEL, pre_layout=DataLayouts.ZDNN_HWCK)
+    return Case("transform_ztensor", {"ztensor": operand, "data": _data()})
 
 
 def _gates() -> Case:
     desc = TensorDesc(DataLayouts.ZDNN_BIDIR_FICO, 0, 0, 1, 1, 128, 256)
     user = TensorDesc(DataLayouts.ZDNN_3DS, 0, DataTypes.FP32, 0, 1, 34, 5)
     size = getsize_ztensor(desc)
-    one = Ztensor(user, desc, size, np.zeros(size, np.uint8))
-    return Case("transform_ztensor", {"ztensor": one, "data": _data(4, 170)})
+    operand = Ztensor(user, desc, size, np.zeros(size, np.uint8))
+    return Case("transform_ztensor", {"ztensor": operand, "data": _data(4, 170)})
 
 
 def _quantized() -> Case:
-    one = ztensor()
-    one.transformed_desc = replace(one.transformed_desc, type=INT8, dim1=129)
-    one.pre_transformed_desc = replace(one.pre_transformed_desc, dim1=129)
-    one.rec_scale, one.offset, one.buffer_size = 0.5, 3.0, 1 << 40
+    operand = ztensor()
+    operand.transformed_desc = replace(operand.transformed_desc, type=INT8, dim1=129)
+    operand.pre_transformed_desc = replace(operand.pre_transformed_desc, dim1=129)
+    operand.rec_scale, operand.offset, operand.buffer_size = 0.5, 3.0, 1 << 40
     scalars = {"saturation_control": False, "clip_min": -128, "clip_max": 127}
     data = _data(elements=33 * 129)
-    return Case("transform_quantized_ztensor", {"ztensor": one, **scalars, "data": data})
+    return Case("transform_quantized_ztensor", {"ztensor": operand, **scalars, "data": data})
 
 
 def _transformed(name: str) -> Case:
-    one = ztensor()
-    one.is_transformed = True
-    return Case(name, {"ztensor": one})
+    operand = ztensor()
+    operand.is_transformed = True
+    return Case(name, {"ztensor": operand})
 
 
 def _reshape() -> Case:
@@ -266,10 +266,10 @@ TABLES: Mapping[str, tuple[Callable[[], Case], Sequence[Flaw]]] = {
 }
 SINGLES = [(table, number) for table, (_, rows) in TABLES.items() for number in range(len(rows))]
 PAIRS = [
-    (table, one, other)
+    (table, first, second)
     for table, (_, rows) in TABLES.items()
-    for one, other in combinations(range(len(rows)), 2)
-    if rows[one].touches != rows[other].touches
+    for first, second in combinations(range(len(rows)), 2)
+    if rows[first].touches != rows[second].touches
 ]
 
 
@@ -305,8 +305,8 @@ def test_constraint(table: str, number: int) -> None:
 def test_pairs_of_constraints(table: str) -> None:
     """Of every two broken constraints the one that the library tests first wins."""
     make, rows = TABLES[table]
-    for _, one, other in (pair for pair in PAIRS if pair[0] == table):
-        first, second = rows[one], rows[other]
+    for _, row, second_row in (pair for pair in PAIRS if pair[0] == table):
+        first, second = rows[row], rows[second_row]
         got = _answer(make, first, second)
         assert got == _wanted(table, first), (first.touches, second.touches)
         assert _answer(make, second, first) == got, (second.touches, first.touches)

@@ -103,7 +103,7 @@ def _table(code: FunctionCode, fmt: int) -> list[Breach]:
     """Join own and common breaches; format 1 judges types and formats together (c11)."""
     if fmt == FORMAT_0:
         return [*FORMAT_0_OWN, *common(code, fmt)]
-    shared = [one for one in common(code, fmt) if one.label != "pipeline_c5"]
+    shared = [breach for breach in common(code, fmt) if breach.label != "pipeline_c5"]
     return [*FORMAT_1_OWN, *shared]
 
 
@@ -123,7 +123,7 @@ USES: Mapping[str, tuple[str, int, int, int, FunctionCode, int]] = {
 TABLES = {use: _table(code, fmt) for use, (*_, code, fmt) in USES.items()}
 # Any other operation is a comparison, for which the library takes format 1.
 TABLES["bcast23_addition"].remove(FORMAT_0_OWN[-1])
-CASES = [(use, one) for use, table in TABLES.items() for one in table]
+CASES = [(use, breach) for use, table in TABLES.items() for breach in table]
 
 
 def make(use: str) -> Case:
@@ -187,8 +187,8 @@ def test_turned_operands_are_checked_as_they_are_stored(turns: tuple[bool, bool]
         ("c6", "input_b", "dim2" if turns[1] else "dim1", 71),
     ):
         case = make("matmul_transpose_op")
-        for one, (rows, columns) in sizes.items():
-            case.arguments[one] = values(np.ones((2, 1, rows, columns)))
+        for item, (rows, columns) in sizes.items():
+            case.arguments[item] = values(np.ones((2, 1, rows, columns)))
         case.arguments |= {"transpose_a": turns[0], "transpose_b": turns[1]}
         case.change(operand, **{field: size})
         want = (SHAPE, f"matmul_transpose_op_{label}") if label else (OK, "")

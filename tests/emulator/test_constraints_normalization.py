@@ -99,7 +99,7 @@ TABLES: dict[str, list[Breach]] = {
         *common(FunctionCode.NNPA_REDUCE, FORMAT_1, save_area=True),
     ],
 }  # fmt: skip
-CASES = [(name, one) for name, table in TABLES.items() for one in table]
+CASES = [(name, breach) for name, table in TABLES.items() for breach in table]
 WHOLE: Dims = (2, 1, 33, 65)
 VECTOR: Dims = (1, 1, 1, 65)
 SCALARS: Dims = (2, 1, 1, 1)
@@ -127,7 +127,9 @@ def make(name: str) -> Case:
 
 
 @pytest.mark.parametrize(
-    ("name", "breach"), CASES, ids=[f"{name}_{one.label}-{one.machine}" for name, one in CASES]
+    ("name", "breach"),
+    CASES,
+    ids=[f"{name}_{breach.label}-{breach.machine}" for name, breach in CASES],
 )
 def test_constraint(name: str, breach: Breach) -> None:
     """A broken constraint gets its status with precheck and its answer of the machine without."""
@@ -180,12 +182,12 @@ def test_machines_and_libraries(name: str) -> None:
     """Telum I and library 1.0 have batchnorm and meanreduce2d only."""
     newer = name not in ("batchnorm", "meanreduce2d")
     missing = Status.ZDNN_UNAVAILABLE_FUNCTION
-    wanted = {
+    expected = {
         "telum1": missing if newer else Status.ZDNN_OK,
         "telum2": Status.ZDNN_OK,
         "telum2-nonnpa": missing,
     }
-    for machine, status in wanted.items():
+    for machine, status in expected.items():
         assert run(guest(machine), name, make(name).arguments).status == status
     old = guest()
     old.library = "1.0.1"

@@ -62,17 +62,17 @@ TABLES = {
     for name, code in CODES.items()
     for mode, own in MODES.items()
 }
-CASES = [(*key, one) for key, table in TABLES.items() for one in table]
+CASES = [(*key, breach) for key, table in TABLES.items() for breach in table]
 
 
 def settle(case: Case) -> None:
     """Give the output one element per window, unless its size is what is broken."""
-    given = case.arguments
+    arguments = case.arguments
     if {"c4", "c6", "c8", "c10"} & set(case.broken):
         return
-    desc, same = given["input"].transformed_desc, given["padding_type"] == 1
-    high = len(windows(desc.dim3, given["kernel_height"], given["stride_height"], same))
-    wide = len(windows(desc.dim2, given["kernel_width"], given["stride_width"], same))
+    desc, same = arguments["input"].transformed_desc, arguments["padding_type"] == 1
+    high = len(windows(desc.dim3, arguments["kernel_height"], arguments["stride_height"], same))
+    wide = len(windows(desc.dim2, arguments["kernel_width"], arguments["stride_width"], same))
     case.change("output", dim3=high, dim2=max(wide, 1))
 
 
@@ -95,7 +95,7 @@ def make(name: str, mode: str) -> Case:
 @pytest.mark.parametrize(
     ("name", "mode", "breach"),
     CASES,
-    ids=[f"{name}_{one.label}-{mode}-{one.machine}" for name, mode, one in CASES],
+    ids=[f"{name}_{breach.label}-{mode}-{breach.machine}" for name, mode, breach in CASES],
 )
 def test_constraint(name: str, mode: str, breach: Breach) -> None:
     """A broken constraint gets its status with precheck and its answer of the machine without."""
@@ -111,7 +111,7 @@ def test_pairs_of_constraints(name: str, mode: str) -> None:
 @pytest.mark.parametrize("name", CODES)
 def test_every_numbered_constraint_is_broken(name: str) -> None:
     """The numbers in the docstring and the tables above are the same."""
-    broken = {one.label for mode in MODES for one in TABLES[name, mode]}
+    broken = {breach.label for mode in MODES for breach in TABLES[name, mode]}
     assert set(numbered(name)) == {label for label in broken if label.startswith("c")}
 
 
@@ -156,9 +156,9 @@ def test_machines_and_libraries(name: str) -> None:
         ("telum2", Status.ZDNN_OK),
         ("telum2-nonnpa", Status.ZDNN_UNAVAILABLE_FUNCTION),
     ):
-        one = guest(machine)
-        one.library = "1.0.0"
-        assert run(one, name, make(name, "positive").arguments).status == status
+        program = guest(machine)
+        program.library = "1.0.0"
+        assert run(program, name, make(name, "positive").arguments).status == status
 
 
 def test_described_sizes() -> None:
@@ -167,6 +167,6 @@ def test_described_sizes() -> None:
     assert infer
     for mode in MODES:
         arguments = make("avgpool2d", mode).arguments
-        wanted = arguments.pop("output").transformed_desc.dims
-        assert infer(**arguments)[0][1].dims == wanted
-        assert infer(**arguments | {"padding_type": 8})[0][1].dims == wanted
+        expected = arguments.pop("output").transformed_desc.dims
+        assert infer(**arguments)[0][1].dims == expected
+        assert infer(**arguments | {"padding_type": 8})[0][1].dims == expected

@@ -131,22 +131,22 @@ CODES = {
 }
 
 
-def _memory(one: Breach) -> Breach:
+def _memory(breach: Breach) -> Breach:
     """Give the library's memory of the machine its place: after c1, before c2."""
-    if one.label != "pipeline_c2":
-        return one
-    return Quantized(one.label, one.apply, None, one.machine, turn=-4)
+    if breach.label != "pipeline_c2":
+        return breach
+    return Quantized(breach.label, breach.apply, None, breach.machine, turn=-4)
 
 
 def _table(use: str) -> list[Breach]:
-    shared = [_memory(one) for one in common(CODES[use], FORMAT_1)]
-    shared = [one for one in shared if one.label not in ("pipeline_c5", "pipeline_c11")]
-    own = OWN if use == "fly" else [one for one in OWN if one.label not in FLY_ONLY]
+    shared = [_memory(breach) for breach in common(CODES[use], FORMAT_1)]
+    shared = [breach for breach in shared if breach.label not in ("pipeline_c5", "pipeline_c11")]
+    own = OWN if use == "fly" else [breach for breach in OWN if breach.label not in FLY_ONLY]
     return [*own, *shared, *READING, MISALIGNED, LATE]
 
 
 TABLES = {use: _table(use) for use in CODES}
-CASES = [(use, one) for use, table in TABLES.items() for one in table]
+CASES = [(use, breach) for use, table in TABLES.items() for breach in table]
 STACKS = {"fly": (2, 2), "normal": (2, 2), "bcast1": (1, 2), "bcast23": (2, 1)}
 
 
@@ -161,9 +161,9 @@ def _bytes(fmt: int, *dims: int) -> Ztensor:
 
 @cache
 def _reals(*dims: int) -> Ztensor:
-    one = values(np.ones(dims))
-    one.rec_scale = 0.5
-    return one
+    ztensor = values(np.ones(dims))
+    ztensor.rec_scale = 0.5
+    return ztensor
 
 
 def make(use: str) -> Case:

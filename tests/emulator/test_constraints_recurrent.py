@@ -106,7 +106,7 @@ def _own(name: str) -> dict[str, Turn]:
         return Turn(label, changing(operand, **fields), SHAPE, DATA, turn=turn, named=named)
 
     state = "c0" if name == "lstm" else "h0"
-    found = [
+    result = [
         Turn("c1", changing("input", dim4=0), SHAPE, SHAPE, turn=LIBRARY, named=f"{name}_c1"),
         Turn("c2", changing("hn_output", dim4=5), SHAPE, OK, turn=TOLERATED),
         Turn("c3", changing("hn_output", dim2=32), SHAPE, OK, turn=TOLERATED),
@@ -124,7 +124,7 @@ def _own(name: str) -> dict[str, Turn]:
              Status.ZDNN_INVALID_FORMAT, Status.ZDNN_UNSUPPORTED_FORMAT, turn=ADDED,
              named="pipeline_c5"),
     ]  # fmt: skip
-    return {one.label: one for one in found if (name, one.label) != ("gru", "c11")}
+    return {breach.label: breach for breach in result if (name, breach.label) != ("gru", "c11")}
 
 
 def _common(name: str) -> list[Turn]:
@@ -137,15 +137,15 @@ def _common(name: str) -> list[Turn]:
 
     lost = Status.ZDNN_UNAVAILABLE_FUNCTION
     codes = (FunctionCode.NNPA_MATMUL_OP_BCAST23, FunctionCode.NNPA_MATMUL_OP, ACTIVATION[name])
-    found = [machine("pipeline_c2", _forget, lost, MEMORY)]
-    found += [
+    result = [machine("pipeline_c2", _forget, lost, MEMORY)]
+    result += [
         machine("pipeline_c4", _remove(code), lost, turn)
         for turn, code in zip((FUSED, ADDED, ACTIVATED), codes, strict=True)
     ]
     unknown = Status.ZDNN_UNSUPPORTED_PARMBLOCK
     misaligned = Status.ZDNN_MISALIGNED_TENSOR
     return [
-        *found,
+        *result,
         machine("pipeline_c4", overriding(parmblk_formats=0x4000 << 112), unknown),
         machine("pipeline_c6", overriding(max_dims=(None, None, 1, 1)), Status.ZDNN_EXCEEDS_MDIS),
         machine("pipeline_c7", overriding(max_tensor_size=4096), Status.ZDNN_EXCEEDS_MTS),
@@ -168,8 +168,8 @@ def _relabelled(name: str, breaches: list[Turn]) -> list[Breach]:
         return label[: label.rindex("c") + 1] + str(number - (own and number > 11))
 
     return [
-        replace(one, label=gru(one.label), named=gru(one.named) if one.named else "")
-        for one in breaches
+        replace(breach, label=gru(breach.label), named=gru(breach.named) if breach.named else "")
+        for breach in breaches
     ]
 
 
@@ -186,7 +186,7 @@ def _tables() -> dict[str, list[Breach]]:
         both = own | {"c7": Turn("c7", width, SHAPE, OK, turn=TOLERATED)}
         both["c9"] = replace(own["c9"], apply=changing("hn_output", dim1=129))
         before = [both[label] for label in ("c1", "c2", "c3", "c4", "c5", "c6", "c7")]
-        after = [one for label, one in both.items() if int(label[1:]) > 8]
+        after = [breach for label, breach in both.items() if int(label[1:]) > 8]
         tables[f"{name}_bidir"] = _relabelled(name, [*before, one_way, *after, *common])
         halves = Turn("c16", _all_once, SHAPE, SHAPE, turn=LIBRARY, named=f"{name}_c16",
                       verified="c8")  # fmt: skip
@@ -205,7 +205,7 @@ def ones(*dims: int) -> Ztensor:
 
 
 TABLES = _tables()
-CASES = [(use, one) for use, table in TABLES.items() for one in table]
+CASES = [(use, breach) for use, table in TABLES.items() for breach in table]
 
 
 def make(use: str) -> Case:
@@ -273,13 +273,13 @@ def test_types_before_formats_tensor_by_tensor(name: str, tensor: str) -> None:
 def test_what_the_library_accepts_the_machine_may_not(name: str) -> None:
     """Tensors that agree among themselves pass the layer's verifier, not the instruction's."""
     case = make(name)
-    for one in FUNCTIONS[name].tensors:
-        case.change(one, format=DataFormats.ZDNN_FORMAT_4DKERNEL)
+    for operand_name in FUNCTIONS[name].tensors:
+        case.change(operand_name, format=DataFormats.ZDNN_FORMAT_4DKERNEL)
     assert case.answer(True) == (Status.ZDNN_INVALID_FORMAT, "matmul_bcast_op_c9")
     assert case.answer(False) == (Status.ZDNN_UNSUPPORTED_FORMAT, "pipeline_c5")
     case = make(name)
-    for one in FUNCTIONS[name].tensors:
-        case.change(one, type=DataTypes.ZDNN_BINARY_INT8)
+    for operand_name in FUNCTIONS[name].tensors:
+        case.change(operand_name, type=DataTypes.ZDNN_BINARY_INT8)
     assert case.answer(True) == (Status.ZDNN_INVALID_FORMAT, "matmul_bcast_op_c9")
 
 
@@ -311,9 +311,9 @@ def answer_of_size(name: str, machine: str, hidden: int, features: int = 1) -> S
         "cf_output": (1, 1, 1, hidden),
     }
     arguments: dict[str, Any] = {"direction": FWD}
-    for one in FUNCTIONS[name].tensors:
-        desc = TensorDesc(DataLayouts.ZDNN_NHWC, 0, 0, *dims[one])
-        arguments[one] = Ztensor(desc, desc)
+    for operand_name in FUNCTIONS[name].tensors:
+        desc = TensorDesc(DataLayouts.ZDNN_NHWC, 0, 0, *dims[operand_name])
+        arguments[operand_name] = Ztensor(desc, desc)
     try:
         return Status(run(Guest(MACHINES[machine], precheck=True), name, arguments).status)
     except ProgramCheck as check:

@@ -27,19 +27,19 @@ CHANNELS = [
 ]
 
 
-def in_order(layer: Layer, given: Operands) -> Codes:
+def in_order(layer: Layer, layer_operands: Operands) -> Codes:
     """Return the oracle's results in FP32."""
-    x, kernel, bias = (decoded(one) for one in given)
+    x, kernel, bias = (decoded(array) for array in layer_operands)
     return rounded(oracle.in_order(x, kernel, bias, layer.stride, layer.same))
 
 
 @pytest.mark.parametrize("layer", [*LAYERS, *WIDTHS, *PANELS, *JOINED, *CHANNELS])
 def test_singles_are_summed_in_order(layer: Layer) -> None:
     """FP32 sums are those of one addition after the other, the bias last: the bits of any host."""
-    given = operands(layer)
-    got, status = convolved(layer, given)
+    layer_operands = operands(layer)
+    got, status = convolved(layer, layer_operands)
     assert status == Status.ZDNN_OK
-    assert got.tolist() == in_order(layer, given).tolist()
+    assert got.tolist() == in_order(layer, layer_operands).tolist()
 
 
 @pytest.mark.parametrize("weights", [1 << 24, 64 * 130 * 6])
@@ -52,39 +52,45 @@ def test_tiles_and_blocks_change_nothing(
     monkeypatch.setattr(engine, "WINDOWS", windows)
     scattered = Layer((3, 7, 8, 10), (1, 2), 5, (2, 1), True)
     for layer in (LAYERS[2], scattered, Layer((4, 4, 9, 130), (3, 2), 140, (1, 1), True)):
-        given = operands(layer)
-        assert convolved(layer, given)[0].tolist() == in_order(layer, given).tolist()
+        layer_operands = operands(layer)
+        assert (
+            convolved(layer, layer_operands)[0].tolist() == in_order(layer, layer_operands).tolist()
+        )
 
 
 def test_images_do_not_depend_on_their_batch() -> None:
     """An image keeps its bits whatever the batch around it, in FP32 too."""
     layer = Layer((9, 3, 3, 700), (3, 3), 70, (1, 1), False)
-    given = operands(layer)
-    whole, _ = convolved(layer, given)
+    layer_operands = operands(layer)
+    whole, _ = convolved(layer, layer_operands)
     for index in range(9):
         single = replace(layer, dims=(1, *layer.dims[1:]))
-        one = (given[0][index : index + 1], *given[1:])
-        assert convolved(single, one)[0].tolist() == whole[index : index + 1].tolist()
+        image = (layer_operands[0][index : index + 1], *layer_operands[1:])
+        assert convolved(single, image)[0].tolist() == whole[index : index + 1].tolist()
 
 
 def test_windows_beyond_the_limit_are_summed_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
     """A window whose weights do not fit is summed as `accumulate` fp64 does, to the same bits."""
     layer = Layer((1, 10, 10, 500), (4, 4), 66, (1, 1), False)
-    given = operands(layer)
-    exact = convolved(layer, given, fp64())[0].tolist()
-    assert convolved(layer, given)[0].tolist() == in_order(layer, given).tolist() != exact
+    layer_operands = operands(layer)
+    exact = convolved(layer, layer_operands, fp64())[0].tolist()
+    assert (
+        convolved(layer, layer_operands)[0].tolist()
+        == in_order(layer, layer_operands).tolist()
+        != exact
+    )
     monkeypatch.setattr(engine, "WEIGHTS", 64 * 8000 - 1)
-    assert convolved(layer, given)[0].tolist() == exact
+    assert convolved(layer, layer_operands)[0].tolist() == exact
 
 
 def test_ninf_reaches_the_windows_over_it() -> None:
     """A NINF of one element is in the windows over it and in no other: no run reads beyond."""
     layer = Layer((1, 3, 40, 5), (3, 3), 10, (1, 1), True)
-    given = operands(layer)
-    bad = given[0].copy()
+    layer_operands = operands(layer)
+    bad = layer_operands[0].copy()
     bad[0, 1, 20, 4] = 0x7FFF
-    got, status = convolved(layer, (bad, *given[1:]))
+    got, status = convolved(layer, (bad, *layer_operands[1:]))
     assert status == Status.ZDNN_ELEMENT_RANGE_VIOLATION
-    want = in_order(layer, given)
+    want = in_order(layer, layer_operands)
     want[0, :, 19:22] = 0x7FFF
     assert np.array_equal(got, want)

@@ -224,8 +224,8 @@ def test_every_bfloat_rounds_as_the_oracle_says() -> None:
 
 def test_half_of_the_fp16_codes_do_not_survive() -> None:
     """30720 of the 65536 FP16 codes change on a round trip (hand: odd fractions of normals)."""
-    there = dlfloat.from_fp16(EVERY_CODE.view(np.float16))
-    back = dlfloat.to_fp16(there).view(np.uint16)
+    converted = dlfloat.from_fp16(EVERY_CODE.view(np.float16))
+    back = dlfloat.to_fp16(converted).view(np.uint16)
     numbers = (EVERY_CODE & 0x7C00) != 0x7C00
     assert np.count_nonzero((back != EVERY_CODE) & numbers) == 30720
 
@@ -261,10 +261,10 @@ def test_fp64_against_the_oracle() -> None:
 
 def test_saturation_leaves_non_numbers_alone() -> None:
     """Finite FP32 values stop at ±8573157376, zeros keep their sign, the rest keeps its bits."""
-    given = [0x7F7FFFFF, 0xFF7FFFFF, 0x4FFF8000, 0x4FFF8001, 0x80000000, 0x3F800000]
+    inputs = [0x7F7FFFFF, 0xFF7FFFFF, 0x4FFF8000, 0x4FFF8001, 0x80000000, 0x3F800000]
     want = [0x4FFF8000, 0xCFFF8000, 0x4FFF8000, 0x4FFF8000, 0x80000000, 0x3F800000]
     odd = [0x7F800000, 0xFF800000, 0x7FC00001, 0xFFFFFFFF, 0x7F800001]
-    values = np.array(given + odd, np.uint32).view(np.float32)
+    values = np.array(inputs + odd, np.uint32).view(np.float32)
     assert dlfloat.saturate_fp32(values).view(np.uint32).tolist() == want + odd
 
 

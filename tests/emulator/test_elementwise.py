@@ -38,17 +38,17 @@ def binary(name: str, a: Codes, b: Codes) -> tuple[int, Codes]:
 @pytest.mark.parametrize("name", oracle.UNARY)
 def test_every_code(name: str) -> None:
     """Each of the 65 536 codes has the function's value, rounded once."""
-    wanted = [oracle.UNARY[name](int(code)) for code in EVERY_CODE]
+    expected = [oracle.UNARY[name](int(code)) for code in EVERY_CODE]
     status, got = unary(name, EVERY_CODE)
     assert status == VIOLATION
-    assert np.array_equal(got, np.array(wanted, np.uint16))
+    assert np.array_equal(got, np.array(expected, np.uint16))
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_every_code_of_invsqrt(epsilon: float) -> None:
     """1 / sqrt(x + epsilon) of each code, epsilon reduced to DLFLOAT16, rounded once."""
-    wanted = [oracle.invsqrt(int(code), EPSILONS[epsilon]) for code in EVERY_CODE]
-    assert np.array_equal(unary("invsqrt", EVERY_CODE, epsilon)[1], np.array(wanted, np.uint16))
+    expected = [oracle.invsqrt(int(code), EPSILONS[epsilon]) for code in EVERY_CODE]
+    assert np.array_equal(unary("invsqrt", EVERY_CODE, epsilon)[1], np.array(expected, np.uint16))
 
 
 def _structured() -> tuple[Codes, Codes]:
@@ -60,8 +60,8 @@ def _structured() -> tuple[Codes, Codes]:
     near = np.clip(base + shift, 1, 0x7FFE)
     signs = random.integers(0, 2, (2, 6000)) << 15
     anything = random.integers(0, 65536, (2, 6000))
-    a = np.concatenate([[one for one, _ in edges], base | signs[0], anything[0]])
-    b = np.concatenate([[other for _, other in edges], near | signs[1], anything[1]])
+    a = np.concatenate([[array for array, _ in edges], base | signs[0], anything[0]])
+    b = np.concatenate([[second for _, second in edges], near | signs[1], anything[1]])
     return a.astype(np.uint16), b.astype(np.uint16)
 
 
@@ -69,10 +69,10 @@ def _structured() -> tuple[Codes, Codes]:
 def test_pairs(name: str) -> None:
     """Edges, ties and random pairs have the exact result, rounded once, ties away from zero."""
     a, b = _structured()
-    wanted = [oracle.BINARY[name](int(x), int(y)) for x, y in zip(a, b, strict=True)]
+    expected = [oracle.BINARY[name](int(x), int(y)) for x, y in zip(a, b, strict=True)]
     status, got = binary(name, a, b)
     assert status == VIOLATION
-    assert np.array_equal(got, np.array(wanted, np.uint16))
+    assert np.array_equal(got, np.array(expected, np.uint16))
 
 
 # Function, operands, result, status: the boundary rules, each by name.
@@ -109,9 +109,9 @@ RULES = {
 @pytest.mark.parametrize("rule", RULES)
 def test_boundary_rule(rule: str) -> None:
     """A boundary rule holds, bits and status."""
-    name, a, b, wanted, status = RULES[rule]
+    name, a, b, expected, status = RULES[rule]
     got = binary(name, np.array([a], np.uint16), np.array([b], np.uint16))
-    assert (got[0], got[1][0]) == (status, wanted)
+    assert (got[0], got[1][0]) == (status, expected)
 
 
 UNARY_RULES = {
@@ -133,9 +133,9 @@ UNARY_RULES = {
 @pytest.mark.parametrize("rule", UNARY_RULES)
 def test_unary_boundary_rule(rule: str) -> None:
     """A boundary rule of a unary function holds, bits and status."""
-    name, code, wanted, status = UNARY_RULES[rule]
+    name, code, expected, status = UNARY_RULES[rule]
     got = unary(name, np.array([code], np.uint16))
-    assert (got[0], got[1][0]) == (status, wanted)
+    assert (got[0], got[1][0]) == (status, expected)
 
 
 def test_invsqrt_at_the_largest_sum() -> None:
@@ -150,18 +150,18 @@ def test_invsqrt_at_the_largest_sum() -> None:
 @pytest.mark.parametrize("dims", [(1, 1, 1, 1), (2, 3, 33, 65), (1, 1, 32, 64), (3, 1, 31, 129)])
 def test_padding_is_neither_read_nor_left(name: str, dims: tuple[int, int, int, int]) -> None:
     """NINF in padding does not matter, and padding of the result is zero over any garbage."""
-    ones = np.full(dims, 0x4200, np.uint16)
+    units = np.full(dims, 0x4200, np.uint16)
     output = blank(dims)
     if name in oracle.BINARY:
-        arguments = {"input_a": tensor(ones), "input_b": tensor(ones), "output": output}
-        wanted = oracle.BINARY[name](0x4200, 0x4200)
+        arguments = {"input_a": tensor(units), "input_b": tensor(units), "output": output}
+        expected = oracle.BINARY[name](0x4200, 0x4200)
     else:
-        arguments = {"input": tensor(ones), "output": output}
-        wanted = oracle.UNARY[name](0x4200)
+        arguments = {"input": tensor(units), "output": output}
+        expected = oracle.UNARY[name](0x4200)
         if name == "invsqrt":
             arguments["epsilon"] = 0.0  # type: ignore[assignment]
     assert run(guest(), name, arguments).status == OK
-    assert np.all(cells(output) == wanted)
+    assert np.all(cells(output) == expected)
 
 
 def test_explanation_of_an_operation() -> None:
@@ -187,7 +187,7 @@ def test_explanation_of_an_operation() -> None:
 def test_output_may_hold_anything_before() -> None:
     """An output that is transformed already is overwritten."""
     output = tensor(np.full((1, 1, 2, 3), 0x7FFF, np.uint16))
-    ones = tensor(np.full((1, 1, 2, 3), 0x3E00, np.uint16))
-    arguments = {"input_a": ones, "input_b": ones, "output": output}
+    units = tensor(np.full((1, 1, 2, 3), 0x3E00, np.uint16))
+    arguments = {"input_a": units, "input_b": units, "output": output}
     assert run(guest(), "add", arguments).status == OK
     assert np.all(cells(output) == 0x4000)

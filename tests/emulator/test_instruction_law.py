@@ -45,10 +45,10 @@ def _library(issuer: Issuer, name: str, arguments: dict[str, Any]) -> int | None
 
 def _end(status: int, arguments: dict[str, Any]) -> End:
     """Return how a call ended: its status, and states and sticks of its tensors."""
-    tensors = {key: one for key, one in arguments.items() if isinstance(one, Ztensor)}
+    tensors = {key: ztensor for key, ztensor in arguments.items() if isinstance(ztensor, Ztensor)}
     return int(status), {
-        key: (one.is_transformed, None if one.buffer is None else one.buffer.tobytes())
-        for key, one in tensors.items()
+        key: (ztensor.is_transformed, None if ztensor.buffer is None else ztensor.buffer.tobytes())
+        for key, ztensor in tensors.items()
     }
 
 
@@ -66,7 +66,9 @@ def _by_instructions(issuer: Issuer, name: str, arguments: dict[str, Any]) -> En
 
 def _is_wide(arguments: dict[str, Any]) -> bool:
     """Tell whether a number does not fit the field that a block has for it: the library cuts it."""
-    descs = [one.transformed_desc for one in arguments.values() if isinstance(one, Ztensor)]
+    descs = [
+        ztensor.transformed_desc for ztensor in arguments.values() if isinstance(ztensor, Ztensor)
+    ]
     return any(
         not (0 <= desc.format < 256 and 0 <= desc.type < 256)
         or any(not 0 <= size < 1 << 32 for size in desc.dims)
@@ -85,10 +87,10 @@ def _is_exempt(name: str, arguments: dict[str, Any]) -> bool:
         return weights.transformed_desc.type != DataTypes.ZDNN_BINARY_INT8
     outputs = FUNCTIONS[name].outputs
     written = [arguments[key].buffer for key in outputs]
-    read = [one.buffer for key, one in arguments.items()
-            if isinstance(one, Ztensor) and key not in outputs]  # fmt: skip
+    read = [item.buffer for key, item in arguments.items()
+            if isinstance(item, Ztensor) and key not in outputs]  # fmt: skip
     return name in ("lstm", "gru") and any(
-        one is other for one in written for other in read if one is not None
+        item is second for item in written for second in read if item is not None
     )
 
 
@@ -149,25 +151,25 @@ def _compare_transform(
 
 def test_random_calls() -> None:
     """Calls as an adversary makes them."""
-    counts, made = Counter[int](), 0
+    counts, produced = Counter[int](), 0
     for number in itertools.count():
-        if made == CALLS:
+        if produced == CALLS:
             break
-        one = Adversary(number)
-        guest, arguments = one.call()
+        adversary = Adversary(number)
+        guest, arguments = adversary.call()
         if _is_wide(arguments):
             continue
         guest = replace(guest, precheck=False, numerics="exact", allocate=page_memory)
         for clip in ("clip_min", "clip_max"):
             if clip in arguments:
                 arguments[clip] = int(np.array(arguments[clip]).astype(np.int8))  # as C has it
-        alignment = Alignment(*(one.often(0.03) for _ in range(2)))
-        made += 1
+        alignment = Alignment(*(adversary.often(0.03) for _ in range(2)))
+        produced += 1
         try:
-            compare(Call(guest, alignment), one.name, arguments, counts)
+            compare(Call(guest, alignment), adversary.name, arguments, counts)
         except (AssertionError, ArithmeticError, LookupError, ValueError) as error:
-            raise AssertionError(f"call {number}, {one.name}: {str(error)[:2000]}") from error
-    print(f"{made} calls, {counts.total()} instructions: {_told(counts)}")
+            raise AssertionError(f"call {number}, {adversary.name}: {str(error)[:2000]}") from error
+    print(f"{produced} calls, {counts.total()} instructions: {_told(counts)}")
     assert len(counts) == 29 or CALLS < 2000
 
 

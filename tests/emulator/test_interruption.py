@@ -64,9 +64,9 @@ def test_products_in_parts_have_the_same_bits(
     whole = [multiply(name, *matrices, relation, guest, turns) for name, matrices in calls]
     monkeypatch.setattr(matmul, "MULTIPLICATIONS", 1)
     for (name, matrices), (codes, status) in zip(calls, whole, strict=True):
-        again = multiply(name, *matrices, relation, guest, turns)
-        assert again[0].tolist() == codes.tolist()
-        assert again[1] == status
+        repeated = multiply(name, *matrices, relation, guest, turns)
+        assert repeated[0].tolist() == codes.tolist()
+        assert repeated[1] == status
 
 
 @pytest.mark.parametrize("accumulate", ["fp32", "fp64"])

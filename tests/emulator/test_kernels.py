@@ -133,10 +133,10 @@ def test_lookup_covers_the_region(dims: tuple[int, int, int, int], kernel: bool)
 def test_one_ninf_is_told(dims: tuple[int, int, int, int]) -> None:
     """A single NINF, as the last real element of an operand, is told and stored as 7FFF."""
     desc = _descriptor(dims, kernel=False)
-    ones = np.full(dims, 0x3E00, np.uint16)
-    odd = ones.copy()
+    units = np.full(dims, 0x3E00, np.uint16)
+    odd = units.copy()
     odd[-1, -1, -1, -1] = 0xFFFF
-    a, b = _filled(desc, ones), _filled(desc, odd)
+    a, b = _filled(desc, units), _filled(desc, odd)
     out = np.zeros_like(a)
     for operation in range(6):
         assert combine_sticks(operation, a, b, out, desc)

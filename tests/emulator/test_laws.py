@@ -34,9 +34,9 @@ def _unary(name: str, a: Codes) -> Codes:
 @given(pair=strategies.pairs())
 def test_operands_commute(name: str, pair: Pair) -> None:
     """add, mul, min and max give the same bits and status for exchanged operands."""
-    one, other = _binary(name, *pair), _binary(name, *reversed(pair))
-    assert one[0] == other[0]
-    assert np.array_equal(one[1], other[1])
+    first, second = _binary(name, *pair), _binary(name, *reversed(pair))
+    assert first[0] == second[0]
+    assert np.array_equal(first[1], second[1])
 
 
 @pytest.mark.parametrize("name", ["min", "max"])
@@ -68,8 +68,8 @@ def test_sub_is_add_of_the_negative(pair: Pair) -> None:
 def test_neutral_elements(codes: Codes) -> None:
     """1 and -0 are neutral: a * 1 = a / 1 = a, and a + (-0) = a, NINF being 7FFF."""
     same = np.where(codes & 0x7FFF == 0x7FFF, 0x7FFF, codes)
-    one, minus_zero = np.full_like(codes, 0x3E00), np.full_like(codes, 0x8000)
-    for name, neutral in (("mul", one), ("div", one), ("add", minus_zero)):
+    array, minus_zero = np.full_like(codes, 0x3E00), np.full_like(codes, 0x8000)
+    for name, neutral in (("mul", array), ("div", array), ("add", minus_zero)):
         assert np.array_equal(_binary(name, codes, neutral)[1], same), name
 
 
@@ -100,12 +100,12 @@ def _fresh(layout: int, *dims: int) -> Ztensor:
     return Ztensor(user, desc, size, np.full(size, 0xA5, np.uint8))
 
 
-def _there(one: Ztensor, array: npt.NDArray[np.float32]) -> Outcome:
-    return run(MINE, "transform_ztensor", {"ztensor": one, "data": (array,)})
+def _there(ztensor: Ztensor, array: npt.NDArray[np.float32]) -> Outcome:
+    return run(MINE, "transform_ztensor", {"ztensor": ztensor, "data": (array,)})
 
 
-def _dense(one: Ztensor) -> npt.NDArray[np.float32]:
-    value = run(MINE, "transform_origtensor", {"ztensor": one}).value
+def _dense(ztensor: Ztensor) -> npt.NDArray[np.float32]:
+    value = run(MINE, "transform_origtensor", {"ztensor": ztensor}).value
     assert isinstance(value, np.ndarray)
     return value.astype(np.float32)
 
@@ -115,9 +115,9 @@ def test_round_trip_is_one_rounding(data: st.DataObject) -> None:
     """Values come back within half a unit of the last place, 2^-10, or as zero below 2^-31."""
     dims = data.draw(strategies.dims)
     array = data.draw(strategies.floats(dims))
-    one = _fresh(DataLayouts.ZDNN_NHWC, *dims)
-    assert _there(one, array).status == Status.ZDNN_OK
-    distance = np.abs(_dense(one).reshape(dims).astype(np.float64) - array)
+    ztensor = _fresh(DataLayouts.ZDNN_NHWC, *dims)
+    assert _there(ztensor, array).status == Status.ZDNN_OK
+    distance = np.abs(_dense(ztensor).reshape(dims).astype(np.float64) - array)
     tiny = np.abs(array) < 2.0**-31 * (1 + 2.0**-9)
     assert np.all((distance <= np.abs(array.astype(np.float64)) * 2.0**-10) | tiny)
 
@@ -125,10 +125,10 @@ def test_round_trip_is_one_rounding(data: st.DataObject) -> None:
 @given(codes=strategies.codes(finite=True))
 def test_sticks_there_and_back_are_the_same(codes: Codes) -> None:
     """Transforming back and in again gives the same sticks, bit for bit."""
-    one = tensor(codes)
-    again = _fresh(DataLayouts.ZDNN_NHWC, *codes.shape)
-    assert _there(again, _dense(one)).status == Status.ZDNN_OK
-    assert np.array_equal(cells(again), codes)
+    ztensor = tensor(codes)
+    repeated = _fresh(DataLayouts.ZDNN_NHWC, *codes.shape)
+    assert _there(repeated, _dense(ztensor)).status == Status.ZDNN_OK
+    assert np.array_equal(cells(repeated), codes)
 
 
 SHAPES = [(1, 1, 60, 64), (60, 1, 1, 64), (2, 3, 10, 64), (1, 1, 3840, 1), (4, 4, 4, 60), (3840,)]
@@ -165,24 +165,24 @@ def test_violation_is_told_exactly_when_there_is_one(pair: Pair) -> None:
     output = blank(a.shape)
     outcome = run(MINE, "mul", {"input_a": tensor(a), "input_b": tensor(b), "output": output})
     held = {"input_a": a, "input_b": b, "output": cells(output)}
-    counts = {name: int(np.sum(one & 0x7FFF == 0x7FFF)) for name, one in held.items()}
-    wanted = {name: count for name, count in counts.items() if count}
-    told = outcome.violation.operands if outcome.violation else ()
-    assert {one.operand: one.count for one in told} == wanted
-    assert (outcome.status == Status.ZDNN_ELEMENT_RANGE_VIOLATION) is bool(wanted)
-    for one in told:
-        assert len(one.elements) == min(one.count, 8)
-        for element in one.elements:
-            assert held[one.operand][element.index] == element.code
+    counts = {name: int(np.sum(item & 0x7FFF == 0x7FFF)) for name, item in held.items()}
+    expected = {name: count for name, count in counts.items() if count}
+    reported = outcome.violation.operands if outcome.violation else ()
+    assert {item.operand: item.count for item in reported} == expected
+    assert (outcome.status == Status.ZDNN_ELEMENT_RANGE_VIOLATION) is bool(expected)
+    for item in reported:
+        assert len(item.elements) == min(item.count, 8)
+        for element in item.elements:
+            assert held[item.operand][element.index] == element.code
 
 
 def test_descriptions_follow_their_user() -> None:
     """An output left to the emulator takes both descriptors of the first input."""
     pre = TensorDesc(DataLayouts.ZDNN_2D, 0, DataTypes.FP16, 0, 0, 3, 4)
-    one = Ztensor(pre, structs.generate_transformed_desc(pre))
+    ztensor = Ztensor(pre, structs.generate_transformed_desc(pre))
     for name in ("add", "log", "relu"):
         infer = FUNCTIONS[name].infer
         assert infer
-        inputs = {"input_a": one, "input_b": one} if name == "add" else {"input": one}
+        inputs = {"input_a": ztensor, "input_b": ztensor} if name == "add" else {"input": ztensor}
         extra = {"clipping_value": 0.0} if name == "relu" else {}
-        assert infer(**inputs, **extra) == ((pre, one.transformed_desc),)
+        assert infer(**inputs, **extra) == ((pre, ztensor.transformed_desc),)

@@ -50,8 +50,8 @@ TELUM2_BLOCK = {
 )
 def test_query_block(name: str, filled: dict[int, int]) -> None:
     """Every byte of the 256-byte block is what the machine stores."""
-    wanted = bytes(filled.get(at, 0) for at in range(256))
-    assert MACHINES[name].qaf.block() == wanted
+    expected = bytes(filled.get(at, 0) for at in range(256))
+    assert MACHINES[name].qaf.block() == expected
 
 
 def test_function_codes() -> None:
@@ -151,8 +151,8 @@ def test_parameter_block_formats_are_bytes() -> None:
     """Formats are looked at by their low 8 bits; above 127 none is installed."""
     guest = Guest(MACHINES["telum2"])
     answers = [
-        _ask(guest, "is_nnpa_parmblk_fmt_installed", format_codes=[one])
-        for one in (0, 1, 2, 127, 128, 255, 256, 257, 258)
+        _ask(guest, "is_nnpa_parmblk_fmt_installed", format_codes=[item])
+        for item in (0, 1, 2, 127, 128, 255, 256, 257, 258)
     ]
     assert answers == [True, True, False, False, False, False, True, True, False]
 
@@ -276,8 +276,8 @@ def test_a_machine_without_nnpa_cannot_be_customised() -> None:
 
 def _small(machine: Machine, *dims: int) -> int:
     desc = TensorDesc(DataLayouts.ZDNN_NHWC, 0, 0, dims[0], dims[1], dims[2], dims[3])
-    one = Ztensor(TensorDesc(), desc)
-    return run(Guest(machine), "allochelper_ztensor", {"ztensor": one}).status
+    ztensor = Ztensor(TensorDesc(), desc)
+    return run(Guest(machine), "allochelper_ztensor", {"ztensor": ztensor}).status
 
 
 def test_limits_with_kilobytes() -> None:

@@ -216,9 +216,9 @@ def worst(shape: Sizes, accumulate: Any) -> int:
     c = np.where(b[:, :, :1] & 0x8000, c | 0x8000, c & 0x7FFF)
     program = Guest(MACHINES["telum2"], accumulate=accumulate)
     got, _ = multiply("matmul_op", a, b, c, 0, program)
-    found = distance(got, oracle.matmul(a, b, c, 0))
-    print(f"matmul_op {shape} {accumulate}: {found} ulp")
-    return found
+    result = distance(got, oracle.matmul(a, b, c, 0))
+    print(f"matmul_op {shape} {accumulate}: {result} ulp")
+    return result
 
 
 def test_attention_of_bert_base() -> None:
@@ -238,18 +238,18 @@ def test_singles_are_summed_in_order(sizes: Sizes, op: int, turns: Turns) -> Non
     random = np.random.default_rng(n)
     shapes = (s, 1, m, n), (s, 1, n, p), (s, 1, 1, p)
     a, b, c = (rounded(random.normal(0, 1, shape)) for shape in shapes)
-    left, right, operand = (decoded(one).astype(np.float32) for one in (a, b, c))
+    left, right, operand = (decoded(first).astype(np.float32) for first in (a, b, c))
     sums = np.zeros((s, 1, m, p), np.float32)
     for k in range(n):
         sums += left[..., k : k + 1] * right[:, :, k : k + 1, :]
     met = rounded(sums + operand) if op == 0 else np.where(sums <= operand, 0x3E00, 0)
-    given: dict[str, Any] = {"input_c": tensor(c), "op_type": op}
-    for name, one, turn in zip("ab", (a, b), turns, strict=True):
-        given["transpose_" + name] = turn
-        given["input_" + name] = tensor(one.swapaxes(2, 3) if turn else one)
+    arguments: dict[str, Any] = {"input_c": tensor(c), "op_type": op}
+    for name, first, turn in zip("ab", (a, b), turns, strict=True):
+        arguments["transpose_" + name] = turn
+        arguments["input_" + name] = tensor(first.swapaxes(2, 3) if turn else first)
     for _ in range(3):
         output = blank((s, 1, m, p))
-        assert run(guest(), "matmul_transpose_op", given | {"output": output}).status == 0
+        assert run(guest(), "matmul_transpose_op", arguments | {"output": output}).status == 0
         assert cells(output).tolist() == met.tolist()
 
 
@@ -259,7 +259,7 @@ def test_long_products_of_many_rows(op: int, turns: Turns) -> None:
     """A product longer than what is summed at once, of more rows than fit, is exact; NINF stays."""
     a, b, c = stack(2, 75, 4200), stack(2, 4200, 70, 1), stack(2, 1, 70, 2)
     a[1, 0, 70, 4150], b[0, 0, 4199, 69] = NINF, 0xFFFF
-    a, b = (one.swapaxes(2, 3) if turn else one for one, turn in zip((a, b), turns, strict=True))
+    a, b = (item.swapaxes(2, 3) if turn else item for item, turn in zip((a, b), turns, strict=True))
     got, status = multiply("matmul_transpose_op", a, b, c, op, turns=turns)
     assert status == Status.ZDNN_ELEMENT_RANGE_VIOLATION
     assert got.tolist() == oracle.matmul(a, b, c, op, *turns).tolist()
@@ -274,12 +274,12 @@ def test_a_result_may_take_the_place_of_an_operand(operand: str) -> None:
     want = oracle.matmul(codes["input_a"], codes["input_b"], codes["input_c"], 0).tolist()
     weights = tensor(codes["input_b"])
     for _ in range(3):
-        given: dict[str, Any] = {name: tensor(one) for name, one in codes.items()}
+        arguments: dict[str, Any] = {name: tensor(ztensor) for name, ztensor in codes.items()}
         if operand != "input_b":
-            given["input_b"] = weights
+            arguments["input_b"] = weights
         output = blank((2, 1, rows, 150))
-        output.buffer = given[operand].sticks[:]
-        assert run(guest(), "matmul_op", given | {"op_type": 0, "output": output}).valid
+        output.buffer = arguments[operand].sticks[:]
+        assert run(guest(), "matmul_op", arguments | {"op_type": 0, "output": output}).valid
         assert cells(output).tolist() == want
 
 
@@ -319,8 +319,8 @@ def test_onnxruntime_agrees(shape: Sizes) -> None:
     s, m, n, p = shape
     random = np.random.default_rng(1)
     a, b, c = (
-        random.normal(0, scale, one).astype(np.float32)
-        for scale, one in ((1, (m, n)), (n**-0.5, (n, p)), (1, (p,)))
+        random.normal(0, scale, item).astype(np.float32)
+        for scale, item in ((1, (m, n)), (n**-0.5, (n, p)), (1, (p,)))
     )
     described = [helper.make_tensor_value_info(x, 1, None) for x in "abcy"]
     nodes = [
@@ -331,7 +331,7 @@ def test_onnxruntime_agrees(shape: Sizes) -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     session = runtime.InferenceSession(model.SerializeToString())
     (want,) = session.run(None, {"a": a, "b": b, "c": c})
-    x, w, bias = (rounded(one.reshape(s, 1, -1, one.shape[-1])) for one in (a, b, c))
+    x, w, bias = (rounded(item.reshape(s, 1, -1, item.shape[-1])) for item in (a, b, c))
     got, _ = multiply("matmul_op", x, w, bias, 0)
     values = decoded(got).reshape(m, p).astype(np.float64)
     np.testing.assert_allclose(values, want, rtol=0.05, atol=0.01)
@@ -339,7 +339,7 @@ def test_onnxruntime_agrees(shape: Sizes) -> None:
 
 def described(name: str, a: TensorDesc, b: TensorDesc, **turns: bool) -> tuple[TensorDesc, ...]:
     """Return the descriptors that a result left to the emulator gets."""
-    both = [Ztensor(one, generate_transformed_desc(one)) for one in (a, b)]
+    both = [Ztensor(ztensor, generate_transformed_desc(ztensor)) for ztensor in (a, b)]
     infer = FUNCTIONS[name].infer
     assert infer is not None
     return infer(input_a=both[0], input_b=both[1], **turns)[0]

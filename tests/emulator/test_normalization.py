@@ -28,7 +28,7 @@ def data(dims: Dims, seed: int = 0, mean: float = 1.0) -> Codes:
 
 
 def call(
-    name: str, arguments: dict[str, Any], one: Guest | None = None
+    name: str, arguments: dict[str, Any], program: Guest | None = None
 ) -> tuple[list[Ztensor], int]:
     """Run an operation with outputs described by the emulator; return them and the status."""
     entry = FUNCTIONS[name]
@@ -38,8 +38,8 @@ def call(
         output = blank(desc.dims, kind=desc.type)
         assert output.pre_transformed_desc.type == pre.type
         outputs.append(output)
-    made = dict(zip(entry.outputs, outputs, strict=True))
-    status = run(one or guest(precheck=True), name, {**arguments, **made}).status
+    produced = dict(zip(entry.outputs, outputs, strict=True))
+    status = run(program or guest(precheck=True), name, {**arguments, **produced}).status
     return outputs, status
 
 
@@ -83,7 +83,7 @@ def test_batchnorm_rounds_ties_exactly() -> None:
     (output,), status = call(
         "batchnorm", {name: tensor(codes.reshape(shape)) for name, codes in operands.items()}
     )
-    want = [oracle.scaled(*(int(i) for i in one)) for one in zip(a, b, c, strict=True)]
+    want = [oracle.scaled(*(int(i) for i in ztensor)) for ztensor in zip(a, b, c, strict=True)]
     assert cells(output).reshape(-1).tolist() == want
     assert status == Status.ZDNN_ELEMENT_RANGE_VIOLATION
 
@@ -108,7 +108,7 @@ def test_meanreduce2d_in_the_place_of_its_input() -> None:
     assert cells(output).tolist() == cells(expected).tolist()
 
 
-@pytest.mark.parametrize("dims", [one for one in SHAPES if one[1] == 1])
+@pytest.mark.parametrize("dims", [item for item in SHAPES if item[1] == 1])
 def test_norm_is_correctly_rounded(dims: Dims) -> None:
     """The norm of the difference of two vectors is exactly rounded."""
     a, b = data(dims), data(dims, 1)
@@ -132,7 +132,7 @@ def test_moments_marks_the_mean_only() -> None:
     """The library leaves the variance unmarked, and a mark that is there it leaves alone."""
     arguments = {"input": tensor(data((2, 1, 3, 5))), "bessel_correction_type": 0}
     outputs, _ = call("moments", arguments)
-    assert [one.is_transformed for one in outputs] == [True, False]
+    assert [ztensor.is_transformed for ztensor in outputs] == [True, False]
     outcome = run(guest(), "transform_origtensor", {"ztensor": outputs[1]})
     assert outcome.status == Status.ZDNN_INVALID_STATE
     outputs[1].is_transformed = True
@@ -145,7 +145,7 @@ def test_variance_of_a_constant_is_zero(code: int) -> None:
     """Equal elements have variance +0 and themselves as mean, however many and large they are."""
     source = np.full((1, 7, 33, 67), code, np.uint16)
     outputs, status = call("moments", {"input": tensor(source), "bessel_correction_type": 1})
-    assert [int(cells(one).item()) for one in outputs] == [code, 0]
+    assert [int(cells(ztensor).item()) for ztensor in outputs] == [code, 0]
     assert status == Status.ZDNN_OK
 
 
@@ -155,7 +155,7 @@ def test_layernorm_is_correctly_rounded(dims: Dims) -> None:
     source = data(dims)
     mean, variance = normalised(source)
     (output,), status = call("layernorm", layernorm_arguments(source, mean, variance))
-    scalars = [decoded(rounded(one)) for one in (0.25, 1.5, 0.001)]
+    scalars = [decoded(rounded(array)) for array in (0.25, 1.5, 0.001)]
     want = oracle.layernorm(decoded(source), decoded(mean), decoded(variance), *scalars)
     assert cells(output).tolist() == rounded(want).tolist()
     assert status == Status.ZDNN_OK
@@ -180,10 +180,12 @@ def test_normalisation_of_bert_base(dims: Dims) -> None:
     source = data(dims)
     outputs, _ = call("moments", {"input": tensor(source), "bessel_correction_type": 0})
     exact = oracle.moments(decoded(source), 0)
-    worst = [distance(cells(got), rounded(one)) for got, one in zip(outputs, exact, strict=True)]
-    mean, variance = (cells(one) for one in outputs)
+    worst = [
+        distance(cells(got), rounded(ztensor)) for got, ztensor in zip(outputs, exact, strict=True)
+    ]
+    mean, variance = (cells(ztensor) for ztensor in outputs)
     (output,), _ = call("layernorm", layernorm_arguments(source, mean, variance))
-    scalars = [decoded(rounded(one)) for one in (0.25, 1.5, 0.001)]
+    scalars = [decoded(rounded(ztensor)) for ztensor in (0.25, 1.5, 0.001)]
     want = oracle.layernorm(decoded(source), decoded(mean), decoded(variance), *scalars)
     worst.append(distance(cells(output), rounded(want)))
     print(f"moments and layernorm {dims}: {worst} ulp")
@@ -212,8 +214,8 @@ def test_reduce_is_exact(dims: Dims, op_type: int) -> None:
     source.reshape(-1)[::5] = 0x8000
     source.reshape(-1)[1::5] = 0x0000
     (output,), status = call("reduce", {"input": tensor(source), "op_type": op_type})
-    found, positions = oracle.reduced(source, greatest=op_type & 2 == 2)
-    want = positions if op_type & 1 else found
+    result, positions = oracle.reduced(source, greatest=op_type & 2 == 2)
+    want = positions if op_type & 1 else result
     assert cells(output).tolist() == want.tolist()
     assert output.transformed_desc.type == (INT32 if op_type & 1 else DataTypes.ZDNN_DLFLOAT16)
     assert status == Status.ZDNN_OK
@@ -245,10 +247,10 @@ def test_ninf_poisons_what_depends_on_it(name: str, operand: str) -> None:
     """A NINF operand makes its dependents NINF, no others, and violates the range."""
     source = data((2, 1, 3, 70))
     small = (1, 1, 1, 70) if name == "batchnorm" else (2, 1, 1, 1)
-    others = {"input_b": np.abs(data(small)), "input_c": rounded(np.ones(small))}
+    rest = {"input_b": np.abs(data(small)), "input_c": rounded(np.ones(small))}
     if name == "norm":
-        others = {"input_b": data((2, 1, 3, 70), 1)}
-    operands = {"input_a": source, **others}
+        rest = {"input_b": data((2, 1, 3, 70), 1)}
+    operands = {"input_a": source, **rest}
     if operand not in operands:
         operand = "input_a"
     operands[operand] = operands[operand].copy()
@@ -292,22 +294,22 @@ def test_telum_1() -> None:
         ("batchnorm", {"input_a": tensor(a), "input_b": tensor(b), "input_c": tensor(b)}),
         ("meanreduce2d", {"input": tensor(a)}),
     ):
-        (one,), status = call(name, arguments, guest("telum1"))
-        (other,), _ = call(name, arguments)
+        (first,), status = call(name, arguments, guest("telum1"))
+        (second,), _ = call(name, arguments)
         assert status == Status.ZDNN_OK
-        assert cells(one).tolist() == cells(other).tolist()
+        assert cells(first).tolist() == cells(second).tolist()
 
 
 def test_results_may_take_the_place_of_their_input() -> None:
     """Batchnorm and layernorm work in place, element by element."""
     source, vector = data((2, 1, 33, 65)), data((1, 1, 1, 65), 1)
-    others = {"input_b": tensor(vector), "input_c": tensor(vector)}
+    rest = {"input_b": tensor(vector), "input_c": tensor(vector)}
     mean, variance = normalised(source)
     for name, arguments in (
-        ("batchnorm", others),
+        ("batchnorm", rest),
         ("layernorm", layernorm_arguments(source, mean, variance)),
     ):
         (output,), _ = call(name, {**arguments, "input_a": tensor(source)})
-        one = tensor(source)
-        run(guest(), name, {**arguments, "input_a": one, "output": one})
-        assert cells(one).tolist() == cells(output).tolist()
+        ztensor = tensor(source)
+        run(guest(), name, {**arguments, "input_a": ztensor, "output": ztensor})
+        assert cells(ztensor).tolist() == cells(output).tolist()

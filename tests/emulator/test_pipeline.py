@@ -26,33 +26,35 @@ DIMS = (1, 2, 33, 65)
 
 def arguments(**changes: Any) -> dict[str, Any]:
     """Return the arguments of a right call of add, with changes."""
-    one = np.full(DIMS, 1.5)
-    return {"input_a": values(one), "input_b": values(one), "output": blank(DIMS)} | changes
+    array = np.full(DIMS, 1.5)
+    return {"input_a": values(array), "input_b": values(array), "output": blank(DIMS)} | changes
 
 
 def test_inputs_are_not_written() -> None:
     """A call changes neither sticks nor structure of its inputs, nor the output's descriptors."""
-    given = arguments()
-    before = {name: (one.sticks.copy(), one.transformed_desc) for name, one in given.items()}
-    assert run(guest(), "add", given).status == Status.ZDNN_OK
+    call_arguments = arguments()
+    before = {
+        name: (item.sticks.copy(), item.transformed_desc) for name, item in call_arguments.items()
+    }
+    assert run(guest(), "add", call_arguments).status == Status.ZDNN_OK
     for name in ("input_a", "input_b"):
-        assert np.array_equal(given[name].sticks, before[name][0])
-    assert all(given[name].transformed_desc is before[name][1] for name in given)
+        assert np.array_equal(call_arguments[name].sticks, before[name][0])
+    assert all(call_arguments[name].transformed_desc is before[name][1] for name in call_arguments)
 
 
 @pytest.mark.parametrize("precheck", [True, False])
 def test_refused_calls_leave_the_output_alone(precheck: bool) -> None:
     """A refused call and a program check write nothing and do not mark the output."""
-    given = arguments(output=blank((1, 2, 33, 64)))
-    before = given["output"].sticks.copy()
+    call_arguments = arguments(output=blank((1, 2, 33, 64)))
+    before = call_arguments["output"].sticks.copy()
     mine = guest(precheck=precheck)
     if precheck:
-        assert run(mine, "add", given).status == Status.ZDNN_INVALID_SHAPE
+        assert run(mine, "add", call_arguments).status == Status.ZDNN_INVALID_SHAPE
     else:
         with pytest.raises(ProgramCheck):
-            run(mine, "add", given)
-    assert np.array_equal(given["output"].sticks, before)
-    assert not given["output"].is_transformed
+            run(mine, "add", call_arguments)
+    assert np.array_equal(call_arguments["output"].sticks, before)
+    assert not call_arguments["output"].is_transformed
 
 
 def test_the_guest_outlives_a_program_check() -> None:
@@ -67,28 +69,28 @@ def test_warnings_mark_the_output() -> None:
     """A range violation is a warning: the output is written, marked, and the outcome valid."""
     codes = np.full(DIMS, 0x3E00, np.uint16)
     codes[0, 0, 0, 0] = 0x7FFF
-    given = arguments(input_a=tensor(codes))
-    outcome = run(guest(), "add", given)
+    call_arguments = arguments(input_a=tensor(codes))
+    outcome = run(guest(), "add", call_arguments)
     assert outcome.status == Status.ZDNN_ELEMENT_RANGE_VIOLATION
     assert outcome.valid
     assert outcome.refusal is None
-    assert given["output"].is_transformed
+    assert call_arguments["output"].is_transformed
 
 
 def test_operations_do_not_touch_the_flags() -> None:
     """Operations leave the thread's IEEE flags alone, conversions tell which they raise."""
     assert run(guest(), "add", arguments()).fp_flags is None
-    one = arguments()["input_a"]
-    one.pre_transformed_desc = one.transformed_desc.with_dims(DIMS)
-    assert run(guest(), "reset_ztensor", {"ztensor": one}).fp_flags is None
+    ztensor = arguments()["input_a"]
+    ztensor.pre_transformed_desc = ztensor.transformed_desc.with_dims(DIMS)
+    assert run(guest(), "reset_ztensor", {"ztensor": ztensor}).fp_flags is None
 
 
 def test_in_place() -> None:
     """An output that is also an input holds the right result."""
-    one = values(np.full(DIMS, 1.5))
-    given = {"input_a": one, "input_b": one, "output": one}
-    assert run(guest(), "add", given).status == Status.ZDNN_OK
-    assert np.all(cells(one) == 0x4100)
+    ztensor = values(np.full(DIMS, 1.5))
+    call_arguments = {"input_a": ztensor, "input_b": ztensor, "output": ztensor}
+    assert run(guest(), "add", call_arguments).status == Status.ZDNN_OK
+    assert np.all(cells(ztensor) == 0x4100)
 
 
 def test_save_area_is_read_by_its_functions_only() -> None:
@@ -128,14 +130,14 @@ def test_functions_are_defined_once() -> None:
 def test_only_low_bits_of_formats_reach_the_machine() -> None:
     """The machine sees one byte of format and type, the library's precheck whole numbers."""
     for field in ("format", "type"):
-        given = arguments()
-        for one in given.values():
-            desc = one.transformed_desc
-            one.transformed_desc = type(desc)(
+        call_arguments = arguments()
+        for ztensor in call_arguments.values():
+            desc = ztensor.transformed_desc
+            ztensor.transformed_desc = type(desc)(
                 **{key: getattr(desc, key) for key in ("layout", "dim4", "dim3", "dim2", "dim1")},
                 **{field: 256},
             )
-        assert run(guest(precheck=True), "add", given).status == Status.ZDNN_OK
+        assert run(guest(precheck=True), "add", call_arguments).status == Status.ZDNN_OK
 
 
 def _jittered(seed: int, line: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:

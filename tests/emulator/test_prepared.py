@@ -33,14 +33,14 @@ def copied(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Copy arguments; tensors keep their descriptors, and share the memory that they shared."""
     buffers: dict[int, Any] = {}
 
-    def copy(one: Any) -> Any:
-        if not isinstance(one, Ztensor) or one.buffer is None:
-            return one
-        if id(one.buffer) not in buffers:
-            buffers[id(one.buffer)] = one.buffer.copy()
-        return replace(one, buffer=buffers[id(one.buffer)])
+    def copy(ztensor: Any) -> Any:
+        if not isinstance(ztensor, Ztensor) or ztensor.buffer is None:
+            return ztensor
+        if id(ztensor.buffer) not in buffers:
+            buffers[id(ztensor.buffer)] = ztensor.buffer.copy()
+        return replace(ztensor, buffer=buffers[id(ztensor.buffer)])
 
-    return {name: copy(one) for name, one in arguments.items()}
+    return {name: copy(ztensor) for name, ztensor in arguments.items()}
 
 
 @pytest.mark.heavy
@@ -76,8 +76,8 @@ def tensors_of(guest: Guest, *dims: int) -> dict[str, Ztensor]:
     """Return the tensors of an addition, zero."""
     pre, desc = TensorDesc(8, 0, 255, *dims), TensorDesc(8, 0, 0, *dims)
     tensors = {name: Ztensor(pre, desc) for name in ("input_a", "input_b", "output")}
-    for one in tensors.values():
-        run(guest, "allochelper_ztensor", {"ztensor": one})
+    for ztensor in tensors.values():
+        run(guest, "allochelper_ztensor", {"ztensor": ztensor})
     return tensors
 
 

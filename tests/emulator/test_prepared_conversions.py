@@ -78,15 +78,15 @@ def test_prepared_operations_agree(
 ) -> None:
     """Sums, products and the others have the same cells and the same word on NINF, each time."""
     desc, rng = _desc(dims), np.random.default_rng(seed)
-    a, b, out, wanted = (np.zeros(getsize_ztensor(desc), np.uint8) for _ in range(4))
+    a, b, out, expected = (np.zeros(getsize_ztensor(desc), np.uint8) for _ in range(4))
     prepared_call = prepared.prepare_binary(operation, a, b, out, desc)
-    for again in range(2):
+    for repeated in range(2):
         for buffer in (a, b):
             values = rng.normal(size=dims).astype(np.float32)
-            values.reshape(-1)[0] *= np.float32(not (zero and again))
+            values.reshape(-1)[0] *= np.float32(not (zero and repeated))
             stick.stickify(values, desc, buffer)
-        assert prepared_call() == combine(operation, a, b, wanted, desc)
-        assert out.tobytes() == wanted.tobytes()
+        assert prepared_call() == combine(operation, a, b, expected, desc)
+        assert out.tobytes() == expected.tobytes()
 
 
 RESHAPED = [

@@ -51,10 +51,10 @@ def packed(values: npt.NDArray[np.generic], fmt: int = FEATURE) -> Ztensor:
     return Ztensor(pre, desc, size, buffer, True)
 
 
-def keep(one: Ztensor, quantization: Quantized) -> Ztensor:
+def keep(ztensor: Ztensor, quantization: Quantized) -> Ztensor:
     """Give a ztensor its reciprocal scale and offset."""
-    one.rec_scale, one.offset = float(quantization.rec_scale), float(quantization.offset)
-    return one
+    ztensor.rec_scale, ztensor.offset = float(quantization.rec_scale), float(quantization.offset)
+    return ztensor
 
 
 def perform(
@@ -153,9 +153,9 @@ def test_comparisons(op: int, on_the_fly: bool, negative: bool) -> None:
 
 def test_comparison_with_an_equal_operand() -> None:
     """EQUAL holds exactly where the sum of bytes is c~."""
-    one = scaled(1.0, 0)
+    ztensor = scaled(1.0, 0)
     a, b = np.array([[1, 2], [3, 4]], np.int8), np.array([[1, 0], [0, 1]], np.int8)
-    call = Call(a, b, np.array([1, 4], np.int8), one, one, one, one, 3)
+    call = Call(a, b, np.array([1, 4], np.int8), ztensor, ztensor, ztensor, ztensor, 3)
     assert result(call)[0].tolist() == [[0x3E00, 0], [0, 0x3E00]]
 
 
@@ -184,8 +184,8 @@ def test_pre_computed_formula() -> None:
 def test_stacks_of_one_serve_all(zb: float, on_the_fly: bool, stacks: tuple[int, int]) -> None:
     """Stacks of equal matrices have equal results, whichever operand is broadcast."""
     call = random_call((33, 65, 66), zb, on_the_fly)
-    for one in result(call, stacks):
-        assert distance(one, oracle.product(call)) == 0
+    for item in result(call, stacks):
+        assert distance(item, oracle.product(call)) == 0
 
 
 def test_stacks_are_not_mixed_up() -> None:
@@ -193,8 +193,8 @@ def test_stacks_are_not_mixed_up() -> None:
     calls = [
         replace(EXAMPLE, a=np.roll(EXAMPLE_A, k, 1), b=np.roll(EXAMPLE_B, k, 0)) for k in (0, 1)
     ]
-    singles = [result(replace(one, c=EXAMPLE.c))[0].tolist() for one in calls]
-    a, b = np.stack([one.a for one in calls]), np.stack([one.b for one in calls])
+    singles = [result(replace(item, c=EXAMPLE.c))[0].tolist() for item in calls]
+    a, b = np.stack([item.a for item in calls]), np.stack([item.b for item in calls])
     output = keep(blank((2, 1, 2, 3)), EXAMPLE.of_y)
     c = np.broadcast_to(EXAMPLE.c, (2, 1, 1, 3))
     arguments: dict[str, Any] = {

@@ -44,13 +44,13 @@ def units(got: Codes, want: Codes) -> float:
     return float(np.max(np.abs(decoded(got) - precise) / np.exp2(exponent - 9)))
 
 
-def compare(one: Net, every: bool, program: Guest | None = None) -> float:
+def compare(net: Net, every: bool, program: Guest | None = None) -> float:
     """Run a layer; return the error of all its outputs, in units of the last place of 1."""
-    outcome, outputs = call(one, every, program)
+    outcome, outputs = call(net, every, program)
     assert outcome.status == Status.ZDNN_OK, outcome.refusal
     assert all(output.is_transformed for output in outputs.values())
-    wanted = one.expected_outputs(every)
-    return max(units(cells(outputs[name]), wanted[name]) for name in outputs)
+    expected = net.expected_outputs(every)
+    return max(units(cells(outputs[name]), expected[name]) for name in outputs)
 
 
 @pytest.mark.parametrize("every", [True, False], ids=["all", "final"])
@@ -75,7 +75,7 @@ def test_layers_are_within_one_unit(name: str, direction: int) -> None:
 
 def summed_in_order(a: Codes, b: Codes, c: Codes, _op: int) -> Codes:
     """Multiply matrices (1,1,m,n) with one FP32 addition after the other, c last."""
-    left, right, operand = (decoded(one).astype(np.float32) for one in (a, b, c))
+    left, right, operand = (decoded(ztensor).astype(np.float32) for ztensor in (a, b, c))
     sums = np.zeros((*a.shape[:3], b.shape[3]), np.float32)
     for k in range(a.shape[3]):
         sums += left[..., k : k + 1] * right[:, :, k : k + 1, :]
@@ -100,7 +100,7 @@ def test_gates_are_summed_in_order(
 def test_what_is_between_gates_does_not_count(name: str) -> None:
     """Numbers between gates that cannot violate the range change nothing, in weights or biases."""
     layer = net(name, (3, 7, 33, 70), BIDIR)
-    want = {key: cells(one).tolist() for key, one in call(layer, True)[1].items()}
+    want = {key: cells(ztensor).tolist() for key, ztensor in call(layer, True)[1].items()}
     names = "weights", "biases", "hidden_weights", "hidden_biases"
     for scale in (1.0, 1e6, 1e9):
         changed: dict[str, Any] = {key: getattr(layer, key).copy() for key in names}
@@ -109,7 +109,7 @@ def test_what_is_between_gates_does_not_count(name: str) -> None:
         outcome, outputs = call(replace(layer, **changed), True)
         if scale < 1e9:
             assert outcome.status == Status.ZDNN_OK
-            assert {key: cells(one).tolist() for key, one in outputs.items()} == want
+            assert {key: cells(ztensor).tolist() for key, ztensor in outputs.items()} == want
         else:
             assert outcome.status == Status.ZDNN_ELEMENT_RANGE_VIOLATION
 
@@ -122,16 +122,16 @@ def test_states_may_be_updated_in_place(name: str) -> None:
     program = Guest(MACHINES["telum2"])
     for _ in range(2):
         names = "h0", "c0", "weights", "biases", "hidden_weights", "hidden_biases"
-        given: dict[str, Any] = {"input": tensor(layer.source), "direction": FWD}
-        given |= {key: tensor(getattr(layer, key)) for key in names}
+        arguments: dict[str, Any] = {"input": tensor(layer.source), "direction": FWD}
+        arguments |= {key: tensor(getattr(layer, key)) for key in names}
         pairs = {"hn_output": "h0", "cf_output": "c0"} if name == "lstm" else {"hn_output": "h0"}
         for output, state in pairs.items():
-            given[output] = blank((1, 1, 35, 70))
-            given[output].buffer = given[state].buffer
+            arguments[output] = blank((1, 1, 35, 70))
+            arguments[output].buffer = arguments[state].buffer
         if name == "gru":
-            del given["c0"]
-        assert run(program, name, given).valid
-        assert max(units(cells(given[key]), want[key]) for key in pairs) <= 1
+            del arguments["c0"]
+        assert run(program, name, arguments).valid
+        assert max(units(cells(arguments[key]), want[key]) for key in pairs) <= 1
 
 
 @pytest.mark.heavy
@@ -170,12 +170,12 @@ def test_bidirectional_layers_chain(name: str, shape: Shape) -> None:
 
 def test_rounding_happens_where_the_library_rounds() -> None:
     """A sum that only exists unrounded would change h: 1 + 2**-11 + -1 is nothing."""
-    tiny, one = 2.0**-11, 1.0
+    tiny, first = 2.0**-11, 1.0
     weights = concatenated(np.full((4, 1, 2, 1), 1, np.longdouble), 4)
     zero = concatenated(np.zeros((4, 1, 1, 1), np.longdouble), 4)
-    minus = concatenated(np.full((4, 1, 1, 1), -one, np.longdouble), 4)
+    minus = concatenated(np.full((4, 1, 1, 1), -first, np.longdouble), 4)
     state = rounded(np.zeros((1, 1, 1, 1)))
-    source = rounded([[[[one, tiny]]]])
+    source = rounded([[[[first, tiny]]]])
     layer = Net("lstm", FWD, source, state, state, weights, zero, zero[:, :, :1], minus)
     _, outputs = call(layer, True)
     assert cells(outputs["hn_output"]).item() == 0
@@ -188,7 +188,7 @@ def test_blocks_do_not_show(monkeypatch: pytest.MonkeyPatch, name: str, accumula
     """Gates and weights that are computed in pieces give the bits of the whole."""
     layer = net(name, (5, 70, 65, 66), BIDIR)
     program = Guest(MACHINES["telum2"], accumulate=accumulate)
-    whole = {key: cells(one) for key, one in call(layer, True, program)[1].items()}
+    whole = {key: cells(ztensor) for key, ztensor in call(layer, True, program)[1].items()}
     for gates in (1 << 14, 1 << 9):
         monkeypatch.setattr(engine, "GATES", gates)
         monkeypatch.setattr(engine, "WEIGHTS", 1 << 13)
@@ -225,7 +225,7 @@ def test_onnxruntime_agrees(name: str) -> None:
     node = helper.make_node(
         name.upper(), names, ["Y"], hidden_size=layer.hidden, direction="bidirectional", **options
     )
-    inputs = [helper.make_tensor_value_info(one, 1, None) for one in feeds]
+    inputs = [helper.make_tensor_value_info(item, 1, None) for item in feeds]
     output = [helper.make_tensor_value_info("Y", 1, None)]
     graph = helper.make_graph([node], name, inputs, output)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
@@ -247,9 +247,9 @@ def test_results_are_described() -> None:
             for name, count in (("lstm", 2), ("gru", 1)):
                 infer = FUNCTIONS[name].infer
                 assert infer is not None
-                found = infer(**operands, direction=direction, all_timesteps=every)
+                result = infer(**operands, direction=direction, all_timesteps=every)
                 kind, layout = DataTypes.FP32, DataLayouts.ZDNN_4DS
                 hn = TensorDesc(layout, 0, kind, timesteps, directions, 3, 66)
                 cf = TensorDesc(layout, 0, kind, 1, directions, 3, 66)
-                want = [(one, generate_transformed_desc(one)) for one in (hn, cf)]
-                assert list(found) == want[:count]
+                want = [(item, generate_transformed_desc(item)) for item in (hn, cf)]
+                assert list(result) == want[:count]

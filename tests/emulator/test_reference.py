@@ -33,7 +33,7 @@ EDGE_MAGNITUDES = [
     0x0000, 0x0001, 0x0002, 0x01FF, 0x0200, 0x1E00, 0x1FFF, 0x2000, 0x3DFF, 0x3E00, 0x3E01, 0x3FFF,
     0x4000, 0x5DFF, 0x5E00, 0x7DFF, 0x7E00, 0x7FFD, 0x7FFE, 0x7FFF,
 ]  # fmt: skip
-EDGE_CODES = np.array([*EDGE_MAGNITUDES, *(one | 0x8000 for one in EDGE_MAGNITUDES)], np.uint16)
+EDGE_CODES = np.array([*EDGE_MAGNITUDES, *(array | 0x8000 for array in EDGE_MAGNITUDES)], np.uint16)
 LOW_HALVES = [0, 1, 0x1FFF, 0x2000, 0x2001, 0x3FFF, 0x5FFF, 0x6000, 0x7FFF, 0x8000, 0xDFFF, 0xE000,
               0xE001, 0xFFFF]  # fmt: skip
 SHAPES: list[Dims] = [
@@ -57,11 +57,11 @@ def same(name: str, *arguments: Any, written: tuple[int, ...] = ()) -> list[Any]
     """
     results, copies = [], []
     for form in forms(name):
-        given = [*arguments]
+        call_arguments = [*arguments]
         for position in written:
-            given[position] = given[position].copy()
-        results.append(form(*given))
-        copies.append([given[position] for position in written])
+            call_arguments[position] = call_arguments[position].copy()
+        results.append(form(*call_arguments))
+        copies.append([call_arguments[position] for position in written])
     assert results[0] == results[1] or (results[0] != results[0] and results[1] != results[1])
     for mine, compiled in zip(*copies, strict=True):
         assert np.array_equal(mine, compiled, equal_nan=mine.dtype.kind == "f")
@@ -107,9 +107,9 @@ def test_kernels_equal_their_references(name: str, seeds: int) -> None:
 @pytest.mark.parametrize("operation", range(6))
 def test_arithmetic_of_every_code(operation: int) -> None:
     """Every code with every boundary code, on either side, has the same result in both forms."""
-    for other in EDGE_CODES:
+    for second in EDGE_CODES:
         region = (1, 1, 1, 1024, 64)
-        edges = np.full(65536, other, np.uint16)
+        edges = np.full(65536, second, np.uint16)
         for a, b in ((EVERY_CODE, edges), (edges, EVERY_CODE)):
             same(
                 "elementwise.binary",
@@ -243,7 +243,7 @@ def test_scans(dims: Dims) -> None:
     """The range of codes, and the places of large ones, are found alike by both forms."""
     d4, d3, d2, d1 = dims
     _, pages, buffer = laid_out(dims)
-    strides = (*(4096 * one for one in pages), 128, 2)
+    strides = (*(4096 * item for item in pages), 128, 2)
     for sign in (0, 0x8000):
         codes = buffer & 0x7FFF | sign
         shape = d4, -(-d1 // 64), d3, d2, 64

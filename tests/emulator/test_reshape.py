@@ -36,23 +36,23 @@ def laid(dims: Dims, *, layout: int = DataLayouts.ZDNN_NHWC, kind: int = 0) -> Z
 
 def filled(dims: Dims, *, layout: int = DataLayouts.ZDNN_NHWC) -> Ztensor:
     """Return a transformed ztensor whose elements are 0x3000 and up, in row-major order."""
-    one = laid(dims, layout=layout)
-    offsets, _ = places.offsets(one.transformed_desc.format, 2, dims)
-    one.sticks.view(np.uint16)[offsets.ravel() // 2] = _codes(offsets.size)
-    one.is_transformed = True
-    return one
+    ztensor = laid(dims, layout=layout)
+    offsets, _ = places.offsets(ztensor.transformed_desc.format, 2, dims)
+    ztensor.sticks.view(np.uint16)[offsets.ravel() // 2] = _codes(offsets.size)
+    ztensor.is_transformed = True
+    return ztensor
 
 
 def _codes(count: int) -> list[int]:
     return [0x3000 + n % 0x2000 for n in range(count)]
 
 
-def cells(one: Ztensor) -> list[int]:
+def cells(ztensor: Ztensor) -> list[int]:
     """Return the elements in row-major order, as the walk through memory finds them."""
-    desc = one.transformed_desc
+    desc = ztensor.transformed_desc
     offsets, _ = places.offsets(desc.format, 2, desc.dims)
-    found: list[int] = one.sticks.view(np.uint16)[offsets.ravel() // 2].tolist()
-    return found
+    result: list[int] = ztensor.sticks.view(np.uint16)[offsets.ravel() // 2].tolist()
+    return result
 
 
 def reshape(src: Ztensor, dest: Ztensor, machine: str = "telum2") -> int:
@@ -79,12 +79,12 @@ def test_ninf_passes_copies_only(before: Dims, after: Dims, way: str) -> None:
         status = reshape(src, dest, machine)
         size = before[1] * before[2] * before[3]
         if way != "fp32":
-            wanted: int = OK
+            expected: int = OK
         elif machine == "telum2" and size > 2048:
-            wanted = Status.ZDNN_ELEMENT_RANGE_VIOLATION
+            expected = Status.ZDNN_ELEMENT_RANGE_VIOLATION
         else:
-            wanted = Status.ZDNN_CONVERT_FAILURE
-        assert status == wanted
+            expected = Status.ZDNN_CONVERT_FAILURE
+        assert status == expected
         assert dest.is_transformed is (way != "fp32")
         assert dest.sticks.any() == (way != "fp32")
 
@@ -135,8 +135,8 @@ def test_each_side_keeps_its_own_order() -> None:
     desc = structs.generate_transformed_desc(user)
     dest = Ztensor(user, desc, 8192, np.zeros(8192, np.uint8))
     assert reshape(src, dest) == OK
-    wanted = np.array(_codes(12)).reshape(1, 3, 2, 2).transpose(0, 2, 3, 1)
-    assert cells(dest) == wanted.ravel().tolist()
+    expected = np.array(_codes(12)).reshape(1, 3, 2, 2).transpose(0, 2, 3, 1)
+    assert cells(dest) == expected.ravel().tolist()
 
 
 def test_copies_do_not_look_at_types() -> None:

@@ -54,9 +54,9 @@ def test_a_block_is_lent_again() -> None:
 
 def test_roles_are_apart() -> None:
     """Two roles of a thread do not share memory; a role has the same memory again."""
-    one, two = scratch("one", (8,), np.float32), scratch("two", (8,), np.float32)
-    assert not np.may_share_memory(one, two)
-    assert scratch("one", (4,), np.float32).ctypes.data == one.ctypes.data
+    array, two = scratch("one", (8,), np.float32), scratch("two", (8,), np.float32)
+    assert not np.may_share_memory(array, two)
+    assert scratch("one", (4,), np.float32).ctypes.data == array.ctypes.data
 
 
 def test_a_role_that_grows_has_all_of_its_arrays_in_the_larger_block() -> None:
@@ -64,9 +64,9 @@ def test_a_role_that_grows_has_all_of_its_arrays_in_the_larger_block() -> None:
     small = scratch("grown", (3,), np.float32)
     assert scratch("grown", (3,), np.float32) is small
     large = scratch("grown", (1 << 16,), np.float32)
-    again = scratch("grown", (3,), np.float32)
-    assert np.may_share_memory(large, again)
-    assert not np.may_share_memory(small, again)
+    repeated = scratch("grown", (3,), np.float32)
+    assert np.may_share_memory(large, repeated)
+    assert not np.may_share_memory(small, repeated)
     bits = scratch("grown", (3,), np.uint32)
     assert bits.dtype == np.uint32
     assert np.may_share_memory(large, bits)

@@ -23,14 +23,14 @@ OTHERS = {
 def test_class(status: Status) -> None:
     """The upper half of a status is its class: warning, parameter, data, hardware."""
     first = status.name.removeprefix("ZDNN_").partition("_")[0]
-    wanted = OTHERS.get(status.name, FAMILIES.get(first, 0x000C))
-    assert status >> 16 == wanted
-    assert is_warning(status) is (wanted == 0x0002)
+    expected = OTHERS.get(status.name, FAMILIES.get(first, 0x000C))
+    assert status >> 16 == expected
+    assert is_warning(status) is (expected == 0x0002)
 
 
 def test_numbers_are_the_contracts() -> None:
     """Names and numbers of the statuses equal those of the wire contract."""
-    assert {one.name: int(one) for one in Status} == dict(wire.ZdnnStatus.items())
+    assert {item.name: int(item) for item in Status} == dict(wire.ZdnnStatus.items())
 
 
 @pytest.mark.parametrize("status", Status)

@@ -54,10 +54,10 @@ def test_offsets_element_by_element(kind: str) -> None:
     """Every element's offset, and the size, are those found by walking through memory."""
     for dims in SHAPES:
         desc = descriptor(kind, dims)
-        found, size = oracle.offsets(KINDS[kind][0], KINDS[kind][2], dims)
+        result, size = oracle.offsets(KINDS[kind][0], KINDS[kind][2], dims)
         assert getsize_ztensor(desc) == size
         got = np.array([stick.offset(desc, *index) for index in np.ndindex(*dims)])
-        assert np.array_equal(got.reshape(dims), found), dims
+        assert np.array_equal(got.reshape(dims), result), dims
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -68,9 +68,9 @@ def test_cells_land_where_the_walk_says(kind: str) -> None:
         desc = descriptor(kind, dims)
         width = KINDS[kind][2]
         cells = random.integers(1, 100, dims).astype(np.uint16 if width == 2 else f"i{width}")
-        found, size = oracle.offsets(KINDS[kind][0], width, dims)
+        result, size = oracle.offsets(KINDS[kind][0], width, dims)
         want = np.zeros(size // width, cells.dtype)
-        want[found // width] = cells
+        want[result // width] = cells
         buffer = dirty(desc)
         stick.write_cells(cells, desc, buffer)
         assert np.array_equal(buffer.view(cells.dtype), want), dims

@@ -18,8 +18,8 @@ START, STRIDE, PANEL, SUMS = 2, 135, 7, 3
 def operands(rows: int, width: int, count: int) -> tuple[Singles, Singles]:
     """Return a left matrix and a panel of numbers whose products are exact in FP32."""
     random = np.random.default_rng((rows, width, count))
-    found = (random.standard_normal(shape) * 256 for shape in ((rows, count), (count, width)))
-    left, panel = (np.round(one).astype(np.float32) / np.float32(256) for one in found)
+    result = (random.standard_normal(shape) * 256 for shape in ((rows, count), (count, width)))
+    left, panel = (np.round(array).astype(np.float32) / np.float32(256) for array in result)
     return left, panel
 
 
@@ -59,8 +59,8 @@ def test_tiles_of_this_host(rows: int, width: int, columns: int, count: int) -> 
     """A tile of any number of rows has the sums in order over the columns that are asked for."""
     accumulate: Callable[..., None] = tiles.accumulate
 
-    def work(*given: Any) -> None:
-        accumulate(*given[:-2], columns, given[-2], rows, given[-1])
+    def work(*inputs: Any) -> None:
+        accumulate(*inputs[:-2], columns, inputs[-2], rows, inputs[-1])
 
     step = min(registers.STEP, 16) if columns <= 48 else registers.STEP
     check(work, rows, width, -(-columns // step) * step, count)

@@ -51,28 +51,28 @@ LAYOUTS = {
 def test_cells_of_every_layout(layout: int, kind: int, machine: str) -> None:
     """Each element lies where the walk through memory finds it, rounded once; padding is zero."""
     dims = LAYOUTS[L(layout)]
-    one = described(layout, kind, *dims)
+    ztensor = described(layout, kind, *dims)
     array = sample(dims, kind)
     name, _, library = machine.partition(" ")
-    assert transform(guest(name, library or "1.2.0"), one, array).status == OK
-    desc = one.transformed_desc
+    assert transform(guest(name, library or "1.2.0"), ztensor, array).status == OK
+    desc = ztensor.transformed_desc
     ordered = array.transpose(0, 2, 3, 1) if layout == L.ZDNN_NCHW else array
     offsets, size = places.offsets(desc.format, 2, desc.dims)
-    wanted = np.zeros(size // 2, np.uint16)
-    wanted[offsets.ravel() // 2] = [code_of(float(value)) for value in ordered.ravel()]
-    assert np.array_equal(one.sticks.view(np.uint16), wanted)
-    assert one.is_transformed
+    expected = np.zeros(size // 2, np.uint16)
+    expected[offsets.ravel() // 2] = [code_of(float(value)) for value in ordered.ravel()]
+    assert np.array_equal(ztensor.sticks.view(np.uint16), expected)
+    assert ztensor.is_transformed
 
 
 @pytest.mark.parametrize("machine", ["telum1", "telum2"])
 @pytest.mark.parametrize("kind", [FP32, FP16, BFLOAT])
-@pytest.mark.parametrize("layout", [one for one in LAYOUTS if one != L.ZDNN_HWCK])
+@pytest.mark.parametrize("layout", [program for program in LAYOUTS if program != L.ZDNN_HWCK])
 def test_there_and_back(layout: int, kind: int, machine: str) -> None:
     """A round trip returns the user's shape and type, each element within its one rounding."""
     dims = LAYOUTS[L(layout)]
-    one, array, mine = described(layout, kind, *dims), sample(dims, kind), guest(machine)
-    assert transform(mine, one, array).status == OK
-    outcome = back(mine, one)
+    program, array, mine = described(layout, kind, *dims), sample(dims, kind), guest(machine)
+    assert transform(mine, program, array).status == OK
+    outcome = back(mine, program)
     assert (outcome.status, outcome.violation) == (OK, None)
     result = outcome.value
     assert isinstance(result, np.ndarray)
@@ -81,14 +81,14 @@ def test_there_and_back(layout: int, kind: int, machine: str) -> None:
     assert np.all(
         np.abs(wide - array.astype(np.float64)) <= np.abs(array.astype(np.float64)) / 1024
     )
-    assert back(mine, one).status == OK, "may be repeated"
+    assert back(mine, program).status == OK, "may be repeated"
 
 
 def test_kernels_do_not_come_back() -> None:
     """A 4DKERNEL tensor is transformed but never transformed back."""
-    one = described(L.ZDNN_HWCK, FP32, 1, 1, 2, 3)
-    assert transform(guest(), one, np.ones(6, np.float32)).status == OK
-    assert back(guest(), one).status == Status.ZDNN_INVALID_FORMAT
+    ztensor = described(L.ZDNN_HWCK, FP32, 1, 1, 2, 3)
+    assert transform(guest(), ztensor, np.ones(6, np.float32)).status == OK
+    assert back(guest(), ztensor).status == Status.ZDNN_INVALID_FORMAT
 
 
 # What becomes of values: software, and hardware where FP32 is larger than 2048 elements.
@@ -134,30 +134,30 @@ def test_engines(
     hardware: bool | None,
 ) -> None:
     """Which engine converts shows in status, state and flags, as the library's rule has it."""
-    one = described(layout, kind, *dims)
+    ztensor = described(layout, kind, *dims)
     array = np.ones(dims, DTYPES[kind])
     array.reshape(-1)[7] = value
     name = "transform_ztensor_with_saturation" if saturating else "transform_ztensor"
-    outcome = transform(guest(machine, library), one, array, name=name)
+    outcome = transform(guest(machine, library), ztensor, array, name=name)
     if hardware is None:
         assert outcome.status == Status.ZDNN_UNSUPPORTED_AIU_EXCEPTION
         return
-    wanted = accelerated if hardware else software
-    assert (outcome.status, one.is_transformed) == wanted
+    expected = accelerated if hardware else software
+    assert (outcome.status, ztensor.is_transformed) == expected
     flag = 0 if hardware else {math.inf: 2, -math.inf: 2, 1e-30: 4}.get(value, 0)
     assert outcome.fp_flags == (1 if math.isnan(value) and not hardware else flag)
-    told = outcome.violation is not None
+    reported = outcome.violation is not None
     is_beyond = value == 1e20 and not saturating  # which software passes over, with ZDNN_OK
-    assert told is (outcome.status != OK or is_beyond)
+    assert reported is (outcome.status != OK or is_beyond)
 
 
 @pytest.mark.parametrize("value", [math.inf, math.nan])
 def test_fp16_is_never_clamped(value: float) -> None:
     """FP16 infinities and NaNs fail also in the saturating transform."""
-    one = described(L.ZDNN_1D, FP16, 3)
+    ztensor = described(L.ZDNN_1D, FP16, 3)
     array = np.array([1, value, 2], np.float16)
-    outcome = transform(guest(), one, array, name="transform_ztensor_with_saturation")
-    assert (outcome.status, one.is_transformed) == (FAILED, False)
+    outcome = transform(guest(), ztensor, array, name="transform_ztensor_with_saturation")
+    assert (outcome.status, ztensor.is_transformed) == (FAILED, False)
 
 
 @pytest.mark.parametrize("columns", [1, 2, 3])
@@ -168,38 +168,38 @@ def test_narrow_tensors(columns: int) -> None:
         ("transform_ztensor", columns > 2),
         ("transform_ztensor_with_saturation", True),
     ):
-        one = described(L.ZDNN_2D, FP32, rows, columns)
+        ztensor = described(L.ZDNN_2D, FP32, rows, columns)
         array = np.ones((rows, columns), np.float32)
         array[5, 0] = math.nan
-        outcome = transform(guest(), one, array, name=name)
+        outcome = transform(guest(), ztensor, array, name=name)
         assert outcome.violation
         engine = outcome.violation.function
         assert engine == (FunctionCode.NNPA_TRANSFORM if hardware else None)
-    one = described(L.ZDNN_2D, FP32, rows, columns)
-    assert transform(guest(), one, np.ones((rows, columns), np.float32)).status == OK
-    one.sticks.view(np.uint16)[0] = 0xFFFF
-    assert back(guest(), one).status == (WARNED if columns > 2 else FAILED)
+    ztensor = described(L.ZDNN_2D, FP32, rows, columns)
+    assert transform(guest(), ztensor, np.ones((rows, columns), np.float32)).status == OK
+    ztensor.sticks.view(np.uint16)[0] = 0xFFFF
+    assert back(guest(), ztensor).status == (WARNED if columns > 2 else FAILED)
 
 
 def test_hardware_needs_the_function() -> None:
     """A guest moved to a machine without NNPA-TRANSFORM is refused once it wants the hardware."""
     moved = guest("telum2")
     moved.machine = MACHINES["telum1"]
-    one = described(L.ZDNN_2D, FP32, 33, 63)
-    outcome = transform(moved, one, np.ones((33, 63), np.float32))
+    ztensor = described(L.ZDNN_2D, FP32, 33, 63)
+    outcome = transform(moved, ztensor, np.ones((33, 63), np.float32))
     assert outcome.status == Status.ZDNN_UNAVAILABLE_FUNCTION
-    assert not one.is_transformed
+    assert not ztensor.is_transformed
     small = described(L.ZDNN_2D, FP32, 3, 3)
     assert transform(moved, small, np.ones((3, 3), np.float32)).status == OK
 
 
 def test_explanation_of_a_transform() -> None:
     """A violation names the operand, counts the elements, and shows the first eight with values."""
-    one = described(L.ZDNN_NCHW, FP32, 1, 3, 2, 5)
+    ztensor = described(L.ZDNN_NCHW, FP32, 1, 3, 2, 5)
     array = np.ones((1, 3, 2, 5), np.float32)
     array[0, 1] = math.inf
     array[0, 2, 1, 4] = -math.inf
-    outcome = transform(guest(), one, array)
+    outcome = transform(guest(), ztensor, array)
     assert outcome.violation
     assert outcome.violation.function is None
     (operand,) = outcome.violation.operands
@@ -215,12 +215,12 @@ def test_explanation_of_a_transform() -> None:
 
 def test_explanation_of_the_way_back() -> None:
     """Transforming back names NINF elements, and for FP16 also what overflows."""
-    one = described(L.ZDNN_2D, FP16, 33, 65)
-    assert transform(guest(), one, np.ones((33, 65), np.float16)).status == OK
+    ztensor = described(L.ZDNN_2D, FP16, 33, 65)
+    assert transform(guest(), ztensor, np.ones((33, 65), np.float16)).status == OK
     offsets, _ = places.offsets(0, 2, (1, 1, 33, 65))
-    codes = one.sticks.view(np.uint16)
+    codes = ztensor.sticks.view(np.uint16)
     codes[offsets[0, 0, 32, 64] // 2] = 0x5E00
-    outcome = back(guest(), one)
+    outcome = back(guest(), ztensor)
     assert (outcome.status, outcome.fp_flags) == (FAILED, 2)
     assert outcome.violation
     (operand,) = outcome.violation.operands
@@ -228,16 +228,16 @@ def test_explanation_of_the_way_back() -> None:
     assert operand.elements[0].code == 0x5E00
     assert operand.elements[0].operand_values == (65536.0,)
     codes[-1] = 0x7FFF
-    assert back(guest(), one).violation == outcome.violation, "padding is not looked at"
+    assert back(guest(), ztensor).violation == outcome.violation, "padding is not looked at"
 
 
 def test_is_transformed_survives_a_failure_on_the_way_back() -> None:
     """Transforming back never changes the state, and writes all elements."""
-    one = described(L.ZDNN_1D, FP32, 3)
-    assert transform(guest(), one, np.array([1, 2, 3], np.float32)).status == OK
-    one.sticks.view(np.uint16)[1] = 0x7FFF
-    outcome = back(guest(), one)
-    assert (outcome.status, outcome.fp_flags, one.is_transformed) == (FAILED, 1, True)
+    ztensor = described(L.ZDNN_1D, FP32, 3)
+    assert transform(guest(), ztensor, np.array([1, 2, 3], np.float32)).status == OK
+    ztensor.sticks.view(np.uint16)[1] = 0x7FFF
+    outcome = back(guest(), ztensor)
+    assert (outcome.status, outcome.fp_flags, ztensor.is_transformed) == (FAILED, 1, True)
     assert isinstance(outcome.value, np.ndarray)
     assert np.array_equal(outcome.value.ravel(), [1, math.nan, 3], equal_nan=True)
 
@@ -246,11 +246,11 @@ def test_is_transformed_survives_a_failure_on_the_way_back() -> None:
 @pytest.mark.parametrize("wrong", [-1, 1])
 def test_wrong_sizes(kind: DataTypes, wrong: int) -> None:
     """User data of a wrong size is refused with its size, after the checks that precede reading."""
-    one = described(L.ZDNN_2D, kind, 3, 4)
+    ztensor = described(L.ZDNN_2D, kind, 3, 4)
     array = np.ones(12 + wrong, DTYPES[kind])
     with pytest.raises(Malformed, match=rf"data\[0\] is {array.nbytes} bytes, must be"):
-        transform(guest(), one, array)
+        transform(guest(), ztensor, array)
     with pytest.raises(Malformed, match="data is 2 arrays, must be 1 arrays"):
-        transform(guest(), one, np.ones(12, DTYPES[kind]), array)
-    one.is_transformed = True
-    assert transform(guest(), one, array).status == Status.ZDNN_INVALID_STATE
+        transform(guest(), ztensor, np.ones(12, DTYPES[kind]), array)
+    ztensor.is_transformed = True
+    assert transform(guest(), ztensor, array).status == Status.ZDNN_INVALID_STATE

@@ -26,7 +26,7 @@ def test_local_vector(vector: Vector) -> None:
 
 def test_runner_finds_a_wrong_bit() -> None:
     """The runner refuses a result that differs from the vector in one bit."""
-    vector = next(one for one in vector_runner.load() if str(one) == "add-hand_telum2")
+    vector = next(item for item in vector_runner.load() if str(item) == "add-hand_telum2")
     line = json.loads(json.dumps(vector.line).replace("4100 3E01", "4100 3E00"))
     with pytest.raises(AssertionError, match="output"):
         vector_runner.run(Vector("add", line), emulator)

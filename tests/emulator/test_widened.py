@@ -30,8 +30,8 @@ def weights(factor: float) -> Ztensor:
 
 def codes(factor: float) -> list[Any]:
     """Return the cells of a multiple of the identity."""
-    found: list[Any] = rounded((factor * ONE)[None, None]).tolist()
-    return found
+    result: list[Any] = rounded((factor * ONE)[None, None]).tolist()
+    return result
 
 
 def product(guest: Guest, input_b: Ztensor) -> npt.NDArray[np.uint16]:
@@ -43,61 +43,61 @@ def product(guest: Guest, input_b: Ztensor) -> npt.NDArray[np.uint16]:
     return cells(output)
 
 
-def transformed(guest: Guest, one: Ztensor) -> None:
+def transformed(guest: Guest, ztensor: Ztensor) -> None:
     """Reset and transform again."""
-    one.pre_transformed_desc = TensorDesc(DataLayouts.ZDNN_NHWC, 0, 255, 1, 1, 3, 3)
-    run(guest, "reset_ztensor", {"ztensor": one})
+    ztensor.pre_transformed_desc = TensorDesc(DataLayouts.ZDNN_NHWC, 0, 255, 1, 1, 3, 3)
+    run(guest, "reset_ztensor", {"ztensor": ztensor})
     data = [np.ascontiguousarray(5 * ONE)]
-    assert run(guest, "transform_ztensor", {"ztensor": one, "data": data}).valid
+    assert run(guest, "transform_ztensor", {"ztensor": ztensor, "data": data}).valid
 
 
-def computed(guest: Guest, one: Ztensor) -> None:
+def computed(guest: Guest, ztensor: Ztensor) -> None:
     """Take the result of an operation."""
-    factors = {"input_a": weights(2), "input_b": weights(2.5), "output": one}
+    factors = {"input_a": weights(2), "input_b": weights(2.5), "output": ztensor}
     assert run(guest, "mul", factors).valid
 
 
-def in_place(guest: Guest, one: Ztensor) -> None:
+def in_place(guest: Guest, ztensor: Ztensor) -> None:
     """Multiply weights into themselves."""
-    five = {"input_a": weights(5 / 2), "input_b": one, "op_type": 0, "output": one}
+    five = {"input_a": weights(5 / 2), "input_b": ztensor, "op_type": 0, "output": ztensor}
     five["input_c"] = values(np.zeros((1, 1, 1, 3)))
     assert run(guest, "matmul_op", five).valid
 
 
-def reshaped(guest: Guest, one: Ztensor) -> None:
+def reshaped(guest: Guest, ztensor: Ztensor) -> None:
     """Take the elements of another tensor."""
-    one.is_transformed = False
-    assert run(guest, "reshape_ztensor", {"src": weights(5), "dest": one}).valid
+    ztensor.is_transformed = False
+    assert run(guest, "reshape_ztensor", {"src": weights(5), "dest": ztensor}).valid
 
 
-def replaced(_guest: Guest, one: Ztensor) -> None:
+def replaced(_guest: Guest, ztensor: Ztensor) -> None:
     """Get another buffer."""
-    one.buffer = weights(5).buffer
+    ztensor.buffer = weights(5).buffer
 
 
-def refilled(_guest: Guest, one: Ztensor) -> None:
+def refilled(_guest: Guest, ztensor: Ztensor) -> None:
     """Be filled past the pipeline by one who says so."""
-    one.sticks[:] = weights(5).sticks
-    widened.written(one.buffer)
+    ztensor.sticks[:] = weights(5).sticks
+    widened.written(ztensor.buffer)
 
 
-def aliased(guest: Guest, one: Ztensor) -> None:
+def aliased(guest: Guest, ztensor: Ztensor) -> None:
     """Share memory with a tensor that is written, by way of another view of it."""
-    view = one.sticks.view(np.uint16)[:].view(np.uint8)
-    other = Ztensor(one.pre_transformed_desc, one.transformed_desc, buffer=view)
-    computed(guest, other)
+    view = ztensor.sticks.view(np.uint16)[:].view(np.uint8)
+    second = Ztensor(ztensor.pre_transformed_desc, ztensor.transformed_desc, buffer=view)
+    computed(guest, second)
 
 
-def elsewhere(_guest: Guest, one: Ztensor) -> None:
+def elsewhere(_guest: Guest, ztensor: Ztensor) -> None:
     """Be written by another program."""
-    computed(Guest(MACHINES["telum1"]), one)
+    computed(Guest(MACHINES["telum1"]), ztensor)
 
 
-def allocated(guest: Guest, one: Ztensor) -> None:
+def allocated(guest: Guest, ztensor: Ztensor) -> None:
     """Free the buffer and allocate one again, perhaps at the same place."""
-    assert run(guest, "free_ztensor_buffer", {"ztensor": one}).valid
-    assert run(guest, "allochelper_ztensor", {"ztensor": one}).valid
-    computed(guest, one)
+    assert run(guest, "free_ztensor_buffer", {"ztensor": ztensor}).valid
+    assert run(guest, "allochelper_ztensor", {"ztensor": ztensor}).valid
+    computed(guest, ztensor)
 
 
 WRITERS = [
@@ -106,29 +106,29 @@ WRITERS = [
 
 
 @pytest.mark.parametrize("accumulate", ["fp32", "fp64"])
-@pytest.mark.parametrize("change", WRITERS, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("change", WRITERS, ids=lambda ztensor: ztensor.__name__)
 def test_what_is_written_is_multiplied(change: Change, accumulate: Any) -> None:
     """After weights were used three times, whoever writes them is seen by the next product."""
     guest = Guest(MACHINES["telum2"], accumulate=accumulate)
-    one = weights(2)
+    ztensor = weights(2)
     for _ in range(3):
-        assert product(guest, one).tolist() == codes(2)
-    change(guest, one)
+        assert product(guest, ztensor).tolist() == codes(2)
+    change(guest, ztensor)
     for _ in range(3):
-        assert product(guest, one).tolist() == codes(5)
+        assert product(guest, ztensor).tolist() == codes(5)
 
 
 def test_jittered_weights_are_those_that_are_multiplied() -> None:
     """A perturbed result that serves as weights is multiplied as it is stored."""
     guest = Guest(MACHINES["telum2"], numerics="jitter")
-    one = weights(2)
+    ztensor = weights(2)
     for _ in range(3):
-        product(guest, one)
+        product(guest, ztensor)
     for _ in range(3):
-        computed(guest, one)
-        stored = cells(one).tolist()
+        computed(guest, ztensor)
+        stored = cells(ztensor).tolist()
         guest.numerics = "exact"
-        assert product(guest, one).tolist() == stored
+        assert product(guest, ztensor).tolist() == stored
         guest.numerics = "jitter"
 
 
@@ -156,37 +156,39 @@ def test_weights_of_layers_are_seen_when_written() -> None:
     def layer(hidden: Ztensor) -> list[int]:
         shapes = {"input": (2, 1, 2, 3), "h0": (2, 1, 2, 3), "weights": (2, 1, 3, 192)}
         shapes |= {"biases": (2, 1, 1, 192), "hidden_biases": (2, 1, 1, 192)}
-        given: dict[str, Any] = {name: values(np.full(dims, 0.5)) for name, dims in shapes.items()}
+        arguments: dict[str, Any] = {
+            name: values(np.full(dims, 0.5)) for name, dims in shapes.items()
+        }
         output = blank((2, 1, 2, 128))
-        given |= {"hidden_weights": hidden, "direction": 2, "hn_output": output}
-        assert run(guest, "gru", given).valid
-        found: list[int] = output.sticks.view(np.uint16).tolist()
-        return found
+        arguments |= {"hidden_weights": hidden, "direction": 2, "hn_output": output}
+        assert run(guest, "gru", arguments).valid
+        result: list[int] = output.sticks.view(np.uint16).tolist()
+        return result
 
     dims = 2, 1, 3, 192
-    hidden, other = values(np.full(dims, 0.25)), np.full(dims, 0.25)
-    other[1] = -1
+    hidden, second = values(np.full(dims, 0.25)), np.full(dims, 0.25)
+    second[1] = -1
     before = [layer(hidden) for _ in range(3)]
     zero = values(np.zeros(dims))
-    assert run(guest, "add", {"input_a": values(other), "input_b": zero, "output": hidden}).valid
+    assert run(guest, "add", {"input_a": values(second), "input_b": zero, "output": hidden}).valid
     after = [layer(hidden) for _ in range(3)]
     assert before[0] == before[1] == before[2] != after[0] == after[1] == after[2]
-    assert after[0] == layer(values(other))
+    assert after[0] == layer(values(second))
 
 
 def test_weights_are_widened_to_be_kept_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first use of weights widens them in passing, the second to keep, later ones not."""
-    guest, one = Guest(MACHINES["telum2"]), weights(2)
+    guest, ztensor = Guest(MACHINES["telum2"]), weights(2)
     widen, met = matmul.all_panels, list[bool]()
 
     def counting(buffer: npt.NDArray[np.uint8], *details: Any) -> None:
-        met.append(buffer is one.buffer)
+        met.append(buffer is ztensor.buffer)
         widen(buffer, *details)
 
     monkeypatch.setattr(matmul, "all_panels", counting)
     counts: list[int] = []
     for _ in range(5):
-        product(guest, one)
+        product(guest, ztensor)
         counts.append(met.count(True))
     assert counts == [0, 1, 1, 1, 1]
 
@@ -197,11 +199,11 @@ def test_what_is_kept_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(widened, "_kept", kept)
     monkeypatch.setattr(widened, "MAX_BYTES", 5 * WIDENED // 2)
     guest = Guest(MACHINES["telum2"])
-    ones = {factor: weights(factor) for factor in (1, 2, 3, 4)}
+    tensors = {factor: weights(factor) for factor in (1, 2, 3, 4)}
     sizes: list[int] = []
-    for factor, one in ones.items():
+    for factor, ztensor in tensors.items():
         for _ in range(3):
-            assert product(guest, one).tolist() == codes(factor)
+            assert product(guest, ztensor).tolist() == codes(factor)
             sizes.append(kept.size)
     assert max(sizes) == 2 * WIDENED
 
@@ -210,11 +212,11 @@ def test_freed_memory_takes_its_values_along(monkeypatch: pytest.MonkeyPatch) ->
     """Nothing is kept of a tensor that is gone."""
     kept = widened.Kept()
     monkeypatch.setattr(widened, "_kept", kept)
-    guest, one = Guest(MACHINES["telum2"]), weights(2)
+    guest, ztensor = Guest(MACHINES["telum2"]), weights(2)
     for _ in range(3):
-        product(guest, one)
+        product(guest, ztensor)
     assert kept.size == WIDENED
-    del one
+    del ztensor
     assert kept.size == 0
 
 
@@ -224,14 +226,14 @@ def test_first_and_later_calls_give_the_same_bits(accumulate: Any) -> None:
     random = np.random.default_rng(1)
     guest = Guest(MACHINES["telum2"], accumulate=accumulate)
     shapes = {"input_a": (3, 1, 33, 500), "input_b": (1, 1, 500, 70), "input_c": (1, 1, 1, 70)}
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         name: values(random.standard_normal(dims)) for name, dims in shapes.items()
     }
     outputs = [blank((3, 1, 33, 70)) for _ in range(3)]
     for output in outputs:
-        assert run(guest, "matmul_bcast_op", given | {"op_type": 0, "output": output}).valid
+        assert run(guest, "matmul_bcast_op", arguments | {"op_type": 0, "output": output}).valid
     first, *later = (cells(output).tolist() for output in outputs)
-    assert all(one == first for one in later)
+    assert all(item == first for item in later)
 
 
 def test_ninf_of_kept_weights_is_reported_every_time() -> None:
@@ -239,19 +241,19 @@ def test_ninf_of_kept_weights_is_reported_every_time() -> None:
     guest = Guest(MACHINES["telum2"])
     cell = np.zeros((1, 1, 3, 3), np.uint16)
     cell[0, 0, 1, 1] = 0x7FFF
-    one = tensor(cell)
-    found = [product(guest, one).tolist() for _ in range(4)]
-    assert all(result == found[0] for result in found)
-    assert found[0][0][0][1][1] == 0x7FFF
+    ztensor = tensor(cell)
+    results = [product(guest, ztensor).tolist() for _ in range(4)]
+    assert all(result == results[0] for result in results)
+    assert results[0][0][0][1][1] == 0x7FFF
 
 
 def test_repeated_operands_are_seen_when_written() -> None:
     """What widens an operand often gives what it holds now, whoever says that it was written."""
-    one, other = weights(2), weights(3)
-    read = operands.repeated(one.sticks, "cells", lambda _: (one.sticks.copy(), False))
-    write = widened.writing(one.sticks, other.sticks)
+    ztensor, second = weights(2), weights(3)
+    read = operands.repeated(ztensor.sticks, "cells", lambda _: (ztensor.sticks.copy(), False))
+    write = widened.writing(ztensor.sticks, second.sticks)
     for factor in (2.0, 5.0):
-        one.sticks[:] = weights(factor).sticks
+        ztensor.sticks[:] = weights(factor).sticks
         write()
         for _ in range(4):
             assert read()[0].tolist() == weights(factor).sticks.tolist()

@@ -224,8 +224,8 @@ def test_hardware_accumulators_equal_the_step_by_step_ones(
             total += p * q
             wrapped = (total + limit) % (2 * limit) - limit
             total = wrapped if bits == 32 else oracle.saturate(total, bits)
-        found, _ = accumulate(np.array([[begin]]), frames, rows, bits, Accumulator.HARDWARE)
-        assert found.tolist() == [[total]]
+        result, _ = accumulate(np.array([[begin]]), frames, rows, bits, Accumulator.HARDWARE)
+        assert result.tolist() == [[total]]
         exact, overflow = accumulate(np.array([[begin]]), frames, rows, bits, Accumulator.EXACT)
         sums = [begin + sum(p * q for p, q in zip(x[:k], w[:k], strict=True)) for k in range(41)]
         assert exact.tolist() == [[sums[-1]]]

@@ -142,10 +142,10 @@ def _is_installed(requirements: str) -> bool:
     )
 
 
-def compare(got: Sequence[Any], wanted: Sequence[Any]) -> None:
+def compare(got: Sequence[Any], exact_outputs: Sequence[Any]) -> None:
     """Assert equal element types and shapes, and values within the tolerances."""
-    assert len(got) == len(wanted)
-    for actual, exact in zip(got, wanted, strict=True):
+    assert len(got) == len(exact_outputs)
+    for actual, exact in zip(got, exact_outputs, strict=True):
         expected = np.asarray(exact)
         assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
         if expected.dtype.kind in "OUS":

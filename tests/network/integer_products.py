@@ -61,8 +61,8 @@ def models() -> Iterator[tuple[str, onnx.ModelProto, Array, Array]]:
     to_float = _model([*_QDQ, ("MatMul", "xf wf", "y")], floats, _FLOAT)
     yield "QDQ to FP32", to_float, floats, SUMS
     shared = [*_QDQ, product, ("MatMul", "xf wf", "n"), ("Max", "m n", "k")]
-    again = ("QuantizeLinear", "k step middle", "y")
-    yield "QDQ of shared weights", _model([*shared, again], floats), floats, CODES
+    repeated = ("QuantizeLinear", "k step middle", "y")
+    yield "QDQ of shared weights", _model([*shared, repeated], floats), floats, CODES
 
 
 def _model(
@@ -85,7 +85,7 @@ def _model(
 
 def errors() -> dict[str, float]:
     """Return the largest error of each model: as a baseline, node by node, and on the host."""
-    found: dict[str, float] = {}
+    result: dict[str, float] = {}
     for name, proto, x, exact in models():
         data = proto.SerializeToString()
         model, feeds = import_onnx(data, Guest(find_machine("telum2"))), {"x": x}
@@ -97,8 +97,8 @@ def errors() -> dict[str, float]:
         if "QDQ" not in name:  # whose products are the accelerator's, in DLFLOAT16
             results["hosted"] = model.run(feeds).outputs["y"]
         for where, got in results.items():
-            found[f"{name}, {where}"] = float(np.abs(np.asarray(got, np.float64) - exact).max())
-    return found
+            result[f"{name}, {where}"] = float(np.abs(np.asarray(got, np.float64) - exact).max())
+    return result
 
 
 if __name__ == "__main__":

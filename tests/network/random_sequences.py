@@ -36,8 +36,8 @@ class RandomSequences:
         outputs = [tensor(name, TensorProto.FLOAT, row) for name in ends]
         graph = helper.make_graph(self.nodes, "random", inputs, outputs)
         opsets = [helper.make_opsetid("", 17)]
-        made = helper.make_model(graph, opset_imports=opsets, ir_version=8)
-        return bytes(made.SerializeToString())
+        proto = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+        return bytes(proto.SerializeToString())
 
     def draw(self, step: str) -> None:
         """Add the nodes of a step, none where it needs a sequence and there is none."""

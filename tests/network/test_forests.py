@@ -145,7 +145,7 @@ def test_lists_of_different_lengths_are_refused() -> None:
     """A forest whose lists do not fit is refused, whatever is missing."""
     for part in by_id(3).attribute:
         node = by_id(3)
-        (kept,) = (other for other in node.attribute if other.name == part.name)
+        (kept,) = (field for field in node.attribute if field.name == part.name)
         if kept.ints or kept.strings:
             del kept.ints[:1], kept.strings[:1]
             assert fault_of_trees(node) == "" or part.name == "nodes_truenodeids"

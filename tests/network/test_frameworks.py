@@ -48,9 +48,9 @@ def installed(name: str) -> str | None:
 @pytest.fixture(scope="module")
 def frameworks() -> None:
     """Skip where not all named versions are installed; fail if NNPA_REQUIRE_TOOLCHAINS says so."""
-    other = [name for name, number in VERSIONS.items() if installed(name) != number]
-    if other:
-        reason = f"pip install -r .ci/frameworks.txt: not as named are {', '.join(other)}"
+    differing = [name for name, number in VERSIONS.items() if installed(name) != number]
+    if differing:
+        reason = f"pip install -r .ci/frameworks.txt: not as named are {', '.join(differing)}"
         assert os.environ.get("NNPA_REQUIRE_TOOLCHAINS") != "1", reason
         pytest.skip(reason)
 

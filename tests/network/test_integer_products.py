@@ -28,6 +28,6 @@ def test_products_are_exact_without_vnni(processor: str) -> None:
     command = ["qemu-x86_64", "-cpu", processor, sys.executable, "-m", PROGRAM]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    found = json.loads(done.stdout)
-    assert len(found) == 21
-    assert {where: error for where, error in found.items() if error} == {}
+    result = json.loads(done.stdout)
+    assert len(result) == 21
+    assert {where: error for where, error in result.items() if error} == {}

@@ -16,7 +16,7 @@ def _life(born: int, length: int, pages: int) -> Lifetime:
 
 moments = st.integers(0, 30)
 lives = st.builds(_life, moments, st.integers(0, 8), st.integers(1, 20))
-programs = st.lists(lives, max_size=40).map(lambda made: dict(enumerate(made, 1)))
+programs = st.lists(lives, max_size=40).map(lambda produced: dict(enumerate(produced, 1)))
 
 
 @given(programs)

@@ -56,10 +56,10 @@ def test_any_order_gives_the_same_report() -> None:
     whole = total(parts)
     report = Report(whole)
     for order in permutations(parts):
-        again = total([order[0], total(list(order[1:]))])
-        assert again.to_bytes() == whole.to_bytes()
+        repeated = total([order[0], total(list(order[1:]))])
+        assert repeated.to_bytes() == whole.to_bytes()
         for form in (as_json, as_text, as_html):
-            assert form(Report(again)) == form(report)
+            assert form(Report(repeated)) == form(report)
     assert (whole.rows, whole.node_rows, whole.batches) == (ROWS, 70, [0, 1, 2])
     assert whole.labels.count == ROWS
 
@@ -178,18 +178,20 @@ def test_int8_products_are_close_and_counted() -> None:
     assert any("quantized_matmul_op" in node.functions for node in run.nodes)
     assert part.runs[0].outputs["y"].tally.l2r < run.outputs["y"].tally.l2r < 0.03
     scaled = helper.make_node("Gemm", ["x", "w", "b"], ["y"], "gemm", transB=1, alpha=2.0)
-    other = model([scaled], [("x", np.float32, ["N", 4])], [("y", np.float32, ["N", 3])], constants)
-    assert with_int8_products(other.SerializeToString())[1] == 0
+    second = model(
+        [scaled], [("x", np.float32, ["N", 4])], [("y", np.float32, ["N", 3])], constants
+    )
+    assert with_int8_products(second.SerializeToString())[1] == 0
 
 
 def test_rows_that_are_runs_of_their_own() -> None:
     """With one axis more each row is a run: the same figures as rows together."""
     together = measured(dense(), Settings(BATCH, 4), X[:20], Y[:20])[0]
     apart = measured(dense(), Settings(BATCH, 4), X[:20, None], Y[:20])[0]
-    for one, other in zip(together.runs, apart.runs, strict=True):
-        assert one.rows == other.rows
-        assert one.outputs["y"].tally.count == other.outputs["y"].tally.count
-        assert one.outputs["y"].tally.l2r == pytest.approx(other.outputs["y"].tally.l2r, rel=0.01)
+    for item, second in zip(together.runs, apart.runs, strict=True):
+        assert item.rows == second.rows
+        assert item.outputs["y"].tally.count == second.outputs["y"].tally.count
+        assert item.outputs["y"].tally.l2r == pytest.approx(second.outputs["y"].tally.l2r, rel=0.01)
     assert together.labels == apart.labels
 
 
@@ -248,9 +250,9 @@ def test_measurements_of_strangers() -> None:
             from_bytes(bad)
     with pytest.raises(ModelRefused, match="batch 0 was counted twice"):
         part.merge(from_bytes(data))
-    other = measured(chain(), Settings(BATCH, 1), X[:BATCH], None)[0]
+    second = measured(chain(), Settings(BATCH, 1), X[:BATCH], None)[0]
     with pytest.raises(ModelRefused, match="another model"):
-        part.merge(other)
+        part.merge(second)
 
 
 @pytest.mark.parametrize("turned", [0, 5, 60])

@@ -94,13 +94,13 @@ def test_a_listed_failure_must_keep_failing() -> None:
 
 def test_errors_are_over_the_range_of_the_output() -> None:
     """An error is over the greatest magnitude, a label counts as right or wrong, a NaN as far."""
-    wanted = [[np.array([1.0, -8.0]), np.array([1, 2])]]
+    expected = [[np.array([1.0, -8.0]), np.array([1, 2])]]
     near = [[np.array([1.5, -8.0]), np.array([1, 3])]]
-    assert largest_error(wanted, near, None) == 0.5
-    assert largest_error([wanted[0][:1]], [near[0][:1]], None) == 0.5 / 8
-    assert largest_error([wanted[0][:1]], [near[0][:1]], 1.0) == 0.5
-    assert largest_error(wanted, [[np.array([np.nan, 0]), np.array([1, 2])]], None) == np.inf
-    assert largest_error(wanted, [[np.array([1.0]), np.array([1, 2])]], None) == np.inf
+    assert largest_error(expected, near, None) == 0.5
+    assert largest_error([expected[0][:1]], [near[0][:1]], None) == 0.5 / 8
+    assert largest_error([expected[0][:1]], [near[0][:1]], 1.0) == 0.5
+    assert largest_error(expected, [[np.array([np.nan, 0]), np.array([1, 2])]], None) == np.inf
+    assert largest_error(expected, [[np.array([1.0]), np.array([1, 2])]], None) == np.inf
     assert largest_error([[np.array([np.nan])]], [[np.array([np.nan])]], None) == 0
 
 

@@ -108,10 +108,10 @@ def _assert_agreement(
 def test_workers_host_the_same(kind: str, workers: Workers) -> None:
     """A confined worker hosts them too: the same bits."""
     guest = Guest(find_machine("telum2"))
-    there = WorkerPlan(ACCEPTED[kind], guest, ImportOptions(), workers)
+    in_worker = WorkerPlan(ACCEPTED[kind], guest, ImportOptions(), workers)
     here = load(ACCEPTED[kind])
-    assert there.outputs == here.outputs
-    got, expected = there.executor({"x": X.shape}).run({"x": X}), here.run({"x": X})
+    assert in_worker.outputs == here.outputs
+    got, expected = in_worker.executor({"x": X.shape}).run({"x": X}), here.run({"x": X})
     assert got.outputs["y"].tobytes() == expected.outputs["y"].tobytes()
 
 

@@ -270,10 +270,10 @@ def test_gelu_spelled_out(name: str) -> None:
         "gelu": 1, "transform_ztensor_with_saturation": 1, "transform_origtensor": 1
     }  # fmt: skip
     assert _functions(placed) == {("gelu",)}
-    first, *others = placed
+    first, *rest = placed
     assert first.reason.startswith("begins a Gelu that is spelled out")
     assert ("within 5e-4 of the Erf form" in first.reason) == name.startswith("erf")
-    assert {node.reason for node in others} == {f"part of {first.op_type}_0"}
+    assert {node.reason for node in rest} == {f"part of {first.op_type}_0"}
     expected = reference(text_model(body), WIDE)[0]
     assert np.abs(result.outputs["y"] - expected).max() < 5e-4 + np.abs(expected).max() / 512
 
@@ -307,8 +307,8 @@ def test_spellings_on_telum_1(name: str) -> None:
     """Telum I has neither gelu nor layernorm: the placements are the same, bit for bit."""
     body = _spelled((SPELLED_OUT | NORMALISED)[name])
     results = [agree(body, WIDE, "telum1", placement=placement) for placement in PLACEMENTS]
-    (one, left), (two, all_left) = results
-    assert one.outputs["y"].tobytes() == two.outputs["y"].tobytes()
+    (first, left), (two, all_left) = results
+    assert first.outputs["y"].tobytes() == two.outputs["y"].tobytes()
     assert [(node.device, node.reason) for node in left] == [
         (node.device, node.reason) for node in all_left
     ]
@@ -460,8 +460,8 @@ def test_all_is_the_compiler_where_no_more_is_placed(make: Any, draw: Any, machi
     ]
     assert places[0] == places[1]
     results = [model.run(feeds).outputs for model in (compiler, everything)]
-    for one, two in zip(results[0].values(), results[1].values(), strict=True):
-        assert one.tobytes() == two.tobytes()
+    for ztensor, two in zip(results[0].values(), results[1].values(), strict=True):
+        assert ztensor.tobytes() == two.tobytes()
 
 
 def test_reports_name_their_placement() -> None:
@@ -483,9 +483,9 @@ def test_reports_name_their_placement() -> None:
 def test_baselines_do_not_mix() -> None:
     """A baseline of one placement is none for a report of the other."""
     model = text_model(BEYOND["hardswish"][0])
-    one, two = (
+    first, two = (
         placement_report(load(model, placement=placement).specialise()) for placement in PLACEMENTS
     )
-    assert compare_baseline(one, write_baseline(one)) == ()
+    assert compare_baseline(first, write_baseline(first)) == ()
     text = "the baseline is of placement compiler, the report of all"
-    assert compare_baseline(two, write_baseline(one)) == (text,)
+    assert compare_baseline(two, write_baseline(first)) == (text,)

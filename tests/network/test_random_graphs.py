@@ -81,13 +81,13 @@ def compare(graph: RandomGraph) -> Counter[str]:
             assert isinstance(refusal, str), "ONNX Runtime refuses it"
             assert any(node.name in refusal for node in graph.proto.graph.node), refusal
         return Counter(["refused"])
-    alone, told = (hosted(graph, all_values=all_values) for all_values in (False, True))
+    alone, reported = (hosted(graph, all_values=all_values) for all_values in (False, True))
     assert not isinstance(alone, str), alone
-    assert not isinstance(told, str), told
+    assert not isinstance(reported, str), reported
     for info, array in zip(graph.proto.graph.output, expected, strict=True):
         got = alone[0][info.name]
         assert (got.dtype, got.shape) == (array.dtype, array.shape), info.name
-    return _compare_nodes(graph, *told)
+    return _compare_nodes(graph, *reported)
 
 
 def _compare_nodes(

@@ -114,9 +114,9 @@ class Arenas:
 @pytest.fixture
 def arenas(monkeypatch: pytest.MonkeyPatch) -> Arenas:
     """Every arena of the test."""
-    made = Arenas()
-    monkeypatch.setattr(run_buffers, "page_memory", made.allocate)
-    return made
+    memory = Arenas()
+    monkeypatch.setattr(run_buffers, "page_memory", memory.allocate)
+    return memory
 
 
 def _facts(result: Result) -> list[object]:
@@ -251,16 +251,16 @@ def test_memory_that_somebody_counts_is_counted_again() -> None:
     """A guest with an account of its own gives one arena, and is told when a run reuses it."""
     guest = Guest(MACHINES["telum2"])
     executor = _executor(guest=guest)
-    given, again = list[int](), list[int]()
+    allocated, reserved = list[int](), list[int]()
 
     def counted(size: int) -> Memory | None:
-        given.append(size)
+        allocated.append(size)
         return page_memory(size)
 
-    guest.allocate, guest.reserve = counted, again.append
+    guest.allocate, guest.reserve = counted, reserved.append
     for _ in range(3):
         executor.run(_feeds(executor, 1))
-    assert (given, again) == ([6 * PAGE], [6 * PAGE] * 2)
+    assert (allocated, reserved) == ([6 * PAGE], [6 * PAGE] * 2)
     assert run_buffers.kept_bytes() == 6 * PAGE
 
 

@@ -80,11 +80,11 @@ def test_bfloat16_travels_as_its_bits() -> None:
 def test_eight_bits_for_a_float_model() -> None:
     """An input in S8 is dequantised for the model, an output quantised for the application."""
     port = Port("x", FLOAT, (-1, 3))
-    one = io_tensor(port, (1, 3), Format.S8, MetaInfo(0.5, -10))
-    assert one.nbytes == 3
-    values = one.to_model(memoryview(np.array([-128, -10, 127], np.int8).tobytes()))
+    ztensor = io_tensor(port, (1, 3), Format.S8, MetaInfo(0.5, -10))
+    assert ztensor.nbytes == 3
+    values = ztensor.to_model(memoryview(np.array([-128, -10, 127], np.int8).tobytes()))
     assert values.tolist() == [[-59.0, 0.0, 68.5]]
-    assert one.from_model(values) == np.array([-128, -10, 127], np.int8).tobytes()
+    assert ztensor.from_model(values) == np.array([-128, -10, 127], np.int8).tobytes()
 
 
 def test_fixed_point_for_a_float_model() -> None:

@@ -31,11 +31,11 @@ IMAGE = np.arange(25, dtype=np.float32).reshape(1, 1, 5, 5) / 8
 WINDOW = "<kernel_shape = [1, 1], strides = [3, 3], ceil_mode = 1>"
 
 
-def _looped(body: str, made: str, outputs: str) -> str:
+def _looped(body: str, produced: str, outputs: str) -> str:
     """Return a Loop over x that has as many rounds as its caller says."""
     names = ", ".join(output.split()[-1] for output in outputs.split(", "))
     return f"""m (float[2] x, int64 trips) => ({outputs}) <bool go = {{1}}> {{
-        {names} = Loop <body = step (int64 i, bool on, float[2] a) => (bool still, {made})
+        {names} = Loop <body = step (int64 i, bool on, float[2] a) => (bool still, {produced})
             {{ still = Identity (on) {body} }}> (trips, go, x)
     }}"""
 

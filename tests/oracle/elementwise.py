@@ -60,7 +60,7 @@ def invsqrt(code: int, epsilon: int = 0) -> int:
     total = exact + added
     if total <= 0 or total >= OVERFLOW:
         return NINF
-    return _rounded(lambda one: _DIGITS.divide(1, _DIGITS.sqrt(one)), total)
+    return _rounded(lambda first: _DIGITS.divide(1, _DIGITS.sqrt(first)), total)
 
 
 UNARY: dict[str, Callable[[int], int]] = {"log": log, "exp": exp, "sqrt": sqrt, "invsqrt": invsqrt}

@@ -21,7 +21,7 @@ def _run(kind: str, inputs: Mapping[str, Singles], **attributes: Any) -> Singles
     make: Any = onnx.helper
     node = make.make_node(kind, list(inputs), ["y"], **attributes)
     single = onnx.TensorProto.FLOAT
-    infos = [make.make_tensor_value_info(name, single, one.shape) for name, one in inputs.items()]
+    infos = [make.make_tensor_value_info(name, single, item.shape) for name, item in inputs.items()]
     result = make.make_tensor_value_info("y", single, None)
     graph = make.make_graph([node], "layer", infos, [result])
     model = make.make_model(graph, opset_imports=[make.make_opsetid("", _OPSET)])

@@ -60,8 +60,8 @@ def bias(call: Call) -> Codes:
     """Return c~."""
     if call.pre_computed:
         return call.c.astype(np.uint16)
-    sa, sb, sc, sy = (one.rec_scale for one in (call.of_a, call.of_b, call.of_c, call.of_y))
-    za, zb, zc, zy = (one.offset for one in (call.of_a, call.of_b, call.of_c, call.of_y))
+    sa, sb, sc, sy = (operand.rec_scale for operand in (call.of_a, call.of_b, call.of_c, call.of_y))
+    za, zb, zc, zy = (operand.offset for operand in (call.of_a, call.of_b, call.of_c, call.of_y))
     sums = [F(int(call.b[:, j].astype(np.int64).sum())) for j in range(call.b.shape[1])]
     factor = F(sy / F(sa * sb))
     values: list[np.float32] = []
@@ -99,16 +99,18 @@ def machine(call: Call) -> Codes:
     sums = (quantized_a(call) @ call.b.astype(np.int64)).astype(np.longdouble)
     added: Precise = decoded(bias(call))[None, :]
     if call.op:
-        sa, sb, sc = (one.rec_scale for one in (call.of_a, call.of_b, call.of_c))
+        sa, sb, sc = (operand.rec_scale for operand in (call.of_a, call.of_b, call.of_c))
         mirrored = {1: 6, 2: 5, 5: 2, 6: 1} if F(F(sa * sb) / sc) < 0 else {}
         holds = RELATIONS[mirrored.get(call.op, call.op)](sums, np.broadcast_to(added, sums.shape))
         return np.where(holds, 0x3E00, 0).astype(np.uint16)
-    scales = [np.longdouble(_reduced(one.rec_scale)) for one in (call.of_y, call.of_a, call.of_b)]
+    scales = [
+        np.longdouble(_reduced(operand.rec_scale)) for operand in (call.of_y, call.of_a, call.of_b)
+    ]
     return rounded(scales[0] / (scales[1] * scales[2]) * sums + added)
 
 
 def _row_term(call: Call, row: int) -> np.float32:
-    sa, sb, sy = (one.rec_scale for one in (call.of_a, call.of_b, call.of_y))
+    sa, sb, sy = (operand.rec_scale for operand in (call.of_a, call.of_b, call.of_y))
     factor = F(F(sy / F(sa * sb)) * call.of_b.offset)
     if not call.on_the_fly:
         return F(F(int(call.a[row].astype(np.int64).sum())) * factor)
@@ -126,7 +128,7 @@ def product(call: Call) -> Codes:
     correcting = call.of_b.offset != 0 and not call.pre_computed
     if call.op or not (correcting or call.dequantize or not call.disable_clipping):
         return stored
-    sa, sb, sy = (one.rec_scale for one in (call.of_a, call.of_b, call.of_y))
+    sa, sb, sy = (operand.rec_scale for operand in (call.of_a, call.of_b, call.of_y))
     factor = F(F(sy / F(sa * sb)) * call.of_a.offset)
     result = np.empty(stored.shape, np.float32)
     for i in range(stored.shape[0]):

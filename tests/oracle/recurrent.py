@@ -43,14 +43,16 @@ def _gates(codes: Codes, count: int, size: int) -> list[Precise]:
     return [decoded(codes[0, 0, :, k * width : k * width + size]) for k in range(count)]
 
 
-def lstm(source: Codes, h0: Codes, c0: Codes, given: Weights, backward: bool = False) -> Pass:
+def lstm(
+    source: Codes, h0: Codes, c0: Codes, gates_weights: Weights, backward: bool = False
+) -> Pass:
     """Take (ts,1,b,f) through an LSTM of gates F, I, C, O; states are (1,1,b,s)."""
     h, c = h0, c0
     size = h0.shape[3]
     hidden: dict[int, Codes] = {}
     for t in range(len(source))[:: -1 if backward else 1]:
-        fused = matmul(source[t : t + 1], given.weights, given.biases, 0)
-        added = matmul(h, given.hidden_weights, given.hidden_biases, 0)
+        fused = matmul(source[t : t + 1], gates_weights.weights, gates_weights.biases, 0)
+        added = matmul(h, gates_weights.hidden_weights, gates_weights.hidden_biases, 0)
         x, y = _gates(fused, 4, size), _gates(added, 4, size)
         forget, update, output = (_sigmoid(x[k] + y[k]) for k in (0, 1, 3))
         state = forget * decoded(c[0, 0]) + update * np.tanh(x[2] + y[2])
@@ -60,14 +62,14 @@ def lstm(source: Codes, h0: Codes, c0: Codes, given: Weights, backward: bool = F
     return Pass([hidden[t] for t in range(len(source))], c)
 
 
-def gru(source: Codes, h0: Codes, given: Weights, backward: bool = False) -> Pass:
+def gru(source: Codes, h0: Codes, gates_weights: Weights, backward: bool = False) -> Pass:
     """Take (ts,1,b,f) through a GRU of gates Z, R, H, reset after the linear part."""
     h = h0
     size = h0.shape[3]
     hidden: dict[int, Codes] = {}
     for t in range(len(source))[:: -1 if backward else 1]:
-        fused = matmul(source[t : t + 1], given.weights, given.biases, 0)
-        added = matmul(h, given.hidden_weights, given.hidden_biases, 0)
+        fused = matmul(source[t : t + 1], gates_weights.weights, gates_weights.biases, 0)
+        added = matmul(h, gates_weights.hidden_weights, gates_weights.hidden_biases, 0)
         x, y = _gates(fused, 3, size), _gates(added, 3, size)
         update, reset = _sigmoid(x[0] + y[0]), _sigmoid(x[1] + y[1])
         candidate = np.tanh(x[2] + reset * y[2])

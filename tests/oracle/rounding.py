@@ -36,10 +36,12 @@ def rounded(values: npt.ArrayLike) -> Codes:
     return (magnitude | sign).astype(np.uint16)
 
 
-def distance(one: Codes, other: Codes) -> int:
+def distance(first: Codes, second: Codes) -> int:
     """Return the largest distance in units of the last place; NINF only equals NINF."""
-    place = [np.where(a & 0x8000, -(a & 0x7FFF).astype(np.int64), a & 0x7FFF) for a in (one, other)]
-    ninf = [a & 0x7FFF == 0x7FFF for a in (one, other)]
+    place = [
+        np.where(a & 0x8000, -(a & 0x7FFF).astype(np.int64), a & 0x7FFF) for a in (first, second)
+    ]
+    ninf = [a & 0x7FFF == 0x7FFF for a in (first, second)]
     if np.any(ninf[0] != ninf[1]):
         return 0x7FFF
     gaps = np.abs(place[0] - place[1])[~ninf[0]]

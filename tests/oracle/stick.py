@@ -15,7 +15,7 @@ Dims = tuple[int, int, int, int]
 
 def offsets(fmt: int, cell_bytes: int, dims: Dims) -> tuple[npt.NDArray[np.int64], int]:
     """Walk the buffer; return the byte offset of every element and the buffer's size in bytes."""
-    found = np.full(dims, -1, np.int64)
+    result = np.full(dims, -1, np.int64)
     d4, d3, d2, d1 = dims
     pair = 2 if fmt == WEIGHTS else 1
     cells = 64 if fmt == WEIGHTS else 128 // cell_bytes
@@ -26,9 +26,9 @@ def offsets(fmt: int, cell_bytes: int, dims: Dims) -> tuple[npt.NDArray[np.int64
                 for e1 in range(column * cells, column * cells + cells):
                     for e2 in range(row, row + pair):
                         if e2 < d2 and e1 < d1:
-                            found[e4, e3, e2, e1] = position
+                            result[e4, e3, e2, e1] = position
                         position += cell_bytes
-    return found, position
+    return result, position
 
 
 def _planes(fmt: int, d4: int, columns: int, d3: int) -> Iterator[tuple[int, int, int]]:
@@ -57,6 +57,6 @@ def gate_offsets(
     spread = -(-half // 64) * 64 if halves == 2 else half
     block, size = offsets(FEATURE, 2, (1, 1, spread * halves, columns))
     places = [half_index * spread + row for half_index in range(halves) for row in range(half)]
-    one = block[0, 0, places]
+    first = block[0, 0, places]
     starts = np.arange(slices * gates).reshape(slices, gates, 1, 1) * size
-    return starts + one
+    return starts + first

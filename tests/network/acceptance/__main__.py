@@ -77,7 +77,7 @@ def _table(outcomes: Sequence[Outcome]) -> Table:
     table.add_column("list says")
     for outcome in outcomes:
         listed = models()[outcome.model]
-        known = f"{listed.fails}: {listed.reason}" if listed.fails else listed.host
+        expectation = f"{listed.fails}: {listed.reason}" if listed.fails else listed.host
         table.add_row(
             outcome.model,
             outcome.placement,
@@ -87,7 +87,7 @@ def _table(outcomes: Sequence[Outcome]) -> Table:
             f"{listed.tolerance:g}",
             "-" if outcome.slower is None else f"{outcome.slower:.1f}x",
             "-" if outcome.mebibytes is None else f"{outcome.mebibytes:.1f}",
-            escape(known),
+            escape(expectation),
         )
     return table
 

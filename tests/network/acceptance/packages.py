@@ -59,14 +59,14 @@ def _download(package: Package, folder: Path) -> Path:
         said = done.stderr.strip().splitlines()[-1:] if done.returncode else []
     except subprocess.TimeoutExpired:
         said = [f"no answer within {_SECONDS} seconds"]
-    found = list(folder.glob("*.whl"))
-    if said or not found:
+    wheels = list(folder.glob("*.whl"))
+    if said or not wheels:
         raise IndexUnreachable(
             f"{package.name} {package.version}: pip download: {' '.join(said) or 'no wheel'}. "
             f"Give pip an index that has it, or put the wheel at "
             f"{cache_folder() / package.sha256} (folder: {CACHE_VARIABLE})."
         )
-    return found[0]
+    return wheels[0]
 
 
 def _hash(path: Path) -> str:

@@ -152,11 +152,11 @@ def largest_error(
     """
     errors = [0.0]
     for output in range(len(expected[0])):
-        wanted = [_plain(run[output]) for run in expected]
-        given = [_plain(run[output]) for run in got]
-        if [_kind(array) for array in wanted] != [_kind(array) for array in given]:
+        expected_outputs = [_plain(run[output]) for run in expected]
+        outputs = [_plain(run[output]) for run in got]
+        if [_kind(array) for array in expected_outputs] != [_kind(array) for array in outputs]:
             return float("inf")
-        errors.append(_error(_joined(wanted), _joined(given), full))
+        errors.append(_error(_joined(expected_outputs), _joined(outputs), full))
     return float("inf") if any(np.isnan(errors)) else max(errors)
 
 
@@ -176,12 +176,12 @@ def _joined(arrays: Sequence[Array]) -> Array:
     return np.concatenate([array.reshape(-1) for array in arrays])
 
 
-def _error(wanted: Array, given: Array, full: float | None) -> float:
-    if not wanted.size:
+def _error(expected: Array, actual: Array, full: float | None) -> float:
+    if not expected.size:
         return 0.0
-    if wanted.dtype.kind in "Ub" or wanted.dtype.name in ("int64", "int32"):
-        return float(np.mean(wanted != given))
-    wide, narrow = wanted.astype(np.float64), given.astype(np.float64)
+    if expected.dtype.kind in "Ub" or expected.dtype.name in ("int64", "int32"):
+        return float(np.mean(expected != actual))
+    wide, narrow = expected.astype(np.float64), actual.astype(np.float64)
     same = (wide == narrow) | (np.isnan(wide) & np.isnan(narrow))
     finite = np.abs(wide[np.isfinite(wide)])
     scale = full or (float(finite.max()) if finite.size else 0.0) or 1.0

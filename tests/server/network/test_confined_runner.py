@@ -80,9 +80,9 @@ def test_models_have_their_kernels(runner: Owner, request: pytest.FixtureRequest
     workers = Workers(runner, runner, allow, lambda: 1 << 30)
     for model in MODELS.values():
         here = OnnxPlan(model(), Guest(GUEST)).executor({})
-        there = WorkerExecutor(here.program, Guest(GUEST), SHORTCUTS, workers)
+        in_worker = WorkerExecutor(here.program, Guest(GUEST), SHORTCUTS, workers)
         feeds = {port.name: np.ones(port.shape, port.dtype) for port in here.program.inputs}
-        assert facts(there.run(feeds)) == facts(here.run(feeds))
+        assert facts(in_worker.run(feeds)) == facts(here.run(feeds))
     answer = runner.run(Message(LACKED), LIMITS)
     assert bool(json.loads(answer.text)) == ("references" in request.node.name)
 
@@ -115,8 +115,8 @@ def test_every_operator(runner: Owner) -> None:
                 here = OnnxPlan(case.model, Guest(GUEST)).executor(shapes)
             except ModelRefused:
                 continue
-            there = WorkerExecutor(here.program, Guest(GUEST), SHORTCUTS, workers)
-            expected, got = outcome(here, case, operator), outcome(there, case, operator)
+            in_worker = WorkerExecutor(here.program, Guest(GUEST), SHORTCUTS, workers)
+            expected, got = outcome(here, case, operator), outcome(in_worker, case, operator)
             tried.add(operator)
             if got != expected:
                 different[case.name] = got, expected

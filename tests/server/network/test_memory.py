@@ -78,6 +78,6 @@ def test_sessions_with_workers_stay_within_their_quotas(tmp_path: Path) -> None:
                     thread.join()
                 time.sleep(0.5)
         assert failures == [grpc.StatusCode.ABORTED] * SESSIONS
-        taken = (sampler.peak - idle) / MIB
-        print(f"idle {idle / MIB:.0f} MiB, {taken:.0f} MiB more")
-        assert sampler.peak <= idle + SESSIONS * QUOTA + SPARE, taken
+        used = (sampler.peak - idle) / MIB
+        print(f"idle {idle / MIB:.0f} MiB, {used:.0f} MiB more")
+        assert sampler.peak <= idle + SESSIONS * QUOTA + SPARE, used

@@ -172,8 +172,8 @@ def test_owners_draw_numbers_of_their_own(pools: Pools) -> None:
     for _ in range(3):
         workers = make_workers(pools)
         here = OnnxPlan(model, Guest(find_machine("telum2"))).executor({})
-        there = WorkerExecutor(here.program, Guest(find_machine("telum2")), SHORTCUTS, workers)
-        drawn.add(there.run(feeds).outputs["y"].tobytes())
+        in_worker = WorkerExecutor(here.program, Guest(find_machine("telum2")), SHORTCUTS, workers)
+        drawn.add(in_worker.run(feeds).outputs["y"].tobytes())
         workers.close()
     assert len(drawn) == 3
 

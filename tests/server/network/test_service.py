@@ -62,8 +62,8 @@ def test_a_network_from_create_to_destroy(client: Client, running: Running) -> N
     report = client.info(network.name)
     result = client.run(network.name, [filled(report.inputs[0], X)], [room(report.outputs[0], 2)])
     assert result.n_batches == 2
-    made = floats(result.outputs[0]).reshape(2, 3)
-    np.testing.assert_allclose(made, dense_reference(X), rtol=0.01)
+    produced = floats(result.outputs[0]).reshape(2, 3)
+    np.testing.assert_allclose(produced, dense_reference(X), rtol=0.01)
     assert running.server.store.counts().stored_bytes == network.stored_bytes > 0
     assert client.destroy(network.name).network == ""
     assert running.server.store.counts().stored_bytes == 0

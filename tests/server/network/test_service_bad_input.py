@@ -199,17 +199,17 @@ def test_damaged_models(client: Client) -> None:
 
 def damaged(program: program_pb2.Program, rng: np.random.Generator) -> program_pb2.Program:
     """Return a program with one thing wrong."""
-    made = program_pb2.Program()
-    made.CopyFrom(program)
-    step = made.steps[rng.integers(len(made.steps))]
+    produced = program_pb2.Program()
+    produced.CopyFrom(program)
+    step = produced.steps[rng.integers(len(produced.steps))]
     number = int(rng.integers(0, 12))
     match int(rng.integers(8)):
         case 0:
-            made.machine = "telum1"
+            produced.machine = "telum1"
         case 1:
-            made.output_ids[0] = number
+            produced.output_ids[0] = number
         case 2:
-            made.input_ids[0] = number
+            produced.input_ids[0] = number
         case 3:
             step.result = number
         case 4:
@@ -217,10 +217,10 @@ def damaged(program: program_pb2.Program, rng: np.random.Generator) -> program_p
         case 5:
             step.operation.free_ztensor_buffer.ztensor.id = number
         case 6:
-            made.arrays[number].shape.extend([1 << 40, 1 << 20])
+            produced.arrays[number].shape.extend([1 << 40, 1 << 20])
         case _:
-            del made.steps[int(rng.integers(len(made.steps)))]
-    return made
+            del produced.steps[int(rng.integers(len(produced.steps)))]
+    return produced
 
 
 def test_damaged_programs(client: Client) -> None:

@@ -69,13 +69,13 @@ def test_accuracy_on_both_machines(client: Client) -> None:
     assert answer.html.startswith("<!DOCTYPE html>")
     assert "telum1" in answer.text
     array = pb.NamedArray(name="x", dtype="float32", shape=[1, 4], data=X[:1].tobytes())
-    given = pb.MeasureAccuracyRequest(
+    inputs = pb.MeasureAccuracyRequest(
         session=client.session,
         network=handle,
         samples=[pb.Sample(inputs=[array])],
         machines=["z16"],
     )
-    runs = json.loads(client.stub.MeasureAccuracy(given).json)["runs"]
+    runs = json.loads(client.stub.MeasureAccuracy(inputs).json)["runs"]
     assert {run["machine"] for run in runs} == {"telum1"}
 
 

@@ -35,13 +35,13 @@ def translated() -> ModelProto:
         values_strings=["rot", "赤"],
         default_string="?",
     )
-    made = model(
+    produced = model(
         [encoder, helper.make_node("Relu", ["x"], ["y"], "relu")],
         [("word", TEXT, ("N",)), ("x", np.float32, (1, 4))],
         [("other", TEXT, ("N",)), ("y", np.float32, (1, 4))],
     )
-    made.opset_import.append(helper.make_opsetid("ai.onnx.ml", 2))
-    return made
+    produced.opset_import.append(helper.make_opsetid("ai.onnx.ml", 2))
+    return produced
 
 
 def same() -> ModelProto:
@@ -93,8 +93,8 @@ def test_text_beside_numbers(session: Session) -> None:
     """A model may have both; ports and report name them."""
     network = session.load(translated())
     x = np.array([[-1, 0, 1, 2]], np.float32)
-    other, y = network(["red", "none", "größer"], x)
-    assert other.tolist() == ["rot", "?", "赤"]
+    second, y = network(["red", "none", "größer"], x)
+    assert second.tolist() == ["rot", "?", "赤"]
     np.testing.assert_array_equal(y, np.maximum(x, 0))
     assert [port.dtype for port in network.inputs] == ["object", "float32"]
     assert {node.op_type: node.device for node in network.report().nodes} == {
@@ -107,8 +107,8 @@ def test_program_with_text(session: Session) -> None:
     """An exported program takes and gives text as its model does."""
     shapes = {"word": [2], "x": [1, 4]}
     program = session.load(translated()).export_program(shapes)
-    other, _ = session.load(program=program)(["red", "blue"], np.zeros((1, 4), np.float32))
-    assert other.tolist() == ["rot", "?"]
+    second, _ = session.load(program=program)(["red", "blue"], np.zeros((1, 4), np.float32))
+    assert second.tolist() == ["rot", "?"]
 
 
 def test_no_text(session: Session) -> None:

@@ -101,9 +101,9 @@ def health(client: Any, _folder: Path) -> None:
     assert client.is_server_live()
     assert client.is_server_ready()
     for name, version, ready in (("add", "", True), ("add", "1", True), ("none", "", False)):
-        found = client.is_model_ready(name, version)
-        tell(f"is_model_ready({name!r}, {version!r})", found)
-        assert found == ready
+        result = client.is_model_ready(name, version)
+        tell(f"is_model_ready({name!r}, {version!r})", result)
+        assert result == ready
 
 
 @chapter
@@ -141,9 +141,9 @@ def datatypes(client: Any, _folder: Path) -> None:
     """Every element type there and back."""
     for datatype, array in ARRAYS.items():
         answer = client.infer(f"id_{datatype}", [tensor("x", array, datatype)])
-        found = answer.as_numpy("y")
-        tell(f"infer('id_{datatype}', {array.tolist()})", f"{found.tolist()} {found.dtype}")
-        assert np.array_equal(found, array), (datatype, found)
+        result = answer.as_numpy("y")
+        tell(f"infer('id_{datatype}', {array.tolist()})", f"{result.tolist()} {result.dtype}")
+        assert np.array_equal(result, array), (datatype, result)
 
 
 @chapter
@@ -151,12 +151,12 @@ def text(client: Any, _folder: Path) -> None:
     """A model compares and joins text, which the client takes as bytes or as `str`."""
     for cat, dog in ((b"cat", b"b'cat'"), ("cat", "b'cat'")):
         answer = client.infer("text", [tensor("x", np.array([cat, dog], np.object_), "BYTES")])
-        found = answer.as_numpy("twice").tolist(), answer.as_numpy("is_cat").tolist()
-        tell(f"infer('text', [{cat!r}, {dog!r}])", found)
-        assert found == ([b"catcat", b"b'cat'b'cat'"], [True, False])
+        result = answer.as_numpy("twice").tolist(), answer.as_numpy("is_cat").tolist()
+        tell(f"infer('text', [{cat!r}, {dog!r}])", result)
+        assert result == ([b"catcat", b"b'cat'b'cat'"], [True, False])
     strange = tensor("x", np.array([b"\xff"], np.object_), "BYTES")
-    told = refused(lambda: client.infer("text", [strange]), "INVALID_ARGUMENT", "text in UTF-8")
-    tell(r"infer('text', [b'\xff'])", told)
+    reported = refused(lambda: client.infer("text", [strange]), "INVALID_ARGUMENT", "text in UTF-8")
+    tell(r"infer('text', [b'\xff'])", reported)
 
 
 @chapter

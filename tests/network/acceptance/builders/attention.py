@@ -77,8 +77,8 @@ def distilbert() -> bytes:
     net = Net(31)
     value = layer_norm(net, _embedded(net), WIDTH)
     masked = net.node("Equal", "attention_mask", net.constant(np.array(0, np.int64)))
-    ones = net.integers(1)
-    shape = net.node("Concat", dim(net, value, 0), ones, ones, dim(net, value, 1), axis=0)
+    units = net.integers(1)
+    shape = net.node("Concat", dim(net, value, 0), units, units, dim(net, value, 1), axis=0)
     narrow = net.node("Reshape", masked, shape)
     full = net.node(
         "Concat",
@@ -199,14 +199,14 @@ def detection_transformer() -> bytes:
     value = net.node("Relu", conv(net, "pixel_values", 3, WIDTH, 7, stride=4))
     value = net.node("Reshape", value, net.integers(0, WIDTH, -1))
     memory = net.node("Transpose", value, perm=[0, 2, 1])
-    asked = net.weights(1, 5, WIDTH, fan=1)
+    queries = net.weights(1, 5, WIDTH, fan=1)
     key = net.node("Transpose", linear(net, memory, WIDTH, WIDTH), perm=[0, 2, 1])
-    scores = net.node("MatMul", linear(net, asked, WIDTH, WIDTH), key)
+    scores = net.node("MatMul", linear(net, queries, WIDTH, WIDTH), key)
     scores = net.node("Mul", scores, number(net, WIDTH**-0.5))
     mixed = net.node(
         "MatMul", net.node("Softmax", scores, axis=-1), linear(net, memory, WIDTH, WIDTH)
     )
-    value = layer_norm(net, net.node("Add", asked, mixed), WIDTH)
+    value = layer_norm(net, net.node("Add", queries, mixed), WIDTH)
     logits, boxes = linear(net, value, WIDTH, 6), net.node("Sigmoid", linear(net, value, WIDTH, 4))
     ends = [floats("pixel_values", "batch", 3, 32, 32)]
     outputs = {logits: floats("logits", "batch", 5, 6), boxes: floats("boxes", "batch", 5, 4)}

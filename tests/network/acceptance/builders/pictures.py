@@ -76,9 +76,9 @@ def generator() -> bytes:
         weights = net.weights(inputs, outputs, 4, 4, fan=4 * inputs)
         ends = {"strides": [stride] * 2, "pads": [pad] * 4}
         value = net.node("ConvTranspose", value, weights, kernel_shape=[4, 4], **ends)
-        ones = net.constant(np.ones(outputs, np.float32))
+        units = net.constant(np.ones(outputs, np.float32))
         shift, mean = net.weights(outputs, fan=100), net.weights(outputs, fan=100)
-        value = net.node("Relu", net.node("BatchNormalization", value, ones, shift, mean, ones))
+        value = net.node("Relu", net.node("BatchNormalization", value, units, shift, mean, units))
     weights = net.weights(8, 3, 4, 4, fan=32)
     ends = {"strides": [2, 2], "pads": [1] * 4}
     out = net.node("Tanh", net.node("ConvTranspose", value, weights, kernel_shape=[4, 4], **ends))

@@ -141,8 +141,8 @@ def wave_features() -> bytes:
     net = Net(57)
     weights = net.weights(16, 1, 10, fan=10)
     value = net.node("Conv", "wave", weights, kernel_shape=[10], strides=[5], pads=[0, 0])
-    ones, zeros = (net.constant(np.full(16, number, np.float32)) for number in (1, 0))
-    value = net.node("InstanceNormalization", value, ones, zeros, epsilon=1e-5)
+    units, zeros = (net.constant(np.full(16, number, np.float32)) for number in (1, 0))
+    value = net.node("InstanceNormalization", value, units, zeros, epsilon=1e-5)
     half = net.node("Erf", net.node("Div", value, number(net, 2**0.5)))
     value = net.node(
         "Mul", net.node("Mul", value, net.node("Add", half, number(net, 1))), number(net, 0.5)

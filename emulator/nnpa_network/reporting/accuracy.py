@@ -238,12 +238,6 @@ class NodeRow:
     entering: float
     exponents: Exponents
 
-    @property
-    def beyond(self) -> float:
-        """Share of FP32's elements that DLFLOAT16 has no number for, too large or too small."""
-        count = self.exponents.count
-        return (self.exponents.beyond + self.exponents.lost) / count if count else math.nan
-
 
 def node_rows(report: Report, run: Run) -> list[NodeRow]:
     """Return the measured values of nodes, in the order in which they run."""
@@ -328,7 +322,7 @@ def _run_json(report: Report, run: Run) -> dict[str, object]:
                 "value": row.name,
                 "entering": number(row.entering),
                 "alone": number(row.value.alone.l2r),
-                "beyond": number(row.beyond),
+                "beyond": number(row.exponents.outside),
                 **figures(row.value.tally),
             }
             for row in node_rows(report, run)

@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An accuracy report as one HTML page: verdict, placement, charts, tables; loads nothing."""
+"""An accuracy report as one HTML page: verdict, placement, charts, tables; loads nothing.
+
+Results that several machines share are shown once, under the names of all of them.
+"""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
+from typing import TypeAlias, TypeVar
 
 import jinja2
 from nnpa_emulator.reference.comparison import NOT_NUMERIC
@@ -19,7 +24,7 @@ from nnpa_network.reporting.accuracy import (
     verdict,
 )
 from nnpa_network.reporting.accuracy_text import side_by_side
-from nnpa_network.reporting.measurements import Run
+from nnpa_network.reporting.measurements import NodeFacts, Run, WorstRow
 from nnpa_network.reporting.metrics import (
     HIGHEST,
     LEAST_NORMAL,
@@ -28,80 +33,26 @@ from nnpa_network.reporting.metrics import (
     ULP_LABELS,
     Exponents,
 )
-from nnpa_network.reporting.placement_picture import Picture
 
-# Size of a chart in pixels, and the room left for its labels.
-WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 1000, 300, 52, 12, 110
-_MIN_ERROR = 1e-8  # below FP32's own there is nothing to see
-_DECADES = 9
-_MAX_NAMES, _MAX_STRIPS = 48, 64
-MAX_SHOWN_CLASSES = 16
+T = TypeVar("T")
+Shared: TypeAlias = tuple[str, T]
+"""Content, after the names of the machines that share it."""
+Key: TypeAlias = tuple[int, str]
+"""A value of the network: the index of its node, and its own name."""
+Line: TypeAlias = Sequence[tuple[Key, str, float, float]]
+"""A machine's errors: each value, its node's name, the error after the node, the node's own."""
+
+# Size of the chart in pixels, and the room left for its labels.
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 640, 330, 44, 14, 96
+_LEAST_POWER = -6  # below 1e-6 is the error of FP32 itself
+_DECADES = 9  # of an axis, at most
+_MAX_NAMES, _MAX_STRIPS = 36, 64
 _CELL, _STRIP_LETTER = 8, 7  # pixels of a histogram of exponents: a cell, and a letter before it
-EXPLAINED: Mapping[str, str] = {
-    "enters": "relative error (L2R) of the values that the node takes, as the whole run gives them",
-    "adds alone": "relative error of its values when it takes those of FP32: what it adds itself",
-    "after": "relative error of its values in the whole run",
-    "max": "largest absolute difference from FP32",
-    "mean": "mean absolute difference from FP32",
-    "COS": "cosine of the angle between both; 1 is the same direction",
-    "beyond": "share of FP32's values that DLFLOAT16 has no number for: above 8.57e9, or so small "
-    "that they become 0",
-    "0 to 64": "how many values are at most so many units of DLFLOAT16's last place off",
-}
-OUTPUT_COLUMNS: Mapping[str, str] = {
-    "ACC": "share of answers that are those of FP32 (the largest of the last axis, an integer "
-    "itself, or whether a number is above one half)",
-    "RMSE, MAE": "root of the mean square error, mean absolute error",
-    "L2R": "norm of the error by the norm of FP32's values: the relative error",
-    "MEAN, STD": "mean and standard deviation of the error",
-    "NSE": "Nash-Sutcliffe efficiency; 1 is perfect",
-    "COS": "cosine of the angle between both",
-    "violations": "calls of the accelerator with a value that is no number of DLFLOAT16",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One node in a chart: its place and its text."""
-
-    x: float
-    y: float
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """One line of a chart; `style` names its colour and width."""
-
-    name: str
-    style: str
-    points: tuple[Point, ...]
-
-    @property
-    def path(self) -> str:
-        """The line's vertices as SVG writes them."""
-        return " ".join(f"{point.x:.1f},{point.y:.1f}" for point in self.points)
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """One bar of a histogram."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    style: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Strip:
-    """The exponents of a value: a shade for each, by its share."""
-
-    name: str
-    beyond: float
-    cells: tuple[tuple[float, float, str], ...]
+MAX_SHOWN_CLASSES = 16
+LOSING = 3
+"""Nodes that the page names first."""
+STANDING_OUT = 10
+"""A row stands out if its error is larger than this many times the error over all rows."""
 
 
 @lru_cache(maxsize=1)
@@ -114,180 +65,221 @@ def page_template() -> jinja2.Template:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    return environment.get_template("accuracy.html")
+    environment.filters["figure"] = _figure
+    constants = {
+        "standing_out": STANDING_OUT,
+        "box_height": placement_picture.HEIGHT,
+        "size": (WIDTH, HEIGHT, LEFT, TOP, BOTTOM),
+        "strip_size": (_CELL, _STRIP_LETTER, LOWEST, HIGHEST, LEAST_NORMAL, MOST_NORMAL),
+        "labels": ULP_LABELS,
+        "not_numeric": NOT_NUMERIC,
+    }
+    return environment.get_template("accuracy.html", globals=constants)
 
 
 def as_html(report: Report) -> str:
     """Return the page; names of the model are escaped."""
     runs = report.machines
     rows = {run.machine: node_rows(report, run) for run in runs}
-    series, names = _chart(runs, rows)
+    nodes = _nodes(runs, rows)
+    losing = _losing(nodes)
     return page_template().render(
         report=report,
         measured=report.measured,
         verdict=verdict(report),
         idle=reasons_of_idle(report),
-        table=side_by_side(report),
+        all_machines=" and ".join(map(title_of, runs)),
+        columns=_columns(report),
+        nodes=nodes,
+        losing=losing,
+        chart=_chart(_lines(runs, rows), losing),
         pictures=_pictures(runs),
-        box_height=placement_picture.HEIGHT,
-        runs=report.measured.runs,
-        machines=runs,
-        title_of=title_of,
-        node_names={run.machine: {n.index: n.name for n in run.nodes} for run in runs},
-        rows=rows,
-        series=series,
-        names=names,
-        decades=_decades(),
-        bars=_bars(runs),
-        ticks=_ticks(),
-        size=(WIDTH, HEIGHT, LEFT, TOP, BOTTOM),
+        distances=_shared((run, _shares(run)) for run in runs),
+        confusions=_confusions(report),
+        worst=sorted(
+            _shared((run, entry) for run in runs for entry in _standing_out(run)),
+            key=lambda entry: entry[1][0].key(),
+        ),
+        outputs=_shared(
+            (run, (run.saturate, run.rows, name, output, run.violations))
+            for run in report.measured.runs
+            for name, output in run.outputs.items()
+        ),
+        violations=_shared((run, (run.saturate, run.first))
+                           for run in report.measured.runs if run.first is not None),
         strips=_strips(report),
-        strip_size=(_CELL, _STRIP_LETTER, LOWEST, HIGHEST, LEAST_NORMAL, MOST_NORMAL),
-        labels=ULP_LABELS,
-        explained=EXPLAINED,
-        output_columns=OUTPUT_COLUMNS,
-        figure=_figure,
-        percent=_percent,
-        fixed=_fixed,
-        max_classes=MAX_SHOWN_CLASSES,
-        not_numeric=NOT_NUMERIC,
-    )
+    )  # fmt: skip
 
 
-def _figure(value: float) -> str:
-    return f"{value:.3g}" if math.isfinite(value) else "-"
-
-
-def _percent(value: float) -> str:
-    return f"{value:.2%}" if math.isfinite(value) else "-"
-
-
-def _fixed(value: float, digits: int) -> str:
-    return f"{value:.{digits}f}" if math.isfinite(value) else "-"
-
-
-def _pictures(runs: Sequence[Run]) -> list[tuple[str, Picture, dict[str, int]]]:
-    """Return a picture per placement, named by the machines that have it."""
-    groups: list[tuple[list[str], Run]] = []
-    for run in runs:
-        for names, drawn in groups:
-            if [n.device for n in drawn.nodes] == [n.device for n in run.nodes]:
-                names.append(title_of(run))
-                break
-        else:
-            groups.append(([title_of(run)], run))
-    pictures: list[tuple[str, Picture, dict[str, int]]] = []
-    for names, run in groups:
-        counts = {device: sum(node.device == device for node in run.nodes)
-                  for device in ("accelerator", "host", "folded")}  # fmt: skip
-        pictures.append((" and ".join(names), placement_picture.draw(run.nodes), counts))
-    return pictures
-
-
-def _y(error: float) -> float:
-    """Return the place of an error on a logarithmic axis from 1 down."""
-    share = math.log10(min(max(error, _MIN_ERROR), 10.0) / 10.0) / -_DECADES
-    return TOP + share * (HEIGHT - TOP - BOTTOM)
-
-
-def _decades() -> list[tuple[float, str]]:
-    return [(_y(10.0**-power), f"1e-{power}" if power else "1") for power in range(0, 9, 2)]
-
-
-def _chart(
-    runs: Sequence[Run], rows: Mapping[str, Sequence[NodeRow]]
-) -> tuple[list[Series], list[tuple[float, str]]]:
-    """Return lines of errors after nodes and alone, and the nodes' names with their places.
-
-    The first machine's line is wide, the second's narrow: both show where they are equal.
-    """
-    keys = list(dict.fromkeys((row.node.index, row.name) for each in rows.values() for row in each))
-    keys.sort()
-    step = (WIDTH - LEFT - 20) / max(len(keys), 1)
-    places = {key: LEFT + step * (number + 0.5) for number, key in enumerate(keys)}
-    series: list[Series] = []
-    for number, run in enumerate(runs):
-        for kind in ("after", "alone"):
-            points = tuple(
-                Point(
-                    places[row.node.index, row.name], _y(error), _point_text(run, row, kind, error)
-                )
-                for row in rows[run.machine]
-                for error in [row.value.tally.l2r if kind == "after" else row.value.alone.l2r]
-                if math.isfinite(error)
-            )
-            name = f"{title_of(run)}, {'whole run' if kind == 'after' else 'node alone'}"
-            series.append(Series(name, f"{kind} m{number}", points))
-    titles = {(row.node.index, row.name): row.node.name for each in rows.values() for row in each}
-    every = max(1, -(-len(keys) // _MAX_NAMES))
-    names = [(places[key], _cut(titles[key], 18)) for key in keys[::every]]
-    return series, names
-
-
-def _point_text(run: Run, row: NodeRow, kind: str, error: float) -> str:
-    what = "whole run" if kind == "after" else "alone"
-    return f"{row.node.name} ({row.node.op_type}) on {title_of(run)}, {what}: {error:.3g}"
+def _figure(value: float, form: str = ".3g") -> str:
+    return format(value, form) if math.isfinite(value) else "-"
 
 
 def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"\N{HORIZONTAL ELLIPSIS}{text[1 - most :]}"
 
 
-def _bars(runs: Sequence[Run]) -> list[Bar]:
-    """Return a histogram of ulps of all outputs, the machines side by side."""
-    bars: list[Bar] = []
-    slot = (WIDTH - LEFT) / len(ULP_LABELS)
-    width = slot * 0.8 / max(len(runs), 1)
-    shares = [_shares(run) for run in runs]
-    room = HEIGHT - TOP - BOTTOM
-    for number, run in enumerate(runs):
-        for place, label in enumerate(ULP_LABELS):
-            height = shares[number][place] * room
-            x = LEFT + slot * place + slot * 0.1 + width * number
-            text = f"{title_of(run)}: {shares[number][place]:.2%} at {label}"
-            bars.append(Bar(x, HEIGHT - BOTTOM - height, width, height, f"m{number}", text))
-    return bars
+def _shared(contents: Iterable[tuple[Run, T]]) -> list[Shared[T]]:
+    """Return each different content once, with the names of the machines that share it."""
+    groups: list[tuple[list[str], T]] = []
+    for run, content in contents:
+        names = next((names for names, shown in groups if shown == content), None)
+        if names is None:
+            groups.append(([title_of(run)], content))
+        else:
+            names.append(title_of(run))
+    return [(" and ".join(names), content) for names, content in groups]
+
+
+def _columns(report: Report) -> list[Shared[Sequence[str]]]:
+    """Return the columns beside each other: the figures' names, FP32, and machines."""
+    titles, fp32, *figures = zip(*side_by_side(report), strict=True)
+    shared = _shared(
+        (run, (column[1:], run.changed, run.labels, run.outputs))
+        for run, column in zip(report.whole, figures, strict=True)
+    )
+    references = [("FP32", fp32[1:])] if any(fp32[1:]) else []
+    return [("", titles[1:]), *references, *((names, part[0]) for names, part in shared)]
+
+
+def _key(row: NodeRow) -> Key:
+    return row.node.index, row.name
+
+
+def _nodes(runs: Sequence[Run], rows: Mapping[str, Sequence[NodeRow]]) -> list[Shared[NodeRow]]:
+    """Return what was measured of nodes, in the order in which they run."""
+    parts: dict[Key, list[tuple[Run, NodeRow]]] = {}
+    for run in runs:
+        for row in rows[run.machine]:
+            shown = replace(row, node=_as_shown(row.node))
+            parts.setdefault(_key(row), []).append((run, shown))
+    return [entry for key in sorted(parts) for entry in _shared(parts[key])]
+
+
+def _as_shown(node: NodeFacts) -> NodeFacts:
+    """Return a node without its zDNN functions, which the page does not show."""
+    return replace(node, functions=[])
+
+
+def _losing(nodes: Iterable[Shared[NodeRow]]) -> list[Shared[NodeRow]]:
+    """Return the nodes that add most error: elements that are no numbers, then relative error."""
+
+    def loss(entry: Shared[NodeRow]) -> tuple[int, float]:
+        alone = entry[1].value.alone
+        return alone.bad, alone.l2r if math.isfinite(alone.l2r) else 0.0
+
+    worst: dict[int, Shared[NodeRow]] = {}
+    for entry in sorted(nodes, key=loss, reverse=True):
+        if any(loss(entry)):
+            worst.setdefault(entry[1].node.index, entry)
+    return list(worst.values())[:LOSING]
+
+
+def _lines(runs: Sequence[Run], rows: Mapping[str, Sequence[NodeRow]]) -> list[Shared[Line]]:
+    return _shared(
+        (run, [(_key(row), row.node.name, row.value.tally.l2r, row.value.alone.l2r)
+               for row in rows[run.machine]])
+        for run in runs
+    )  # fmt: skip
+
+
+def _axis(errors: Sequence[float]) -> tuple[int, int, bool]:
+    """Return the powers of ten at the ends of an axis; it ends in "less" if the third is True."""
+    powers = [math.log10(error) for error in errors if error > 0 and math.isfinite(error)]
+    high = math.ceil(max(powers, default=0))
+    low = min(max(math.floor(min(powers, default=0)), _LEAST_POWER, high - _DECADES), high - 1)
+    has_less = any(error < 10.0**low for error in errors)
+    return high, low - has_less, has_less
+
+
+def _chart(
+    lines: Sequence[Shared[Line]], losing: Sequence[Shared[NodeRow]]
+) -> Mapping[str, object]:
+    """Return the chart of errors along the network, on a logarithmic axis that fits them.
+
+    Errors that are too small for the axis lie on its lowest line. `losing` nodes are numbered.
+    """
+    titles = {key: name for _, line in lines for key, name, *_ in line}
+    step = (WIDTH - LEFT - 12) / max(len(titles), 1)
+    places = {key: LEFT + step * (number + 0.5) for number, key in enumerate(sorted(titles))}
+    high, low, has_less = _axis(
+        [error for _, line in lines for *_, after, own in line for error in (after, own)]
+    )
+    ranks = {(_key(row), row.value.alone.l2r): n for n, (_, row) in enumerate(losing, 1)}
+
+    def y(power: float) -> float:
+        return TOP + (HEIGHT - TOP - BOTTOM) * (high - power) / (high - low)
+
+    def points(errors: Iterable[tuple[Key, str, float]]) -> list[tuple[float, float, str, int]]:
+        return [
+            (places[key], y(max(math.log10(error), low) if error else low),
+             f"{name}: {error:.3g}", ranks.get((key, error), 0))
+            for key, name, error in errors if math.isfinite(error)
+        ]  # fmt: skip
+
+    return {
+        "decades": [(y(power), "less" if has_less and power == low else f"1e{power}")
+                    for power in range(high, low - 1, -1)],
+        "names": [(places[key], _cut(titles[key], 16))
+                  for key in sorted(titles)[:: -(-len(titles) // _MAX_NAMES) or 1]],
+        "lines": [(names, points((key, name, after) for key, name, after, _ in line),
+                   points((key, name, own) for key, name, _, own in line))
+                  for names, line in lines],
+    }  # fmt: skip
+
+
+def _pictures(runs: Sequence[Run]) -> list[Shared[tuple[placement_picture.Picture, Counter[str]]]]:
+    """Return a picture of each placement, and the number of nodes on each device."""
+    shared = _shared((run, list(map(_as_shown, run.nodes))) for run in runs)
+    return [
+        (names, (placement_picture.draw(nodes), Counter(node.device for node in nodes)))
+        for names, nodes in shared
+    ]
 
 
 def _shares(run: Run) -> list[float]:
-    counts = [
-        sum(output.tally.histogram[place] for output in run.outputs.values())
-        for place in range(len(ULP_LABELS))
-    ]
-    total = sum(counts) or 1
-    return [count / total for count in counts]
+    """Return the shares of all outputs' elements by distance in units of the last place."""
+    histograms = [output.tally.histogram for output in run.outputs.values()]
+    counts = [sum(column) for column in zip(*histograms, strict=True)]
+    return [count / (sum(counts) or 1) for count in counts]
 
 
-def _ticks() -> list[tuple[float, str]]:
-    slot = (WIDTH - LEFT) / len(ULP_LABELS)
-    return [(LEFT + slot * (place + 0.5), label) for place, label in enumerate(ULP_LABELS)]
+def _confusions(report: Report) -> list[Shared[tuple[str, list[list[int]]]]]:
+    """Return what classes became, beside labels or, without them, beside FP32 by output."""
+    if report.has_labels:
+        parts = [(run, ("labels", run.labels.confusion)) for run in report.machines]
+    else:
+        parts = [(run, (f"FP32's {name}", output.agreement.confusion))
+                 for run in report.machines for name, output in run.outputs.items()]  # fmt: skip
+    return _shared(part for part in parts if 0 < len(part[1][1]) <= MAX_SHOWN_CLASSES)
 
 
-def _strips(report: Report) -> list[Strip]:
-    """Return the exponents of values in the order of their nodes.
+def _standing_out(run: Run) -> list[tuple[WorstRow, str]]:
+    """Return rows whose answer turned or whose error stands out, each with where it turned."""
+    errors = (output.tally.l2r for output in run.outputs.values())
+    limit = STANDING_OUT * max((error for error in errors if math.isfinite(error)), default=0.0)
+    names = {node.index: node.name for node in run.nodes}
+    turned = {turn.row: names.get(turn.node, "") for turn in run.turns}
+    return [(row, turned.get(row.row, "")) for row in run.worst if row.changed or row.error > limit]
 
-    If there are too many values, only those with the largest share beyond are shown.
+
+def _strips(report: Report) -> list[tuple[str, Exponents, list[tuple[float, float, str]]]]:
+    """Return the exponents of values in the order of their nodes, with shades of their shares.
+
+    Of too many values those are returned of which DLFLOAT16 has no number for most elements.
     """
-    order: dict[str, int] = {}
-    for run in report.machines:
-        for node in run.nodes:
-            order.update((name, node.index) for name in node.outputs)
-    parts = sorted(report.measured.exponents.items(), key=lambda p: (order.get(p[0], -1), p[0]))
-    if len(parts) > _MAX_STRIPS:
-        chosen = sorted(parts, key=lambda part: -_beyond(part[1]))[:_MAX_STRIPS]
-        parts = [part for part in parts if part in chosen]
-    return [_strip(name, part) for name, part in parts]
+    order = {name: node.index for run in report.machines for node in run.nodes
+             for name in node.outputs}  # fmt: skip
+    parts = {name: part for name, part in report.measured.exponents.items() if part.count}
+    chosen = sorted(parts, key=lambda name: (-parts[name].outside, order.get(name, -1), name))
+    shown = sorted(chosen[:_MAX_STRIPS], key=lambda name: (order.get(name, -1), name))
+    return [(_cut(name, 32), parts[name], _shades(name, parts[name])) for name in shown]
 
 
-def _beyond(part: Exponents) -> float:
-    return (part.beyond + part.lost) / part.count if part.count else 0.0
-
-
-def _strip(name: str, part: Exponents) -> Strip:
+def _shades(name: str, part: Exponents) -> list[tuple[float, float, str]]:
     most = max(part.histogram) or 1
-    cells = tuple(
+    return [
         (place * _CELL, round(0.15 + 0.85 * math.sqrt(count / most), 3),
          f"{name}: 2^{LOWEST + place}: {count / part.count:.2%}")
         for place, count in enumerate(part.histogram) if count
-    )  # fmt: skip
-    return Strip(_cut(name, 32), _beyond(part), cells)
+    ]  # fmt: skip

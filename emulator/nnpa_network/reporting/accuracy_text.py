@@ -148,7 +148,7 @@ def _node_table(report: Report, run: Run) -> list[tuple[str, ...]]:
         (row.node.name, row.node.op_type, row.node.device, f"{row.entering:.2g}",
          f"{row.value.alone.l2r:.2g}", f"{row.value.tally.largest:.3g}",
          f"{row.value.tally.mae:.3g}", f"{row.value.tally.cosine:.6f}",
-         *map(str, row.value.tally.histogram), f"{row.beyond:.2%}")
+         *map(str, row.value.tally.histogram), f"{row.exponents.outside:.2%}")
         for row in node_rows(report, run)
     ]  # fmt: skip
     return [head, *rows]

@@ -300,6 +300,11 @@ class Exponents:
     lost: int = 0
     histogram: list[int] = field(default_factory=lambda: [0] * (HIGHEST - LOWEST + 1))
 
+    @property
+    def outside(self) -> float:
+        """Share of the elements that DLFLOAT16 has no number for, too large or too small."""
+        return (self.beyond + self.lost) / self.count if self.count else math.nan
+
     def add(self, array: Array) -> None:
         """Count the elements of an array."""
         values = np.abs(np.asarray(array).astype(np.float64).reshape(-1))

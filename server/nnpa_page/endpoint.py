@@ -38,7 +38,7 @@ class Endpoint(ThreadingHTTPServer):
         tick: Callable[[], object] = int,
     ) -> None:
         self._max_clients, self._tls, self._tick = max_clients, tls, tick
-        self._open: dict[socket.socket, str] = {}  # with whose they are, the oldest first
+        self._open: dict[socket.socket, str] = {}  # connections and their callers, oldest first
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self.serve_forever, daemon=True)
         self._host = f"[{host}]" if ":" in host else host
@@ -67,7 +67,7 @@ class Endpoint(ThreadingHTTPServer):
         self._tick()
 
     def get_request(self) -> tuple[socket.socket, object]:
-        """Accept a client, whose thread does the handshake of TLS."""
+        """Accept a client; its own thread does the TLS handshake."""
         request, address = super().get_request()
         if self._tls is not None:
             request = self._tls.wrap_socket(
@@ -98,7 +98,7 @@ class Endpoint(ThreadingHTTPServer):
         return next(each for each, caller in self._open.items() if caller == most)
 
     def finish_request(self, request: Request, client_address: object) -> None:
-        """Answer a client."""
+        """Serve a client, within the timeout."""
         stream = _stream(request)
         stream.settimeout(TIMEOUT)
         if isinstance(stream, ssl.SSLSocket):
@@ -106,7 +106,7 @@ class Endpoint(ThreadingHTTPServer):
         super().finish_request(request, client_address)
 
     def shutdown_request(self, request: Request) -> None:
-        """End a client's connection."""
+        """Close a client's connection."""
         with self._lock:
             self._open.pop(_stream(request), None)
         super().shutdown_request(request)

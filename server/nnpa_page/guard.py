@@ -79,7 +79,7 @@ class Guard:
     def admit(self, headers: Message) -> Visitor:
         """Return the sender of a request; refuse it without a valid token.
 
-        Tokens are compared by their hashes, in constant time.
+        The page's token is compared by its hash, in constant time.
         """
         values = headers.get_all("Authorization", [])
         if len(values) != 1 or values[0][: len(_SCHEME)].lower() != _SCHEME:

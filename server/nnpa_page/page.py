@@ -98,7 +98,7 @@ class Page:
             return _json(list(self._views))
         view = self._views.get(path.removeprefix("/data/"))
         if view is None or not path.startswith("/data/"):
-            raise Refusal(f"path is {path[:80]}, which there is not", 404)
+            raise Refusal(f"path is {path[:80]}, which does not exist", 404)
         try:
             fields = dict(parse_qsl(query, keep_blank_values=True, max_num_fields=_MAX_FIELDS))
         except ValueError:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Traces: a line for each operation; of two traces the lines that were compared go together.
+// Traces: a line for each operation; two traces stand side by side with their differences.
 
 import { read } from "./data.js";
 import { count, element, facts, legend, table } from "./dom.js";
@@ -14,22 +14,21 @@ function barOf(line, end) {
 
 function lineOf(line, end) {
   const marks = [...line.differences, ...line.findings].join(", ");
-  const { index, name, status, begins, takes, tensors, place } = line;
-  const parts = [index, name, marks, status, begins, barOf(line, end), takes, tensors, place];
+  const parts = [line.index, line.name, marks, line.status, `${line.begins} ms`, barOf(line, end), `${line.takes} us`, line.tensors, line.place];
   const kinds = [line.valid ? "" : "refused", line.findings.length ? "found" : "", line.differences.length ? "differing" : ""];
   return element("div", { class: ["line", ...kinds].join(" ").trim() },
     parts.map((part) => (part instanceof Node ? part : element("span", { title: part }, part))));
 }
 
-/** The names of a line's parts. */
+/** Names the columns of lines. */
 function headingsOf(end, isPair) {
-  const names = ["#", "function", isPair ? "difference, lint" : "lint", "status", "begins", `0 to ${(end / 1e6).toFixed(2)} ms`, "takes", "ztensors", "call"];
+  const names = ["#", "function", isPair ? "difference, lint" : "lint", "status", "start", `0 to ${(end / 1e6).toFixed(2)} ms`, "duration", "tensors", "call"];
   return element("div", { class: "line head", "aria-hidden": "true" }, names.map((name) => element("span", { title: name }, name)));
 }
 
 function colours(isPair) {
-  return legend([["", "time on the server, from the trace's begin to its end"], ["found", "lint finds something"],
-    ...(isPair ? [["differing", "differs from the other trace"]] : []), ["refused", "text of what was refused or failed"], ["chosen", "chosen"]]);
+  return legend([["", "time on the server, from the start of the trace to its end"], ["found", "has a lint finding"],
+    ...(isPair ? [["differing", "differs from the other trace"]] : []), ["refused", "refused or failed (red text)"], ["chosen", "selected"]]);
 }
 
 function listed(title, texts) {
@@ -44,18 +43,19 @@ function operandRow(operand) {
 }
 
 function detailOf(trace, operation) {
-  const lines = [["trace", trace.name], ["in", operation.place], ["begins", operation.begins], ["takes", operation.takes], ["status", operation.status]];
-  if (operation.why) lines.push(["refused", operation.why]);
-  if (operation.estimate) lines.push(["on the machine", operation.estimate]);
+  const lines = [["trace", trace.name], ["in", operation.place], ["start", `${operation.begins} ms`], ["duration", `${operation.takes} us on the server`], ["status", operation.status]];
+  if (operation.why) lines.push(["reason", operation.why]);
+  if (operation.estimate) lines.push(["estimate for the machine", operation.estimate]);
+  if (!operation.operands.length) lines.push(["tensors", operation.tensors]);
   const messages = JSON.stringify({ message: operation.message, answer: operation.answer }, null, 2);
   return element("section", { class: "pane" }, element("h2", { class: "code" }, operation.name), facts(lines),
-    ...listed("Beside the other trace", operation.differences), ...listed("Lint", operation.findings),
+    ...listed("Differences from the other trace", operation.differences), ...listed("Lint", operation.findings),
     operation.operands.length ? table(["operand", "id", "shape", "type"], operation.operands.map(operandRow), "lines") : "",
     ...listed("Contents", operation.contents),
     element("details", {}, element("summary", {}, "message and answer"), element("pre", { class: "wide", tabindex: "0" }, messages)));
 }
 
-/** What a trace is, with buttons that go to what lint found, and from one difference to the next. */
+/** Describes a trace; buttons go to the calls with lint findings, and from difference to difference. */
 function headOf(trace, list) {
   const step = () => {
     const next = trace.differences.find((row) => row > list.chosen()) ?? trace.differences[0];
@@ -102,6 +102,6 @@ export async function show(main, { say, entitle, signal }) {
   }));
   const panes = traces.map((trace, number) =>
     element("section", { class: "pane" }, ...headOf(trace, lists[number]), lists[number].box));
-  main.append(element("p", { class: "quiet" }, "A line is a call of a function. Arrow keys go from one to the next."), colours(isPair),
+  main.append(element("p", { class: "quiet" }, "Each line is a call of a function, with the ids and shapes of its tensors: inputs, then > and outputs. Click a line, or go from line to line with the arrow keys, to see all of it below."), colours(isPair),
     ...compared.map((text) => element("p", {}, text)), element("div", { class: "panes" }, panes), detail);
 }

@@ -17,7 +17,7 @@ _READY = "nnpa-server page on "
 
 @dataclass(frozen=True)
 class Response:
-    """What a page answered."""
+    """An answer of the page."""
 
     status: int
     headers: Mapping[str, str]

@@ -46,7 +46,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageServer]:
 def test_views_fit_their_window(
     browser: Browser, server: PageServer, width: int, dark: bool
 ) -> None:
-    """Each view is as wide as its window, dark and light, and shows what it is for."""
+    """Each view fits the width of its window in light and dark, and shows its content."""
     with opened(browser, server.url, width=width, dark=dark) as page:
         page.get_by_role("rowheader", name="NNPA_SQRT").wait_for()
         assert overflow(page) == 0
@@ -57,7 +57,7 @@ def test_views_fit_their_window(
         assert background == ("rgb(22, 22, 22)" if dark else "rgb(255, 255, 255)")
 
 
-def test_the_first_paint_comes_within_a_second(browser: Browser, server: PageServer) -> None:
+def test_paints_within_a_second(browser: Browser, server: PageServer) -> None:
     """On loopback the browser paints, and shows the largest part of the view, within a second."""
     paints: list[tuple[float, float]] = []
     for _ in range(LOADS):
@@ -67,8 +67,8 @@ def test_the_first_paint_comes_within_a_second(browser: Browser, server: PageSer
     assert max(min(paints, key=max)) < MAX_PAINT, paints
 
 
-def test_the_token_leaves_the_url(browser: Browser, server: PageServer) -> None:
-    """The token stays in the tab and not in its URL; a reload keeps it, another tab asks."""
+def test_keeps_the_token_out_of_the_url(browser: Browser, server: PageServer) -> None:
+    """The token stays in the tab, survives a reload, and is not part of the URL."""
     with opened(browser, server.url) as page:
         page.get_by_role("heading", name="Machines").wait_for()
         assert server.token not in page.url
@@ -76,8 +76,8 @@ def test_the_token_leaves_the_url(browser: Browser, server: PageServer) -> None:
         page.get_by_role("heading", name="Machines").wait_for()
 
 
-def test_a_page_without_its_token_asks_for_it(browser: Browser, server: PageServer) -> None:
-    """Whoever opens the page without a token is asked for it, and gets in by the right one."""
+def test_asks_for_a_missing_token(browser: Browser, server: PageServer) -> None:
+    """A page that is opened without a token asks for it, and opens with the right one."""
     context = browser.new_context()
     page = context.new_page()
     page.goto(server.url.partition("#")[0])
@@ -87,8 +87,8 @@ def test_a_page_without_its_token_asks_for_it(browser: Browser, server: PageServ
     context.close()
 
 
-def test_a_custom_machine(browser: Browser, server: PageServer) -> None:
-    """A custom machine comes as it is typed; one that cannot be is refused in a sentence."""
+def test_shows_a_custom_machine_as_it_is_typed(browser: Browser, server: PageServer) -> None:
+    """Each change of a field shows the custom machine; the filter hides equal rows."""
     with opened(browser, server.url) as page:
         page.get_by_label("without functions").fill("NNPA_ADD")
         page.get_by_role("columnheader", name="telum2-custom").wait_for()
@@ -98,8 +98,8 @@ def test_a_custom_machine(browser: Browser, server: PageServer) -> None:
         assert page.get_by_role("rowheader", name="NNPA_SUB").count() == 0
 
 
-def test_a_hostile_value_is_text(browser: Browser, server: PageServer) -> None:
-    """Markup that is typed comes back in the refusal as text, and runs nothing."""
+def test_shows_markup_in_a_field_as_text(browser: Browser, server: PageServer) -> None:
+    """Markup that is typed into a field appears as text in the refusal, and nothing runs."""
     with opened(browser, server.url) as page:
         page.get_by_label("without functions").fill("<img/src=x/onerror=document.title='XSS'>")
         refusal = page.locator("#status")
@@ -109,7 +109,7 @@ def test_a_hostile_value_is_text(browser: Browser, server: PageServer) -> None:
         assert page.title() == "Machines - nnpa"
 
 
-def test_sticks_by_keyboard(browser: Browser, server: PageServer) -> None:
+def test_walks_sticks_by_keyboard(browser: Browser, server: PageServer) -> None:
     """Arrow keys go from cell to cell, over the elements and into the padding."""
     with opened(browser, server.url) as page:
         show(page, "sticks", "Sticks")
@@ -128,8 +128,8 @@ def test_sticks_by_keyboard(browser: Browser, server: PageServer) -> None:
         assert padding.count() == 2048 - 6
 
 
-def test_pages_of_sticks(browser: Browser, server: PageServer) -> None:
-    """Pages follow one another by buttons; the last one has the rest of the elements."""
+def test_turns_pages_of_sticks(browser: Browser, server: PageServer) -> None:
+    """Buttons turn the pages; the last page has the last element."""
     with opened(browser, server.url) as page:
         show(page, "sticks", "Sticks")
         page.get_by_label("shape").fill("1, 1, 33, 65")
@@ -142,8 +142,8 @@ def test_pages_of_sticks(browser: Browser, server: PageServer) -> None:
         assert page.get_by_role("button", name="Next page").is_disabled()
 
 
-def test_a_session_and_its_tensor(browser: Browser, server: PageServer) -> None:
-    """From the list to a session, its last calls, a tensor's cells and the bits of one of them."""
+def test_leads_from_a_session_to_bits_of_its_tensor(browser: Browser, server: PageServer) -> None:
+    """The list leads to a session and its last calls, a tensor, and the bits of a cell."""
     values = np.array([[1.5, -2.0, 0.0]], np.float32)
     with connect(server.grpc) as session, opened(browser, server.url) as page:
         tensor, logarithms = session.ztensor(values), session.ztensor(values)
@@ -168,8 +168,8 @@ def test_a_session_and_its_tensor(browser: Browser, server: PageServer) -> None:
         assert overflow(page) == 0
 
 
-def test_a_session_that_has_ended(browser: Browser, server: PageServer) -> None:
-    """A session that is not there is said to have ended, and its hostile name stays text."""
+def test_says_that_a_session_has_ended(browser: Browser, server: PageServer) -> None:
+    """An unknown session is reported as ended, and its hostile name stays text."""
     with opened(browser, server.url) as page:
         page.get_by_role("heading", name="Machines").wait_for()
         page.evaluate("location.hash = '#/sessions/<img src=x onerror=alert(1)>'")

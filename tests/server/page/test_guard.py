@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whom the page answers: real processes, requests over sockets."""
+"""The page's guard, against real processes with requests over sockets."""
 
 import hashlib
 import re
@@ -32,8 +32,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageServer]:
         yield server
 
 
-def test_a_page_s_files_need_no_token_and_hold_no_inline_script(page: PageServer) -> None:
-    """Every file is served as it is, with a policy that lets no inline script run."""
+def test_serves_files_without_a_token_or_inline_script(page: PageServer) -> None:
+    """Each file is served under a policy that allows no inline script."""
     total = 0
     for name in ASSETS:
         answer = page.get(f"/{name}")
@@ -49,8 +49,8 @@ def test_a_page_s_files_need_no_token_and_hold_no_inline_script(page: PageServer
 
 
 @pytest.mark.parametrize("path", ["/data/views", "/data/machines", "/data/sticks", "/data/no"])
-def test_data_need_the_page_s_token(page: PageServer, path: str) -> None:
-    """Without a token, with another, and with one of another page there are no data."""
+def test_refuses_data_without_the_token(page: PageServer, path: str) -> None:
+    """Data are refused without a token, and with a wrong or shortened one."""
     assert page.get(path).status == 401
     assert page.get(path, "").status == 401
     assert page.get(path, page.token[:-1]).status == 401
@@ -59,14 +59,14 @@ def test_data_need_the_page_s_token(page: PageServer, path: str) -> None:
     assert page.get("/data/views", page.token).data[:2] == ["machines", "sticks"]
 
 
-def test_a_token_in_the_path_is_none(page: PageServer) -> None:
-    """The token counts in its header only, where no log or referrer has it."""
+def test_refuses_a_token_in_the_path(page: PageServer) -> None:
+    """A token counts only in its header, which no log or referrer contains."""
     assert page.get(f"/data/views?token={page.token}").status == 401
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "["])
-def test_another_host_is_refused(page: PageServer, host: str) -> None:
-    """A name that was rebound to this machine is refused, for files and data."""
+def test_refuses_another_host(page: PageServer, host: str) -> None:
+    """A request with a rebound host name is refused, for files and data."""
     for path in ("/", "/data/views"):
         answer = page.get(path, page.token, Host=host)
         assert answer.status == 403
@@ -76,8 +76,8 @@ def test_another_host_is_refused(page: PageServer, host: str) -> None:
 @pytest.mark.parametrize(
     "origin", ["http://evil.example", "null", "https://{host}", "http://localhost:1"]
 )
-def test_another_origin_is_refused(page: PageServer, origin: str) -> None:
-    """A script of another site's page is refused, for files and data."""
+def test_refuses_another_origin(page: PageServer, origin: str) -> None:
+    """A request from another site's script is refused, for files and data."""
     shown = origin.format(host=page.host)
     for path in ("/", "/data/views"):
         answer = page.get(path, page.token, Origin=shown)
@@ -87,21 +87,21 @@ def test_another_origin_is_refused(page: PageServer, origin: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
-def test_nothing_is_written(page: PageServer, method: str) -> None:
-    """There is no method but GET."""
+def test_refuses_methods_but_get(page: PageServer, method: str) -> None:
+    """Each method but GET is refused."""
     headers = {"Authorization": f"Bearer {page.token}"}
     assert page.send(method, "/data/machines", headers).status == 501
 
 
 @pytest.mark.parametrize("path", ["/../page.py", "/%2e%2e/page.py", "/data/../page.css"])
-def test_other_files_are_not_served(page: PageServer, path: str) -> None:
-    """A path that is no file of the page's is not found, whoever asks."""
+def test_serves_no_other_files(page: PageServer, path: str) -> None:
+    """A path outside the page's files is not found, even with the token."""
     assert page.get(path, page.token).status == 404
 
 
 @pytest.fixture
 def many_files() -> Iterator[None]:
-    """As many open files as the system lets this process have."""
+    """Raise the limit of open files to its maximum."""
     before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     yield
@@ -110,8 +110,8 @@ def many_files() -> Iterator[None]:
 
 @pytest.mark.heavy
 @pytest.mark.usefixtures("many_files")
-def test_a_thousand_connections(page: PageServer) -> None:
-    """A thousand connections that say nothing keep few threads, and nobody from page or server."""
+def test_survives_a_thousand_connections(page: PageServer) -> None:
+    """A thousand silent connections leave few threads, and page and server still answer."""
     host, port = page.host.split(":")
     process = psutil.Process(page.pid)
     before = process.num_threads()
@@ -126,9 +126,9 @@ def test_a_thousand_connections(page: PageServer) -> None:
 
 @contextmanager
 def waiting_view() -> Generator[tuple[str, Callable[[str], socket.socket], threading.Event]]:
-    """Serve a view that waits; give the address, how to ask by a token, and what ends the wait.
+    """Serve a view that waits; yield its address, a function that requests it, and its end.
 
-    A token is its holder's name.
+    A token is the name of its holder.
     """
     ended, arrived = threading.Event(), threading.Semaphore(0)
 
@@ -153,8 +153,8 @@ def waiting_view() -> Generator[tuple[str, Callable[[str], socket.socket], threa
         yield endpoint.address, ask, ended
 
 
-def test_silent_connections_end_no_visitor_s() -> None:
-    """Who has shown a token gets its answer, however many connections say nothing meanwhile."""
+def test_keeps_a_visitor_among_silent_connections() -> None:
+    """A visitor with a token gets the answer while many silent connections are open."""
     with waiting_view() as (address, ask, ended), ExitStack() as opened:
         host, port = address.split(":")
         modest = ask("bob")
@@ -165,8 +165,8 @@ def test_silent_connections_end_no_visitor_s() -> None:
         assert modest.recv(64).startswith(b"HTTP/1.0 200")
 
 
-def test_a_visitor_with_many_connections_ends_its_own() -> None:
-    """A token's holder who asks too often ends its own requests, and those of nobody else."""
+def test_closes_connections_of_the_greediest_visitor() -> None:
+    """A visitor with too many requests loses the oldest; another visitor loses none."""
     with waiting_view() as (_address, ask, ended):
         modest = ask("bob")
         greedy = [ask("alice") for _ in range(2 * MAX_VIEWERS)]
@@ -176,8 +176,8 @@ def test_a_visitor_with_many_connections_ends_its_own() -> None:
         assert greedy[0].recv(64) == b""
 
 
-def test_holders_of_tokens_are_let_in(tmp_path: Path) -> None:
-    """A token of --tokens is let in, one that has expired and any other is not."""
+def test_admits_holders_of_valid_tokens(tmp_path: Path) -> None:
+    """A valid token of --tokens is admitted; an expired or unknown one is refused."""
     tokens = tmp_path / "tokens.toml"
     table = '[tokens.{0}]\nsha256 = "{1}"\nexpires = {2}-01-01T00:00:00Z\n'
     digests = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("alice", "late")}
@@ -201,8 +201,8 @@ def test_holders_of_tokens_are_let_in(tmp_path: Path) -> None:
         (["--page-all"], "--page-all needs --page"),
     ],
 )
-def test_flags_that_are_refused(flags: list[str], text: str) -> None:
-    """A page is not served in plain text to others, on a socket, or for several processes."""
+def test_refuses_unsafe_flags(flags: list[str], text: str) -> None:
+    """The page is not served in plain text to other hosts, on a socket, or by several processes."""
     outcome = CliRunner().invoke(main, flags)
     assert outcome.exit_code == 2
     assert text in " ".join(outcome.output.replace("│", "").split())

@@ -81,8 +81,8 @@ def functions_of(path: CallPath) -> Mapping[str, str]:
     return names
 
 
-def test_with_nobody_looking_the_observers_are_the_same(looking: Looking) -> None:
-    """A session has the call path that it has without a page, before somebody looks and after."""
+def test_observes_no_session_that_nobody_looks_at(looking: Looking) -> None:
+    """Before the first look and after the last one a session has its plain call path."""
     before = functions_of(path_of(looking.session))
     plain = [wrap for wrap in composition.OBSERVERS if "recent_calls" not in wrap.__module__]
     with pytest.MonkeyPatch.context() as patch:
@@ -102,8 +102,8 @@ def test_with_nobody_looking_the_observers_are_the_same(looking: Looking) -> Non
     assert HOLDING not in looking.session.holdings
 
 
-def test_a_page_that_is_open_observes_nothing(looking: Looking, running: Running) -> None:
-    """While a page is open, and shows what is no session, a session's call path is as without."""
+def test_observes_no_session_for_other_views(looking: Looking, running: Running) -> None:
+    """Files and views of other subjects leave a session's call path as it is."""
     before = functions_of(path_of(looking.session))
     page = SessionPage(replace(CONFIG, page="127.0.0.1:0"), running.server.store, None)
     server = PageServer(page.url, running.address, 0)
@@ -114,15 +114,15 @@ def test_a_page_that_is_open_observes_nothing(looking: Looking, running: Running
     page.close()
 
 
-def test_who_looks_on_is_not_left(looking: Looking) -> None:
-    """A session that is looked at stays observed."""
+def test_keeps_observing_while_somebody_looks(looking: Looking) -> None:
+    """A session that somebody looked at recently stays observed."""
     looking.look()
     looking.watches.leave()
     assert HOLDING in looking.session.holdings
 
 
-def test_calls_since_the_first_look(looking: Looking) -> None:
-    """Calls are listed newest first with tensors, status and reason; statuses are counted."""
+def test_lists_calls_since_the_first_look(looking: Looking) -> None:
+    """Calls are listed newest first with tensors and status; statuses are counted."""
     looking.client.run(*load(1, DATA))
     assert looking.look()["recent"] == []
     looking.client.run(*init(2, 1, 1, 2, 3), op("log", input=1, output=2))
@@ -140,8 +140,8 @@ def test_calls_since_the_first_look(looking: Looking) -> None:
     assert view["running"] == ""
 
 
-def test_a_line_is_what_the_session_holds(looking: Looking) -> None:
-    """The list has machine, counts and bytes of a session, by its hash and not its name."""
+def test_lists_the_contents_of_a_session(looking: Looking) -> None:
+    """The list has a session's machine, counts and bytes, under a hash in place of its name."""
     looking.client.run(*load(1, DATA))
     (line,) = [
         line
@@ -161,8 +161,8 @@ def test_a_line_is_what_the_session_holds(looking: Looking) -> None:
     ]
 
 
-def test_the_cells_of_a_tensor(looking: Looking) -> None:
-    """A tensor's cells are its DLFLOAT16 codes where they lie, with their values; padding is 0."""
+def test_shows_the_cells_of_a_tensor(looking: Looking) -> None:
+    """A tensor's cells are its DLFLOAT16 codes at their places, with values; padding is 0."""
     looking.client.run(*load(1, DATA))
     view = looking.tensor(id="1")
     codes = dlfloat.from_fp32(DATA)[0, 0]
@@ -173,7 +173,7 @@ def test_the_cells_of_a_tensor(looking: Looking) -> None:
     assert view["values"][66] == float(dlfloat.to_fp32(codes[1, 2:])[0])
 
 
-def test_a_range_violation_has_no_value(looking: Looking) -> None:
+def test_shows_no_value_for_a_range_violation(looking: Looking) -> None:
     """A code that is no number has no value."""
     looking.client.run(*load(1, DATA), *init(2, 1, 1, 2, 3), op("log", input=1, output=2))
     values = looking.tensor(id="2")["values"]
@@ -191,18 +191,18 @@ def test_a_range_violation_has_no_value(looking: Looking) -> None:
         ({"id": "2"}, "the tensor has no buffer"),
     ],
 )
-def test_tensors_that_are_refused(looking: Looking, query: dict[str, str], text: str) -> None:
-    """What is not there is refused in a sentence."""
+def test_refuses_unknown_tensors(looking: Looking, query: dict[str, str], text: str) -> None:
+    """An unknown tensor, page or session is refused in a sentence."""
     looking.client.run(*load(1, DATA), init(2, 1, 1, 2, 3)[0])
     with pytest.raises(Refusal) as caught:
         looking.tensor(**query)
     assert text in caught.value.text
 
 
-def test_a_busy_session_is_looked_at_without_waiting(
+def test_shows_a_busy_session_without_waiting(
     looking: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While an operation runs a session has its line, and its tensors' cells are refused."""
+    """While an operation runs a session is listed, and its cells are refused."""
     monkeypatch.setattr("nnpa_server.page.sessions._WAIT_SECONDS", 0.01)
     looking.client.run(*load(1, DATA))
     with looking.session.running(None):
@@ -214,16 +214,16 @@ def test_a_busy_session_is_looked_at_without_waiting(
     assert HOLDING in looking.session.holdings
 
 
-def test_looking_is_no_use_of_a_session(looking: Looking) -> None:
-    """Looking does not keep a session from its end by idleness, nor count as a call."""
+def test_does_not_count_looking_as_use(looking: Looking) -> None:
+    """Looking does not delay a session's idle timeout, nor count as a call."""
     used, calls = looking.session.last_used, looking.session.trail.calls
     looking.views.sessions(OPERATOR, {})
     looking.look()
     assert (looking.session.last_used, looking.session.trail.calls) == (used, calls)
 
 
-def test_a_session_that_ends_while_somebody_looks(running: Running) -> None:
-    """A session that ended is let go of, and not found any more."""
+def test_releases_a_session_that_ends(running: Running) -> None:
+    """A session that ends while somebody looks is released, and reported as ended."""
     look = Looking(running)
     look.look()
     session = look.session
@@ -235,8 +235,8 @@ def test_a_session_that_ends_while_somebody_looks(running: Running) -> None:
 
 
 @pytest.mark.parametrize("show_all", [False, True])
-def test_sessions_of_other_holders(tmp_path: Path, show_all: bool) -> None:
-    """A token shows its holder's sessions alone; the page's own all of them with --page-all."""
+def test_shows_a_holder_its_own_sessions_only(tmp_path: Path, show_all: bool) -> None:
+    """A token shows its holder's sessions; the page's own token shows all with --page-all."""
     tokens = tmp_path / "tokens.toml"
     digests = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("alice", "bob")}
     tokens.write_text("".join(f'[tokens.{k}]\nsha256 = "{d}"\n' for k, d in digests.items()))
@@ -253,10 +253,10 @@ def test_sessions_of_other_holders(tmp_path: Path, show_all: bool) -> None:
         assert len(page.get("/data/sessions", page.token).data) == show_all
 
 
-def test_the_page_s_thread_leaves(
+def test_stops_observing_by_itself(
     looking: Looking, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A session that nobody looks at any more is left by the page's own thread."""
+    """The page's thread stops observing a session that nobody looks at any more."""
     config = replace(CONFIG, page="127.0.0.1:0")
     page = SessionPage(config, running.server.store, None)
     server = PageServer(page.url, running.address, 0)

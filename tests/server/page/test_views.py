@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the views Machines and Sticks say: the emulator's own facts."""
+"""The views Machines and Sticks: their answers agree with the emulator."""
 
 from typing import Any
 
@@ -37,15 +37,15 @@ KINDS = st.sampled_from(
 
 
 def shown(**fields: str) -> dict[str, Any]:
-    """Return the view Sticks of fields."""
+    """Return the answer of the view Sticks."""
     return dict(sticks(NOBODY, fields))
 
 
 @given(KINDS, SIZES)
-def test_pages_hold_every_element_where_it_lies(
+def test_places_each_element_at_its_offset(
     kind: tuple[int, int, int], sizes: tuple[int, int, int, int]
 ) -> None:
-    """The cells of all pages are the elements of a tensor, each once and at its byte offset."""
+    """The cells of all pages have each element of a tensor once, at its byte offset."""
     desc = TensorDesc(*kind, *sizes)
     places: set[tuple[int, int, int, int]] = set()
     for number in range(stick_bytes(desc) // PAGE):
@@ -63,8 +63,8 @@ def test_pages_hold_every_element_where_it_lies(
     assert len(places) == sizes[0] * sizes[1] * sizes[2] * sizes[3]
 
 
-def test_sizes_and_padding() -> None:
-    """A shape's pages, bytes and padding are those that zDNN allocates."""
+def test_computes_sizes_and_padding() -> None:
+    """A shape has the pages, bytes and padding that zDNN allocates."""
     tensor = shown(shape="2, 3, 20, 70", layout="NHWC")
     assert (tensor["pages"], tensor["bytes"]) == (12, 49152)
     assert (tensor["elements"], tensor["padding"]) == (8400, 12 * 2048 - 8400)
@@ -81,8 +81,8 @@ def test_sizes_and_padding() -> None:
         ("HWCK", [[0], [1], [2], [3]]),
     ],
 )
-def test_axes(layout: str, axes: list[list[int]]) -> None:
-    """The view says which axis of the user's becomes which dim; gates share dim1."""
+def test_maps_axes_to_dimensions(layout: str, axes: list[list[int]]) -> None:
+    """The view maps each axis of the user's array to its dimension; gates share dim1."""
     shape = ",".join("2" * {"1D": 1, "2DS": 2, "3DS": 3}.get(layout, 4))
     assert shown(shape=shape, layout=layout)["axes"] == axes
 
@@ -101,14 +101,14 @@ def test_axes(layout: str, axes: list[list[int]]) -> None:
         ({"shape": "1,1,1,1", "layout": "NCHW", "kind": "INT8"}, "ZDNN_INVALID_LAYOUT"),
     ],
 )
-def test_shapes_that_are_refused(fields: dict[str, str], text: str) -> None:
-    """What cannot be is refused by field, value and limit."""
+def test_refuses_invalid_shapes(fields: dict[str, str], text: str) -> None:
+    """An invalid shape is refused by field, value and limit."""
     with pytest.raises(Refusal) as caught:
         shown(**fields)
     assert text in caught.value.text
 
 
-def test_machines_side_by_side() -> None:
+def test_compares_the_machines() -> None:
     """Each machine has its column of QAF's answer; rows that differ are marked."""
     comparison: dict[str, Any] = dict(machines(NOBODY, {}))
     assert [machine["aliases"] for machine in comparison["machines"]] == [["z16"], ["z17"]]
@@ -121,8 +121,8 @@ def test_machines_side_by_side() -> None:
         assert any(status.name in row["constraint"] for status in Status), row
 
 
-def test_a_custom_machine_beside_them() -> None:
-    """A custom machine is a third column, with the limits and functions that were asked for."""
+def test_adds_a_column_for_a_custom_machine() -> None:
+    """A custom machine is a third column, with its own limits and functions."""
     fields = {"model": "telum1", "max_dim1": "100", "removed_functions": "NNPA_ADD, NNPA_EXP"}
     comparison: dict[str, Any] = dict(machines(NOBODY, fields))
     rows = {row["name"]: row["values"] for row in comparison["rows"]}
@@ -141,8 +141,8 @@ def test_a_custom_machine_beside_them() -> None:
         ({"removed_functions": "NNPA_QAF"}, "NNPA_QAF cannot be taken away"),
     ],
 )
-def test_machines_that_are_refused(fields: dict[str, str], text: str) -> None:
-    """A custom machine that could not exist is refused by field, value and limit."""
+def test_refuses_invalid_machines(fields: dict[str, str], text: str) -> None:
+    """An invalid custom machine is refused by field, value and limit."""
     with pytest.raises(Refusal) as caught:
         machines(NOBODY, fields)
     assert text in caught.value.text

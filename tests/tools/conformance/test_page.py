@@ -45,10 +45,8 @@ def written(folder: Path) -> Path:
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])
 @pytest.mark.parametrize("dark", [False, True])
-def test_the_score_fits_its_window(
-    browser: Browser, tmp_path: Path, width: int, dark: bool
-) -> None:
-    """The page is as wide as its window, its names are readable, and no script of a file runs."""
+def test_fits_its_window(browser: Browser, tmp_path: Path, width: int, dark: bool) -> None:
+    """The page fits its window, its names are readable, and no script of a file runs."""
     with opened(browser, written(tmp_path).as_uri(), width=width, dark=dark) as shown:
         assert overflow(shown) == 0
         script = "[...document.querySelectorAll('td.l')].map(cell => cell.offsetWidth)"

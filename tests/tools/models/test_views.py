@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the view Models says of models and reports, and which files `nnpa view` refuses."""
+"""The view Models: answers about models and reports, and refusals of `nnpa view`."""
 
 import copy
 import json
@@ -39,7 +39,7 @@ def page(folder: Path) -> Iterator[PageServer]:
 
 
 def shown(page: PageServer) -> dict[str, Any]:
-    """Return what the view answers."""
+    """Return the answer of the view."""
     answer: dict[str, Any] = page.get("/data/models", page.token).data
     return answer
 
@@ -59,8 +59,8 @@ def test_a_model_is_shown_on_both_machines(page: PageServer, folder: Path) -> No
         assert machine["placed"].startswith("compiler: 3 nodes on the accelerator")
 
 
-def test_a_model_has_the_estimate_of_its_machine(page: PageServer) -> None:
-    """The time in all, by function and by node is an interval with a grade."""
+def test_shows_the_estimate_of_each_machine(page: PageServer) -> None:
+    """The total time and the times of functions and nodes are intervals with a grade."""
     for machine in shown(page)["machines"]:
         estimate = machine["estimate"]
         assert " to " in estimate["total"]
@@ -70,8 +70,8 @@ def test_a_model_has_the_estimate_of_its_machine(page: PageServer) -> None:
         assert any("grade" in node["time"] for node in machine["nodes"])
 
 
-def test_errors_stand_at_their_nodes(page: PageServer) -> None:
-    """A node has what the report measured of the values that it makes, of the same machine."""
+def test_shows_errors_at_their_nodes(page: PageServer) -> None:
+    """A node has the report's errors of its own values on its own machine."""
     answer = shown(page)
     for machine in answer["machines"]:
         errors = machine["nodes"][2]["errors"]
@@ -80,8 +80,8 @@ def test_errors_stand_at_their_nodes(page: PageServer) -> None:
         assert 0 < errors[0]["l2r"] < 0.01
 
 
-def test_the_report_is_inside(page: PageServer, folder: Path) -> None:
-    """The verdict, the outputs and the nodes are those of the report's file."""
+def test_shows_the_whole_report(page: PageServer, folder: Path) -> None:
+    """The view has the verdict, outputs and nodes of the report's file."""
     report = json.loads((folder / "report.json").read_text("utf-8"))
     inside = shown(page)["report"]
     assert inside["verdict"] == report["verdict"]
@@ -91,8 +91,8 @@ def test_the_report_is_inside(page: PageServer, folder: Path) -> None:
     assert inside["about"]["model"] == "dense.onnx"
 
 
-def test_a_report_alone(folder: Path) -> None:
-    """A report is shown without its model, on no machine."""
+def test_shows_a_report_without_its_model(folder: Path) -> None:
+    """A report without a model is shown, with no machine."""
     with viewing(folder / "report.json") as page:
         assert page.get("/data/views", page.token).data == ["models"]
         answer = shown(page)
@@ -144,8 +144,8 @@ def test_bad_models_are_refused(tmp_path: Path) -> None:
         ("other.json", b"{}", "verdict is missing: no report of `nnpa network validate --json`"),
     ],
 )
-def test_other_files_are_refused(tmp_path: Path, name: str, content: bytes, text: str) -> None:
-    """A file that is none of those that are shown is refused with what it lacks."""
+def test_refuses_other_files(tmp_path: Path, name: str, content: bytes, text: str) -> None:
+    """A file of another kind is refused, and the refusal says what is wrong with it."""
     (tmp_path / name).write_bytes(content)
     result = refused(tmp_path / name)
     assert result.exit_code == 2
@@ -185,10 +185,10 @@ def _not_whole(report: dict[str, Any]) -> None:
         (_not_whole, "samples is '1.5', must be a whole number"),
     ],
 )
-def test_reports_of_another_form_are_refused(
+def test_refuses_reports_of_another_form(
     folder: Path, tmp_path: Path, change: Callable[[dict[str, Any]], None], text: str
 ) -> None:
-    """A report whose fields are others is refused by field, value and version."""
+    """A report with other fields is refused by field, value and version."""
     report = copy.deepcopy(json.loads((folder / "report.json").read_text("utf-8")))
     change(report)
     written = json.dumps(report).replace('"1e999"', "1e999")
@@ -199,16 +199,16 @@ def test_reports_of_another_form_are_refused(
     assert str(caught.value).isprintable()
 
 
-def test_a_report_s_names_may_be_anything(folder: Path, tmp_path: Path) -> None:
-    """Names in a report are text, whatever they hold."""
+def test_reads_hostile_names_as_text(folder: Path, tmp_path: Path) -> None:
+    """Markup in the names of a report is read as text."""
     report = json.loads((folder / "report.json").read_text("utf-8"))
     report["runs"][0]["nodes"][0]["node"] = HOSTILE
     (tmp_path / "names.json").write_text(json.dumps(report), encoding="utf-8")
     assert read_accuracy(tmp_path / "names.json").runs[0].nodes[0]["node"] == HOSTILE
 
 
-def test_too_many_models(folder: Path) -> None:
-    """Two models, or two reports, are refused."""
+def test_refuses_two_models_or_two_reports(folder: Path) -> None:
+    """A second model or report is refused by number and limit."""
     for name, kind in (("dense.onnx", "models"), ("report.json", "reports")):
         result = refused(folder / name, folder / name)
         assert result.exit_code == 2

@@ -45,10 +45,10 @@ def server(folder: Path) -> Iterator[PageServer]:
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])
 @pytest.mark.parametrize("dark", [False, True])
-def test_a_model_and_its_report(
+def test_shows_a_model_and_its_report(
     browser: Browser, server: PageServer, width: int, dark: bool
 ) -> None:
-    """Boxes by device, estimate, verdict and outputs are there, and the page fits its window."""
+    """Boxes, estimate, verdict and outputs are visible, and the page fits its window."""
     with opened(browser, server.url, width=width, dark=dark) as page:
         page.locator(".box").nth(2).wait_for()
         assert page.locator(".box.accelerator").count() == 3
@@ -61,8 +61,8 @@ def test_a_model_and_its_report(
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_colours_of_boxes_are_in_the_legend(browser: Browser, tmp_path: Path, dark: bool) -> None:
-    """A node on the accelerator and one on the host have the colour of their key."""
+def test_explains_colours_in_the_legend(browser: Browser, tmp_path: Path, dark: bool) -> None:
+    """Boxes of the accelerator and of the host have the colours of their keys."""
     nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Cos", ["a"], ["y"])]
     proto = model(nodes, [("x", np.float32, [32, 64])], [("y", np.float32, [32, 64])])
     (tmp_path / "two.onnx").write_bytes(proto.SerializeToString())
@@ -78,8 +78,10 @@ def test_colours_of_boxes_are_in_the_legend(browser: Browser, tmp_path: Path, da
             )
 
 
-def test_the_title_says_what_is_shown(browser: Browser, server: PageServer, folder: Path) -> None:
-    """Window and heading name the model and the machine, which changes; else the report."""
+def test_names_file_and_machine_in_the_title(
+    browser: Browser, server: PageServer, folder: Path
+) -> None:
+    """Window and heading name the model and its machine, also after a change, or the report."""
     with opened(browser, server.url) as page:
         for name, system in (("telum2", "IBM z17, Telum II"), ("telum1", "IBM z16, Telum I")):
             page.get_by_label("machine").select_option(name)
@@ -90,8 +92,8 @@ def test_the_title_says_what_is_shown(browser: Browser, server: PageServer, fold
         page.get_by_role("heading", name="Accuracy: report.json", level=1, exact=True).wait_for()
 
 
-def test_a_node_lies_below_its_sources(browser: Browser, tmp_path: Path) -> None:
-    """No two boxes overlap, and each lies below all boxes that it takes values from."""
+def test_draws_a_node_below_its_sources(browser: Browser, tmp_path: Path) -> None:
+    """No two boxes overlap, and each box lies below all boxes that it takes values from."""
     nodes = [helper.make_node("Relu", ["x"], ["a"], "a")]
     nodes += [helper.make_node("Tanh", ["a"], [f"t{place}"], f"t{place}") for place in range(5)]
     nodes += [helper.make_node("Sum", ["a", *(f"t{place}" for place in range(5))], ["y"], "sum")]
@@ -112,8 +114,8 @@ def test_a_node_lies_below_its_sources(browser: Browser, tmp_path: Path) -> None
     assert all(b - a > middle[0]["width"] for a, b in pairwise(lefts))
 
 
-def test_nodes_by_keyboard_and_machine(browser: Browser, server: PageServer) -> None:
-    """Arrow keys go from node to node and show each; the machine can be changed."""
+def test_walks_nodes_by_keyboard(browser: Browser, server: PageServer) -> None:
+    """Arrow keys go from node to node and show each, on the selected machine."""
     with opened(browser, server.url) as page:
         page.locator(".box").nth(2).wait_for()
         page.get_by_label("machine").select_option("telum2")
@@ -125,7 +127,7 @@ def test_nodes_by_keyboard_and_machine(browser: Browser, server: PageServer) -> 
         page.locator(".detail").filter(has_text="zDNN functions").wait_for()
 
 
-def test_hostile_names_in_a_model_are_text(browser: Browser, folder: Path, tmp_path: Path) -> None:
+def test_shows_hostile_names_as_text(browser: Browser, folder: Path, tmp_path: Path) -> None:
     """Markup in names of files, nodes, operators and reports is shown as text."""
     nodes = [helper.make_node("Relu", ["x"], [HOSTILE], HOSTILE)]
     shape = [32, 64]

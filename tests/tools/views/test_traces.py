@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the view Traces says of files, and how `nnpa view` refuses those that it cannot show."""
+"""The view Traces: answers about files, and refusals of `nnpa view`."""
 
 import json
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def views(session: Session, tmp_path: Path) -> TraceViews:
 
 
 def summaries(views: TraceViews) -> list[dict[str, Any]]:
-    """Return what each trace is, as the page gets it."""
+    """Return the summary of each trace as the page receives it."""
     shown: list[dict[str, Any]] = json.loads(json.dumps(views.traces(NOBODY, {})))["traces"]
     return shown
 
@@ -46,7 +46,7 @@ def rows_of(views: TraceViews, which: int) -> list[dict[str, Any]]:
 
 
 def operation(views: TraceViews, which: int, row: int) -> dict[str, Any]:
-    """Return one row in full."""
+    """Return a row in full."""
     return dict(views.operation(NOBODY, {"trace": str(which), "row": str(row)}))
 
 
@@ -56,8 +56,8 @@ def row_named(views: TraceViews, name: str) -> int:
     return names.index(name)
 
 
-def test_a_row_is_a_call_of_the_program(views: TraceViews) -> None:
-    """Rows are the operations of the program, in order, with their times and how they ended."""
+def test_lists_the_operations_of_the_program(views: TraceViews) -> None:
+    """Rows are the program's operations in order, with times and statuses."""
     rows = rows_of(views, 0)
     names = [row["name"] for row in rows]
     assert names == ["allochelper_ztensor", "transform_ztensor"] * 2 + [
@@ -72,16 +72,16 @@ def test_a_row_is_a_call_of_the_program(views: TraceViews) -> None:
     assert summary["end_ns"] >= starts[-1]
 
 
-def test_lint_stands_at_its_rows(views: TraceViews) -> None:
-    """An array that is transformed twice is marked at both transforms, and said in a sentence."""
+def test_marks_rows_with_lint_findings(views: TraceViews) -> None:
+    """An array that is transformed twice is marked at both transforms, with a sentence."""
     marked = [row for row, line in enumerate(rows_of(views, 0)) if line["findings"]]
     assert marked == [1, 3]
     (text,) = operation(views, 0, 1)["findings"]
     assert text.startswith("equal-bytes: the same 12 bytes were transformed 2 times")
 
 
-def test_differences_stand_at_both_sides_in_ulp(views: TraceViews) -> None:
-    """A call that answers otherwise is marked in both traces with its distance in ulp."""
+def test_marks_differences_in_both_traces(views: TraceViews) -> None:
+    """A call with another result is marked in both traces with the distance in ulp."""
     row = row_named(views, "transform_origtensor")
     for which in (0, 1):
         assert rows_of(views, which)[row]["differences"] == ["48 ulp"]
@@ -91,8 +91,8 @@ def test_differences_stand_at_both_sides_in_ulp(views: TraceViews) -> None:
         assert "3 of 3 elements, 48 ulp at most, first [0, 0]: 3 and 3.1875" in text
 
 
-def test_a_call_that_only_one_trace_has(tmp_path: Path) -> None:
-    """Where one program goes on its first further call is a difference, and has no partner."""
+def test_marks_the_first_call_of_one_trace_only(tmp_path: Path) -> None:
+    """The first call that only one trace has is a difference, and has no partner."""
     long, short = write(tmp_path / "long", *calls(3)), write(tmp_path / "short", *calls(2))
     for order in ((long, short), (short, long)):
         views = TraceViews([(path.name, trace.read(path)) for path in order])
@@ -103,8 +103,8 @@ def test_a_call_that_only_one_trace_has(tmp_path: Path) -> None:
         assert operation(views, which, 2)["partner"] is None
 
 
-def test_a_call_in_full(views: TraceViews) -> None:
-    """A call has its operands with shapes and types, its message, its answer, and an estimate."""
+def test_describes_a_call_in_full(views: TraceViews) -> None:
+    """A call has operands with shapes and types, message, answer, contents and estimate."""
     shown = operation(views, 0, row_named(views, "add"))
     operands = {entry["operand"]: entry for entry in shown["operands"]}
     assert list(operands) == ["input_a", "input_b", "output"]
@@ -117,8 +117,8 @@ def test_a_call_in_full(views: TraceViews) -> None:
     assert array.endswith("array out: 12 bytes: 3 -4 0.5")
 
 
-def test_a_call_that_failed_says_why(tmp_path: Path) -> None:
-    """The error of a call stands at the operation that it ended."""
+def test_gives_the_error_of_a_failed_call(tmp_path: Path) -> None:
+    """The operation that ended with a call's error has its reason and message."""
     records = calls(1)
     records[1].call.ClearField("results")
     records[1].call.error.reason = "PROGRAM_CHECK"
@@ -131,8 +131,8 @@ def test_a_call_that_failed_says_why(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
-def test_instructions_have_the_rows_behind(tmp_path: Path) -> None:
-    """Instructions of a program with a library of its own follow the operations."""
+def test_lists_instructions_after_operations(tmp_path: Path) -> None:
+    """Instructions of a program with its own library follow the operations."""
     issued = TraceRecord(
         instruction=TracedInstruction(session=1, general_register_0=16, duration_ns=5, start_ns=7)
     )
@@ -142,15 +142,15 @@ def test_instructions_have_the_rows_behind(tmp_path: Path) -> None:
     assert [line["place"] for line in rows_of(views, 0)] == ["call 0", "call 1", "session 1"]
 
 
-def test_a_trace_is_entitled_by_its_file_and_machines(tmp_path: Path) -> None:
-    """The title names the file without its folder and each machine once, by name and by system."""
+def test_names_file_and_machines_in_the_title(tmp_path: Path) -> None:
+    """The title has the file without its folder, and each machine once with its system."""
     records = calls(1)
     for number, name in enumerate(("machines/telum1", "machines/telum1", "")):
-        other = TraceRecord()
-        other.session.session = 2 + number
-        other.session.options.machine.name = name
-        other.session.options.machine.display_name = "IBM z16, Telum I"
-        records.append(other)
+        joined = TraceRecord()
+        joined.session.session = 2 + number
+        joined.session.options.machine.name = name
+        joined.session.options.machine.display_name = "IBM z16, Telum I"
+        records.append(joined)
     path = write(tmp_path / "t.nnpa", *records)
     (summary,) = summaries(TraceViews([(str(path), trace.read(path))]))
     assert summary["title"] == (
@@ -158,8 +158,8 @@ def test_a_trace_is_entitled_by_its_file_and_machines(tmp_path: Path) -> None:
     )
 
 
-def test_rows_come_in_parts(tmp_path: Path) -> None:
-    """Of a long trace an answer has a part, which begins where it was asked for."""
+def test_returns_rows_in_parts(tmp_path: Path) -> None:
+    """An answer has the rows from the requested one on, up to the limit."""
     count = MAX_ROWS + 20
     views = TraceViews([("t", trace.read(write(tmp_path / "t", *calls(count))))])
     assert len(views.rows(NOBODY, {})) == MAX_ROWS
@@ -176,30 +176,30 @@ def test_rows_come_in_parts(tmp_path: Path) -> None:
         ({}, "row is '', must be 0 to 6"),
     ],
 )
-def test_rows_that_are_refused(views: TraceViews, query: dict[str, str], text: str) -> None:
-    """A row that there is not is refused by field, value and limit."""
+def test_refuses_unknown_rows(views: TraceViews, query: dict[str, str], text: str) -> None:
+    """An unknown row or trace is refused by field, value and limit."""
     with pytest.raises(Refusal) as caught:
         views.operation(NOBODY, query)
     assert caught.value.text == text
 
 
-def test_no_such_file(tmp_path: Path) -> None:
-    """A file that is not there is named, and nothing is served."""
+def test_refuses_a_missing_file(tmp_path: Path) -> None:
+    """A missing file is named, and nothing is served."""
     result = refused(tmp_path / "gone")
     assert result.exit_code == 2
     assert f"'{tmp_path}/gone' does not exist" in result.output
 
 
-def test_a_trace_of_a_newer_version(tmp_path: Path) -> None:
-    """A trace of a version to come is refused by both versions."""
+def test_refuses_a_trace_of_a_newer_version(tmp_path: Path) -> None:
+    """A trace of a newer version is refused; the refusal names both versions."""
     (tmp_path / "newer").write_bytes(MAGIC[:-1] + b"7")
     result = refused(tmp_path / "newer")
     assert result.exit_code == 2
     assert "newer: a trace of version 7, expected version 1: a newer nnpa wrote it" in result.output
 
 
-def test_a_truncated_trace_shows_what_it_has(tmp_path: Path) -> None:
-    """Of a file that lost its end the whole records are shown, under a line that says so."""
+def test_shows_the_records_of_a_truncated_trace(tmp_path: Path) -> None:
+    """The whole records of a truncated file are shown, with a line that says so."""
     whole = write(tmp_path / "whole", *calls(MANY)).read_bytes()
     (tmp_path / "cut").write_bytes(whole[: len(whole) * 2 // 3])
     views = TraceViews([("cut", trace.read(tmp_path / "cut"))])
@@ -208,24 +208,24 @@ def test_a_truncated_trace_shows_what_it_has(tmp_path: Path) -> None:
     assert 0 < summary["rows"] < MANY
 
 
-def test_an_empty_trace_is_shown(tmp_path: Path) -> None:
-    """A trace of no calls has no rows, and asking for one is refused."""
+def test_shows_an_empty_trace(tmp_path: Path) -> None:
+    """A trace without calls has no rows, and a request for a row is refused."""
     views = TraceViews([("empty", trace.read(write(tmp_path / "empty")))])
     assert views.rows(NOBODY, {}) == []
     with pytest.raises(Refusal, match="row is '0', must be"):
         views.operation(NOBODY, {"row": "0"})
 
 
-def test_too_many_traces(tmp_path: Path) -> None:
-    """Three traces are refused: two are compared."""
+def test_refuses_three_traces(tmp_path: Path) -> None:
+    """A third trace is refused by number and limit."""
     path = write(tmp_path / "t", *calls(1))
     result = refused(path, path, path)
     assert result.exit_code == 2
     assert "FILES: 3 traces, at most 2" in result.output
 
 
-def test_a_port_that_is_taken(tmp_path: Path) -> None:
-    """A port that somebody has is named."""
+def test_refuses_a_port_in_use(tmp_path: Path) -> None:
+    """A port in use is refused by name and number."""
     path = write(tmp_path / "t", *calls(1))
     with viewing(path) as page:
         port = page.host.rpartition(":")[2]
@@ -234,14 +234,14 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
     assert f"--port: {port}: Address already in use" in result.output
 
 
-def test_a_view_has_a_token_and_opens_no_other_file(tmp_path: Path) -> None:
-    """Without the token there are no data, and a path in a request opens nothing."""
+def test_needs_a_token_and_opens_no_other_file(tmp_path: Path) -> None:
+    """Data need the token, and a path in a request opens no file."""
     path = write(tmp_path / "t", *calls(1))
     with viewing(path) as page:
         assert page.get("/data/traces").status == 401
         assert page.get("/data/traces", page.token, Host="evil.example").status == 403
         assert page.get("/data/views", page.token).data == ["traces", "rows", "operation"]
         assert page.get(f"/data/traces?file={path}", page.token).data["traces"][0]["rows"] == 1
-        asked = page.get(f"/data/operation?trace={path}&row=0", page.token)
-        assert "must be 0 to 0" in asked.data["error"]
+        answer = page.get(f"/data/operation?trace={path}&row=0", page.token)
+        assert "must be 0 to 0" in answer.data["error"]
         assert page.get(f"/{path}", page.token).status == 404

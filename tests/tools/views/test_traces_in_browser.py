@@ -57,10 +57,10 @@ def line(page: Page, trace: int, text: str) -> str:
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])
 @pytest.mark.parametrize("dark", [False, True])
-def test_two_traces_side_by_side(
+def test_shows_two_traces_side_by_side(
     browser: Browser, pair: PageServer, width: int, dark: bool
 ) -> None:
-    """Both traces have their lines, what differs is marked in both in ulp, and the page fits."""
+    """Both traces have their lines with differences in ulp, and the page fits its window."""
     with opened(browser, pair.url, width=width, dark=dark) as page:
         for trace in (0, 1):
             assert "48 ulp" in line(page, trace, "transform_origtensor")
@@ -76,8 +76,10 @@ def test_two_traces_side_by_side(
         assert overflow(page) == 0
 
 
-def test_the_title_says_what_is_shown(browser: Browser, pair: PageServer, tmp_path: Path) -> None:
-    """Window and heading name the files and their machines, of one trace and of two."""
+def test_names_files_and_machines_in_the_title(
+    browser: Browser, pair: PageServer, tmp_path: Path
+) -> None:
+    """Window and heading name each file and its machine."""
     machine = "telum2 (IBM z17, Telum II)"
     with opened(browser, pair.url) as page:
         title = f"Traces: left on {machine}; right on {machine}"
@@ -90,15 +92,15 @@ def test_the_title_says_what_is_shown(browser: Browser, pair: PageServer, tmp_pa
 
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])
-def test_columns_are_named_and_times_in_sight(browser: Browser, tmp_path: Path, width: int) -> None:
-    """Above the lines stands what their parts are, and begin and duration need no scrolling."""
+def test_names_columns_and_shows_times(browser: Browser, tmp_path: Path, width: int) -> None:
+    """The lines have a heading, and start and duration are in sight at each width."""
     path = write(tmp_path / "run.nnpa", *calls(200))
     with viewing(path) as server, opened(browser, server.url, width=width) as page:
         box = page.get_by_role("listbox")
         line(page, 0, "add")
         heads = box.locator(".head > :visible").all_inner_texts()
         assert heads[:2] == ["#", "function"]
-        assert set(heads) >= {"lint", "status", "begins", "takes"}
+        assert set(heads) >= {"lint", "status", "start", "duration"}
         box.focus()
         page.keyboard.press("End")
         chosen = box.locator("[aria-selected=true]")
@@ -122,11 +124,11 @@ def test_columns_are_named_and_times_in_sight(browser: Browser, tmp_path: Path, 
     ("names", "kind", "painted", "text"),
     [
         (("left", "right"), "differing", "backgroundColor", "differs from the other trace"),
-        (("left",), "found", "backgroundColor", "lint finds something"),
+        (("left",), "found", "backgroundColor", "has a lint finding"),
         (("failed",), "refused", "color", "refused or failed"),
     ],
 )
-def test_colours_of_lines_are_in_the_legend(
+def test_explains_colours_in_the_legend(
     browser: Browser,
     folder: Path,
     dark: bool,
@@ -135,7 +137,7 @@ def test_colours_of_lines_are_in_the_legend(
     painted: str,
     text: str,
 ) -> None:
-    """Each colour that a line can have is explained by a key of that colour, in light and dark."""
+    """Each colour of a line has a key of the same colour, in light and dark."""
     with (
         viewing(*(folder / name for name in names)) as server,
         opened(browser, server.url, dark=dark) as page,
@@ -149,8 +151,8 @@ def test_colours_of_lines_are_in_the_legend(
         assert colours[0] == colours[1]
 
 
-def test_calls_by_keyboard(browser: Browser, pair: PageServer) -> None:
-    """Arrow keys, Home and End choose calls, of which the detail is shown."""
+def test_walks_calls_by_keyboard(browser: Browser, pair: PageServer) -> None:
+    """Arrow keys, Home and End select calls, and the page describes the selected one."""
     with opened(browser, pair.url) as page:
         line(page, 0, "log")
         page.get_by_role("listbox").first.focus()
@@ -165,8 +167,8 @@ def test_calls_by_keyboard(browser: Browser, pair: PageServer) -> None:
             )
 
 
-def test_lint_and_differences_lead_to_their_calls(browser: Browser, pair: PageServer) -> None:
-    """A finding is a button that goes to its call; another goes from difference to difference."""
+def test_leads_from_findings_and_differences_to_calls(browser: Browser, pair: PageServer) -> None:
+    """Buttons lead to the call of a finding, and from difference to difference."""
     with opened(browser, pair.url) as page:
         line(page, 0, "log")
         page.get_by_role("button", name="equal-bytes").first.click()
@@ -177,8 +179,8 @@ def test_lint_and_differences_lead_to_their_calls(browser: Browser, pair: PageSe
             chosen.filter(has_text=name).wait_for()
 
 
-def test_ten_thousand_calls(browser: Browser, tmp_path: Path) -> None:
-    """Of 10,000 calls only those in sight are in the document, wherever it is scrolled to."""
+def test_keeps_only_calls_in_sight_in_the_document(browser: Browser, tmp_path: Path) -> None:
+    """Of 10,000 calls only those in sight are in the document, at each scroll position."""
     with (
         viewing(write(tmp_path / "long", *calls(CALLS))) as server,
         opened(browser, server.url) as page,
@@ -199,8 +201,8 @@ def test_ten_thousand_calls(browser: Browser, tmp_path: Path) -> None:
         page.locator(".detail").filter(has_text="zdnn_add").wait_for()
 
 
-def test_hostile_names_in_a_trace_are_text(browser: Browser, tmp_path: Path) -> None:
-    """Markup in names of a file, a machine, a version, a status and an error is shown as text."""
+def test_shows_hostile_names_as_text(browser: Browser, tmp_path: Path) -> None:
+    """Markup in names of file, machine, version, status and error is shown as text."""
     records = calls(1)
     records[0].session.options.machine.name = HOSTILE
     records[0].session.options.library_version = HOSTILE
@@ -217,8 +219,8 @@ def test_hostile_names_in_a_trace_are_text(browser: Browser, tmp_path: Path) -> 
         assert page.title() == f"Trace: {path.name} on {HOSTILE} - nnpa"
 
 
-def test_a_truncated_trace_says_so(browser: Browser, tmp_path: Path) -> None:
-    """A file that lost its end is shown up to there, and says that it did."""
+def test_says_that_a_trace_is_truncated(browser: Browser, tmp_path: Path) -> None:
+    """A truncated file is shown up to its end, with a line that says so."""
     whole = write(tmp_path / "whole", *calls(2 * CALLS)).read_bytes()
     (tmp_path / "cut").write_bytes(whole[: len(whole) * 2 // 3])
     with viewing(tmp_path / "cut") as server, opened(browser, server.url) as page:

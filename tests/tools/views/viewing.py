@@ -43,7 +43,7 @@ def viewing(*files: Path | str) -> Generator[PageServer]:
 
 
 def refused(*arguments: Path | str) -> Result:
-    """Return how `nnpa view` ends that shows nothing."""
+    """Return the result of a refused `nnpa view`."""
     result = CliRunner().invoke(main, ["view", *map(str, arguments)], env={"COLUMNS": "300"})
     assert "Traceback" not in result.output
     assert "nnpa view on" not in result.output
@@ -55,15 +55,15 @@ def record(session: Session, path: Path, scale: float) -> trace.Trace:
     values = np.array([[1.5, -2.0, 0.25]], np.float32) * np.float32(scale)
     with session.trace(path, contents=True) as recording, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        left, again = session.ztensor(values), session.ztensor(values)
-        zdnn.add(left, again).numpy()
+        left, right = session.ztensor(values), session.ztensor(values)
+        zdnn.add(left, right).numpy()
         zdnn.log(left)
         session.execute([])
     return recording.read()
 
 
 def write(path: Path, *records: TraceRecord) -> Path:
-    """Write a trace of these records, with its end."""
+    """Write a trace of the records, followed by an end."""
     ended = TraceRecord()
     ended.end.reason = TRACE_END_REASON_ENDED
     writer = TraceWriter(path)
@@ -76,7 +76,7 @@ def write(path: Path, *records: TraceRecord) -> Path:
 
 
 def calls(count: int) -> list[TraceRecord]:
-    """Return a session and so many calls of zdnn_add, 1000 ns each."""
+    """Return the records of a session and `count` calls of zdnn_add, 1000 ns each."""
     begun = TraceRecord()
     begun.session.session, begun.session.options.machine.name = 1, "machines/telum2"
     records = [begun]
@@ -100,17 +100,7 @@ def write_model_and_report(folder: Path) -> None:
 
 def report_of(model: Path) -> str:
     """Return the accuracy report of a model over made-up rows."""
-    words = [
-        "network",
-        "validate",
-        str(model),
-        "--samples",
-        "4",
-        "--no-int8",
-        "--jobs",
-        "1",
-        "--json",
-    ]
-    result = CliRunner().invoke(main, words)
+    options = ["--samples", "4", "--no-int8", "--jobs", "1", "--json"]
+    result = CliRunner().invoke(main, ["network", "validate", str(model), *options])
     assert result.exit_code == 0, result.output
     return result.stdout

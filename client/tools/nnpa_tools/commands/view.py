@@ -21,10 +21,10 @@ from nnpa_tools.models.accuracy import read_accuracy
 from nnpa_tools.models.views import ModelViews, Placed
 from nnpa_tools.views.traces import TraceViews
 
-_OPENED = "telum2"  # the machine of all else that names none
+_OPENED = "telum2"  # the machine that a model is shown on first
 _HOST = "127.0.0.1"
 _MOST = {"traces": 2, "models": 1, "reports": 1}
-_BEGIN = 64  # bytes of a file that tell what it is
+_BEGIN = 64  # bytes of a file that tell its kind
 
 
 @click.command(epilog=f"{EXIT_CODES} A model that cannot be hosted is refused.")

@@ -10,6 +10,7 @@ from nnpa.network.v1.program_pb2 import Node, Program
 from nnpa_page import Query, View, Visitor
 
 from nnpa_tools.estimates import (
+    Interval,
     calls_of,
     dominant,
     estimate,
@@ -17,7 +18,7 @@ from nnpa_tools.estimates import (
     model_of,
     network_times,
 )
-from nnpa_tools.models.accuracy import AccuracyReport, AccuracyRun, Entry
+from nnpa_tools.models.accuracy import AccuracyReport, AccuracyRun
 from nnpa_tools.models.analysis import headline, machine_title
 
 _FOLDED = "folded"
@@ -62,7 +63,7 @@ class ModelViews:
 
 
 def _run_on(report: AccuracyReport | None, placed: Placed) -> AccuracyRun | None:
-    """Return the run of a report in DLFLOAT16 on the machine of a model."""
+    """Return the report's run in DLFLOAT16 on the machine of a model."""
     runs = () if report is None else report.runs
     key = placed.report.machine, "dlfloat16"
     return next((run for run in runs
@@ -73,8 +74,7 @@ def _machine(model: str, placed: Placed, run: AccuracyRun | None) -> Mapping[str
     report, program = placed
     times = network_times(program)
     by_node = {} if times is None else times.by_node
-    measured = () if run is None else run.nodes
-    errors: dict[object, Entry] = {entry["value"]: entry for entry in measured}
+    errors = {} if run is None else {entry["value"]: entry for entry in run.nodes}
     return {
         "machine": report.machine,
         "title": f"{Path(model).name} on {machine_title(report.machine)}",
@@ -83,15 +83,19 @@ def _machine(model: str, placed: Placed, run: AccuracyRun | None) -> Mapping[str
         "estimate": _estimate(program),
         "nodes": [
             {
-                **_describe(node, sources, rank),
-                "time": f"{by_node[node.index]}, grade {by_node[node.index].grade}"
-                if node.index in by_node
-                else "",
-                "errors": _errors(node, errors),
+                **_describe(node),
+                "sources": sources,
+                "rank": rank,
+                "time": _graded(by_node.get(node.index)),
+                "errors": [errors[name] for name in node.outputs if name in errors],
             }
             for node, sources, rank in _ranked(report.nodes)
         ],
     }
+
+
+def _graded(interval: Interval | None) -> str:
+    return "" if interval is None else f"{interval}, grade {interval.grade}"
 
 
 def _ranked(nodes: Iterable[Node]) -> Iterable[tuple[Node, Sequence[int], int]]:
@@ -113,7 +117,7 @@ def _ranked(nodes: Iterable[Node]) -> Iterable[tuple[Node, Sequence[int], int]]:
         yield node, sources, rank
 
 
-def _describe(node: Node, sources: Sequence[int], rank: int) -> Mapping[str, object]:
+def _describe(node: Node) -> Mapping[str, object]:
     return {
         "name": node.name,
         "op_type": f"{node.domain}.{node.op_type}" if node.domain else node.op_type,
@@ -124,14 +128,7 @@ def _describe(node: Node, sources: Sequence[int], rank: int) -> Mapping[str, obj
                    for shape in node.output_shapes],
         "macc": node.macc,
         "weights": node.weights,
-        "sources": sources,
-        "rank": rank,
     }  # fmt: skip
-
-
-def _errors(node: Node, errors: Mapping[object, Entry]) -> Sequence[Entry]:
-    """Return the measured errors of a node's outputs."""
-    return [errors[name] for name in node.outputs if name in errors]
 
 
 def _estimate(program: Program) -> Mapping[str, object] | None:
@@ -146,19 +143,15 @@ def _estimate(program: Program) -> Mapping[str, object] | None:
         host = f"{counted.host_nodes} of the model's nodes"
         missing.append(f"Not in it: what runs on the host, {host}.")
     return {
-        "total": f"{of.total}, grade {of.total.grade}" if of.lines else "nothing to estimate",
+        "total": _graded(of.total) if of.lines else "nothing to estimate",
         "dominant": dominant(of),
         "missing": missing,
         "lines": [
-            {
-                "function": line.function,
-                "calls": line.count,
-                "time": str(line.interval),
-                "grade": line.interval.grade,
-            }
+            {"function": line.function, "calls": line.count, "time": str(line.interval),
+             "grade": line.interval.grade}
             for line in of.lines
         ],
-    }
+    }  # fmt: skip
 
 
 def _report(title: str, report: AccuracyReport) -> Mapping[str, object]:

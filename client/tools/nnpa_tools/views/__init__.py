@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Views of the page over traces, with what the rules of the doctor find in them."""
+"""Views of traces for the page, with lint findings."""

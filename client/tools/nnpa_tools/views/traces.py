@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The view Traces of the page: one trace, or two side by side, with findings and differences."""
+"""The view Traces: one trace, or two side by side, with lint findings and differences."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,33 +46,29 @@ MAX_ROWS = 500
 """Rows of an answer."""
 _MAX_ELEMENTS = 8  # of recorded contents
 _NO_OPERATION = "no operation"
+_CELLS = ("index", "begins", "place", "name", "tensors", "takes", "status")
 
 
 @dataclass(slots=True)
 class _Shown:
-    """A trace with its file's name, and a row for each operation of its program.
+    """A trace, the name of its file, and its rows: the program's operations, then instructions.
 
-    Instructions have the rows behind. `findings` stand by row, `differences` and `partners`, which
-    are rows of the other trace, too.
+    `row_of` has the row of an operation by its index in the trace. Lint findings, differences and
+    partners are kept by row; a partner is the row of the other trace that a row is compared with.
     """
 
     name: str
     trace: Trace
-    rows: Sequence[TracedOperation]
+    rows: Sequence[TracedOperation | TracedInstruction]
     row_of: Mapping[int, int]
     report: Sequence[Finding]
     findings: Mapping[int, Sequence[Finding]]
     differences: dict[int, list[Difference]] = field(default_factory=dict[int, list[Difference]])
     partners: dict[int, int] = field(default_factory=dict[int, int])
 
-    @property
-    def count(self) -> int:
-        """The number of rows."""
-        return len(self.rows) + len(self.trace.instructions)
-
 
 class TraceViews:
-    """Answers about one trace, or about two of which the second is compared with the first."""
+    """Answers requests about one trace, or about two and their differences."""
 
     def __init__(self, traces: Iterable[tuple[str, Trace]]) -> None:
         self._shown = [_shown(name, trace) for name, trace in traces]
@@ -84,32 +80,31 @@ class TraceViews:
         return {"traces": self.traces, "rows": self.rows, "operation": self.operation}
 
     def traces(self, _visitor: Visitor, _query: Query) -> Mapping[str, object]:
-        """Return what each trace is, with what lint finds, and what was compared of two."""
+        """Return a summary of each trace with its lint findings, and how two traces compare."""
         return {
             "traces": [_summary(shown) for shown in self._shown],
             "compared": [] if self._comparison is None else _compared(self._comparison),
         }
 
     def rows(self, _visitor: Visitor, query: Query) -> Sequence[Mapping[str, object]]:
-        """Return rows of trace `trace` from row `from` on, `MAX_ROWS` at most."""
+        """Return rows of trace `trace` from row `from` on, at most `MAX_ROWS`."""
         shown = self._find(query)
-        first = number("from", query.get("from", "0"), 0, shown.count)
-        return [_row(shown, row) for row in range(first, min(first + MAX_ROWS, shown.count))]
+        first = number("from", query.get("from", "0"), 0, len(shown.rows))
+        return [_row(shown, row) for row in range(first, min(first + MAX_ROWS, len(shown.rows)))]
 
     def operation(self, _visitor: Visitor, query: Query) -> Mapping[str, object]:
-        """Return all that trace `trace` has of row `row`, and the row of its partner, if any."""
+        """Return row `row` of trace `trace` in full, and the row of its partner, if any."""
         shown = self._find(query)
-        row = number("row", query.get("row", ""), 0, shown.count - 1)
-        if row < len(shown.rows):
-            described = _describe(shown.trace, shown.rows[row])
-        else:
-            described = _describe_instruction(shown.trace.instructions[row - len(shown.rows)])
+        row = number("row", query.get("row", ""), 0, len(shown.rows) - 1)
+        timed = shown.rows[row]
         return {
-            **described,
+            **_line(shown, row),
+            **(_describe(shown.trace, timed) if isinstance(timed, TracedOperation)
+               else _describe_instruction(timed)),
             "findings": [f"{entry.rule}: {entry.text}" for entry in shown.findings.get(row, ())],
             "differences": [str(entry) for entry in shown.differences.get(row, ())],
             "partner": shown.partners.get(row),
-        }
+        }  # fmt: skip
 
     def _find(self, query: Query) -> _Shown:
         return self._shown[number("trace", query.get("trace", "0"), 0, len(self._shown) - 1)]
@@ -124,7 +119,7 @@ def _shown(name: str, trace: Trace) -> _Shown:
         for index in finding.operations:
             if index in row_of:
                 findings.setdefault(row_of[index], []).append(finding)
-    return _Shown(name, trace, rows, row_of, report, findings)
+    return _Shown(name, trace, [*rows, *trace.instructions], row_of, report, findings)
 
 
 def _compare(left: _Shown, right: _Shown) -> Comparison:
@@ -159,21 +154,19 @@ def _compared(comparison: Comparison) -> Sequence[str]:
 
 def _summary(shown: _Shown) -> Mapping[str, object]:
     trace = shown.trace
-    ends = [entry.start_ns + entry.duration_ns for entry in shown.rows]
-    ends += [entry.start_ns + entry.duration_ns for entry in trace.instructions]
+    places = [
+        (finding, [shown.row_of[index] for index in finding.operations if index in shown.row_of])
+        for finding in shown.report
+    ]
     return {
         "name": shown.name,
         "title": f"{Path(shown.name).name} on {_machines(trace)}",
         "headings": [str(line) for line in headings(trace)],
         "summary": summary(trace),
-        "rows": shown.count,
-        "end_ns": max(ends, default=0),
-        "findings": [
-            {"text": f"{finding.rule}: {finding.text}", "row": row}
-            for finding in shown.report
-            for row in sorted(shown.row_of[index] for index in finding.operations
-                              if index in shown.row_of)[:1]
-        ],
+        "rows": len(shown.rows),
+        "end_ns": max((timed.start_ns + timed.duration_ns for timed in shown.rows), default=0),
+        "findings": [{"text": f"{finding.rule}: {finding.text}", "row": min(rows)}
+                     for finding, rows in places if rows],
         "differences": sorted(shown.differences),
     }  # fmt: skip
 
@@ -191,37 +184,27 @@ def _machine(session: Session) -> str:
 
 
 def _row(shown: _Shown, row: int) -> Mapping[str, object]:
-    """Return what a line of the timeline shows; times in nanoseconds from the trace's begin."""
-    timed: TracedOperation | TracedInstruction
-    if row < len(shown.rows):
-        timed = shown.rows[row]
-        line, is_valid = _line("call", cells(timed)), timed.is_valid
-    else:
-        place = row - len(shown.rows)
-        timed = shown.trace.instructions[place]
-        line, is_valid = _line("session", instruction_cells(place, timed)), is_done(timed)
+    """Return a line of the timeline; `start_ns` counts from the beginning of the trace."""
+    timed = shown.rows[row]
     return {
-        **line,
+        **_line(shown, row),
         "start_ns": timed.start_ns,
         "duration_ns": timed.duration_ns,
-        "valid": is_valid,
+        "valid": timed.is_valid if isinstance(timed, TracedOperation) else is_done(timed),
         "findings": [entry.rule for entry in shown.findings.get(row, ())],
         "differences": [_mark(entry) for entry in shown.differences.get(row, ())],
     }
 
 
-def _line(place: str, texts: Sequence[str]) -> Mapping[str, object]:
-    """Return the cells of a row by name; `place` says whose number the third is."""
-    index, begins, number_of, name, tensors, takes, status = texts
-    return {
-        "index": index,
-        "begins": f"{begins} ms",
-        "place": f"{place} {number_of}",
-        "name": name,
-        "tensors": tensors,
-        "takes": f"{takes} us",
-        "status": status,
-    }
+def _line(shown: _Shown, row: int) -> Mapping[str, str]:
+    """Return the texts of a row by name: `begins` in milliseconds, `takes` in microseconds."""
+    timed = shown.rows[row]
+    if isinstance(timed, TracedOperation):
+        place, texts = "call", cells(timed)
+    else:
+        place, texts = "session", instruction_cells(row - len(shown.row_of), timed)
+    line = dict(zip(_CELLS, texts, strict=True))
+    return {**line, "place": f"{place} {line['place']}"}
 
 
 def _mark(difference: Difference) -> str:
@@ -236,7 +219,6 @@ def _mark(difference: Difference) -> str:
 def _describe(trace: Trace, operation: TracedOperation) -> Mapping[str, object]:
     interval = estimated(trace, operation)
     return {
-        **_line("call", cells(operation)),
         "name": f"zdnn_{operation.name}",
         "status": operation.status,
         "why": _why(trace, operation),
@@ -249,7 +231,7 @@ def _describe(trace: Trace, operation: TracedOperation) -> Mapping[str, object]:
 
 
 def _contents(trace: Trace, operation: TracedOperation, held: TracedContents) -> str:
-    """Return contents in a line: whose and which, their size, the first elements if recorded."""
+    """Return contents in a line: their operand and role, size, and first elements if recorded."""
     role = ContentsRole.Name(held.role) if held.role in ContentsRole.values() else str(held.role)
     title = f"{held.operand} {role.removeprefix('CONTENTS_ROLE_').lower().replace('_', ' ')}"
     recorded = trace.bytes_of(held)
@@ -274,12 +256,10 @@ def _why(trace: Trace, operation: TracedOperation) -> str:
 
 
 def _describe_instruction(instruction: TracedInstruction) -> Mapping[str, object]:
-    line = _line("session", instruction_cells(0, instruction))
     return {
-        **line,
         "why": instruction.refusal.text,
         "estimate": "",
-        "operands": [{"operand": "tensors", "shape": line["tensors"]}],
+        "operands": [],
         "contents": [],
         "message": _as_data(instruction),
         "answer": None,

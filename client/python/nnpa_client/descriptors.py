@@ -46,17 +46,8 @@ from nnpa.zdnn.v1.tensor_pb2 import (
 )
 
 from nnpa_client._values import constants as c
-from nnpa_client._values.fields import (
-    DTYPES,
-    RANKS,
-    UINT32_MAX,
-    c_enum,
-    c_uint32,
-    dims,
-    enum_name,
-    enum_number,
-    whole,
-)
+from nnpa_client._values.fields import UINT32_MAX, c_enum, c_uint32, enum_name, enum_number, whole
+from nnpa_client._values.user_arrays import DTYPES, RANKS, dims
 from nnpa_client.errors import ZdnnError
 from nnpa_client.status import Status, get_status_message
 

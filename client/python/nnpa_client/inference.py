@@ -21,7 +21,7 @@ import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from nnpa_client._server.transport import error_from_rpc, open_channel
-from nnpa_client._values.fields import TEXT, Array, join_texts, split_texts
+from nnpa_client._values.user_arrays import TEXT, Array, join_texts, split_texts
 from nnpa_client.config import Credentials, endpoint
 
 __tracebackhide__ = True  # pytest shows the line that called, not these

@@ -18,7 +18,7 @@ from nnpa_client._server.methods import INFER_NETWORK
 from nnpa_client._server.shortcuts.plain_socket import PlainSocketError
 from nnpa_client._server.shortcuts.stream import StreamTransport
 from nnpa_client._server.tickets import Tickets
-from nnpa_client._values.fields import Array
+from nnpa_client._values.user_arrays import Array
 from nnpa_client.network import Network
 
 from tests.client.server.test_stream import lines

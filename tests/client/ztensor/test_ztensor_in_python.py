@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from nnpa.zdnn.v1.accelerator_pb2 import Session as SessionMessage
 from nnpa_client import Session, ZdnnError, ZdnnWarning, Ztensor, zdnn
-from nnpa_client._values.fields import Array
+from nnpa_client._values.user_arrays import Array
 
 MATRIX: Any = np.arange(6, dtype=np.float32).reshape(2, 3)
 

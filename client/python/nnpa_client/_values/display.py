@@ -25,7 +25,8 @@ from nnpa.zdnn.v1.tensor_pb2 import (
     TensorDesc,
 )
 
-from nnpa_client._values.fields import dims, enum_name, layout_shape
+from nnpa_client._values.fields import enum_name
+from nnpa_client._values.user_arrays import dims, layout_shape
 
 _ROWS, _CELLS = 32, 64  # of a page of sticks
 _CELL_BYTES = {ZDNN_BINARY_INT8: 1, ZDNN_BINARY_INT32: 4}

@@ -1,45 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversion of C's and NumPy's values to fields of messages."""
+"""Conversion of Python's, C's and NumPy's values to fields of messages, without importing NumPy."""
 
 from collections.abc import Mapping
 from numbers import Integral, Real
 from operator import index
-from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
-import ml_dtypes
-import numpy as np
-import numpy.typing as npt
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 from google.protobuf.message import Message
-from nnpa.zdnn.v1.tensor_pb2 import (
-    BFLOAT,
-    FP16,
-    FP32,
-    INT8,
-    INT32,
-    ZDNN_1D,
-    ZDNN_2D,
-    ZDNN_2DS,
-    ZDNN_3D,
-    ZDNN_3DS,
-    ZDNN_4D,
-    ZDNN_4DS,
-    ZDNN_HWCK,
-    ZDNN_NCHW,
-    ZDNN_NHWC,
-    TensorDesc,
-)
-from nnpa_wire import byte_strings
-
-Array: TypeAlias = npt.NDArray[Any]
-"""An array of whatever element type its user chose."""
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
 """A value of a JSON document."""
-
-TEXT = np.dtype(object)
-"""The type of arrays of text."""
 
 UINT32_MAX = 0xFFFFFFFF
 
@@ -52,28 +23,11 @@ _RANGES = {
     _F.CPPTYPE_UINT64: (0, (1 << 64) - 1),
 }
 _KINDS: Mapping[int, tuple[tuple[type, ...], str]] = {
-    _F.CPPTYPE_BOOL: ((np.bool_, Integral), "True or False"),
+    _F.CPPTYPE_BOOL: ((Integral,), "True or False"),
     _F.CPPTYPE_FLOAT: ((Real,), "a number"),
     _F.CPPTYPE_DOUBLE: ((Real,), "a number"),
     _F.CPPTYPE_STRING: ((str,), "text"),
 }
-
-# numpy's types for zDNN's pre-transformed types; user arrays travel little-endian.
-DTYPES: Mapping[int, np.dtype[np.generic]] = MappingProxyType(
-    {
-        FP32: np.dtype("<f4"),
-        FP16: np.dtype("<f2"),
-        BFLOAT: np.dtype(ml_dtypes.bfloat16),
-        INT8: np.dtype("i1"),
-        INT32: np.dtype("<i4"),
-    }
-)
-
-# How many dims a layout has; concatenated layouts, which no user array has, are not here.
-RANKS: Mapping[int, int] = MappingProxyType(
-    dict[int, int]({ZDNN_1D: 1, ZDNN_2D: 2, ZDNN_2DS: 2, ZDNN_3D: 3, ZDNN_3DS: 3})
-    | dict.fromkeys((ZDNN_4D, ZDNN_4DS, ZDNN_NHWC, ZDNN_NCHW, ZDNN_HWCK), 4)
-)
 
 
 def message_of(kind: type[AnyMessage], fields: Mapping[str, Any]) -> AnyMessage:
@@ -110,7 +64,8 @@ def _fitting(field: Any, name: str, value: Any) -> Any:
     kind = field.message_type
     described = ((Message,), f"a {kind.name}") if kind else _KINDS.get(field.cpp_type)
     types, expected = described or ((bytes,), "bytes")
-    if not isinstance(value, types):
+    is_numpy_bool = field.cpp_type == _F.CPPTYPE_BOOL and type(value).__name__ in ("bool", "bool_")
+    if not isinstance(value, types) and not is_numpy_bool:
         raise TypeError(f"{name}: {value!r}, expected {expected}")
     return value
 
@@ -172,29 +127,3 @@ def c_uint32(name: str, value: int) -> int:
     if not 0 <= number <= UINT32_MAX:
         raise ValueError(f"{name}: {number}, expected 0 to {UINT32_MAX}")
     return number
-
-
-def dims(desc: TensorDesc) -> tuple[int, int, int, int]:
-    """Return the four dims of a descriptor, outermost first."""
-    return desc.dim4, desc.dim3, desc.dim2, desc.dim1
-
-
-def layout_shape(desc: TensorDesc) -> tuple[int, ...]:
-    """Return the dims that the descriptor's layout has, outermost first."""
-    return dims(desc)[4 - RANKS.get(desc.layout, 0) :]
-
-
-def join_texts(array: Array) -> bytes:
-    """Return an array of text as bytes; TypeError for an element that is not `str`."""
-    texts = array.reshape(-1).tolist()
-    if strange := [element for element in texts if not isinstance(element, str)]:
-        raise TypeError(f"an element of text is {type(strange[0]).__name__}, expected str")
-    return byte_strings.join(text.encode() for text in texts)
-
-
-def split_texts(data: bytes) -> Array:
-    """Return the texts of `join_texts` as an array of `str`."""
-    texts = [string.decode() for string in byte_strings.split(data)]
-    array = np.empty(len(texts), TEXT)
-    array[:] = texts
-    return array

@@ -5,7 +5,7 @@
 from typing import TypeAlias
 
 from nnpa_client import zdnn
-from nnpa_client._values.fields import dims
+from nnpa_client._values.user_arrays import dims
 from nnpa_client.array_api._conformance import Difference, entered
 from nnpa_client.array_api._operands import operand, require_rank, shaped
 from nnpa_client.array_api._shapes import require_axes

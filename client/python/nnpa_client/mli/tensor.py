@@ -21,7 +21,8 @@ from nnpa.mli.v1.mli_pb2 import (
     ElType,
 )
 
-from nnpa_client._values.fields import Array, enum_name
+from nnpa_client._values.fields import enum_name
+from nnpa_client._values.user_arrays import Array
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
 

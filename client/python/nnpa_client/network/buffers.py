@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from nnpa.network.v1 import network_pb2 as pb
 
-from nnpa_client._values.fields import Array, enum_name
+from nnpa_client._values.fields import enum_name
+from nnpa_client._values.user_arrays import Array
 from nnpa_client.network.formats import Format, byte_size, dtype_of
 
 __tracebackhide__ = True  # pytest shows the line that called, not these

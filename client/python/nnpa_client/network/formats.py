@@ -10,7 +10,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_client._values.fields import Array
+from nnpa_client._values.user_arrays import Array
 
 _FBITS_BIAS = 64
 _FORMAT_MASK = 0x01FF_FFFF

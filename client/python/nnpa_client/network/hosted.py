@@ -19,7 +19,7 @@ from nnpa_client._server.methods import (
     MEASURE_ACCURACY,
     PROBE_NETWORK,
 )
-from nnpa_client._values.fields import TEXT, Array, join_texts, split_texts
+from nnpa_client._values.user_arrays import TEXT, Array, join_texts, split_texts
 from nnpa_client.errors import NetworkError, ZdnnWarning
 from nnpa_client.network import calls
 from nnpa_client.network.buffers import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nnpa_client._values.fields import Array
+from nnpa_client._values.user_arrays import Array
 
 _HEADINGS = ("layer", "operation", "where", "enters", "adds", "violations", "why")
 _FIGURES = ("enters", "adds", "violations")

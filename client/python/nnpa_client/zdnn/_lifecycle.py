@@ -18,7 +18,8 @@ from nnpa.zdnn.v1.tensor_pb2 import TensorDesc
 
 from nnpa_client._guest.call import Call
 from nnpa_client._guest.verb import Verb, require_ztensors
-from nnpa_client._values.fields import Array, message_of
+from nnpa_client._values.fields import message_of
+from nnpa_client._values.user_arrays import Array
 from nnpa_client.session import current_session
 from nnpa_client.ztensor import Ztensor, _lifecycle, _transfer
 from nnpa_client.ztensor._transfer import UserArray

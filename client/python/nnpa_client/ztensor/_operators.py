@@ -26,7 +26,7 @@ from nnpa.zdnn.v1.tensor_pb2 import (
 )
 
 from nnpa_client._guest.verb import AnyOperand, Verb
-from nnpa_client._values.fields import dims, layout_shape
+from nnpa_client._values.user_arrays import dims, layout_shape
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
 

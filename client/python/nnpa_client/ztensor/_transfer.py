@@ -45,15 +45,8 @@ from nnpa_client._guest.sink import Sink
 from nnpa_client._guest.verb import Operand, require_ztensors
 from nnpa_client._server.methods import READ_TENSOR, WRITE_TENSOR, Upload
 from nnpa_client._server.transport import OUT_OF_BAND_BYTES
-from nnpa_client._values.fields import (
-    DTYPES,
-    RANKS,
-    Array,
-    dims,
-    enum_name,
-    enum_number,
-    layout_shape,
-)
+from nnpa_client._values.fields import enum_name, enum_number
+from nnpa_client._values.user_arrays import DTYPES, RANKS, Array, dims, layout_shape
 from nnpa_client.descriptors import init_pre_transformed_desc
 from nnpa_client.errors import NnpaError, TransportError
 

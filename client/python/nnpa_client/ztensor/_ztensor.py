@@ -17,7 +17,8 @@ from nnpa_client._forwards import array_namespace
 from nnpa_client._guest.call import Tensor
 from nnpa_client._guest.guest import Guest
 from nnpa_client._values.display import described, ztensor_table
-from nnpa_client._values.fields import DTYPES, Array, dims, enum_name, layout_shape
+from nnpa_client._values.fields import enum_name
+from nnpa_client._values.user_arrays import DTYPES, Array, dims, layout_shape
 from nnpa_client.errors import NnpaError, ZdnnError, ZdnnWarning
 from nnpa_client.status import Status
 from nnpa_client.ztensor import _operators, _transfer

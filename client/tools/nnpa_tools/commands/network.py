@@ -13,7 +13,7 @@ import numpy as np
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa.network.v1.program_pb2 import Program
 from nnpa_client._values.display import counted
-from nnpa_client._values.fields import Array
+from nnpa_client._values.user_arrays import Array
 from nnpa_client.network.hosted import Inference, Network, ProbeRun
 from nnpa_files import external_data
 from rich import box

@@ -23,7 +23,7 @@ from nnpa.zdnn.v1.trace_pb2 import (
     CONTENTS_ROLE_STICKS_IN,
 )
 from nnpa_client._values.display import counted
-from nnpa_client._values.fields import DTYPES, dims
+from nnpa_client._values.user_arrays import DTYPES, dims
 from nnpa_client.trace.history import COMPUTING, Call, Trace, TracedOperation
 
 from nnpa_tools.doctor.engine import Rule, apply

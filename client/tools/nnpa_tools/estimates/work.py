@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from nnpa.zdnn.v1 import operation_pb2, options_pb2, tensor_pb2
-from nnpa_client._values.fields import dims
+from nnpa_client._values.user_arrays import dims
 
 Dims: TypeAlias = tuple[int, int, int, int]
 """The transformed dims of a tensor: dim4, dim3, dim2, dim1."""

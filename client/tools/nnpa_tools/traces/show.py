@@ -6,7 +6,7 @@ from nnpa.zdnn.v1.accelerator_pb2 import Session
 from nnpa.zdnn.v1.tensor_pb2 import DataTypes, Ztensor
 from nnpa.zdnn.v1.trace_pb2 import TracedInstruction
 from nnpa_client._values.display import counted
-from nnpa_client._values.fields import dims, layout_shape
+from nnpa_client._values.user_arrays import dims, layout_shape
 from nnpa_client.trace.history import Operand, Trace, TracedOperation
 from rich.console import Group, RenderableType
 from rich.table import Table

@@ -19,8 +19,8 @@ from nnpa.zdnn.v1.tensor_pb2 import (
     Ztensor,
 )
 from nnpa.zdnn.v1.trace_pb2 import TracedContents
-from nnpa_client._values.fields import DTYPES, Array, dims, layout_shape
 from nnpa_client._values.ulp import Codes, codes_of, distances, values_of
+from nnpa_client._values.user_arrays import DTYPES, Array, dims, layout_shape
 
 _STICK_BYTES, _ROWS = 128, 32  # of one stick, and of one page; source: zDNN API Reference 1.2.0
 _DIGEST_BYTES = 16  # source: nnpa/zdnn/v1/trace.proto, TracedContents.digest

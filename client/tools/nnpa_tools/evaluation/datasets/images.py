@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from nnpa_client._values.display import counted
-from nnpa_client._values.fields import Array
+from nnpa_client._values.user_arrays import Array
 from nnpa_client.network.hosted import Port
 
 from nnpa_tools.evaluation.datasets.rows import Dataset, describe, run_together

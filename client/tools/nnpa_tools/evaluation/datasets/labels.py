@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from nnpa_client._values.fields import Array
+from nnpa_client._values.user_arrays import Array
 
 from nnpa_tools.evaluation.datasets.tables import TABLES, read_arrays, read_table
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from nnpa_client._values.fields import Array
+from nnpa_client._values.user_arrays import Array
 from nnpa_client.network.hosted import Port
 
 from nnpa_tools.evaluation.datasets.images import Preprocessing, find_images, image_rows

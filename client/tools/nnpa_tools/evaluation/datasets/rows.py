@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from nnpa_client._values.fields import Array
+from nnpa_client._values.user_arrays import Array
 from nnpa_client.network.hosted import Port
 
 Classes = npt.NDArray[Any]

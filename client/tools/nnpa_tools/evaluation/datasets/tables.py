@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from nnpa_client._values.fields import Array
+from nnpa_client._values.user_arrays import Array
 from nnpa_wire.installation import pip_install
 
 Columns = Mapping[str, Array]

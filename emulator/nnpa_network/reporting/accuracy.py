@@ -230,7 +230,7 @@ def counted(count: int, noun: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """A value of a node in a report: the error that enters, and that the node adds alone (L2R)."""
+    """A value of a node in a report, with the relative error before the node and its own (L2R)."""
 
     node: NodeFacts
     name: str

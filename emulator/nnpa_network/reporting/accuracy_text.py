@@ -142,8 +142,8 @@ def _turns(run: Run) -> Iterator[str]:
 
 
 def _node_table(report: Report, run: Run) -> list[tuple[str, ...]]:
-    head = ("node", "op", "device", "enters", "adds alone", "max", "mean", "cos",
-            *(f"{x} ulp" for x in ULP_LABELS[:-1]), "NaN", "beyond")  # fmt: skip
+    head = ("node", "op", "device", "error before", "own error", "max", "mean", "cos",
+            *(f"{x} ulp" for x in ULP_LABELS[:-1]), "NaN", "outside")  # fmt: skip
     rows = [
         (row.node.name, row.node.op_type, row.node.device, f"{row.entering:.2g}",
          f"{row.value.alone.l2r:.2g}", f"{row.value.tally.largest:.3g}",

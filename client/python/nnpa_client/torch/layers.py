@@ -9,8 +9,8 @@ import numpy as np
 
 from nnpa_client._values.user_arrays import Array
 
-_HEADINGS = ("layer", "operation", "where", "enters", "adds", "violations", "why")
-_FIGURES = ("enters", "adds", "violations")
+_HEADINGS = ("layer", "operation", "where", "error before", "own error", "violations", "why")
+_FIGURES = ("error before", "own error", "violations")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Layer:
 
     `where` is "accelerator", "host" (FP32, in the hosted network), "torch" (FP32, in torch) or
     "rounded" (placement "every"); `why` says why it is not on the accelerator, or which layer it
-    is part of. `enters` is the relative error (L2) of its inputs, `adds` the error of its outputs
+    is part of. `error_before` is the relative error (L2) of its inputs, `own_error` that of its outputs
     for exact inputs; both are NaN if nothing was measured. `violations` counts elements that are no
     numbers.
     """
@@ -27,8 +27,8 @@ class Layer:
     name: str
     operation: str
     where: str
-    enters: float = math.nan
-    adds: float = math.nan
+    error_before: float = math.nan
+    own_error: float = math.nan
     violations: int = 0
     why: str = ""
 
@@ -89,6 +89,9 @@ def require_accelerated(layers: Iterable[Layer]) -> None:
 
 
 def _cells(layer: Layer) -> tuple[str, ...]:
-    errors = ("-" if math.isnan(error) else f"{error:.2g}" for error in (layer.enters, layer.adds))
+    errors = (
+        "-" if math.isnan(error) else f"{error:.2g}"
+        for error in (layer.error_before, layer.own_error)
+    )
     violations = str(layer.violations)
     return (layer.title, layer.operation, layer.where, *errors, violations, layer.why)

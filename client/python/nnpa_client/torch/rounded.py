@@ -87,18 +87,18 @@ class Rounded:
     def _layer(
         self, node: Any, values: dict[Any, Any], references: dict[Any, Any], constants: set[Any]
     ) -> Layer:
-        """Return a node's row; what it adds is its error over the inputs of FP32, rounded."""
+        """Return a node's row; its own error is measured over FP32's inputs, rounded."""
         source = node.args[0] if node.target is operator.getitem else node
         inputs = [each for each in source.all_input_nodes if each not in constants]
         inputs = [each for each in inputs if _is_float(values[each])]
-        enters = relative_error(
+        before = relative_error(
             [values[each].numpy() for each in inputs], [references[each].numpy() for each in inputs]
         )
         alone = self._alone(node, references)
         violations = int(np.count_nonzero(np.isnan(values[node].numpy())))
-        adds = relative_error([alone.numpy()], [references[node].numpy()])
+        own = relative_error([alone.numpy()], [references[node].numpy()])
         name = str(source.target).removesuffix(".default")
-        return Layer(module_path(source), name, "rounded", enters, adds, violations)
+        return Layer(module_path(source), name, "rounded", before, own, violations)
 
     def _alone(self, node: Any, references: dict[Any, Any]) -> Any:
         """Return what a node makes of FP32's inputs, rounded before and after."""

@@ -21,7 +21,7 @@ PLUGINS = {
 
 
 def _missing() -> str:
-    """Return what is missing: the language, or, without a network, the plugins' modules."""
+    """Return the name of a missing tool: Go, or protoc's plugins without a network; else ""."""
     if not shutil.which("go"):
         return "Go"
     build = ["go", "build", "-o", os.devnull, *PLUGINS.values()]

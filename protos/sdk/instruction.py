@@ -34,7 +34,7 @@ def field(parameter: pb.CodeField) -> str:
 
 
 def operand_counts(code: Constant) -> str:
-    """Return the numbers of inputs, outputs and save areas, which all forms have in common."""
+    """Return the numbers of inputs, outputs and save areas; all forms must agree."""
     counts = {
         (len(form.inputs), len(form.outputs), int(form.save_area)) for form in code.options.forms
     }

@@ -107,7 +107,7 @@ def answer(verb: Verb) -> str:
 
 
 def javadoc(paragraphs: Iterable[str], indent: str = "  ") -> str:
-    """Return paragraphs, and what begins with "@", as the lines between `/**` and `*/`."""
+    """Return paragraphs and tags (they begin with "@") as the lines between `/**` and `*/`."""
     first, *rest = (_html(paragraph) for paragraph in paragraphs)
     written = [comment(first, f"{indent} * ")]
     tags = False

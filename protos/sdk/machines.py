@@ -28,32 +28,32 @@ class Machine:
 
     @property
     def has_nnpa(self) -> bool:
-        """Whether it has the instruction."""
+        """True if the machine has the NNPA instruction."""
         return self.options.HasField("query")
 
     @property
     def formats(self) -> list[int]:
-        """The formats of the parameter block that it has."""
+        """The formats of the parameter block that the machine accepts."""
         return list(self.options.query.parmblk_formats)
 
     @property
     def functions_mask(self) -> str:
-        """Its functions as NNPA-QAF answers them, a number of 256 bits in Python."""
+        """The installed functions as NNPA-QAF reports them: a 256-bit number in Python."""
         return f"0x{sum(_BIT_0 >> code.number for code in self.functions):064X}"
 
     @property
     def arguments(self) -> list[str]:
-        """What emulator and client both write of it: name, title, aliases, in Python."""
+        """The arguments that the emulator and the client share: name, title, aliases, in Python."""
         options = self.options
         return [f'"{self.name}"', f'"{options.title}"', names(options.aliases)]
 
     @property
     def heading(self) -> str:
-        """Its name in a table: "Telum I (z16)"."""
+        """The machine's name in a table: "Telum I (z16)"."""
         return f"{self.options.title.rpartition(', ')[2]} ({', '.join(self.options.aliases)})"
 
     def runs(self, verb: Verb) -> str:
-        """Return what of a function runs: "yes", "UF" for nothing, or a clause."""
+        """Return how a function runs: "yes", "UF" if unavailable, or a clause that restricts it."""
         options = verb.options
         if options.on_format_0 and 1 not in self.formats:
             return options.on_format_0

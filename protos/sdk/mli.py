@@ -42,17 +42,17 @@ class Kernel:
 
     @property
     def scaled(self) -> bool:
-        """Whether the caller says the fractional bits of the output."""
+        """True if the caller passes the fractional bits of the output."""
         return self.verb.message == "FullyConnected"
 
     @property
     def data(self) -> str:
-        """The type of an output that is left out."""
+        """The type of an output that the caller leaves out."""
         return "FX_8" if self.verb.name.endswith("_fx8") else "FX_16"
 
     @property
     def doc(self) -> list[str]:
-        """What it computes, in paragraphs, the first of which begins with the C name."""
+        """The description in paragraphs; the first begins with the C name."""
         return [self.verb.title, *self.verb.doc]
 
 

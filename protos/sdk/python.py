@@ -104,7 +104,7 @@ def body(verb: Verb) -> str:
 
 
 def docstring(verb: Verb) -> str:
-    """Return what a verb does, its parameters with their shapes, its statuses and its source."""
+    """Return a verb's docstring: its effect, parameters with shapes, statuses and source."""
     paragraphs = [verb.summary, *verb.details]
     text = "\n\n".join(_filled(paragraph) for paragraph in paragraphs)
     listed: list[str] = []

@@ -28,7 +28,7 @@ APIS = ("mli", "zdnn")
 
 
 class Kind(StrEnum):
-    """What a parameter is."""
+    """The kind of a parameter."""
 
     ZTENSOR = "ztensor"  # of MLI: a tensor
     NEW_ZTENSOR = "new_ztensor"
@@ -45,7 +45,7 @@ class Kind(StrEnum):
 
 
 class Absent(StrEnum):
-    """What it means to leave a parameter out; `REQUIRED`: it must be given."""
+    """The meaning of a parameter that the caller leaves out; `REQUIRED` refuses it."""
 
     REQUIRED = ""
     NULL = "null"
@@ -55,7 +55,7 @@ class Absent(StrEnum):
 
 
 class Value(StrEnum):
-    """What a verb answers beside its status and its outputs."""
+    """The value that a verb returns beside its status and its outputs."""
 
     NOTHING = ""
     BOOLEAN = "boolean"
@@ -89,7 +89,7 @@ class Parameter:
 
     @property
     def output(self) -> bool:
-        """Whether the operation writes it."""
+        """True if the operation writes the parameter."""
         return self.options.access == pb.ACCESS_WRITE
 
 
@@ -117,12 +117,12 @@ class Verb:
 
     @property
     def computes(self) -> bool:
-        """Whether the verb is an operation of the machine."""
+        """True if the verb is an operation of the machine."""
         return self.options.family in _COMPUTING
 
     @property
     def by_hand(self) -> bool:
-        """Whether every SDK writes this verb with its ztensor, instead of generating it."""
+        """True if every SDK writes this verb by hand, beside its ztensor."""
         return any(parameter.options.access in _LIFE for parameter in self.parameters)
 
     @property
@@ -155,7 +155,7 @@ class Verb:
 
     @property
     def scalars(self) -> tuple[Parameter, ...]:
-        """What is neither a ztensor nor an array."""
+        """The parameters that are neither ztensors nor arrays."""
         rest = (Kind.ZTENSOR, Kind.NEW_ZTENSOR, Kind.DESCRIPTOR, Kind.ARRAY, Kind.ARRAYS)
         return tuple(parameter for parameter in self.parameters if parameter.kind not in rest)
 
@@ -167,7 +167,7 @@ class Verb:
 
     @property
     def area(self) -> str:
-        """The memory that C takes and that does not travel: "save_area", "work_area" or ""."""
+        """The memory that only C passes; it does not travel: "save_area", "work_area" or ""."""
         return next((parameter.area for parameter in self.parameters if parameter.area), "")
 
 
@@ -198,13 +198,13 @@ class Enum:
 
     @property
     def zdnn(self) -> bool:
-        """Whether names and numbers are zDNN's own."""
+        """True if names and numbers are zDNN's own."""
         return bool(self.c_name)
 
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """All that a template needs."""
+    """The model that every template reads."""
 
     verbs: tuple[Verb, ...]
     kernels: tuple[Verb, ...]

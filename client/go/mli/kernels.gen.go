@@ -158,7 +158,7 @@ func (l *Library) KrnBasicRnnCellFx8w16d(ctx context.Context, in *Tensor, prevOu
 // Tanh or sigmoid of each element. Fills every field of `out` but data and capacity.
 //
 // in: Any shape.
-// out: Room for as many elements. May be `in` itself, or begin where it begins.
+// out: Room for the elements of `in`. May be `in` itself, or begin where it begins.
 //
 // An out that is nil is created.
 func (l *Library) KrnTanhFx8(ctx context.Context, in *Tensor, out *Tensor) (*Tensor, error) {
@@ -171,7 +171,7 @@ func (l *Library) KrnTanhFx8(ctx context.Context, in *Tensor, out *Tensor) (*Ten
 // Tanh or sigmoid of each element. Fills every field of `out` but data and capacity.
 //
 // in: Any shape.
-// out: Room for as many elements. May be `in` itself, or begin where it begins.
+// out: Room for the elements of `in`. May be `in` itself, or begin where it begins.
 //
 // An out that is nil is created.
 func (l *Library) KrnTanhFx16(ctx context.Context, in *Tensor, out *Tensor) (*Tensor, error) {
@@ -184,7 +184,7 @@ func (l *Library) KrnTanhFx16(ctx context.Context, in *Tensor, out *Tensor) (*Te
 // Tanh or sigmoid of each element. Fills every field of `out` but data and capacity.
 //
 // in: Any shape.
-// out: Room for as many elements. May be `in` itself, or begin where it begins.
+// out: Room for the elements of `in`. May be `in` itself, or begin where it begins.
 //
 // An out that is nil is created.
 func (l *Library) KrnSigmFx8(ctx context.Context, in *Tensor, out *Tensor) (*Tensor, error) {
@@ -197,7 +197,7 @@ func (l *Library) KrnSigmFx8(ctx context.Context, in *Tensor, out *Tensor) (*Ten
 // Tanh or sigmoid of each element. Fills every field of `out` but data and capacity.
 //
 // in: Any shape.
-// out: Room for as many elements. May be `in` itself, or begin where it begins.
+// out: Room for the elements of `in`. May be `in` itself, or begin where it begins.
 //
 // An out that is nil is created.
 func (l *Library) KrnSigmFx16(ctx context.Context, in *Tensor, out *Tensor) (*Tensor, error) {

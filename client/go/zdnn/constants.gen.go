@@ -27,7 +27,7 @@ const MACHINE_MODEL_TELUM1_NONNPA = zdnnv1.MachineModel_MACHINE_MODEL_TELUM1_NON
 // MACHINE_MODEL_TELUM2_NONNPA: IBM z17 whose hypervisor hides NNPA: "machines/telum2-nonnpa".
 const MACHINE_MODEL_TELUM2_NONNPA = zdnnv1.MachineModel_MACHINE_MODEL_TELUM2_NONNPA
 
-// ProgramCheckAction: What a program check does.
+// ProgramCheckAction: Effects of a program check.
 type ProgramCheckAction = zdnnv1.ProgramCheckAction
 
 // PROGRAM_CHECK_ACTION_UNSPECIFIED: PROGRAM_CHECK_ACTION_ABORT.
@@ -152,7 +152,7 @@ const MATMUL_BCAST_OP_LESSER_EQUAL = zdnnv1.MatmulBcastOps_MATMUL_BCAST_OP_LESSE
 // MATMUL_BCAST_OP_LESSER: 1.0 where lesser.
 const MATMUL_BCAST_OP_LESSER = zdnnv1.MatmulBcastOps_MATMUL_BCAST_OP_LESSER
 
-// SoftmaxAct: What follows softmax.
+// SoftmaxAct: Functions that softmax applies to its result.
 type SoftmaxAct = zdnnv1.SoftmaxAct
 
 // SOFTMAX_ACT_NONE: Nothing.
@@ -161,7 +161,7 @@ const SOFTMAX_ACT_NONE = zdnnv1.SoftmaxAct_SOFTMAX_ACT_NONE
 // SOFTMAX_ACT_LOG: Natural logarithm.
 const SOFTMAX_ACT_LOG = zdnnv1.SoftmaxAct_SOFTMAX_ACT_LOG
 
-// Conv2dAct: What follows conv2d.
+// Conv2dAct: Activations that conv2d applies to its result.
 type Conv2dAct = zdnnv1.Conv2DAct
 
 // CONV2D_ACT_NONE: Nothing.
@@ -206,8 +206,8 @@ const BWD = zdnnv1.LstmGruDirection_BWD
 // BIDIR: Both; the hidden states lie side by side.
 const BIDIR = zdnnv1.LstmGruDirection_BIDIR
 
-// NnpaFunctionCode: Functions of the NNPA instruction: nnpa_function_code. The numbers are those of
-// the machine.
+// NnpaFunctionCode: Functions of the NNPA instruction: nnpa_function_code. The numbers are the
+// machine's.
 type NnpaFunctionCode = zdnnv1.NnpaFunctionCode
 
 // NNPA_QAF: Query available functions.
@@ -396,8 +396,7 @@ const DIAGNOSTIC_KIND_PRECHECK = zdnnv1.DiagnosticKind_DIAGNOSTIC_KIND_PRECHECK
 // appends its own backtrace.
 const DIAGNOSTIC_KIND_STATUS_DIAG = zdnnv1.DiagnosticKind_DIAGNOSTIC_KIND_STATUS_DIAG
 
-// DIAGNOSTIC_KIND_SANITIZER: What Session.sanitize has found; the library itself prints nothing of
-// the kind.
+// DIAGNOSTIC_KIND_SANITIZER: A finding of Session.sanitize; the library itself prints none.
 const DIAGNOSTIC_KIND_SANITIZER = zdnnv1.DiagnosticKind_DIAGNOSTIC_KIND_SANITIZER
 
 // Misuse: Ways to misuse a tensor.
@@ -411,15 +410,15 @@ const MISUSE_NEVER_WRITTEN = zdnnv1.Misuse_MISUSE_NEVER_WRITTEN
 
 // MISUSE_PADDING_READ: An operation's result depends on padding: on cells behind a dimension, on
 // columns between the gates of a concatenated tensor, or between the directions of a bidirectional
-// layer's output. `other` is what wrote the sticks.
+// layer's output. `other` is the call that wrote the sticks.
 const MISUSE_PADDING_READ = zdnnv1.Misuse_MISUSE_PADDING_READ
 
 // MISUSE_TRANSFORMED_TWICE: A transform, or reshape_ztensor, is to fill a tensor that is
-// transformed already, which the library refuses. `other` is what wrote the sticks.
+// transformed already, which the library refuses. `other` is the call that wrote the sticks.
 const MISUSE_TRANSFORMED_TWICE = zdnnv1.Misuse_MISUSE_TRANSFORMED_TWICE
 
-// MISUSE_USE_AFTER_FREE: An operation is given a tensor whose buffer was freed. `other` is what
-// freed it.
+// MISUSE_USE_AFTER_FREE: An operation is given a tensor whose buffer was freed. `other` is the call
+// that freed it.
 const MISUSE_USE_AFTER_FREE = zdnnv1.Misuse_MISUSE_USE_AFTER_FREE
 
 // MISUSE_CONCURRENT_USE: Two operations are in flight on one tensor at the same time, and one of
@@ -593,19 +592,19 @@ const ERROR_REASON_UNSPECIFIED = zdnnv1.ErrorReason_ERROR_REASON_UNSPECIFIED
 // Create one and start over.
 const ERROR_REASON_SESSION_NOT_FOUND = zdnnv1.ErrorReason_ERROR_REASON_SESSION_NOT_FOUND
 
-// ERROR_REASON_SESSION_QUOTA_EXCEEDED: RESOURCE_EXHAUSTED: the server holds as many sessions as it
-// may ("limit"). Retry later.
+// ERROR_REASON_SESSION_QUOTA_EXCEEDED: RESOURCE_EXHAUSTED: the server holds its most sessions
+// ("limit"). Retry later.
 const ERROR_REASON_SESSION_QUOTA_EXCEEDED = zdnnv1.ErrorReason_ERROR_REASON_SESSION_QUOTA_EXCEEDED
 
 // ERROR_REASON_MACHINE_NOT_FOUND: NOT_FOUND: no such machine. ListMachines names them all.
 const ERROR_REASON_MACHINE_NOT_FOUND = zdnnv1.ErrorReason_ERROR_REASON_MACHINE_NOT_FOUND
 
-// ERROR_REASON_MACHINE_INVALID: INVALID_ARGUMENT: an override of MachineSpec is outside what the
-// model can be ("field").
+// ERROR_REASON_MACHINE_INVALID: INVALID_ARGUMENT: an override of MachineSpec exceeds the model
+// ("field").
 const ERROR_REASON_MACHINE_INVALID = zdnnv1.ErrorReason_ERROR_REASON_MACHINE_INVALID
 
-// ERROR_REASON_LIBRARY_VERSION_UNKNOWN: INVALID_ARGUMENT: the library version is not one of those
-// that the server knows ("limit").
+// ERROR_REASON_LIBRARY_VERSION_UNKNOWN: INVALID_ARGUMENT: the server does not know the library
+// version ("limit" names the known ones).
 const ERROR_REASON_LIBRARY_VERSION_UNKNOWN = zdnnv1.ErrorReason_ERROR_REASON_LIBRARY_VERSION_UNKNOWN
 
 // ERROR_REASON_FUNCTION_NOT_IN_LIBRARY: UNIMPLEMENTED: the function does not exist in the session's
@@ -616,7 +615,7 @@ const ERROR_REASON_FUNCTION_NOT_IN_LIBRARY = zdnnv1.ErrorReason_ERROR_REASON_FUN
 // does not implement it.
 const ERROR_REASON_FUNCTION_NOT_IMPLEMENTED = zdnnv1.ErrorReason_ERROR_REASON_FUNCTION_NOT_IMPLEMENTED
 
-// ERROR_REASON_OPERATION_UNKNOWN: INVALID_ARGUMENT: the operation has no arm, or one that this
+// ERROR_REASON_OPERATION_UNKNOWN: INVALID_ARGUMENT: the operation has no arm, or an arm that this
 // server does not know.
 const ERROR_REASON_OPERATION_UNKNOWN = zdnnv1.ErrorReason_ERROR_REASON_OPERATION_UNKNOWN
 
@@ -661,8 +660,7 @@ const ERROR_REASON_STREAM_ORDER = zdnnv1.ErrorReason_ERROR_REASON_STREAM_ORDER
 // have taken effect; the session lives on.
 const ERROR_REASON_PROGRAM_CHECK = zdnnv1.ErrorReason_ERROR_REASON_PROGRAM_CHECK
 
-// ERROR_REASON_PAGE_TOKEN_INVALID: INVALID_ARGUMENT: the page token is not one that this method
-// returned.
+// ERROR_REASON_PAGE_TOKEN_INVALID: INVALID_ARGUMENT: this method did not return the page token.
 const ERROR_REASON_PAGE_TOKEN_INVALID = zdnnv1.ErrorReason_ERROR_REASON_PAGE_TOKEN_INVALID
 
 // ERROR_REASON_SERVER_DRAINING: UNAVAILABLE: the server is shutting down. Retry against another
@@ -677,24 +675,22 @@ const ERROR_REASON_TOKEN_INVALID = zdnnv1.ErrorReason_ERROR_REASON_TOKEN_INVALID
 // log.
 const ERROR_REASON_INTERNAL = zdnnv1.ErrorReason_ERROR_REASON_INTERNAL
 
-// ERROR_REASON_CALL_QUOTA_EXCEEDED: RESOURCE_EXHAUSTED: as many streams are open on the server or
-// of the caller, or as many calls of the session wait for each other, or as many calls of MLI or
-// loads of models run, as may be, or messages and answers have no room; "field" is "max_streams",
-// "max_conversations" (streams of lists or of inference requests: make unary calls instead),
-// "max_session_calls", "max_mli_calls", "max_bytes_under_way", "max_loads" or, of the caller's
-// token, "max_own_loads". Retry with a pause.
+// ERROR_REASON_CALL_QUOTA_EXCEEDED: RESOURCE_EXHAUSTED: the server, the caller or the session has
+// reached a limit of streams, waiting calls, calls of MLI, loads of models, or bytes under way.
+// "field" is "max_streams", "max_conversations" (streams of lists or of inference requests: make
+// unary calls instead), "max_session_calls", "max_mli_calls", "max_bytes_under_way", "max_loads"
+// or, of the caller's token, "max_own_loads". Retry with a pause.
 const ERROR_REASON_CALL_QUOTA_EXCEEDED = zdnnv1.ErrorReason_ERROR_REASON_CALL_QUOTA_EXCEEDED
 
-// ERROR_REASON_CACHE_MISS: NOT_FOUND: the session's content cache has nothing, or nothing any more,
-// under the name in Ztensor.cached; "field" says which. Send the sticks instead.
+// ERROR_REASON_CACHE_MISS: NOT_FOUND: the session's content cache does not have the name in
+// Ztensor.cached (any more); "field" names the tensor. Send the sticks instead.
 const ERROR_REASON_CACHE_MISS = zdnnv1.ErrorReason_ERROR_REASON_CACHE_MISS
 
-// ERROR_REASON_NETWORK_NOT_FOUND: NOT_FOUND: the session has no network of this handle, or not any
-// more.
+// ERROR_REASON_NETWORK_NOT_FOUND: NOT_FOUND: the session has no network of this handle (any more).
 const ERROR_REASON_NETWORK_NOT_FOUND = zdnnv1.ErrorReason_ERROR_REASON_NETWORK_NOT_FOUND
 
 // ERROR_REASON_NETWORK_NOT_READY: FAILED_PRECONDITION: the network is not initialised, or was not
-// made from what the call needs.
+// made from the source that the call needs.
 const ERROR_REASON_NETWORK_NOT_READY = zdnnv1.ErrorReason_ERROR_REASON_NETWORK_NOT_READY
 
 // ERROR_REASON_NETWORK_FAILED: ABORTED: a node of the network failed; "node", "operation" (the zDNN
@@ -708,21 +704,21 @@ const ERROR_REASON_MODEL_INVALID = zdnnv1.ErrorReason_ERROR_REASON_MODEL_INVALID
 // ERROR_REASON_MODEL_EXISTS: ALREADY_EXISTS: a model is published under this name.
 const ERROR_REASON_MODEL_EXISTS = zdnnv1.ErrorReason_ERROR_REASON_MODEL_EXISTS
 
-// ERROR_REASON_MACHINE_NOT_ALLOWED: PERMISSION_DENIED: the call's token is not for this machine;
-// "value" and "limit", the machines that it is for.
+// ERROR_REASON_MACHINE_NOT_ALLOWED: PERMISSION_DENIED: the call's token does not allow this
+// machine; "value", and "limit" lists the machines that it allows.
 const ERROR_REASON_MACHINE_NOT_ALLOWED = zdnnv1.ErrorReason_ERROR_REASON_MACHINE_NOT_ALLOWED
 
 // ERROR_REASON_MODEL_NOT_FOUND: NOT_FOUND: the server has no model of this name, or not this
 // version of it.
 const ERROR_REASON_MODEL_NOT_FOUND = zdnnv1.ErrorReason_ERROR_REASON_MODEL_NOT_FOUND
 
-// ERROR_REASON_MODEL_UNAVAILABLE: UNAVAILABLE: the server knows the model, and it is not loaded;
+// ERROR_REASON_MODEL_UNAVAILABLE: UNAVAILABLE: the server has the model, but has not loaded it;
 // "state" and "why".
 const ERROR_REASON_MODEL_UNAVAILABLE = zdnnv1.ErrorReason_ERROR_REASON_MODEL_UNAVAILABLE
 
-// ERROR_REASON_MODEL_QUOTA_EXCEEDED: RESOURCE_EXHAUSTED: the server holds as many models, or as
-// many regions of shared memory, as it may, or as many bytes of models on disk ("max_state_bytes");
-// "field", "value" and "limit".
+// ERROR_REASON_MODEL_QUOTA_EXCEEDED: RESOURCE_EXHAUSTED: the server has reached its limit of
+// models, of regions of shared memory, or of bytes of models on disk ("max_state_bytes"); "field",
+// "value" and "limit".
 const ERROR_REASON_MODEL_QUOTA_EXCEEDED = zdnnv1.ErrorReason_ERROR_REASON_MODEL_QUOTA_EXCEEDED
 
 // ERROR_REASON_EXTENSION_NOT_OFFERED: UNIMPLEMENTED: an extension of the protocol that this server
@@ -730,23 +726,23 @@ const ERROR_REASON_MODEL_QUOTA_EXCEEDED = zdnnv1.ErrorReason_ERROR_REASON_MODEL_
 const ERROR_REASON_EXTENSION_NOT_OFFERED = zdnnv1.ErrorReason_ERROR_REASON_EXTENSION_NOT_OFFERED
 
 // ERROR_REASON_REGION_NOT_FOUND: NOT_FOUND: the connection has no region of shared memory of this
-// name, or there is no object.
+// name, or the shared memory object does not exist.
 const ERROR_REASON_REGION_NOT_FOUND = zdnnv1.ErrorReason_ERROR_REASON_REGION_NOT_FOUND
 
 // ERROR_REASON_REGION_IN_USE: ALREADY_EXISTS: the connection has a region of this name.
 const ERROR_REASON_REGION_IN_USE = zdnnv1.ErrorReason_ERROR_REASON_REGION_IN_USE
 
-// ERROR_REASON_RESPONSE_TOO_LARGE: RESOURCE_EXHAUSTED: the answer of an inference is larger than
-// its request says, or the server gives; "value", "limit", and "option", what to set on the
-// client's channel for a larger one.
+// ERROR_REASON_RESPONSE_TOO_LARGE: RESOURCE_EXHAUSTED: the response of an inference exceeds the
+// limit of its request or of the server; "value", "limit", and "option", the setting of the
+// client's channel for larger responses.
 const ERROR_REASON_RESPONSE_TOO_LARGE = zdnnv1.ErrorReason_ERROR_REASON_RESPONSE_TOO_LARGE
 
-// ERROR_REASON_FAULTS_NOT_ALLOWED: PERMISSION_DENIED: the session is to inject faults, which its
-// server was not started for; "option" is the flag that it lacks.
+// ERROR_REASON_FAULTS_NOT_ALLOWED: PERMISSION_DENIED: the session asks for faults, and its server
+// was started without them; "option" is the server's flag.
 const ERROR_REASON_FAULTS_NOT_ALLOWED = zdnnv1.ErrorReason_ERROR_REASON_FAULTS_NOT_ALLOWED
 
-// ERROR_REASON_MODEL_NOT_OWNED: PERMISSION_DENIED: the model is the operator's, or another token's;
-// "field", "value", "limit". Its owner may replace and unload it, and a token that is an admin's.
+// ERROR_REASON_MODEL_NOT_OWNED: PERMISSION_DENIED: the model belongs to the operator or to another
+// token; "field", "value", "limit". Its owner and an admin's token may replace and unload it.
 const ERROR_REASON_MODEL_NOT_OWNED = zdnnv1.ErrorReason_ERROR_REASON_MODEL_NOT_OWNED
 
 // DataLayouts: Layouts of tensors: zdnn_data_layouts (zDNN API Reference 1.2.0, "Data layouts").
@@ -798,7 +794,7 @@ const ZDNN_BIDIR_ZRH = zdnnv1.DataLayouts_ZDNN_BIDIR_ZRH
 const ZDNN_BIDIR_FICO = zdnnv1.DataLayouts_ZDNN_BIDIR_FICO
 
 // DataFormats: Formats of transformed data: zdnn_data_formats (zDNN API Reference 1.2.0, "Data
-// formats"). The numbers are those of the machine.
+// formats"). The numbers are the machine's.
 type DataFormats = zdnnv1.DataFormats
 
 // ZDNN_FORMAT_4DFEATURE: Feature tensors: sticks of 128 bytes along dim1.
@@ -873,7 +869,7 @@ const BYTE_ORDER_LITTLE_ENDIAN = zdnnv1.ByteOrder_BYTE_ORDER_LITTLE_ENDIAN
 // BYTE_ORDER_BIG_ENDIAN: Big-endian: the byte image that an IBM Z machine has in memory.
 const BYTE_ORDER_BIG_ENDIAN = zdnnv1.ByteOrder_BYTE_ORDER_BIG_ENDIAN
 
-// ContentsRole: What recorded contents are.
+// ContentsRole: Kinds of recorded contents.
 type ContentsRole = zdnnv1.ContentsRole
 
 // CONTENTS_ROLE_UNSPECIFIED: Never recorded.

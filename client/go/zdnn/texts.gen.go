@@ -6,8 +6,8 @@ package zdnn
 
 import "google.golang.org/grpc/codes"
 
-// advice returns what a user can do about an ErrorReason of nnpa.zdnn.v1, or else about an error that
-// gRPC itself raises.
+// advice returns the remedy for an ErrorReason of nnpa.zdnn.v1, or for the gRPC code of an error
+// without a reason.
 func advice(reason string, code codes.Code) string {
 	switch reason {
 	case "SESSION_NOT_FOUND":
@@ -111,7 +111,7 @@ func nothingHasRun(reason string) bool {
 	return false
 }
 
-// statusText returns what zDNN says of a status; "" for an unknown one.
+// statusText returns zDNN's message for a status; "" for an unknown status.
 func statusText(status ZdnnStatus) string {
 	switch status {
 	case ZDNN_OK:

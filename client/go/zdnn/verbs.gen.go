@@ -436,7 +436,7 @@ func Sigmoid(ctx context.Context, input *Ztensor, output *Ztensor) (*Ztensor, er
 //
 // input: Operand (batch, 1, rows, classes).
 //
-// actFunc: What follows the softmax. The machine reads the low 4 bits.
+// actFunc: The function applied to the softmax. The machine reads the low 4 bits.
 //
 // output: Result, of the input's shape.
 //
@@ -460,7 +460,7 @@ func Softmax(ctx context.Context, input *Ztensor, actFunc SoftmaxAct, output *Zt
 //
 // input: Operand (batch, 1, rows, classes).
 //
-// actFunc: What follows the softmax. The machine reads the low 4 bits.
+// actFunc: The function applied to the softmax. The machine reads the low 4 bits.
 //
 // softmaxMask: How many elements of dim1 take part, 0..dim1; 0 is all.
 //
@@ -628,7 +628,7 @@ func Meanreduce2d(ctx context.Context, input *Ztensor, output *Ztensor) (*Ztenso
 //
 // input: Operand.
 //
-// opType: What to find. The machine reads the low 8 bits.
+// opType: The value to find. The machine reads the low 8 bits.
 //
 // output: Result, dim1 replaced by 1: ZDNN_DLFLOAT16 for values; ZDNN_BINARY_INT32 with
 // pre-transformed type INT32 for positions.
@@ -882,7 +882,7 @@ func Maxpool2d(ctx context.Context, input *Ztensor, paddingType PoolPadding, ker
 //
 // strideWidth: Step along the width, as stride_height.
 //
-// actFunc: What follows the convolution. The machine reads the low 4 bits.
+// actFunc: The activation of the convolution. The machine reads the low 4 bits.
 //
 // clippingValue: Upper bound for CONV2D_ACT_RELU. Absent is C's NULL: no clipping, as 0 is. As in
 // Relu.
@@ -1006,7 +1006,7 @@ func Gru(ctx context.Context, input *Ztensor, h0 *Ztensor, weights *Ztensor, bia
 	return v.single(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Gru{Gru: m}})
 }
 
-// Init is zdnn_init: has the library query the machine anew, as at load time. To change what C
+// Init is zdnn_init: makes the library query the machine again, as at load time. To change what C
 // reads from environment variables, call UpdateSession first.
 //
 // Status: always ZDNN_OK.
@@ -1016,7 +1016,7 @@ func (s *Session) Init(ctx context.Context) error {
 	return s.submit(ctx, &call{name: "init", operation: &zdnnv1.Operation{Operation: &zdnnv1.Operation_Init{Init: m}}})
 }
 
-// IsNnpaInstalled is zdnn_is_nnpa_installed: tells whether the machine, not the cache, has the
+// IsNnpaInstalled is zdnn_is_nnpa_installed: returns whether the machine, not the cache, has the
 // facility.
 func (s *Session) IsNnpaInstalled(ctx context.Context) (bool, error) {
 	m := &zdnnv1.IsNnpaInstalled{}
@@ -1025,7 +1025,7 @@ func (s *Session) IsNnpaInstalled(ctx context.Context) (bool, error) {
 	return answer.GetBoolean(), err
 }
 
-// IsNnpaFunctionInstalled is zdnn_is_nnpa_function_installed: tells whether all functions are
+// IsNnpaFunctionInstalled is zdnn_is_nnpa_function_installed: returns whether all functions are
 // installed. The query functions answer from the library's cached query result; only zdnn_init and
 // zdnn_refresh_nnpa_query_result ask the machine. Without NNPA the cache is all zeros.
 //
@@ -1043,7 +1043,7 @@ func (s *Session) IsNnpaFunctionInstalled(ctx context.Context, count int32, func
 	return answer.GetBoolean(), err
 }
 
-// IsNnpaParmblkFmtInstalled is zdnn_is_nnpa_parmblk_fmt_installed: tells whether all parameter
+// IsNnpaParmblkFmtInstalled is zdnn_is_nnpa_parmblk_fmt_installed: returns whether all parameter
 // block formats are installed.
 //
 // formatCodes: Formats, of enum NnpaParmblkFormat or any other number; the library reads the low 8
@@ -1059,7 +1059,7 @@ func (s *Session) IsNnpaParmblkFmtInstalled(ctx context.Context, count int32, fo
 	return answer.GetBoolean(), err
 }
 
-// IsNnpaDatatypeInstalled is zdnn_is_nnpa_datatype_installed: tells whether all types of the mask
+// IsNnpaDatatypeInstalled is zdnn_is_nnpa_datatype_installed: returns whether all types of the mask
 // are installed.
 //
 // typesBitmask: 16 bits, bit n from the left is NnpaDataType n: QUERY_DATATYPE_INTERNAL1 0x8000,
@@ -1073,7 +1073,7 @@ func (s *Session) IsNnpaDatatypeInstalled(ctx context.Context, typesBitmask uint
 	return answer.GetBoolean(), err
 }
 
-// IsNnpaLayoutFmtInstalled is zdnn_is_nnpa_layout_fmt_installed: tells whether all layout formats
+// IsNnpaLayoutFmtInstalled is zdnn_is_nnpa_layout_fmt_installed: returns whether all layout formats
 // of the mask are installed.
 //
 // layoutBitmask: 32 bits, bit n from the left is format n: QUERY_LAYOUTFMT_4DFEATURE 0x80000000,
@@ -1087,7 +1087,7 @@ func (s *Session) IsNnpaLayoutFmtInstalled(ctx context.Context, layoutBitmask ui
 	return answer.GetBoolean(), err
 }
 
-// IsNnpaConversionInstalled is zdnn_is_nnpa_conversion_installed: tells whether a type converts
+// IsNnpaConversionInstalled is zdnn_is_nnpa_conversion_installed: returns whether a type converts
 // from and to all formats of the mask.
 //
 // kind: The accelerator's type; any but NNPA_DATATYPE_1 is false.
@@ -1141,8 +1141,8 @@ func (s *Session) RefreshNnpaQueryResult(ctx context.Context) error {
 	return s.submit(ctx, &call{name: "refresh_nnpa_query_result", operation: &zdnnv1.Operation{Operation: &zdnnv1.Operation_RefreshNnpaQueryResult{RefreshNnpaQueryResult: m}}})
 }
 
-// IsVersionRunnable is zdnn_is_version_runnable: tells whether code written for a zDNN version can
-// run on library and machine.
+// IsVersionRunnable is zdnn_is_version_runnable: returns whether code written for a zDNN version
+// can run on library and machine.
 //
 // verNum: Version, 0x00MMmmpp: major, minor, patch. The patch is ignored.
 func (s *Session) IsVersionRunnable(ctx context.Context, verNum uint32) (bool, error) {

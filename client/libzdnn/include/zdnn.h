@@ -2,7 +2,8 @@
 /*
  * zdnn.h - the interface of IBM's zDNN 1.2.0, for programs that run without a mainframe.
  *
- * Names, numbers and layouts are those of the zDNN API Reference 1.2.0; the text is this project's.
+ * Names, numbers and layouts are taken from the zDNN API Reference 1.2.0; the text is this
+ * project's.
  * Programs compiled with this header link libzdnn.so.0 (or libzdnn.a), and their operations run on
  * the emulated accelerator behind ZDNN_SERVER. They compile unchanged against IBM's own library.
  */
@@ -114,13 +115,13 @@ typedef enum zdnn_matmul_bcast_ops {
   MATMUL_BCAST_OP_LESSER = 6
 } zdnn_matmul_bcast_ops;
 
-/* What follows softmax. */
+/* Functions that softmax applies to its result. */
 typedef enum zdnn_softmax_act {
   SOFTMAX_ACT_NONE = 0,
   SOFTMAX_ACT_LOG = 1
 } zdnn_softmax_act;
 
-/* What follows conv2d. */
+/* Activations that conv2d applies to its result. */
 typedef enum zdnn_conv2d_act {
   CONV2D_ACT_NONE = 0,
   CONV2D_ACT_RELU = 1
@@ -315,7 +316,7 @@ typedef enum zdnn_query_bfpfmts {
   QUERY_BFPFMT_SHORT = MSB_BITMASK(16, NNPA_BFPFMT_SHORT)
 } zdnn_query_bfpfmts;
 
-/* What generates a concatenated descriptor: one RNN_TYPE_, one PREV_LAYER_ and one USAGE_. */
+/* The sum of one RNN_TYPE_, one PREV_LAYER_ and one USAGE_, of a concatenated descriptor. */
 typedef uint32_t zdnn_concat_info;
 
 #define BITSHIFT_RNN_TYPE 24
@@ -398,7 +399,7 @@ void zdnn_reset_ztensor(zdnn_ztensor *ztensor);
 uint64_t zdnn_getsize_ztensor(const zdnn_tensor_desc *tfrmd_desc);
 zdnn_status zdnn_getrange_ztensor(const zdnn_ztensor *ztensor, float *min, float *max);
 
-/* What the machine has. */
+/* Queries of the machine. */
 bool zdnn_is_nnpa_installed();
 bool zdnn_is_nnpa_function_installed(int count, ...);
 bool zdnn_is_nnpa_parmblk_fmt_installed(int count, ...);

@@ -55,7 +55,7 @@ export const CODE_ADVICE: Readonly<Record<string, string>> = {
 /** Reasons of errors after which no operation of the list has run. */
 export const NOTHING_HAS_RUN: ReadonlySet<string> = new Set(["CALL_QUOTA_EXCEEDED", "FIELD_INVALID", "FIELD_UNSPECIFIED", "FUNCTION_NOT_IMPLEMENTED", "FUNCTION_NOT_IN_LIBRARY", "OPERATION_UNKNOWN", "SERVER_DRAINING", "SESSION_NOT_FOUND", "TENSOR_ID_IN_USE", "TENSOR_NOT_FOUND", "TOKEN_INVALID"]);
 
-/** What zDNN says of each status, by its name. */
+/** zDNN's message for each status, by the name of the status. */
 export const STATUS_TEXTS: Readonly<Record<string, string>> = {
   ZDNN_OK: "Success.",
   ZDNN_ELEMENT_RANGE_VIOLATION: "One or more output tensor values were not valid.",

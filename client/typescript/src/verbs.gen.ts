@@ -531,7 +531,7 @@ export async function sigmoid(
  * Statuses: ZDNN_FUNC_RC_F000 (dim3 is not 1), ZDNN_FUNC_RC_F001 (act_func unknown).
  *
  * @param input Operand (batch, 1, rows, classes).
- * @param actFunc What follows the softmax. The machine reads the low 4 bits.
+ * @param actFunc The function applied to the softmax. The machine reads the low 4 bits.
  * @param output Result, of the input's shape.
  */
 export async function softmax(
@@ -558,7 +558,7 @@ export async function softmax(
  * Needs Telum II.
  *
  * @param input Operand (batch, 1, rows, classes).
- * @param actFunc What follows the softmax. The machine reads the low 4 bits.
+ * @param actFunc The function applied to the softmax. The machine reads the low 4 bits.
  * @param softmaxMask How many elements of dim1 take part, 0..dim1; 0 is all.
  * @param output Result, of the input's shape.
  */
@@ -742,7 +742,7 @@ export async function meanreduce2d(
  * Needs Telum II.
  *
  * @param input Operand.
- * @param opType What to find. The machine reads the low 8 bits.
+ * @param opType The value to find. The machine reads the low 8 bits.
  * @param output Result, dim1 replaced by 1: ZDNN_DLFLOAT16 for values; ZDNN_BINARY_INT32 with
  * pre-transformed type INT32 for positions.
  */
@@ -988,7 +988,7 @@ export async function maxpool2d(
  * @param strideHeight Step along the height, 0..13. Both strides 0: the kernel covers the whole
  * input, with VALID_PADDING.
  * @param strideWidth Step along the width, as stride_height.
- * @param actFunc What follows the convolution. The machine reads the low 4 bits.
+ * @param actFunc The activation of the convolution. The machine reads the low 4 bits.
  * @param clippingValue Upper bound for CONV2D_ACT_RELU. Absent is C's NULL: no clipping, as 0 is.
  * As in Relu.
  * @param output Result (n, h', w', k); dim3, dim2 and dim1 are replaced.
@@ -1107,8 +1107,8 @@ export async function gru(
 }
 
 /**
- * zdnn_init: has the library query the machine anew, as at load time. To change what C reads from
- * environment variables, call UpdateSession first.
+ * zdnn_init: makes the library query the machine again, as at load time. To change what C reads
+ * from environment variables, call UpdateSession first.
  *
  * Status: always ZDNN_OK.
  *
@@ -1127,7 +1127,7 @@ export async function init(
 }
 
 /**
- * zdnn_is_nnpa_installed: tells whether the machine, not the cache, has the facility.
+ * zdnn_is_nnpa_installed: returns whether the machine, not the cache, has the facility.
  *
  */
 export async function isNnpaInstalled(
@@ -1145,7 +1145,7 @@ export async function isNnpaInstalled(
 }
 
 /**
- * zdnn_is_nnpa_function_installed: tells whether all functions are installed. The query functions
+ * zdnn_is_nnpa_function_installed: returns whether all functions are installed. The query functions
  * answer from the library's cached query result; only zdnn_init and zdnn_refresh_nnpa_query_result
  * ask the machine. Without NNPA the cache is all zeros.
  *
@@ -1171,7 +1171,7 @@ export async function isNnpaFunctionInstalled(
 }
 
 /**
- * zdnn_is_nnpa_parmblk_fmt_installed: tells whether all parameter block formats are installed.
+ * zdnn_is_nnpa_parmblk_fmt_installed: returns whether all parameter block formats are installed.
  *
  * @param formatCodes Formats, of enum NnpaParmblkFormat or any other number; the library reads the
  * low 8 bits, and 128 and above are not installed.
@@ -1194,7 +1194,7 @@ export async function isNnpaParmblkFmtInstalled(
 }
 
 /**
- * zdnn_is_nnpa_datatype_installed: tells whether all types of the mask are installed.
+ * zdnn_is_nnpa_datatype_installed: returns whether all types of the mask are installed.
  *
  * @param typesBitmask 16 bits, bit n from the left is NnpaDataType n: QUERY_DATATYPE_INTERNAL1
  * 0x8000, QUERY_DATATYPE_BINARY_FP32 0x0200, QUERY_DATATYPE_BINARY_INT8 0x0080,
@@ -1216,7 +1216,7 @@ export async function isNnpaDatatypeInstalled(
 }
 
 /**
- * zdnn_is_nnpa_layout_fmt_installed: tells whether all layout formats of the mask are installed.
+ * zdnn_is_nnpa_layout_fmt_installed: returns whether all layout formats of the mask are installed.
  *
  * @param layoutBitmask 32 bits, bit n from the left is format n: QUERY_LAYOUTFMT_4DFEATURE
  * 0x80000000, QUERY_LAYOUTFMT_4DKERNEL 0x40000000, QUERY_LAYOUTFMT_4DWEIGHTS 0x20000000,
@@ -1238,7 +1238,7 @@ export async function isNnpaLayoutFmtInstalled(
 }
 
 /**
- * zdnn_is_nnpa_conversion_installed: tells whether a type converts from and to all formats of the
+ * zdnn_is_nnpa_conversion_installed: returns whether a type converts from and to all formats of the
  * mask.
  *
  * @param type The accelerator's type; any but NNPA_DATATYPE_1 is false.
@@ -1337,7 +1337,7 @@ export async function refreshNnpaQueryResult(
 }
 
 /**
- * zdnn_is_version_runnable: tells whether code written for a zDNN version can run on library and
+ * zdnn_is_version_runnable: returns whether code written for a zDNN version can run on library and
  * machine.
  *
  * @param verNum Version, 0x00MMmmpp: major, minor, patch. The patch is ignored.

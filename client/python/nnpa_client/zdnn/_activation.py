@@ -5,8 +5,8 @@
 
 Every operation may answer ZDNN_UNAVAILABLE_FUNCTION, ZDNN_UNSUPPORTED_FORMAT,
 ZDNN_UNSUPPORTED_TYPE, ZDNN_EXCEEDS_MDIS, ZDNN_EXCEEDS_MTS and ZDNN_MISALIGNED_TENSOR, with precheck
-also ZDNN_INVALID_SHAPE, ZDNN_INVALID_TYPE and ZDNN_INVALID_FORMAT. A docstring lists what is
-particular to its verb. Shapes are (dim4, dim3, dim2, dim1).
+also ZDNN_INVALID_SHAPE, ZDNN_INVALID_TYPE and ZDNN_INVALID_FORMAT. A docstring lists the statuses
+of its verb alone. Shapes are (dim4, dim3, dim2, dim1).
 """
 
 from nnpa.zdnn.v1.operation_pb2 import (
@@ -129,7 +129,7 @@ def softmax(
 
     - `input`: Operand (batch, 1, rows, classes).
     - `save_area` is not used: the server owns that memory.
-    - `act_func`: What follows the softmax. The machine reads the low 4 bits.
+    - `act_func`: The function applied to the softmax. The machine reads the low 4 bits.
     - `output`: Result, of the input's shape. Created when left out.
 
     Returns `output`. Raises ZdnnError for a status that is an error, ProgramCheck for operands that
@@ -158,7 +158,7 @@ def softmax_mask(
 
     - `input`: Operand (batch, 1, rows, classes).
     - `save_area` is not used: the server owns that memory.
-    - `act_func`: What follows the softmax. The machine reads the low 4 bits.
+    - `act_func`: The function applied to the softmax. The machine reads the low 4 bits.
     - `softmax_mask`: How many elements of dim1 take part, 0..dim1; 0 is all.
     - `output`: Result, of the input's shape. Created when left out.
 

@@ -5,8 +5,8 @@
 
 Every operation may answer ZDNN_UNAVAILABLE_FUNCTION, ZDNN_UNSUPPORTED_FORMAT,
 ZDNN_UNSUPPORTED_TYPE, ZDNN_EXCEEDS_MDIS, ZDNN_EXCEEDS_MTS and ZDNN_MISALIGNED_TENSOR, with precheck
-also ZDNN_INVALID_SHAPE, ZDNN_INVALID_TYPE and ZDNN_INVALID_FORMAT. A docstring lists what is
-particular to its verb. Shapes are (dim4, dim3, dim2, dim1).
+also ZDNN_INVALID_SHAPE, ZDNN_INVALID_TYPE and ZDNN_INVALID_FORMAT. A docstring lists the statuses
+of its verb alone. Shapes are (dim4, dim3, dim2, dim1).
 """
 
 from nnpa.zdnn.v1.operation_pb2 import (
@@ -136,7 +136,7 @@ def conv2d(
     - `stride_height`: Step along the height, 0..13. Both strides 0: the kernel covers the whole
       input, with VALID_PADDING.
     - `stride_width`: Step along the width, as stride_height.
-    - `act_func`: What follows the convolution. The machine reads the low 4 bits.
+    - `act_func`: The activation of the convolution. The machine reads the low 4 bits.
     - `clipping_value`: Upper bound for CONV2D_ACT_RELU. Absent is C's NULL: no clipping, as 0 is.
       As in Relu.
     - `output`: Result (n, h', w', k); dim3, dim2 and dim1 are replaced. Created when left out.

@@ -5,8 +5,8 @@
 
 Every operation may answer ZDNN_UNAVAILABLE_FUNCTION, ZDNN_UNSUPPORTED_FORMAT,
 ZDNN_UNSUPPORTED_TYPE, ZDNN_EXCEEDS_MDIS, ZDNN_EXCEEDS_MTS and ZDNN_MISALIGNED_TENSOR, with precheck
-also ZDNN_INVALID_SHAPE, ZDNN_INVALID_TYPE and ZDNN_INVALID_FORMAT. A docstring lists what is
-particular to its verb. Shapes are (dim4, dim3, dim2, dim1).
+also ZDNN_INVALID_SHAPE, ZDNN_INVALID_TYPE and ZDNN_INVALID_FORMAT. A docstring lists the statuses
+of its verb alone. Shapes are (dim4, dim3, dim2, dim1).
 """
 
 from nnpa.zdnn.v1.operation_pb2 import (

@@ -5,8 +5,8 @@
 
 Every operation may answer ZDNN_UNAVAILABLE_FUNCTION, ZDNN_UNSUPPORTED_FORMAT,
 ZDNN_UNSUPPORTED_TYPE, ZDNN_EXCEEDS_MDIS, ZDNN_EXCEEDS_MTS and ZDNN_MISALIGNED_TENSOR, with precheck
-also ZDNN_INVALID_SHAPE, ZDNN_INVALID_TYPE and ZDNN_INVALID_FORMAT. A docstring lists what is
-particular to its verb. Shapes are (dim4, dim3, dim2, dim1).
+also ZDNN_INVALID_SHAPE, ZDNN_INVALID_TYPE and ZDNN_INVALID_FORMAT. A docstring lists the statuses
+of its verb alone. Shapes are (dim4, dim3, dim2, dim1).
 """
 
 from nnpa.zdnn.v1.operation_pb2 import (
@@ -165,7 +165,7 @@ def reduce(
 
     - `input`: Operand.
     - `save_area` is not used: the server owns that memory.
-    - `op_type`: What to find. The machine reads the low 8 bits.
+    - `op_type`: The value to find. The machine reads the low 8 bits.
     - `output`: Result, dim1 replaced by 1: ZDNN_DLFLOAT16 for values; ZDNN_BINARY_INT32 with
       pre-transformed type INT32 for positions. Created when left out.
 

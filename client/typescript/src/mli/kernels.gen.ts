@@ -253,8 +253,8 @@ export function krnBasicRnnCellFx8w16d(
  * Tanh or sigmoid of each element. Fills every field of `out` but data and capacity.
  *
  * @param input Any shape.
- * @param options `out`: Room for as many elements. May be `in` itself, or begin where it begins.
- * Created when left out.
+ * @param options `out`: Room for the elements of `in`. May be `in` itself, or begin where it
+ * begins. Created when left out.
  */
 export function krnTanhFx8(
   on: Runner,
@@ -272,8 +272,8 @@ export function krnTanhFx8(
  * Tanh or sigmoid of each element. Fills every field of `out` but data and capacity.
  *
  * @param input Any shape.
- * @param options `out`: Room for as many elements. May be `in` itself, or begin where it begins.
- * Created when left out.
+ * @param options `out`: Room for the elements of `in`. May be `in` itself, or begin where it
+ * begins. Created when left out.
  */
 export function krnTanhFx16(
   on: Runner,
@@ -291,8 +291,8 @@ export function krnTanhFx16(
  * Tanh or sigmoid of each element. Fills every field of `out` but data and capacity.
  *
  * @param input Any shape.
- * @param options `out`: Room for as many elements. May be `in` itself, or begin where it begins.
- * Created when left out.
+ * @param options `out`: Room for the elements of `in`. May be `in` itself, or begin where it
+ * begins. Created when left out.
  */
 export function krnSigmFx8(
   on: Runner,
@@ -310,8 +310,8 @@ export function krnSigmFx8(
  * Tanh or sigmoid of each element. Fills every field of `out` but data and capacity.
  *
  * @param input Any shape.
- * @param options `out`: Room for as many elements. May be `in` itself, or begin where it begins.
- * Created when left out.
+ * @param options `out`: Room for the elements of `in`. May be `in` itself, or begin where it
+ * begins. Created when left out.
  */
 export function krnSigmFx16(
   on: Runner,

@@ -4,7 +4,7 @@
 // Embedded Inference Client API 1.1.0 (create, init, run, get_error, get_info, destroy), its
 // platform observer, and a short way for those who want answers only (InferNetwork).
 //
-// Names and numbers of X-CUBE-AI are those of its public headers (AI_ERROR_INVALID_STATE, ...).
+// Names and numbers of X-CUBE-AI are taken from its public headers (AI_ERROR_INVALID_STATE, ...).
 //
 // Three planes of status, and they never mix. A gRPC status says whether the call reached the
 // network. An AiError says what the client API answered, so that a C program gets the values it
@@ -35,7 +35,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What values beyond the range of DLFLOAT16 become.
+// Results of values beyond the range of DLFLOAT16.
 type Overflow int32
 
 const (
@@ -422,7 +422,7 @@ func (*CreateNetworkRequest_Header) isCreateNetworkRequest_Message() {}
 
 func (*CreateNetworkRequest_Chunk) isCreateNetworkRequest_Message() {}
 
-// Says what network to create.
+// Describes the network to create.
 type CreateNetworkHeader struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "sessions/{session}".
@@ -430,7 +430,7 @@ type CreateNetworkHeader struct {
 	// The C name: a letter or underscore, then letters, digits, underscores; at most 64. Default
 	// "network". A session has one network of each name.
 	CName string `protobuf:"bytes,2,opt,name=c_name,json=cName,proto3" json:"c_name,omitempty"`
-	// What the network is made of. Exactly one must be set.
+	// The source of the network. Exactly one must be set.
 	//
 	// Types that are valid to be assigned to Source:
 	//
@@ -438,9 +438,9 @@ type CreateNetworkHeader struct {
 	//	*CreateNetworkHeader_ProgramBytes
 	//	*CreateNetworkHeader_Published
 	Source isCreateNetworkHeader_Source `protobuf_oneof:"source"`
-	// How to compile and what to allocate.
+	// Options of compilation and allocation.
 	Options *CreateOptions `protobuf:"bytes,6,opt,name=options,proto3" json:"options,omitempty"`
-	// What the caller was compiled with: AI_TOOLS_API_VERSION. Absent: not checked.
+	// The caller's AI_TOOLS_API_VERSION. Absent: not checked.
 	ToolsApiVersion *Version `protobuf:"bytes,7,opt,name=tools_api_version,json=toolsApiVersion,proto3" json:"tools_api_version,omitempty"`
 	// sizeof of the caller's types, bit 7 set for unsigned ones: ai_i8, ai_u8, ai_i16, ai_u16, ai_i32,
 	// ai_u32, ai_i64, ai_u64, ai_float, ai_size, one byte each. Empty: not checked.
@@ -591,7 +591,7 @@ type CreateOptions struct {
 	StrictPlacement bool `protobuf:"varint,1,opt,name=strict_placement,json=strictPlacement,proto3" json:"strict_placement,omitempty"`
 	// Run integer matrix products on the accelerator, where they are not exact. Default: on the host.
 	OffloadInteger bool `protobuf:"varint,2,opt,name=offload_integer,json=offloadInteger,proto3" json:"offload_integer,omitempty"`
-	// What values beyond DLFLOAT16 become at the boundary to the accelerator, and in constants.
+	// The result of values beyond DLFLOAT16 at the boundary to the accelerator, and in constants.
 	Overflow Overflow `protobuf:"varint,3,opt,name=overflow,proto3,enum=nnpa.network.v1.Overflow" json:"overflow,omitempty"`
 	// Inputs lie in the activations: --allocate-inputs.
 	AllocateInputs bool `protobuf:"varint,4,opt,name=allocate_inputs,json=allocateInputs,proto3" json:"allocate_inputs,omitempty"`
@@ -978,7 +978,7 @@ type InitNetworkRequest struct {
 	Network string `protobuf:"bytes,2,opt,name=network,proto3" json:"network,omitempty"`
 	// Weights and activations: ai_network_params. Absent is C's NULL.
 	Params *NetworkParams `protobuf:"bytes,3,opt,name=params,proto3" json:"params,omitempty"`
-	// What the caller was generated for: 32 hex digits. Empty: not checked.
+	// The model's signature in the caller: 32 hex digits. Empty: not checked.
 	ModelSignature string `protobuf:"bytes,4,opt,name=model_signature,json=modelSignature,proto3" json:"model_signature,omitempty"`
 	// Share activations with other networks of the session under this name, at most 64 characters: the
 	// first init makes them. Empty: the network's own. A run while another network of the same name
@@ -1056,7 +1056,7 @@ func (x *InitNetworkRequest) GetSharedActivations() string {
 // Memory of a network: ai_network_params.
 type NetworkParams struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Weights: `channels` bytes. All dimensions 0 and no data: those of the model. With data they
+	// Weights: `channels` bytes. All dimensions 0 and no data: the model's own. With data they
 	// replace the model's, at most Session.limits.max_inline_bytes; `parts` for split weights.
 	Params *Buffer `protobuf:"bytes,1,opt,name=params,proto3" json:"params,omitempty"`
 	// Activations: `channels` is how many bytes the caller has. The memory itself is the server's:
@@ -1113,7 +1113,7 @@ func (x *NetworkParams) GetActivations() *Buffer {
 // Response of InitNetwork.
 type InitNetworkResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What ai_<name>_init returns; false: ask GetNetworkError.
+	// The result of ai_<name>_init; false: ask GetNetworkError.
 	Ok            bool `protobuf:"varint,1,opt,name=ok,proto3" json:"ok,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1242,12 +1242,12 @@ func (x *RunNetworkRequest) GetForward() bool {
 // Response of RunNetwork.
 type RunNetworkResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What ai_<name>_run returns: batches processed; 0 for an invalid handle, -1 for other failures:
+	// The result of ai_<name>_run: batches processed; 0 for an invalid handle, -1 for other failures:
 	// ask GetNetworkError.
 	NBatches int32 `protobuf:"varint,1,opt,name=n_batches,json=nBatches,proto3" json:"n_batches,omitempty"`
 	// The outputs with their data, in the model's order; none for forward and for failures.
 	Outputs []*Buffer `protobuf:"bytes,2,rep,name=outputs,proto3" json:"outputs,omitempty"`
-	// What the accelerator warned of, at most 1000.
+	// Warnings of the accelerator, at most 1000.
 	Violations    []*NodeViolation `protobuf:"bytes,3,rep,name=violations,proto3" json:"violations,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1519,7 +1519,7 @@ type InferNetworkResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One per output, in the model's order.
 	Outputs []*NamedArray `protobuf:"bytes,1,rep,name=outputs,proto3" json:"outputs,omitempty"`
-	// What the accelerator warned of, at most 1000.
+	// Warnings of the accelerator, at most 1000.
 	Violations []*NodeViolation `protobuf:"bytes,2,rep,name=violations,proto3" json:"violations,omitempty"`
 	// NaN elements per floating-point output.
 	Nans map[string]uint64 `protobuf:"bytes,3,rep,name=nans,proto3" json:"nans,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
@@ -1756,7 +1756,7 @@ func (x *GetNetworkInfoRequest) GetNetwork() string {
 // Response of GetNetworkInfo.
 type GetNetworkInfoResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What ai_<name>_get_info returns.
+	// The result of ai_<name>_get_info.
 	Ok bool `protobuf:"varint,1,opt,name=ok,proto3" json:"ok,omitempty"`
 	// The report, absent when not ok.
 	Report        *NetworkReport `protobuf:"bytes,2,opt,name=report,proto3" json:"report,omitempty"`
@@ -1808,7 +1808,7 @@ func (x *GetNetworkInfoResponse) GetReport() *NetworkReport {
 	return nil
 }
 
-// Describes a network: ai_network_report, then what this server adds.
+// Describes a network: ai_network_report, then fields of this server.
 type NetworkReport struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The C name.
@@ -2211,7 +2211,7 @@ func (x *GetNodeInfoRequest) GetCIdx() uint32 {
 // Response of GetNodeInfo.
 type GetNodeInfoResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What ai_platform_observer_node_info returns; false: ask GetNetworkError.
+	// The result of ai_platform_observer_node_info; false: ask GetNetworkError.
 	Ok bool `protobuf:"varint,1,opt,name=ok,proto3" json:"ok,omitempty"`
 	// The node, absent when not ok.
 	Node          *ObserverNode `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
@@ -2553,7 +2553,7 @@ func (*ObserveNetworkResponse_Event) isObserveNetworkResponse_Message() {}
 // Says whether the observer is registered.
 type Registered struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What ai_platform_observer_register returns; false: ask GetNetworkError.
+	// The result of ai_platform_observer_register; false: ask GetNetworkError.
 	Ok            bool `protobuf:"varint,1,opt,name=ok,proto3" json:"ok,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2599,7 +2599,7 @@ func (x *Registered) GetOk() bool {
 // One event.
 type ObserverEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What happened: 0x1 INIT, 0x2 PRE, 0x4 POST; with 0x100 on the first node, 0x200 on the last.
+	// The event: 0x1 INIT, 0x2 PRE, 0x4 POST; with 0x100 on the first node, 0x200 on the last.
 	Flags uint32 `protobuf:"varint,1,opt,name=flags,proto3" json:"flags,omitempty"`
 	// Number of the run, from 1; 0 with INIT.
 	Run uint64 `protobuf:"varint,2,opt,name=run,proto3" json:"run,omitempty"`
@@ -2882,7 +2882,7 @@ func (x *DestroyNetworkRequest) GetNetwork() string {
 // Response of DestroyNetwork.
 type DestroyNetworkResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What ai_<name>_destroy returns: empty for AI_HANDLE_NULL, else the handle that was passed.
+	// The result of ai_<name>_destroy: empty for AI_HANDLE_NULL, else the handle that was passed.
 	Network string `protobuf:"bytes,1,opt,name=network,proto3" json:"network,omitempty"`
 	// Why it was not destroyed, absent when it was.
 	Error         *AiError `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
@@ -2964,7 +2964,7 @@ type MeasureAccuracyRequest struct {
 	BatchRows uint32 `protobuf:"varint,11,opt,name=batch_rows,json=batchRows,proto3" json:"batch_rows,omitempty"`
 	// How many of the dataset's first rows are measured node by node, 0..1024. Default 16.
 	NodeRows *uint32 `protobuf:"varint,12,opt,name=node_rows,json=nodeRows,proto3,oneof" json:"node_rows,omitempty"`
-	// Measure as well what becomes of the model on telum2 with products by constant matrices in INT8.
+	// Measure the model also on telum2 with products by constant matrices in INT8.
 	Int8 bool `protobuf:"varint,13,opt,name=int8,proto3" json:"int8,omitempty"`
 	// What a response said of batches before, with the same network, machines and settings; this
 	// batch is added. Without rows: the report is of these.
@@ -3179,7 +3179,7 @@ func (x *Sample) GetInputs() []*NamedArray {
 // Response of MeasureAccuracy.
 type MeasureAccuracyResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The measurements, one JSON object; its keys are those that `nnpa network validate --json` prints.
+	// The measurements, one JSON object with the keys of `nnpa network validate --json`.
 	Json string `protobuf:"bytes,1,opt,name=json,proto3" json:"json,omitempty"`
 	// One self-contained page, empty unless asked for.
 	Html string `protobuf:"bytes,2,opt,name=html,proto3" json:"html,omitempty"`
@@ -3326,7 +3326,7 @@ func (x *ProbeNetworkRequest) GetMachines() []string {
 // Response of ProbeNetwork.
 type ProbeNetworkResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The findings, one JSON object; its keys are those that `nnpa network probe --json` prints.
+	// The findings, one JSON object with the keys of `nnpa network probe --json`.
 	Json          string `protobuf:"bytes,1,opt,name=json,proto3" json:"json,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3588,7 +3588,7 @@ func (*ExportProgramResponse_Chunk) isExportProgramResponse_Message() {}
 // An error of the client API: ai_error.
 type AiError struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What went wrong. Open: newer servers may send more.
+	// The kind of failure. Open: newer servers may send more.
 	Type AiErrorType `protobuf:"varint,1,opt,name=type,proto3,enum=nnpa.network.v1.AiErrorType" json:"type,omitempty"`
 	// Where it went wrong. Open: newer servers may send more.
 	Code AiErrorCode `protobuf:"varint,2,opt,name=code,proto3,enum=nnpa.network.v1.AiErrorCode" json:"code,omitempty"`

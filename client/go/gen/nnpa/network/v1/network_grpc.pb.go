@@ -4,7 +4,7 @@
 // Embedded Inference Client API 1.1.0 (create, init, run, get_error, get_info, destroy), its
 // platform observer, and a short way for those who want answers only (InferNetwork).
 //
-// Names and numbers of X-CUBE-AI are those of its public headers (AI_ERROR_INVALID_STATE, ...).
+// Names and numbers of X-CUBE-AI are taken from its public headers (AI_ERROR_INVALID_STATE, ...).
 //
 // Three planes of status, and they never mix. A gRPC status says whether the call reached the
 // network. An AiError says what the client API answered, so that a C program gets the values it
@@ -68,15 +68,15 @@ const (
 // RESOURCE_EXHAUSTED from gRPC itself for a message above --max-message. Errors carry
 // google.rpc.ErrorInfo with domain "nnpa", see nnpa.zdnn.v1.ErrorReason.
 type NetworkServiceClient interface {
-	// Creates a network: ai_<name>_create. A header says from what; an ONNX file or a serialised
-	// Program follows in chunks. What ai_error says is in the answer:
+	// Creates a network: ai_<name>_create. The header names the source; an ONNX file or a serialised
+	// Program follows in chunks. The answer has the ai_error:
 	//
 	// * TOOL_PLATFORM_API_MISMATCH / NETWORK: tools_api_version is not the server's.
 	// * TYPES_MISMATCH / NETWORK: type_sizes are not the server's.
 	// * CREATE_FAILED / NETWORK: options.device_gate_closed.
 	// * CREATE_FAILED / IN_USE: a network of this C name exists, and it is strict, or of another model.
 	// * INVALID_PARAM / NETWORK: no model of this name is published.
-	// * ALLOCATION_FAILED / NETWORK: the session holds as many networks as it may.
+	// * ALLOCATION_FAILED / NETWORK: the session holds its most networks.
 	//
 	// The possible errors include:
 	//
@@ -114,7 +114,7 @@ type NetworkServiceClient interface {
 	// The possible errors include:
 	//
 	// * INVALID_ARGUMENT / MESSAGE_TOO_LARGE: outputs that no message holds; run fewer batches.
-	// * RESOURCE_EXHAUSTED / TENSOR_QUOTA_EXCEEDED: what the run needs for its tensors.
+	// * RESOURCE_EXHAUSTED / TENSOR_QUOTA_EXCEEDED: the tensors of the run exceed the quota.
 	RunNetwork(ctx context.Context, in *RunNetworkRequest, opts ...grpc.CallOption) (*RunNetworkResponse, error)
 	// Runs a network once over the ONNX model's own names, shapes and types. Needs a network that is
 	// ready; leaves its error slot alone.
@@ -360,15 +360,15 @@ type NetworkService_ExportProgramClient = grpc.ServerStreamingClient[ExportProgr
 // RESOURCE_EXHAUSTED from gRPC itself for a message above --max-message. Errors carry
 // google.rpc.ErrorInfo with domain "nnpa", see nnpa.zdnn.v1.ErrorReason.
 type NetworkServiceServer interface {
-	// Creates a network: ai_<name>_create. A header says from what; an ONNX file or a serialised
-	// Program follows in chunks. What ai_error says is in the answer:
+	// Creates a network: ai_<name>_create. The header names the source; an ONNX file or a serialised
+	// Program follows in chunks. The answer has the ai_error:
 	//
 	// * TOOL_PLATFORM_API_MISMATCH / NETWORK: tools_api_version is not the server's.
 	// * TYPES_MISMATCH / NETWORK: type_sizes are not the server's.
 	// * CREATE_FAILED / NETWORK: options.device_gate_closed.
 	// * CREATE_FAILED / IN_USE: a network of this C name exists, and it is strict, or of another model.
 	// * INVALID_PARAM / NETWORK: no model of this name is published.
-	// * ALLOCATION_FAILED / NETWORK: the session holds as many networks as it may.
+	// * ALLOCATION_FAILED / NETWORK: the session holds its most networks.
 	//
 	// The possible errors include:
 	//
@@ -406,7 +406,7 @@ type NetworkServiceServer interface {
 	// The possible errors include:
 	//
 	// * INVALID_ARGUMENT / MESSAGE_TOO_LARGE: outputs that no message holds; run fewer batches.
-	// * RESOURCE_EXHAUSTED / TENSOR_QUOTA_EXCEEDED: what the run needs for its tensors.
+	// * RESOURCE_EXHAUSTED / TENSOR_QUOTA_EXCEEDED: the tensors of the run exceed the quota.
 	RunNetwork(context.Context, *RunNetworkRequest) (*RunNetworkResponse, error)
 	// Runs a network once over the ONNX model's own names, shapes and types. Needs a network that is
 	// ready; leaves its error slot alone.

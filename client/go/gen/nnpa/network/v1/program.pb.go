@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A network as a list of steps, on the wire and on disk: what the accelerator and the host do, and
-// with what. It is made for one machine and one set of input shapes.
+// A network as a list of steps of the accelerator and the host, on the wire and on disk. It is made
+// for one machine and one set of input shapes.
 //
 // A file of a serialised Program is a network without its ONNX model: it runs, and is reported on,
 // but there is no reference to measure it against.
@@ -36,7 +36,7 @@ type Placement int32
 const (
 	// As an option PLACEMENT_COMPILER; of a program: made by another compiler.
 	Placement_PLACEMENT_UNSPECIFIED Placement = 0
-	// What the open compiler for the machine places.
+	// The operators that the open compiler for the machine places.
 	Placement_PLACEMENT_COMPILER Placement = 1
 	// What zDNN can express beyond that, too: ranks that fold into four, groups, operators that are
 	// spelled out in smaller ones.
@@ -371,7 +371,7 @@ func (x *ArrayInfo) GetShape() []int64 {
 // A constant. Exactly one must be set.
 type Constant struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What it is.
+	// Its kind.
 	//
 	// Types that are valid to be assigned to Constant:
 	//
@@ -524,7 +524,7 @@ type Step struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Index in Program.nodes of the node that it serves, -1 for none.
 	Node int32 `protobuf:"varint,1,opt,name=node,proto3" json:"node,omitempty"`
-	// What it does. Exactly one must be set.
+	// Its action. Exactly one must be set.
 	//
 	// Types that are valid to be assigned to Step:
 	//
@@ -533,7 +533,7 @@ type Step struct {
 	Step isStep_Step `protobuf_oneof:"step"`
 	// Arrays that a transform takes as its data.
 	Arrays []uint64 `protobuf:"varint,4,rep,packed,name=arrays,proto3" json:"arrays,omitempty"`
-	// The array that receives what the function returns, 0 where it returns nothing.
+	// The array that receives the function's value; 0 if it returns none.
 	Result        uint64 `protobuf:"varint,5,opt,name=result,proto3" json:"result,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -641,7 +641,7 @@ type HostStep struct {
 	OnnxNode []byte `protobuf:"bytes,1,opt,name=onnx_node,json=onnxNode,proto3" json:"onnx_node,omitempty"`
 	// The version of the node's domain.
 	Opset uint32 `protobuf:"varint,2,opt,name=opset,proto3" json:"opset,omitempty"`
-	// Arrays that it reads: those of the node, then what its subgraphs take from outside.
+	// Arrays that it reads: the node's inputs, then outer arrays that its subgraphs read.
 	Inputs []uint64 `protobuf:"varint,3,rep,packed,name=inputs,proto3" json:"inputs,omitempty"`
 	// Arrays that it makes.
 	Outputs       []uint64 `protobuf:"varint,4,rep,packed,name=outputs,proto3" json:"outputs,omitempty"`
@@ -732,7 +732,7 @@ type Node struct {
 	Macc uint64 `protobuf:"varint,10,opt,name=macc,proto3" json:"macc,omitempty"`
 	// Bytes of its constants as the model stores them.
 	Weights uint64 `protobuf:"varint,11,opt,name=weights,proto3" json:"weights,omitempty"`
-	// Shapes of what it makes, parallel to outputs.
+	// Shapes of its outputs, in their order.
 	OutputShapes  []*Shape `protobuf:"bytes,12,rep,name=output_shapes,json=outputShapes,proto3" json:"output_shapes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -95,7 +95,7 @@ func (MachineModel) EnumDescriptor() ([]byte, []int) {
 	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{0}
 }
 
-// What a program check does.
+// Effects of a program check.
 type ProgramCheckAction int32
 
 const (
@@ -328,7 +328,7 @@ func (Accumulate) EnumDescriptor() ([]byte, []int) {
 	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{4}
 }
 
-// Tells what a machine is and can do: the NNPA-QAF result, as fields and raw.
+// Describes a machine: its NNPA-QAF result, as fields and raw.
 type Machine struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Resource name "machines/{machine}", for example "machines/telum1"; empty for a custom machine.
@@ -574,9 +574,9 @@ func (x *Machine) GetQafBlock() []byte {
 	return nil
 }
 
-// Chooses a machine, or makes one: a model, and what differs from it. A machine with small limits
-// lets programs that split tensors be tested with kilobytes. Values outside the ranges below are
-// MACHINE_INVALID.
+// Chooses a machine, or describes a custom one: a model, and changes to it. A machine with small
+// limits lets programs that split tensors be tested with kilobytes. Values outside the ranges below
+// are MACHINE_INVALID.
 type MachineSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The model. Default MACHINE_MODEL_TELUM2. Models without NNPA take no overrides.
@@ -738,7 +738,7 @@ type Session struct {
 	Precheck bool `protobuf:"varint,5,opt,name=precheck,proto3" json:"precheck,omitempty"`
 	// Status that triggers a diagnosis: ZDNN_STATUS_DIAG. Default: none. May be updated.
 	StatusDiag *uint32 `protobuf:"varint,6,opt,name=status_diag,json=statusDiag,proto3,oneof" json:"status_diag,omitempty"`
-	// What a program check does. Default: abort. May be updated.
+	// The effect of a program check. Default: abort. May be updated.
 	ProgramCheckAction ProgramCheckAction `protobuf:"varint,7,opt,name=program_check_action,json=programCheckAction,proto3,enum=nnpa.zdnn.v1.ProgramCheckAction" json:"program_check_action,omitempty"`
 	// Which log lines come back: ZDNN_LOGLEVEL. Default: as a release build. May be updated.
 	LogLevel LogLevel `protobuf:"varint,8,opt,name=log_level,json=logLevel,proto3,enum=nnpa.zdnn.v1.LogLevel" json:"log_level,omitempty"`
@@ -751,7 +751,7 @@ type Session struct {
 	JitterSeed uint64 `protobuf:"varint,11,opt,name=jitter_seed,json=jitterSeed,proto3" json:"jitter_seed,omitempty"`
 	// How sums of products are made. Default: FP32. May be updated.
 	Accumulate Accumulate `protobuf:"varint,12,opt,name=accumulate,proto3,enum=nnpa.zdnn.v1.Accumulate" json:"accumulate,omitempty"`
-	// What the session may use. Output only.
+	// The session's limits. Output only.
 	Limits *SessionLimits `protobuf:"bytes,13,opt,name=limits,proto3" json:"limits,omitempty"`
 	// Tensors held. Output only.
 	TensorCount uint64 `protobuf:"varint,14,opt,name=tensor_count,json=tensorCount,proto3" json:"tensor_count,omitempty"`
@@ -773,10 +773,9 @@ type Session struct {
 	// computed twice; small ones take several times as long. Hosted networks are not looked at.
 	// Default false. Cannot be updated.
 	Sanitize bool `protobuf:"varint,22,opt,name=sanitize,proto3" json:"sanitize,omitempty"`
-	// What to break, and when; at most 1000 rules. Only on a server that was started with
-	// --allow-faults, FAULTS_NOT_ALLOWED otherwise. Default: nothing. May be updated: rules that stay
-	// the same at the same place go on counting. A guest that a rule has moved comes back when the
-	// rules change.
+	// Fault rules, at most 1000. Only on a server that was started with --allow-faults,
+	// FAULTS_NOT_ALLOWED otherwise. Default: nothing. May be updated: rules that stay the same at the
+	// same place go on counting. A guest that a rule has moved comes back when the rules change.
 	FaultRules []*FaultRule `protobuf:"bytes,20,rep,name=fault_rules,json=faultRules,proto3" json:"fault_rules,omitempty"`
 	// The last 1000 faults that were injected. Output only.
 	InjectedFaults []*InjectedFault `protobuf:"bytes,21,rep,name=injected_faults,json=injectedFaults,proto3" json:"injected_faults,omitempty"`
@@ -1003,10 +1002,10 @@ func (x *Session) GetLease() bool {
 	return false
 }
 
-// A plain socket; deploy/docs/wire.md, "Plain sockets", says what travels on it.
+// A plain socket; deploy/docs/wire.md, "Plain sockets", describes its messages.
 type PlainSocket struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What follows the path of the other socket in this one's: ".plain". Without a slash.
+	// The suffix that makes its path from the gRPC socket's: ".plain". Without a slash.
 	Suffix string `protobuf:"bytes,1,opt,name=suffix,proto3" json:"suffix,omitempty"`
 	// Whether the server maps memory that comes with a call there: it was started to share memory.
 	TakesMemory   bool `protobuf:"varint,2,opt,name=takes_memory,json=takesMemory,proto3" json:"takes_memory,omitempty"`
@@ -1842,12 +1841,12 @@ func (*WriteTensorRequest_Header) isWriteTensorRequest_Message() {}
 
 func (*WriteTensorRequest_Chunk) isWriteTensorRequest_Message() {}
 
-// Says what the chunks of WriteTensor are.
+// Describes the chunks of WriteTensor.
 type WriteTensorHeader struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "sessions/{session}".
 	Session string `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
-	// What to do with the bytes. Exactly one must be set.
+	// The use of the bytes. Exactly one must be set.
 	//
 	// Types that are valid to be assigned to Target:
 	//
@@ -2093,7 +2092,7 @@ func (x *WriteSticks) GetSite() string {
 // Response of WriteTensor.
 type WriteTensorResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the transform answered; ZDNN_OK for sticks.
+	// The answer of the transform; ZDNN_OK for sticks.
 	Result        *OperationResult `protobuf:"bytes,1,opt,name=result,proto3" json:"result,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2141,7 +2140,7 @@ type ReadTensorRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "sessions/{session}".
 	Session string `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
-	// What to read. Exactly one must be set.
+	// The data to read. Exactly one must be set.
 	//
 	// Types that are valid to be assigned to Source:
 	//
@@ -2239,7 +2238,7 @@ type ReadSticks struct {
 	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	// Byte order wanted. Default little-endian.
 	ByteOrder ByteOrder `protobuf:"varint,2,opt,name=byte_order,json=byteOrder,proto3,enum=nnpa.zdnn.v1.ByteOrder" json:"byte_order,omitempty"`
-	// The name under which the session's content cache takes what is read, as Ztensor.cache_as.
+	// The name under which the session's content cache keeps the sticks, as Ztensor.cache_as.
 	CacheAs       []byte `protobuf:"bytes,3,opt,name=cache_as,json=cacheAs,proto3" json:"cache_as,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2383,7 +2382,7 @@ func (*ReadTensorResponse_Header) isReadTensorResponse_Message() {}
 
 func (*ReadTensorResponse_Chunk) isReadTensorResponse_Message() {}
 
-// Says what the chunks of ReadTensor are.
+// Describes the chunks of ReadTensor.
 type ReadTensorHeader struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Status and explanations. `value` is unset; `outputs` tells the tensor.

@@ -57,7 +57,8 @@ const (
 // RESOURCE_EXHAUSTED from gRPC itself for a message above Session.limits.max_message_bytes. Errors
 // carry google.rpc.ErrorInfo, see ErrorReason.
 type AcceleratorServiceClient interface {
-	// Lists the machines that sessions can run on, in a fixed order, with what NNPA-QAF says of each.
+	// Lists the machines that sessions can run on, in a fixed order, each with its answer to
+	// NNPA-QAF.
 	//
 	// The possible errors include:
 	//
@@ -67,14 +68,14 @@ type AcceleratorServiceClient interface {
 	//
 	// The possible errors include:
 	//
-	// * NOT_FOUND / MACHINE_NOT_FOUND: the name is no machine's, nor an alias.
+	// * NOT_FOUND / MACHINE_NOT_FOUND: no machine has this name or alias.
 	GetMachine(ctx context.Context, in *GetMachineRequest, opts ...grpc.CallOption) (*Machine, error)
 	// Creates a session: a guest on a machine with a library loaded and initialized, as zdnn_init
-	// does. The answer tells the limits that hold in it.
+	// does. The answer has the session's limits.
 	//
 	// The possible errors include:
 	//
-	// * INVALID_ARGUMENT / MACHINE_INVALID: an override is outside what the model can be.
+	// * INVALID_ARGUMENT / MACHINE_INVALID: an override exceeds the model.
 	// * INVALID_ARGUMENT / LIBRARY_VERSION_UNKNOWN: "limit" names the known versions.
 	// * RESOURCE_EXHAUSTED / SESSION_QUOTA_EXCEEDED: retry with a pause.
 	// * PERMISSION_DENIED / FAULTS_NOT_ALLOWED: the server takes no fault_rules.
@@ -85,10 +86,10 @@ type AcceleratorServiceClient interface {
 	//
 	// * NOT_FOUND / SESSION_NOT_FOUND: unknown, deleted or expired.
 	GetSession(ctx context.Context, in *GetSessionRequest, opts ...grpc.CallOption) (*Session, error)
-	// Changes options of a session: what a C program does through environment variables and
-	// zdnn_init, and what an operator does who moves the guest to another machine. Tensors stay.
-	// After a move the query functions answer from the library's old query result until Init or
-	// RefreshNnpaQueryResult runs, as on the machine.
+	// Changes options of a session, as a C program does by environment variables and zdnn_init, and
+	// as an operator does by moving the guest to another machine. Tensors stay. After a move the
+	// query functions answer from the library's old query result until Init or RefreshNnpaQueryResult
+	// runs, as on the machine.
 	//
 	// The possible errors include:
 	//
@@ -138,10 +139,10 @@ type AcceleratorServiceClient interface {
 	//     lives on.
 	Execute(ctx context.Context, in *ExecuteRequest, opts ...grpc.CallOption) (*ExecuteResponse, error)
 	// Runs lists of operations as they arrive; answer n belongs to request n. Cheaper per call than
-	// Execute for callers who need each answer before the next call. Every request names its
-	// session. An error ends the stream; what ran has taken effect.
+	// Execute for callers who need each answer before the next call. Every request names its session.
+	// An error ends the stream; operations that ran have taken effect.
 	//
-	// The possible errors are those of Execute.
+	// The possible errors are Execute's.
 	ExecuteStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ExecuteRequest, ExecuteResponse], error)
 	// Fills one tensor with data too large for a message: a header, then chunks. The tensor is
 	// changed when the last announced byte has arrived, or not at all.
@@ -344,7 +345,8 @@ func (c *acceleratorServiceClient) ListTensors(ctx context.Context, in *ListTens
 // RESOURCE_EXHAUSTED from gRPC itself for a message above Session.limits.max_message_bytes. Errors
 // carry google.rpc.ErrorInfo, see ErrorReason.
 type AcceleratorServiceServer interface {
-	// Lists the machines that sessions can run on, in a fixed order, with what NNPA-QAF says of each.
+	// Lists the machines that sessions can run on, in a fixed order, each with its answer to
+	// NNPA-QAF.
 	//
 	// The possible errors include:
 	//
@@ -354,14 +356,14 @@ type AcceleratorServiceServer interface {
 	//
 	// The possible errors include:
 	//
-	// * NOT_FOUND / MACHINE_NOT_FOUND: the name is no machine's, nor an alias.
+	// * NOT_FOUND / MACHINE_NOT_FOUND: no machine has this name or alias.
 	GetMachine(context.Context, *GetMachineRequest) (*Machine, error)
 	// Creates a session: a guest on a machine with a library loaded and initialized, as zdnn_init
-	// does. The answer tells the limits that hold in it.
+	// does. The answer has the session's limits.
 	//
 	// The possible errors include:
 	//
-	// * INVALID_ARGUMENT / MACHINE_INVALID: an override is outside what the model can be.
+	// * INVALID_ARGUMENT / MACHINE_INVALID: an override exceeds the model.
 	// * INVALID_ARGUMENT / LIBRARY_VERSION_UNKNOWN: "limit" names the known versions.
 	// * RESOURCE_EXHAUSTED / SESSION_QUOTA_EXCEEDED: retry with a pause.
 	// * PERMISSION_DENIED / FAULTS_NOT_ALLOWED: the server takes no fault_rules.
@@ -372,10 +374,10 @@ type AcceleratorServiceServer interface {
 	//
 	// * NOT_FOUND / SESSION_NOT_FOUND: unknown, deleted or expired.
 	GetSession(context.Context, *GetSessionRequest) (*Session, error)
-	// Changes options of a session: what a C program does through environment variables and
-	// zdnn_init, and what an operator does who moves the guest to another machine. Tensors stay.
-	// After a move the query functions answer from the library's old query result until Init or
-	// RefreshNnpaQueryResult runs, as on the machine.
+	// Changes options of a session, as a C program does by environment variables and zdnn_init, and
+	// as an operator does by moving the guest to another machine. Tensors stay. After a move the
+	// query functions answer from the library's old query result until Init or RefreshNnpaQueryResult
+	// runs, as on the machine.
 	//
 	// The possible errors include:
 	//
@@ -425,10 +427,10 @@ type AcceleratorServiceServer interface {
 	//     lives on.
 	Execute(context.Context, *ExecuteRequest) (*ExecuteResponse, error)
 	// Runs lists of operations as they arrive; answer n belongs to request n. Cheaper per call than
-	// Execute for callers who need each answer before the next call. Every request names its
-	// session. An error ends the stream; what ran has taken effect.
+	// Execute for callers who need each answer before the next call. Every request names its session.
+	// An error ends the stream; operations that ran have taken effect.
 	//
-	// The possible errors are those of Execute.
+	// The possible errors are Execute's.
 	ExecuteStream(grpc.BidiStreamingServer[ExecuteRequest, ExecuteResponse]) error
 	// Fills one tensor with data too large for a message: a header, then chunks. The tensor is
 	// changed when the last announced byte has arrived, or not at all.

@@ -40,7 +40,7 @@ const (
 )
 
 // One thing to break, and when. A rule that could never be carried out is FIELD_INVALID, with the
-// field, the value and what is allowed there.
+// field, the value and the allowed values.
 type FaultRule struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The zDNN function, with or without "zdnn_", for example "zdnn_conv2d". One that is an arm of
@@ -64,9 +64,9 @@ type FaultRule struct {
 	Every uint64 `protobuf:"varint,6,opt,name=every,proto3" json:"every,omitempty"`
 	// Only with this probability, 0 to 1. Default: always.
 	Probability *float64 `protobuf:"fixed64,7,opt,name=probability,proto3,oneof" json:"probability,omitempty"`
-	// Seed of what is random in this rule: probability, delay, which bits, which elements. Default 0.
+	// Seed of the random choices of this rule: probability, delay, bits, elements. Default 0.
 	Seed uint64 `protobuf:"varint,8,opt,name=seed,proto3" json:"seed,omitempty"`
-	// What happens. Exactly one must be set.
+	// The effect. Exactly one must be set.
 	//
 	// Types that are valid to be assigned to Effect:
 	//
@@ -79,8 +79,8 @@ type FaultRule struct {
 	//	*FaultRule_Move
 	//	*FaultRule_Note
 	Effect isFaultRule_Effect `protobuf_oneof:"effect"`
-	// With `status`: the function runs and its output is written, yet the status is what the rule says.
-	// An output that the caller left to the server is not created. Default false.
+	// With `status`: the function runs and its output is written, yet the status is the rule's. An
+	// output that the caller left to the server is not created. Default false.
 	OutputWritten bool `protobuf:"varint,18,opt,name=output_written,json=outputWritten,proto3" json:"output_written,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -335,8 +335,9 @@ type FaultDelay struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Seconds, 0 to 600: the delay, or the mean of its distribution.
 	Seconds float64 `protobuf:"fixed64,1,opt,name=seconds,proto3" json:"seconds,omitempty"`
-	// "fixed" (default, also when empty), "uniform" (seconds plus or minus spread), "normal" (spread is
-	// the standard deviation) or "exponential" (spread is not used). What is drawn is cut to 0..600.
+	// "fixed" (default, also when empty), "uniform" (seconds plus or minus spread), "normal" (spread
+	// is the standard deviation) or "exponential" (spread is not used). The drawn number is cut to
+	// 0..600.
 	Distribution string `protobuf:"bytes,2,opt,name=distribution,proto3" json:"distribution,omitempty"`
 	// Seconds, 0 to 600, see distribution. Default 0.
 	Spread        float64 `protobuf:"fixed64,3,opt,name=spread,proto3" json:"spread,omitempty"`
@@ -467,7 +468,8 @@ type InjectedFault struct {
 	// The name of the rule's effect field, for example "status"; "move" again, with detail "back", when
 	// the guest comes back.
 	Effect string `protobuf:"bytes,5,opt,name=effect,proto3" json:"effect,omitempty"`
-	// What exactly, for people: the status, the seconds, the bits and where they are, the machine.
+	// The effect in detail, for people: the status, the seconds, the bits and their places, the
+	// machine.
 	Detail        string `protobuf:"bytes,6,opt,name=detail,proto3" json:"detail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

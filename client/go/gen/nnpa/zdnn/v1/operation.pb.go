@@ -232,7 +232,7 @@ func (MatmulBcastOps) EnumDescriptor() ([]byte, []int) {
 	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{2}
 }
 
-// What follows softmax.
+// Functions that softmax applies to its result.
 type SoftmaxAct int32
 
 const (
@@ -281,7 +281,7 @@ func (SoftmaxAct) EnumDescriptor() ([]byte, []int) {
 	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{3}
 }
 
-// What follows conv2d.
+// Activations that conv2d applies to its result.
 type Conv2DAct int32
 
 const (
@@ -489,7 +489,7 @@ func (LstmGruDirection) EnumDescriptor() ([]byte, []int) {
 	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{7}
 }
 
-// Functions of the NNPA instruction: nnpa_function_code. The numbers are those of the machine.
+// Functions of the NNPA instruction: nnpa_function_code. The numbers are the machine's.
 type NnpaFunctionCode int32
 
 const (
@@ -993,7 +993,7 @@ const (
 	DiagnosticKind_DIAGNOSTIC_KIND_PRECHECK DiagnosticKind = 2
 	// The banner of ZDNN_STATUS_DIAG and the call that met it. A C library appends its own backtrace.
 	DiagnosticKind_DIAGNOSTIC_KIND_STATUS_DIAG DiagnosticKind = 3
-	// What Session.sanitize has found; the library itself prints nothing of the kind.
+	// A finding of Session.sanitize; the library itself prints none.
 	DiagnosticKind_DIAGNOSTIC_KIND_SANITIZER DiagnosticKind = 4
 )
 
@@ -1122,8 +1122,9 @@ type Operation struct {
 	// if the extent is too small. FIELD_INVALID for other operations, with `data`, and for a place
 	// outside of the memory. Default: arrays travel.
 	SharedData []*Extent `protobuf:"bytes,203,rep,name=shared_data,json=sharedData,proto3" json:"shared_data,omitempty"`
-	// True for what a client library does on its own, such as freeing a tensor that the program has
-	// dropped: faults leave it alone and it has no number. Read in arms 1 to 19. Default false.
+	// True for an operation that a client library adds on its own, such as freeing a tensor that the
+	// program has dropped: faults leave it alone and it has no number. Read in arms 1 to 19. Default
+	// false.
 	Housekeeping bool `protobuf:"varint,204,opt,name=housekeeping,proto3" json:"housekeeping,omitempty"`
 	// Where the program makes the call, for Session.sanitize: "train.py:42 in forward", or whatever
 	// finds the place. At most 256 bytes are kept. Read only when the session sanitizes.
@@ -2111,13 +2112,13 @@ func (*Operation_IsVersionRunnable) isOperation_Operation() {}
 
 func (*Operation_GetMaxRunnableVersion) isOperation_Operation() {}
 
-// What one operation answered.
+// The answer of one operation.
 type OperationResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The status: a number of enum ZdnnStatus, or 0x000C0000 + RC for a hardware response code RC
 	// without a name. A warning (0x0002xxxx) is success: outputs are valid.
 	ZdnnStatus uint32 `protobuf:"varint,1,opt,name=zdnn_status,json=zdnnStatus,proto3" json:"zdnn_status,omitempty"`
-	// What zdnn_get_status_message says, for example "ZDNN_OK: Success.".
+	// The text of zdnn_get_status_message, for example "ZDNN_OK: Success.".
 	StatusMessage string `protobuf:"bytes,2,opt,name=status_message,json=statusMessage,proto3" json:"status_message,omitempty"`
 	// Why the operation was refused. Present whenever the status is neither ZDNN_OK nor a warning.
 	Refusal *Refusal `protobuf:"bytes,3,opt,name=refusal,proto3" json:"refusal,omitempty"`
@@ -2327,12 +2328,12 @@ type Diagnostic struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Where the library prints it. Default is never sent.
 	Stream DiagnosticStream `protobuf:"varint,1,opt,name=stream,proto3,enum=nnpa.zdnn.v1.DiagnosticStream" json:"stream,omitempty"`
-	// What it is. Default is never sent.
+	// The kind of the line. Default is never sent.
 	Kind DiagnosticKind `protobuf:"varint,2,opt,name=kind,proto3,enum=nnpa.zdnn.v1.DiagnosticKind" json:"kind,omitempty"`
 	// The text, possibly of several lines, without a final newline. Where the real library prints
 	// its source file and line it says "(nnpa)".
 	Text string `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
-	// What the text says, in parts. Present with DIAGNOSTIC_KIND_SANITIZER.
+	// The facts of the text, in fields. Present with DIAGNOSTIC_KIND_SANITIZER.
 	Report        *SanitizerReport `protobuf:"bytes,4,opt,name=report,proto3" json:"report,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4192,7 +4193,7 @@ type Softmax struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Operand (batch, 1, rows, classes).
 	Input *TensorRef `protobuf:"bytes,1,opt,name=input,proto3" json:"input,omitempty"`
-	// What follows the softmax. The machine reads the low 4 bits.
+	// The function applied to the softmax. The machine reads the low 4 bits.
 	ActFunc *SoftmaxAct `protobuf:"varint,2,opt,name=act_func,json=actFunc,proto3,enum=nnpa.zdnn.v1.SoftmaxAct,oneof" json:"act_func,omitempty"`
 	// Result, of the input's shape.
 	Output        *TensorRef `protobuf:"bytes,3,opt,name=output,proto3" json:"output,omitempty"`
@@ -4259,7 +4260,7 @@ type SoftmaxMask struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Operand (batch, 1, rows, classes).
 	Input *TensorRef `protobuf:"bytes,1,opt,name=input,proto3" json:"input,omitempty"`
-	// What follows the softmax. The machine reads the low 4 bits.
+	// The function applied to the softmax. The machine reads the low 4 bits.
 	ActFunc *SoftmaxAct `protobuf:"varint,2,opt,name=act_func,json=actFunc,proto3,enum=nnpa.zdnn.v1.SoftmaxAct,oneof" json:"act_func,omitempty"`
 	// How many elements of dim1 take part, 0..dim1; 0 is all.
 	SoftmaxMask *uint32 `protobuf:"varint,3,opt,name=softmax_mask,json=softmaxMask,proto3,oneof" json:"softmax_mask,omitempty"`
@@ -4762,7 +4763,7 @@ type Reduce struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Operand.
 	Input *TensorRef `protobuf:"bytes,1,opt,name=input,proto3" json:"input,omitempty"`
-	// What to find. The machine reads the low 8 bits.
+	// The value to find. The machine reads the low 8 bits.
 	OpType *ReduceOps `protobuf:"varint,2,opt,name=op_type,json=opType,proto3,enum=nnpa.zdnn.v1.ReduceOps,oneof" json:"op_type,omitempty"`
 	// Result, dim1 replaced by 1: ZDNN_DLFLOAT16 for values; ZDNN_BINARY_INT32 with
 	// pre-transformed type INT32 for positions.
@@ -5465,7 +5466,7 @@ type Conv2D struct {
 	StrideHeight *uint32 `protobuf:"varint,5,opt,name=stride_height,json=strideHeight,proto3,oneof" json:"stride_height,omitempty"`
 	// Step along the width, as stride_height.
 	StrideWidth *uint32 `protobuf:"varint,6,opt,name=stride_width,json=strideWidth,proto3,oneof" json:"stride_width,omitempty"`
-	// What follows the convolution. The machine reads the low 4 bits.
+	// The activation of the convolution. The machine reads the low 4 bits.
 	ActFunc *Conv2DAct `protobuf:"varint,7,opt,name=act_func,json=actFunc,proto3,enum=nnpa.zdnn.v1.Conv2DAct,oneof" json:"act_func,omitempty"`
 	// Upper bound for CONV2D_ACT_RELU. Absent is C's NULL: no clipping, as 0 is. As in Relu.
 	ClippingValue *float32 `protobuf:"fixed32,8,opt,name=clipping_value,json=clippingValue,proto3,oneof" json:"clipping_value,omitempty"`
@@ -5842,8 +5843,8 @@ func (x *Gru) GetAllTimesteps() bool {
 	return false
 }
 
-// zdnn_init: has the library query the machine anew, as at load time. To change what C reads from
-// environment variables, call UpdateSession first.
+// zdnn_init: makes the library query the machine again, as at load time. To change what C reads
+// from environment variables, call UpdateSession first.
 //
 // Status: always ZDNN_OK.
 type Init struct {
@@ -5882,7 +5883,7 @@ func (*Init) Descriptor() ([]byte, []int) {
 	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{50}
 }
 
-// zdnn_is_nnpa_installed: tells whether the machine, not the cache, has the facility.
+// zdnn_is_nnpa_installed: returns whether the machine, not the cache, has the facility.
 type IsNnpaInstalled struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -5919,7 +5920,7 @@ func (*IsNnpaInstalled) Descriptor() ([]byte, []int) {
 	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{51}
 }
 
-// zdnn_is_nnpa_function_installed: tells whether all functions are installed. The query functions
+// zdnn_is_nnpa_function_installed: returns whether all functions are installed. The query functions
 // answer from the library's cached query result; only zdnn_init and zdnn_refresh_nnpa_query_result
 // ask the machine. Without NNPA the cache is all zeros.
 type IsNnpaFunctionInstalled struct {
@@ -5978,7 +5979,7 @@ func (x *IsNnpaFunctionInstalled) GetCount() int32 {
 	return 0
 }
 
-// zdnn_is_nnpa_parmblk_fmt_installed: tells whether all parameter block formats are installed.
+// zdnn_is_nnpa_parmblk_fmt_installed: returns whether all parameter block formats are installed.
 type IsNnpaParmblkFmtInstalled struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Formats, of enum NnpaParmblkFormat or any other number; the library reads the low 8 bits, and
@@ -6034,7 +6035,7 @@ func (x *IsNnpaParmblkFmtInstalled) GetCount() int32 {
 	return 0
 }
 
-// zdnn_is_nnpa_datatype_installed: tells whether all types of the mask are installed.
+// zdnn_is_nnpa_datatype_installed: returns whether all types of the mask are installed.
 type IsNnpaDatatypeInstalled struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 16 bits, bit n from the left is NnpaDataType n: QUERY_DATATYPE_INTERNAL1 0x8000,
@@ -6082,7 +6083,7 @@ func (x *IsNnpaDatatypeInstalled) GetTypesBitmask() uint32 {
 	return 0
 }
 
-// zdnn_is_nnpa_layout_fmt_installed: tells whether all layout formats of the mask are installed.
+// zdnn_is_nnpa_layout_fmt_installed: returns whether all layout formats of the mask are installed.
 type IsNnpaLayoutFmtInstalled struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 32 bits, bit n from the left is format n: QUERY_LAYOUTFMT_4DFEATURE 0x80000000,
@@ -6130,7 +6131,7 @@ func (x *IsNnpaLayoutFmtInstalled) GetLayoutBitmask() uint32 {
 	return 0
 }
 
-// zdnn_is_nnpa_conversion_installed: tells whether a type converts from and to all formats of the
+// zdnn_is_nnpa_conversion_installed: returns whether a type converts from and to all formats of the
 // mask.
 type IsNnpaConversionInstalled struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -6346,7 +6347,7 @@ func (*RefreshNnpaQueryResult) Descriptor() ([]byte, []int) {
 	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{60}
 }
 
-// zdnn_is_version_runnable: tells whether code written for a zDNN version can run on library and
+// zdnn_is_version_runnable: returns whether code written for a zDNN version can run on library and
 // machine.
 type IsVersionRunnable struct {
 	state protoimpl.MessageState `protogen:"open.v1"`

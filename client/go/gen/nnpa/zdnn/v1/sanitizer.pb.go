@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What Session.sanitize finds: misuses of tensors that a machine would not notice.
+// Findings of Session.sanitize: misuses of tensors that a machine would not notice.
 //
 // A report comes with the operation that it was found in, in OperationResult.diagnostics. When the
 // call ends with a gRPC error instead, reports are in the details of its status, beside ErrorInfo, as
@@ -41,12 +41,12 @@ const (
 	Misuse_MISUSE_NEVER_WRITTEN Misuse = 1
 	// An operation's result depends on padding: on cells behind a dimension, on columns between the
 	// gates of a concatenated tensor, or between the directions of a bidirectional layer's output.
-	// `other` is what wrote the sticks.
+	// `other` is the call that wrote the sticks.
 	Misuse_MISUSE_PADDING_READ Misuse = 2
 	// A transform, or reshape_ztensor, is to fill a tensor that is transformed already, which the
-	// library refuses. `other` is what wrote the sticks.
+	// library refuses. `other` is the call that wrote the sticks.
 	Misuse_MISUSE_TRANSFORMED_TWICE Misuse = 3
-	// An operation is given a tensor whose buffer was freed. `other` is what freed it.
+	// An operation is given a tensor whose buffer was freed. `other` is the call that freed it.
 	Misuse_MISUSE_USE_AFTER_FREE Misuse = 4
 	// Two operations are in flight on one tensor at the same time, and one of them writes it. `other`
 	// is the one that was there before.
@@ -103,7 +103,7 @@ func (Misuse) EnumDescriptor() ([]byte, []int) {
 // One misuse of one tensor.
 type SanitizerReport struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What is wrong.
+	// The kind of misuse.
 	Misuse Misuse `protobuf:"varint,1,opt,name=misuse,proto3,enum=nnpa.zdnn.v1.Misuse" json:"misuse,omitempty"`
 	// The operation that it was found in.
 	Use *SanitizerSite `protobuf:"bytes,2,opt,name=use,proto3" json:"use,omitempty"`
@@ -111,7 +111,7 @@ type SanitizerReport struct {
 	Operand string `protobuf:"bytes,3,opt,name=operand,proto3" json:"operand,omitempty"`
 	// The tensor's id, the former one of a freed tensor; 0 for an inline tensor.
 	Tensor uint64 `protobuf:"varint,4,opt,name=tensor,proto3" json:"tensor,omitempty"`
-	// What gave the tensor its buffer. Empty if that is not known.
+	// The call that gave the tensor its buffer. Empty if unknown.
 	Allocation *SanitizerSite `protobuf:"bytes,5,opt,name=allocation,proto3" json:"allocation,omitempty"`
 	// The other operation of which Misuse tells. Empty if that is not known.
 	Other *SanitizerSite `protobuf:"bytes,6,opt,name=other,proto3" json:"other,omitempty"`
@@ -255,14 +255,14 @@ func (x *SanitizerSite) GetAt() string {
 	return ""
 }
 
-// What a client knows of a tensor that it names, or brings, in an operation.
+// A client's knowledge of a tensor that it names, or sends, in an operation.
 type Provenance struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The id that the tensor had in this session before its buffer was freed. Default 0: none.
 	FreedId uint64 `protobuf:"varint,1,opt,name=freed_id,json=freedId,proto3" json:"freed_id,omitempty"`
-	// What allocated the buffer of an inline tensor.
+	// The call that allocated the buffer of an inline tensor.
 	Allocation *SanitizerSite `protobuf:"bytes,2,opt,name=allocation,proto3" json:"allocation,omitempty"`
-	// What freed the buffer of an inline tensor. Present: it is used after that.
+	// The call that freed the buffer of an inline tensor. Present: it is used after that.
 	Free *SanitizerSite `protobuf:"bytes,3,opt,name=free,proto3" json:"free,omitempty"`
 	// True when nothing has written some of the sticks of an inline tensor since they were allocated.
 	NeverWritten bool `protobuf:"varint,4,opt,name=never_written,json=neverWritten,proto3" json:"never_written,omitempty"`

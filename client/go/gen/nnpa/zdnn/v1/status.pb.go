@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What the accelerator answers (ZdnnStatus, Refusal) and why a call did not reach it (ErrorReason).
+// Statuses of the accelerator (ZdnnStatus, Refusal), and reasons why a call did not reach it
+// (ErrorReason).
 //
 // There are two planes and they never mix. A gRPC status says whether the call reached the
 // emulated accelerator. A zdnn_status, one per operation, says what the accelerator and the zDNN
@@ -258,20 +259,20 @@ const (
 	ErrorReason_ERROR_REASON_UNSPECIFIED ErrorReason = 0
 	// NOT_FOUND: the session does not exist, was deleted, or expired. Create one and start over.
 	ErrorReason_ERROR_REASON_SESSION_NOT_FOUND ErrorReason = 1
-	// RESOURCE_EXHAUSTED: the server holds as many sessions as it may ("limit"). Retry later.
+	// RESOURCE_EXHAUSTED: the server holds its most sessions ("limit"). Retry later.
 	ErrorReason_ERROR_REASON_SESSION_QUOTA_EXCEEDED ErrorReason = 2
 	// NOT_FOUND: no such machine. ListMachines names them all.
 	ErrorReason_ERROR_REASON_MACHINE_NOT_FOUND ErrorReason = 3
-	// INVALID_ARGUMENT: an override of MachineSpec is outside what the model can be ("field").
+	// INVALID_ARGUMENT: an override of MachineSpec exceeds the model ("field").
 	ErrorReason_ERROR_REASON_MACHINE_INVALID ErrorReason = 4
-	// INVALID_ARGUMENT: the library version is not one of those that the server knows ("limit").
+	// INVALID_ARGUMENT: the server does not know the library version ("limit" names the known ones).
 	ErrorReason_ERROR_REASON_LIBRARY_VERSION_UNKNOWN ErrorReason = 5
 	// UNIMPLEMENTED: the function does not exist in the session's library version; metadata
 	// "library_version" and "since". A C program would not have linked.
 	ErrorReason_ERROR_REASON_FUNCTION_NOT_IN_LIBRARY ErrorReason = 6
 	// UNIMPLEMENTED: the function exists in zDNN and this server does not implement it.
 	ErrorReason_ERROR_REASON_FUNCTION_NOT_IMPLEMENTED ErrorReason = 7
-	// INVALID_ARGUMENT: the operation has no arm, or one that this server does not know.
+	// INVALID_ARGUMENT: the operation has no arm, or an arm that this server does not know.
 	ErrorReason_ERROR_REASON_OPERATION_UNKNOWN ErrorReason = 8
 	// INVALID_ARGUMENT: a field that the operation or method needs is absent.
 	ErrorReason_ERROR_REASON_FIELD_UNSPECIFIED ErrorReason = 9
@@ -300,7 +301,7 @@ const (
 	// MLI aborts; SIGABRT; metadata "mli_status"). Operations before "operation_index" have taken
 	// effect; the session lives on.
 	ErrorReason_ERROR_REASON_PROGRAM_CHECK ErrorReason = 17
-	// INVALID_ARGUMENT: the page token is not one that this method returned.
+	// INVALID_ARGUMENT: this method did not return the page token.
 	ErrorReason_ERROR_REASON_PAGE_TOKEN_INVALID ErrorReason = 18
 	// UNAVAILABLE: the server is shutting down. Retry against another one.
 	ErrorReason_ERROR_REASON_SERVER_DRAINING ErrorReason = 19
@@ -308,18 +309,19 @@ const (
 	ErrorReason_ERROR_REASON_TOKEN_INVALID ErrorReason = 20
 	// INTERNAL: our fault; metadata "correlation_id" finds it in the server's log.
 	ErrorReason_ERROR_REASON_INTERNAL ErrorReason = 21
-	// RESOURCE_EXHAUSTED: as many streams are open on the server or of the caller, or as many calls of
-	// the session wait for each other, or as many calls of MLI or loads of models run, as may be, or
-	// messages and answers have no room; "field" is "max_streams", "max_conversations" (streams of lists
-	// or of inference requests: make unary calls instead), "max_session_calls", "max_mli_calls",
-	// "max_bytes_under_way", "max_loads" or, of the caller's token, "max_own_loads". Retry with a pause.
+	// RESOURCE_EXHAUSTED: the server, the caller or the session has reached a limit of streams, waiting
+	// calls, calls of MLI, loads of models, or bytes under way. "field" is "max_streams",
+	// "max_conversations" (streams of lists or of inference requests: make unary calls instead),
+	// "max_session_calls", "max_mli_calls", "max_bytes_under_way", "max_loads" or, of the caller's
+	// token, "max_own_loads". Retry with a pause.
 	ErrorReason_ERROR_REASON_CALL_QUOTA_EXCEEDED ErrorReason = 22
-	// NOT_FOUND: the session's content cache has nothing, or nothing any more, under the name in
-	// Ztensor.cached; "field" says which. Send the sticks instead.
+	// NOT_FOUND: the session's content cache does not have the name in Ztensor.cached (any more);
+	// "field" names the tensor. Send the sticks instead.
 	ErrorReason_ERROR_REASON_CACHE_MISS ErrorReason = 23
-	// NOT_FOUND: the session has no network of this handle, or not any more.
+	// NOT_FOUND: the session has no network of this handle (any more).
 	ErrorReason_ERROR_REASON_NETWORK_NOT_FOUND ErrorReason = 24
-	// FAILED_PRECONDITION: the network is not initialised, or was not made from what the call needs.
+	// FAILED_PRECONDITION: the network is not initialised, or was not made from the source that the
+	// call needs.
 	ErrorReason_ERROR_REASON_NETWORK_NOT_READY ErrorReason = 25
 	// ABORTED: a node of the network failed; "node", "operation" (the zDNN function, or "host"),
 	// "status" (decimal zdnn_status, 0 on the host).
@@ -328,31 +330,32 @@ const (
 	ErrorReason_ERROR_REASON_MODEL_INVALID ErrorReason = 27
 	// ALREADY_EXISTS: a model is published under this name.
 	ErrorReason_ERROR_REASON_MODEL_EXISTS ErrorReason = 28
-	// PERMISSION_DENIED: the call's token is not for this machine; "value" and "limit", the machines
-	// that it is for.
+	// PERMISSION_DENIED: the call's token does not allow this machine; "value", and "limit" lists the
+	// machines that it allows.
 	ErrorReason_ERROR_REASON_MACHINE_NOT_ALLOWED ErrorReason = 29
 	// NOT_FOUND: the server has no model of this name, or not this version of it.
 	ErrorReason_ERROR_REASON_MODEL_NOT_FOUND ErrorReason = 30
-	// UNAVAILABLE: the server knows the model, and it is not loaded; "state" and "why".
+	// UNAVAILABLE: the server has the model, but has not loaded it; "state" and "why".
 	ErrorReason_ERROR_REASON_MODEL_UNAVAILABLE ErrorReason = 31
-	// RESOURCE_EXHAUSTED: the server holds as many models, or as many regions of shared memory, as it
-	// may, or as many bytes of models on disk ("max_state_bytes"); "field", "value" and "limit".
+	// RESOURCE_EXHAUSTED: the server has reached its limit of models, of regions of shared memory, or
+	// of bytes of models on disk ("max_state_bytes"); "field", "value" and "limit".
 	ErrorReason_ERROR_REASON_MODEL_QUOTA_EXCEEDED ErrorReason = 32
 	// UNIMPLEMENTED: an extension of the protocol that this server does not offer, or that its
 	// operator did not switch on; "field" names it.
 	ErrorReason_ERROR_REASON_EXTENSION_NOT_OFFERED ErrorReason = 33
-	// NOT_FOUND: the connection has no region of shared memory of this name, or there is no object.
+	// NOT_FOUND: the connection has no region of shared memory of this name, or the shared memory object
+	// does not exist.
 	ErrorReason_ERROR_REASON_REGION_NOT_FOUND ErrorReason = 34
 	// ALREADY_EXISTS: the connection has a region of this name.
 	ErrorReason_ERROR_REASON_REGION_IN_USE ErrorReason = 35
-	// RESOURCE_EXHAUSTED: the answer of an inference is larger than its request says, or the server
-	// gives; "value", "limit", and "option", what to set on the client's channel for a larger one.
+	// RESOURCE_EXHAUSTED: the response of an inference exceeds the limit of its request or of the
+	// server; "value", "limit", and "option", the setting of the client's channel for larger responses.
 	ErrorReason_ERROR_REASON_RESPONSE_TOO_LARGE ErrorReason = 36
-	// PERMISSION_DENIED: the session is to inject faults, which its server was not started for; "option"
-	// is the flag that it lacks.
+	// PERMISSION_DENIED: the session asks for faults, and its server was started without them; "option"
+	// is the server's flag.
 	ErrorReason_ERROR_REASON_FAULTS_NOT_ALLOWED ErrorReason = 37
-	// PERMISSION_DENIED: the model is the operator's, or another token's; "field", "value", "limit".
-	// Its owner may replace and unload it, and a token that is an admin's.
+	// PERMISSION_DENIED: the model belongs to the operator or to another token; "field", "value",
+	// "limit". Its owner and an admin's token may replace and unload it.
 	ErrorReason_ERROR_REASON_MODEL_NOT_OWNED ErrorReason = 38
 )
 
@@ -480,8 +483,8 @@ type Refusal struct {
 	Field string `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"`
 	// The value found, as text, zDNN's own name for enums, for example "3", "ZDNN_3DS".
 	Value string `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
-	// What would have been accepted, as text, for example "2 (input_a.transformed_desc.dim4)",
-	// "1..32768". Empty when no value is accepted on this machine.
+	// The accepted values, as text, for example "2 (input_a.transformed_desc.dim4)", "1..32768".
+	// Empty when no value is accepted on this machine.
 	Limit string `protobuf:"bytes,3,opt,name=limit,proto3" json:"limit,omitempty"`
 	// The constraint's stable name: the operation's arm and a number ("add_c1"), or "pipeline" and a
 	// number for what all operations share ("pipeline_c6"). The numbers are those of the constraint

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Traces: what sessions did, recorded by the server while they do it.
+// Traces: the calls of sessions, which the server records while they run.
 //
 // A client opens a trace, which is a stream; sessions join it by its name (Session.trace), whatever
 // program they belong to; the records of what they do come down the stream until the trace ends. A
@@ -30,7 +30,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What recorded contents are.
+// Kinds of recorded contents.
 type ContentsRole int32
 
 const (
@@ -516,7 +516,7 @@ func (*TraceRecord_End) isTraceRecord_Record() {}
 
 func (*TraceRecord_Instruction) isTraceRecord_Record() {}
 
-// Says what is recorded, and by whom.
+// Describes the trace and its server.
 type TraceStart struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Version of the server, for example "0.1.0".
@@ -677,7 +677,7 @@ type TracedCall struct {
 	//	*TracedCall_Write
 	//	*TracedCall_Read
 	Stream isTracedCall_Stream `protobuf_oneof:"stream"`
-	// Why the call failed; what ran before has its results.
+	// Why the call failed; earlier operations have their results.
 	Error         *TracedError `protobuf:"bytes,12,opt,name=error,proto3" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1015,7 +1015,7 @@ type TracedContents struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The operation, 0-based; 0 for `write` and `read`.
 	OperationIndex uint32 `protobuf:"varint,1,opt,name=operation_index,json=operationIndex,proto3" json:"operation_index,omitempty"`
-	// What the bytes are.
+	// The kind of the bytes.
 	Role ContentsRole `protobuf:"varint,2,opt,name=role,proto3,enum=nnpa.zdnn.v1.ContentsRole" json:"role,omitempty"`
 	// C parameter name of the operand: "data", "input_a", "ztensor".
 	Operand string `protobuf:"bytes,3,opt,name=operand,proto3" json:"operand,omitempty"`

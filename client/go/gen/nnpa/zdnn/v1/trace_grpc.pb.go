@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Traces: what sessions did, recorded by the server while they do it.
+// Traces: the calls of sessions, which the server records while they run.
 //
 // A client opens a trace, which is a stream; sessions join it by its name (Session.trace), whatever
 // program they belong to; the records of what they do come down the stream until the trace ends. A
@@ -35,7 +35,7 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Records what sessions do.
+// Records the calls of sessions.
 //
 // Every method may fail as those of AcceleratorService do. Nothing that a trace does, or fails to
 // do, changes what a session answers.
@@ -49,8 +49,8 @@ type TraceServiceClient interface {
 	//
 	// * RESOURCE_EXHAUSTED / CALL_QUOTA_EXCEEDED: a trace is a stream, and there are too many.
 	RecordTrace(ctx context.Context, in *RecordTraceRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RecordTraceResponse], error)
-	// Ends a trace: what has been recorded still comes, then the stream ends. A trace that is unknown,
-	// or another caller's, or has ended, is left alone.
+	// Ends a trace: records that are waiting still come, then the stream ends. A trace that is
+	// unknown, or another caller's, or has ended, is left alone.
 	EndTrace(ctx context.Context, in *EndTraceRequest, opts ...grpc.CallOption) (*EndTraceResponse, error)
 }
 
@@ -95,7 +95,7 @@ func (c *traceServiceClient) EndTrace(ctx context.Context, in *EndTraceRequest, 
 // All implementations must embed UnimplementedTraceServiceServer
 // for forward compatibility.
 //
-// Records what sessions do.
+// Records the calls of sessions.
 //
 // Every method may fail as those of AcceleratorService do. Nothing that a trace does, or fails to
 // do, changes what a session answers.
@@ -109,8 +109,8 @@ type TraceServiceServer interface {
 	//
 	// * RESOURCE_EXHAUSTED / CALL_QUOTA_EXCEEDED: a trace is a stream, and there are too many.
 	RecordTrace(*RecordTraceRequest, grpc.ServerStreamingServer[RecordTraceResponse]) error
-	// Ends a trace: what has been recorded still comes, then the stream ends. A trace that is unknown,
-	// or another caller's, or has ended, is left alone.
+	// Ends a trace: records that are waiting still come, then the stream ends. A trace that is
+	// unknown, or another caller's, or has ended, is left alone.
 	EndTrace(context.Context, *EndTraceRequest) (*EndTraceResponse, error)
 	mustEmbedUnimplementedTraceServiceServer()
 }

@@ -3,15 +3,16 @@
 isort:skip_file
 SPDX-License-Identifier: Apache-2.0
 
-The NNPA instruction on the wire: what a program for IBM Z does below the zDNN library.
+The NNPA instruction on the wire, for programs that issue it below the zDNN library.
 
 A program issues the instruction with two general registers, a parameter block, and the storage
 that the block names; it gets a condition code, or is interrupted. Words are those of
-z/Architecture. The layout of the parameter block is that of nnpa.h of zDNN 1.2.0. All bytes are
-the program's: cells of tensors and fields of the block are big-endian.
+z/Architecture. The layout of the parameter block is taken from nnpa.h of zDNN 1.2.0. All bytes
+are the program's: cells of tensors and fields of the block are big-endian.
 
-The two planes of status are those of nnpa.zdnn.v1: a gRPC status says whether the call reached
-the accelerator; condition code, response code and program interruption say what that answered.
+The two planes of status are the same as in nnpa.zdnn.v1: a gRPC status says whether the call
+reached the accelerator; condition code, response code and program interruption say what that
+answered.
 """
 
 from collections import abc as _abc
@@ -168,7 +169,7 @@ class Operand(_message.Message):
     contents: _builtins.bytes
     """The bytes of an input; or, in an answer, those that were stored from the operand's address on."""
     size: _builtins.int
-    """Only the size of an output or of the save area: what is stored comes as `contents`."""
+    """Only the size of an output or of the save area; the stored bytes come as `contents`."""
     @_builtins.property
     def shared(self) -> _tensor_pb2.Extent:
         """In memory that the session shares (Extent). An output is written there, and an answer says so
@@ -214,10 +215,10 @@ class IssueResponse(_message.Message):
     interrupted.
     """
     parameter_block: _builtins.bytes
-    """What was stored from the first byte of the parameter block on: 256 bytes by QAF, else empty."""
+    """The bytes stored from the first byte of the parameter block on: 256 by QAF, else none."""
     @_builtins.property
     def outputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Operand]:
-        """What was stored behind the addresses in the block."""
+        """The bytes stored behind the addresses in the block."""
 
     @_builtins.property
     def program_interruption(self) -> Global___ProgramInterruption:

@@ -3,15 +3,16 @@
 isort:skip_file
 SPDX-License-Identifier: Apache-2.0
 
-The NNPA instruction on the wire: what a program for IBM Z does below the zDNN library.
+The NNPA instruction on the wire, for programs that issue it below the zDNN library.
 
 A program issues the instruction with two general registers, a parameter block, and the storage
 that the block names; it gets a condition code, or is interrupted. Words are those of
-z/Architecture. The layout of the parameter block is that of nnpa.h of zDNN 1.2.0. All bytes are
-the program's: cells of tensors and fields of the block are big-endian.
+z/Architecture. The layout of the parameter block is taken from nnpa.h of zDNN 1.2.0. All bytes
+are the program's: cells of tensors and fields of the block are big-endian.
 
-The two planes of status are those of nnpa.zdnn.v1: a gRPC status says whether the call reached
-the accelerator; condition code, response code and program interruption say what that answered.
+The two planes of status are the same as in nnpa.zdnn.v1: a gRPC status says whether the call
+reached the accelerator; condition code, response code and program interruption say what that
+answered.
 """
 
 from collections import abc as _abc

@@ -6,11 +6,11 @@ SPDX-License-Identifier: Apache-2.0
 embARC MLI on the wire: the fixed-point kernels of MLI 1.x's common group and the utility
 functions of MLI 2.0, computed bit for bit, without an ARC toolchain.
 
-Names are those of the embARC MLI documentation without the prefix mli_ ("Common Group", "Utility
-Functions"). Arms are function names, field names are C parameter names.
+Names are taken from the embARC MLI documentation, without the prefix mli_ ("Common Group",
+"Utility Functions"). Arms are function names, field names are C parameter names.
 
-The two planes of status are those of nnpa.zdnn.v1: a gRPC status says whether the call reached
-the emulated library; an mli_status, one per kernel, says what the library answered.
+The two planes of status are the same as in nnpa.zdnn.v1: a gRPC status says whether the call
+reached the emulated library; an mli_status, one per kernel, says what the library answered.
 """
 
 from collections import abc as _abc
@@ -60,7 +60,7 @@ class _MliStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MliStatus.V
     MLI_STATUS_RANK_MISMATCH: _MliStatus.ValueType  # 11
     """Ranks do not fit each other. No kernel here answers it."""
     MLI_STATUS_TYPE_MISMATCH: _MliStatus.ValueType  # 12
-    """Element types are not those of the kernel."""
+    """Element types differ from the kernel's."""
     MLI_STATUS_MEM_BANK_MISMATCH: _MliStatus.ValueType  # 13
     """Tensors are in the wrong memory bank. No kernel here answers it."""
     MLI_STATUS_MISALIGNMENT_ERROR: _MliStatus.ValueType  # 14
@@ -96,7 +96,7 @@ MLI_STATUS_SIZE_MISMATCH: MliStatus.ValueType  # 10
 MLI_STATUS_RANK_MISMATCH: MliStatus.ValueType  # 11
 """Ranks do not fit each other. No kernel here answers it."""
 MLI_STATUS_TYPE_MISMATCH: MliStatus.ValueType  # 12
-"""Element types are not those of the kernel."""
+"""Element types differ from the kernel's."""
 MLI_STATUS_MEM_BANK_MISMATCH: MliStatus.ValueType  # 13
 """Tensors are in the wrong memory bank. No kernel here answers it."""
 MLI_STATUS_MISALIGNMENT_ERROR: MliStatus.ValueType  # 14
@@ -275,7 +275,9 @@ class _AccumulatorEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Accumulat
     """
 
 class Accumulator(_Accumulator, metaclass=_AccumulatorEnumTypeWrapper):
-    """What a partial sum beyond the accumulator does; the documentation leaves it to the user."""
+    """Treatments of a partial sum beyond the accumulator; the documentation leaves the choice to the
+    user.
+    """
 
 ACCUMULATOR_UNSPECIFIED: Accumulator.ValueType  # 0
 """Exact."""
@@ -329,7 +331,7 @@ class RunKernelRequest(_message.Message):
 
     @_builtins.property
     def options(self) -> Global___BuildOptions:
-        """What a build of the library fixes, for all kernels of the call."""
+        """The options of the library's build, for all kernels of the call."""
 
     def __init__(
         self,
@@ -347,7 +349,7 @@ Global___RunKernelRequest: _TypeAlias = RunKernelRequest  # noqa: Y015
 
 @_typing.final
 class RunKernelResponse(_message.Message):
-    """What the library answered, one result per kernel that ran, in order."""
+    """The library's answers, one result per kernel that ran, in order."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -436,7 +438,7 @@ class KernelInfo(_message.Message):
     name: _builtins.str
     """The arm, for example "krn_fully_connected_fx8"."""
     description: _builtins.str
-    """What it computes: shapes, and the fields that it fills."""
+    """Its computation: shapes, and the fields that it fills."""
     @_builtins.property
     def aliases(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Other names of the same function, for example "hlp_create_subtensor". No arms."""
@@ -792,7 +794,7 @@ class Activation(_message.Message):
     OUT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def out(self) -> Global___TensorRef:
-        """Room for as many elements. May be `in` itself, or begin where it begins."""
+        """Room for the elements of `in`. May be `in` itself, or begin where it begins."""
 
     def __init__(
         self,
@@ -1266,7 +1268,7 @@ Global___SaParams: _TypeAlias = SaParams  # noqa: Y015
 
 @_typing.final
 class BuildOptions(_message.Message):
-    """What a build of the library fixes."""
+    """The options of a build of the library."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1279,7 +1281,7 @@ class BuildOptions(_message.Message):
     debug_level: Global___DebugLevel.ValueType
     """How a violated condition is answered. Default: by a status."""
     accumulator: Global___Accumulator.ValueType
-    """What a sum beyond the accumulator does. Default: exact."""
+    """The treatment of a sum beyond the accumulator. Default: exact."""
     conversion: Global___Conversion.ValueType
     """Whose arithmetic hlp_convert_tensor uses. Default: the manual's formula."""
     def __init__(
@@ -1311,7 +1313,7 @@ class KernelResult(_message.Message):
     ACCUMULATOR_OVERFLOW_FIELD_NUMBER: _builtins.int
     MESSAGES_FIELD_NUMBER: _builtins.int
     mli_status: Global___MliStatus.ValueType
-    """What the C function returns. Also numbers without a name here may come."""
+    """The result of the C function. Numbers without a name here may come, too."""
     number: _builtins.int
     """The answer of a function that returns a number."""
     accumulator_overflow: _builtins.bool
@@ -1397,7 +1399,7 @@ class Refusal(_message.Message):
     value: _builtins.str
     """The value found, as text."""
     limit: _builtins.str
-    """What would have been accepted, as text."""
+    """The accepted values, as text."""
     constraint: _builtins.str
     """The constraint's stable name, as ListKernels tells it, or tensor_c1 to tensor_c9 for what makes
     a tensor valid.

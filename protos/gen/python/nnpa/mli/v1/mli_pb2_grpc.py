@@ -32,7 +32,7 @@ class MliServiceStub(object):
     UNAVAILABLE / SERVER_DRAINING; INTERNAL / INTERNAL; INVALID_ARGUMENT / FIELD_INVALID for its
     request; DEADLINE_EXCEEDED and CANCELLED, honoured between kernels; RESOURCE_EXHAUSTED from gRPC
     itself for a message above the server's --max-message. Errors carry google.rpc.ErrorInfo with
-    domain "nnpa"; reasons and metadata are those of nnpa.zdnn.v1.ErrorReason.
+    domain "nnpa"; reasons and metadata are the same as in nnpa.zdnn.v1.ErrorReason.
     """
 
     def __init__(self, channel):
@@ -60,7 +60,7 @@ class MliServiceServicer(object):
     UNAVAILABLE / SERVER_DRAINING; INTERNAL / INTERNAL; INVALID_ARGUMENT / FIELD_INVALID for its
     request; DEADLINE_EXCEEDED and CANCELLED, honoured between kernels; RESOURCE_EXHAUSTED from gRPC
     itself for a message above the server's --max-message. Errors carry google.rpc.ErrorInfo with
-    domain "nnpa"; reasons and metadata are those of nnpa.zdnn.v1.ErrorReason.
+    domain "nnpa"; reasons and metadata are the same as in nnpa.zdnn.v1.ErrorReason.
     """
 
     def RunKernel(self, request, context):
@@ -132,7 +132,7 @@ class MliService(object):
     UNAVAILABLE / SERVER_DRAINING; INTERNAL / INTERNAL; INVALID_ARGUMENT / FIELD_INVALID for its
     request; DEADLINE_EXCEEDED and CANCELLED, honoured between kernels; RESOURCE_EXHAUSTED from gRPC
     itself for a message above the server's --max-message. Errors carry google.rpc.ErrorInfo with
-    domain "nnpa"; reasons and metadata are those of nnpa.zdnn.v1.ErrorReason.
+    domain "nnpa"; reasons and metadata are the same as in nnpa.zdnn.v1.ErrorReason.
     """
 
     @staticmethod

@@ -6,11 +6,11 @@ SPDX-License-Identifier: Apache-2.0
 embARC MLI on the wire: the fixed-point kernels of MLI 1.x's common group and the utility
 functions of MLI 2.0, computed bit for bit, without an ARC toolchain.
 
-Names are those of the embARC MLI documentation without the prefix mli_ ("Common Group", "Utility
-Functions"). Arms are function names, field names are C parameter names.
+Names are taken from the embARC MLI documentation, without the prefix mli_ ("Common Group",
+"Utility Functions"). Arms are function names, field names are C parameter names.
 
-The two planes of status are those of nnpa.zdnn.v1: a gRPC status says whether the call reached
-the emulated library; an mli_status, one per kernel, says what the library answered.
+The two planes of status are the same as in nnpa.zdnn.v1: a gRPC status says whether the call
+reached the emulated library; an mli_status, one per kernel, says what the library answered.
 """
 
 from collections import abc as _abc
@@ -43,7 +43,7 @@ class MliServiceStub:
     UNAVAILABLE / SERVER_DRAINING; INTERNAL / INTERNAL; INVALID_ARGUMENT / FIELD_INVALID for its
     request; DEADLINE_EXCEEDED and CANCELLED, honoured between kernels; RESOURCE_EXHAUSTED from gRPC
     itself for a message above the server's --max-message. Errors carry google.rpc.ErrorInfo with
-    domain "nnpa"; reasons and metadata are those of nnpa.zdnn.v1.ErrorReason.
+    domain "nnpa"; reasons and metadata are the same as in nnpa.zdnn.v1.ErrorReason.
     """
 
     @_typing.overload
@@ -92,7 +92,7 @@ class MliServiceAsyncStub(MliServiceStub):
     UNAVAILABLE / SERVER_DRAINING; INTERNAL / INTERNAL; INVALID_ARGUMENT / FIELD_INVALID for its
     request; DEADLINE_EXCEEDED and CANCELLED, honoured between kernels; RESOURCE_EXHAUSTED from gRPC
     itself for a message above the server's --max-message. Errors carry google.rpc.ErrorInfo with
-    domain "nnpa"; reasons and metadata are those of nnpa.zdnn.v1.ErrorReason.
+    domain "nnpa"; reasons and metadata are the same as in nnpa.zdnn.v1.ErrorReason.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -137,7 +137,7 @@ class MliServiceServicer(metaclass=_abc_1.ABCMeta):
     UNAVAILABLE / SERVER_DRAINING; INTERNAL / INTERNAL; INVALID_ARGUMENT / FIELD_INVALID for its
     request; DEADLINE_EXCEEDED and CANCELLED, honoured between kernels; RESOURCE_EXHAUSTED from gRPC
     itself for a message above the server's --max-message. Errors carry google.rpc.ErrorInfo with
-    domain "nnpa"; reasons and metadata are those of nnpa.zdnn.v1.ErrorReason.
+    domain "nnpa"; reasons and metadata are the same as in nnpa.zdnn.v1.ErrorReason.
     """
 
     @_abc_1.abstractmethod

@@ -7,7 +7,7 @@ Hosted networks: ONNX models compiled for an emulated Telum, with the life cycle
 Embedded Inference Client API 1.1.0 (create, init, run, get_error, get_info, destroy), its
 platform observer, and a short way for those who want answers only (InferNetwork).
 
-Names and numbers of X-CUBE-AI are those of its public headers (AI_ERROR_INVALID_STATE, ...).
+Names and numbers of X-CUBE-AI are taken from its public headers (AI_ERROR_INVALID_STATE, ...).
 
 Three planes of status, and they never mix. A gRPC status says whether the call reached the
 network. An AiError says what the client API answered, so that a C program gets the values it
@@ -47,7 +47,7 @@ class _OverflowEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Overflow.Val
     """Not a number, which every use of it reports."""
 
 class Overflow(_Overflow, metaclass=_OverflowEnumTypeWrapper):
-    """What values beyond the range of DLFLOAT16 become."""
+    """Results of values beyond the range of DLFLOAT16."""
 
 OVERFLOW_UNSPECIFIED: Overflow.ValueType  # 0
 """OVERFLOW_SATURATE."""
@@ -249,7 +249,7 @@ Global___CreateNetworkRequest: _TypeAlias = CreateNetworkRequest  # noqa: Y015
 
 @_typing.final
 class CreateNetworkHeader(_message.Message):
-    """Says what network to create."""
+    """Describes the network to create."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -285,11 +285,11 @@ class CreateNetworkHeader(_message.Message):
     """
     @_builtins.property
     def options(self) -> Global___CreateOptions:
-        """How to compile and what to allocate."""
+        """Options of compilation and allocation."""
 
     @_builtins.property
     def tools_api_version(self) -> Global___Version:
-        """What the caller was compiled with: AI_TOOLS_API_VERSION. Absent: not checked."""
+        """The caller's AI_TOOLS_API_VERSION. Absent: not checked."""
 
     def __init__(
         self,
@@ -337,7 +337,7 @@ class CreateOptions(_message.Message):
     offload_integer: _builtins.bool
     """Run integer matrix products on the accelerator, where they are not exact. Default: on the host."""
     overflow: Global___Overflow.ValueType
-    """What values beyond DLFLOAT16 become at the boundary to the accelerator, and in constants."""
+    """The result of values beyond DLFLOAT16 at the boundary to the accelerator, and in constants."""
     allocate_inputs: _builtins.bool
     """Inputs lie in the activations: --allocate-inputs."""
     allocate_outputs: _builtins.bool
@@ -535,7 +535,7 @@ class InitNetworkRequest(_message.Message):
     network: _builtins.str
     """The handle."""
     model_signature: _builtins.str
-    """What the caller was generated for: 32 hex digits. Empty: not checked."""
+    """The model's signature in the caller: 32 hex digits. Empty: not checked."""
     shared_activations: _builtins.str
     """Share activations with other networks of the session under this name, at most 64 characters: the
     first init makes them. Empty: the network's own. A run while another network of the same name
@@ -572,7 +572,7 @@ class NetworkParams(_message.Message):
     ACTIVATIONS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def params(self) -> Global___Buffer:
-        """Weights: `channels` bytes. All dimensions 0 and no data: those of the model. With data they
+        """Weights: `channels` bytes. All dimensions 0 and no data: the model's own. With data they
         replace the model's, at most Session.limits.max_inline_bytes; `parts` for split weights.
         """
 
@@ -604,7 +604,7 @@ class InitNetworkResponse(_message.Message):
 
     OK_FIELD_NUMBER: _builtins.int
     ok: _builtins.bool
-    """What ai_<name>_init returns; false: ask GetNetworkError."""
+    """The result of ai_<name>_init; false: ask GetNetworkError."""
     def __init__(
         self,
         *,
@@ -672,7 +672,7 @@ class RunNetworkResponse(_message.Message):
     OUTPUTS_FIELD_NUMBER: _builtins.int
     VIOLATIONS_FIELD_NUMBER: _builtins.int
     n_batches: _builtins.int
-    """What ai_<name>_run returns: batches processed; 0 for an invalid handle, -1 for other failures:
+    """The result of ai_<name>_run: batches processed; 0 for an invalid handle, -1 for other failures:
     ask GetNetworkError.
     """
     @_builtins.property
@@ -681,7 +681,7 @@ class RunNetworkResponse(_message.Message):
 
     @_builtins.property
     def violations(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeViolation]:
-        """What the accelerator warned of, at most 1000."""
+        """Warnings of the accelerator, at most 1000."""
 
     def __init__(
         self,
@@ -856,7 +856,7 @@ class InferNetworkResponse(_message.Message):
 
     @_builtins.property
     def violations(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeViolation]:
-        """What the accelerator warned of, at most 1000."""
+        """Warnings of the accelerator, at most 1000."""
 
     @_builtins.property
     def nans(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
@@ -973,7 +973,7 @@ class GetNetworkInfoResponse(_message.Message):
     OK_FIELD_NUMBER: _builtins.int
     REPORT_FIELD_NUMBER: _builtins.int
     ok: _builtins.bool
-    """What ai_<name>_get_info returns."""
+    """The result of ai_<name>_get_info."""
     @_builtins.property
     def report(self) -> Global___NetworkReport:
         """The report, absent when not ok."""
@@ -994,7 +994,7 @@ Global___GetNetworkInfoResponse: _TypeAlias = GetNetworkInfoResponse  # noqa: Y0
 
 @_typing.final
 class NetworkReport(_message.Message):
-    """Describes a network: ai_network_report, then what this server adds."""
+    """Describes a network: ai_network_report, then fields of this server."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1209,7 +1209,7 @@ class GetNodeInfoResponse(_message.Message):
     OK_FIELD_NUMBER: _builtins.int
     NODE_FIELD_NUMBER: _builtins.int
     ok: _builtins.bool
-    """What ai_platform_observer_node_info returns; false: ask GetNetworkError."""
+    """The result of ai_platform_observer_node_info; false: ask GetNetworkError."""
     @_builtins.property
     def node(self) -> Global___ObserverNode:
         """The node, absent when not ok."""
@@ -1368,7 +1368,7 @@ class Registered(_message.Message):
 
     OK_FIELD_NUMBER: _builtins.int
     ok: _builtins.bool
-    """What ai_platform_observer_register returns; false: ask GetNetworkError."""
+    """The result of ai_platform_observer_register; false: ask GetNetworkError."""
     def __init__(
         self,
         *,
@@ -1396,7 +1396,7 @@ class ObserverEvent(_message.Message):
     TENSORS_FIELD_NUMBER: _builtins.int
     DROPPED_FIELD_NUMBER: _builtins.int
     flags: _builtins.int
-    """What happened: 0x1 INIT, 0x2 PRE, 0x4 POST; with 0x100 on the first node, 0x200 on the last."""
+    """The event: 0x1 INIT, 0x2 PRE, 0x4 POST; with 0x100 on the first node, 0x200 on the last."""
     run: _builtins.int
     """Number of the run, from 1; 0 with INIT."""
     batch: _builtins.int
@@ -1531,7 +1531,7 @@ class DestroyNetworkResponse(_message.Message):
     NETWORK_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     network: _builtins.str
-    """What ai_<name>_destroy returns: empty for AI_HANDLE_NULL, else the handle that was passed."""
+    """The result of ai_<name>_destroy: empty for AI_HANDLE_NULL, else the handle that was passed."""
     @_builtins.property
     def error(self) -> Global___AiError:
         """Why it was not destroyed, absent when it was."""
@@ -1612,7 +1612,7 @@ class MeasureAccuracyRequest(_message.Message):
     node_rows: _builtins.int
     """How many of the dataset's first rows are measured node by node, 0..1024. Default 16."""
     int8: _builtins.bool
-    """Measure as well what becomes of the model on telum2 with products by constant matrices in INT8."""
+    """Measure the model also on telum2 with products by constant matrices in INT8."""
     measurements: _builtins.bytes
     """What a response said of batches before, with the same network, machines and settings; this
     batch is added. Without rows: the report is of these.
@@ -1720,7 +1720,7 @@ class MeasureAccuracyResponse(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     MEASUREMENTS_FIELD_NUMBER: _builtins.int
     json: _builtins.str
-    """The measurements, one JSON object; its keys are those that `nnpa network validate --json` prints."""
+    """The measurements, one JSON object with the keys of `nnpa network validate --json`."""
     html: _builtins.str
     """One self-contained page, empty unless asked for."""
     text: _builtins.str
@@ -1791,7 +1791,7 @@ class ProbeNetworkResponse(_message.Message):
 
     JSON_FIELD_NUMBER: _builtins.int
     json: _builtins.str
-    """The findings, one JSON object; its keys are those that `nnpa network probe --json` prints."""
+    """The findings, one JSON object with the keys of `nnpa network probe --json`."""
     def __init__(
         self,
         *,
@@ -1909,7 +1909,7 @@ class AiError(_message.Message):
     CODE_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
     type: Global___AiErrorType.ValueType
-    """What went wrong. Open: newer servers may send more."""
+    """The kind of failure. Open: newer servers may send more."""
     code: Global___AiErrorCode.ValueType
     """Where it went wrong. Open: newer servers may send more."""
     text: _builtins.str

@@ -137,15 +137,15 @@ class NetworkServiceServicer(object):
     """
 
     def CreateNetwork(self, request_iterator, context):
-        """Creates a network: ai_<name>_create. A header says from what; an ONNX file or a serialised
-        Program follows in chunks. What ai_error says is in the answer:
+        """Creates a network: ai_<name>_create. The header names the source; an ONNX file or a serialised
+        Program follows in chunks. The answer has the ai_error:
 
         * TOOL_PLATFORM_API_MISMATCH / NETWORK: tools_api_version is not the server's.
         * TYPES_MISMATCH / NETWORK: type_sizes are not the server's.
         * CREATE_FAILED / NETWORK: options.device_gate_closed.
         * CREATE_FAILED / IN_USE: a network of this C name exists, and it is strict, or of another model.
         * INVALID_PARAM / NETWORK: no model of this name is published.
-        * ALLOCATION_FAILED / NETWORK: the session holds as many networks as it may.
+        * ALLOCATION_FAILED / NETWORK: the session holds its most networks.
 
         The possible errors include:
 
@@ -193,7 +193,7 @@ class NetworkServiceServicer(object):
         The possible errors include:
 
         * INVALID_ARGUMENT / MESSAGE_TOO_LARGE: outputs that no message holds; run fewer batches.
-        * RESOURCE_EXHAUSTED / TENSOR_QUOTA_EXCEEDED: what the run needs for its tensors.
+        * RESOURCE_EXHAUSTED / TENSOR_QUOTA_EXCEEDED: the tensors of the run exceed the quota.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

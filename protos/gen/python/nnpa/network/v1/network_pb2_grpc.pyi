@@ -7,7 +7,7 @@ Hosted networks: ONNX models compiled for an emulated Telum, with the life cycle
 Embedded Inference Client API 1.1.0 (create, init, run, get_error, get_info, destroy), its
 platform observer, and a short way for those who want answers only (InferNetwork).
 
-Names and numbers of X-CUBE-AI are those of its public headers (AI_ERROR_INVALID_STATE, ...).
+Names and numbers of X-CUBE-AI are taken from its public headers (AI_ERROR_INVALID_STATE, ...).
 
 Three planes of status, and they never mix. A gRPC status says whether the call reached the
 network. An AiError says what the client API answered, so that a C program gets the values it
@@ -62,15 +62,15 @@ class NetworkServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> NetworkServiceAsyncStub: ...
     CreateNetwork: _grpc.StreamUnaryMultiCallable[_network_pb2.CreateNetworkRequest, _network_pb2.CreateNetworkResponse]
-    """Creates a network: ai_<name>_create. A header says from what; an ONNX file or a serialised
-    Program follows in chunks. What ai_error says is in the answer:
+    """Creates a network: ai_<name>_create. The header names the source; an ONNX file or a serialised
+    Program follows in chunks. The answer has the ai_error:
 
     * TOOL_PLATFORM_API_MISMATCH / NETWORK: tools_api_version is not the server's.
     * TYPES_MISMATCH / NETWORK: type_sizes are not the server's.
     * CREATE_FAILED / NETWORK: options.device_gate_closed.
     * CREATE_FAILED / IN_USE: a network of this C name exists, and it is strict, or of another model.
     * INVALID_PARAM / NETWORK: no model of this name is published.
-    * ALLOCATION_FAILED / NETWORK: the session holds as many networks as it may.
+    * ALLOCATION_FAILED / NETWORK: the session holds its most networks.
 
     The possible errors include:
 
@@ -110,7 +110,7 @@ class NetworkServiceStub:
     The possible errors include:
 
     * INVALID_ARGUMENT / MESSAGE_TOO_LARGE: outputs that no message holds; run fewer batches.
-    * RESOURCE_EXHAUSTED / TENSOR_QUOTA_EXCEEDED: what the run needs for its tensors.
+    * RESOURCE_EXHAUSTED / TENSOR_QUOTA_EXCEEDED: the tensors of the run exceed the quota.
     """
     InferNetwork: _grpc.UnaryUnaryMultiCallable[_network_pb2.InferNetworkRequest, _network_pb2.InferNetworkResponse]
     """Runs a network once over the ONNX model's own names, shapes and types. Needs a network that is
@@ -206,15 +206,15 @@ class NetworkServiceAsyncStub(NetworkServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateNetwork: _aio.StreamUnaryMultiCallable[_network_pb2.CreateNetworkRequest, _network_pb2.CreateNetworkResponse]  # type: ignore[assignment]
-    """Creates a network: ai_<name>_create. A header says from what; an ONNX file or a serialised
-    Program follows in chunks. What ai_error says is in the answer:
+    """Creates a network: ai_<name>_create. The header names the source; an ONNX file or a serialised
+    Program follows in chunks. The answer has the ai_error:
 
     * TOOL_PLATFORM_API_MISMATCH / NETWORK: tools_api_version is not the server's.
     * TYPES_MISMATCH / NETWORK: type_sizes are not the server's.
     * CREATE_FAILED / NETWORK: options.device_gate_closed.
     * CREATE_FAILED / IN_USE: a network of this C name exists, and it is strict, or of another model.
     * INVALID_PARAM / NETWORK: no model of this name is published.
-    * ALLOCATION_FAILED / NETWORK: the session holds as many networks as it may.
+    * ALLOCATION_FAILED / NETWORK: the session holds its most networks.
 
     The possible errors include:
 
@@ -254,7 +254,7 @@ class NetworkServiceAsyncStub(NetworkServiceStub):
     The possible errors include:
 
     * INVALID_ARGUMENT / MESSAGE_TOO_LARGE: outputs that no message holds; run fewer batches.
-    * RESOURCE_EXHAUSTED / TENSOR_QUOTA_EXCEEDED: what the run needs for its tensors.
+    * RESOURCE_EXHAUSTED / TENSOR_QUOTA_EXCEEDED: the tensors of the run exceed the quota.
     """
     InferNetwork: _aio.UnaryUnaryMultiCallable[_network_pb2.InferNetworkRequest, _network_pb2.InferNetworkResponse]  # type: ignore[assignment]
     """Runs a network once over the ONNX model's own names, shapes and types. Needs a network that is
@@ -353,15 +353,15 @@ class NetworkServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_network_pb2.CreateNetworkRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_network_pb2.CreateNetworkResponse, _abc.Awaitable[_network_pb2.CreateNetworkResponse]]:
-        """Creates a network: ai_<name>_create. A header says from what; an ONNX file or a serialised
-        Program follows in chunks. What ai_error says is in the answer:
+        """Creates a network: ai_<name>_create. The header names the source; an ONNX file or a serialised
+        Program follows in chunks. The answer has the ai_error:
 
         * TOOL_PLATFORM_API_MISMATCH / NETWORK: tools_api_version is not the server's.
         * TYPES_MISMATCH / NETWORK: type_sizes are not the server's.
         * CREATE_FAILED / NETWORK: options.device_gate_closed.
         * CREATE_FAILED / IN_USE: a network of this C name exists, and it is strict, or of another model.
         * INVALID_PARAM / NETWORK: no model of this name is published.
-        * ALLOCATION_FAILED / NETWORK: the session holds as many networks as it may.
+        * ALLOCATION_FAILED / NETWORK: the session holds its most networks.
 
         The possible errors include:
 
@@ -413,7 +413,7 @@ class NetworkServiceServicer(metaclass=_abc_1.ABCMeta):
         The possible errors include:
 
         * INVALID_ARGUMENT / MESSAGE_TOO_LARGE: outputs that no message holds; run fewer batches.
-        * RESOURCE_EXHAUSTED / TENSOR_QUOTA_EXCEEDED: what the run needs for its tensors.
+        * RESOURCE_EXHAUSTED / TENSOR_QUOTA_EXCEEDED: the tensors of the run exceed the quota.
         """
 
     @_abc_1.abstractmethod

@@ -3,8 +3,8 @@
 isort:skip_file
 SPDX-License-Identifier: Apache-2.0
 
-A network as a list of steps, on the wire and on disk: what the accelerator and the host do, and
-with what. It is made for one machine and one set of input shapes.
+A network as a list of steps of the accelerator and the host, on the wire and on disk. It is made
+for one machine and one set of input shapes.
 
 A file of a serialised Program is a network without its ONNX model: it runs, and is reported on,
 but there is no reference to measure it against.
@@ -37,7 +37,7 @@ class _PlacementEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Placement.V
     PLACEMENT_UNSPECIFIED: _Placement.ValueType  # 0
     """As an option PLACEMENT_COMPILER; of a program: made by another compiler."""
     PLACEMENT_COMPILER: _Placement.ValueType  # 1
-    """What the open compiler for the machine places."""
+    """The operators that the open compiler for the machine places."""
     PLACEMENT_ALL: _Placement.ValueType  # 2
     """What zDNN can express beyond that, too: ranks that fold into four, groups, operators that are
     spelled out in smaller ones.
@@ -49,7 +49,7 @@ class Placement(_Placement, metaclass=_PlacementEnumTypeWrapper):
 PLACEMENT_UNSPECIFIED: Placement.ValueType  # 0
 """As an option PLACEMENT_COMPILER; of a program: made by another compiler."""
 PLACEMENT_COMPILER: Placement.ValueType  # 1
-"""What the open compiler for the machine places."""
+"""The operators that the open compiler for the machine places."""
 PLACEMENT_ALL: Placement.ValueType  # 2
 """What zDNN can express beyond that, too: ranks that fold into four, groups, operators that are
 spelled out in smaller ones.
@@ -377,7 +377,7 @@ class Step(_message.Message):
     node: _builtins.int
     """Index in Program.nodes of the node that it serves, -1 for none."""
     result: _builtins.int
-    """The array that receives what the function returns, 0 where it returns nothing."""
+    """The array that receives the function's value; 0 if it returns none."""
     @_builtins.property
     def operation(self) -> _operation_pb2.Operation:
         """A call of the accelerator. Its tensors are ids of the program; `data` of a transform is left
@@ -427,7 +427,7 @@ class HostStep(_message.Message):
     """The version of the node's domain."""
     @_builtins.property
     def inputs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Arrays that it reads: those of the node, then what its subgraphs take from outside."""
+        """Arrays that it reads: the node's inputs, then outer arrays that its subgraphs read."""
 
     @_builtins.property
     def outputs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -497,7 +497,7 @@ class Node(_message.Message):
 
     @_builtins.property
     def output_shapes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Shape]:
-        """Shapes of what it makes, parallel to outputs."""
+        """Shapes of its outputs, in their order."""
 
     def __init__(
         self,

@@ -3,8 +3,8 @@
 isort:skip_file
 SPDX-License-Identifier: Apache-2.0
 
-A network as a list of steps, on the wire and on disk: what the accelerator and the host do, and
-with what. It is made for one machine and one set of input shapes.
+A network as a list of steps of the accelerator and the host, on the wire and on disk. It is made
+for one machine and one set of input shapes.
 
 A file of a serialised Program is a network without its ONNX model: it runs, and is reported on,
 but there is no reference to measure it against.

@@ -79,7 +79,7 @@ class _ProgramCheckActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Pr
     """Answers the status that precheck would have given, else ZDNN_UNSUPPORTED_AIU_EXCEPTION."""
 
 class ProgramCheckAction(_ProgramCheckAction, metaclass=_ProgramCheckActionEnumTypeWrapper):
-    """What a program check does."""
+    """Effects of a program check."""
 
 PROGRAM_CHECK_ACTION_UNSPECIFIED: ProgramCheckAction.ValueType  # 0
 """PROGRAM_CHECK_ACTION_ABORT."""
@@ -187,7 +187,7 @@ Global___Accumulate: _TypeAlias = Accumulate  # noqa: Y015
 
 @_typing.final
 class Machine(_message.Message):
-    """Tells what a machine is and can do: the NNPA-QAF result, as fields and raw."""
+    """Describes a machine: its NNPA-QAF result, as fields and raw."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -313,9 +313,9 @@ Global___Machine: _TypeAlias = Machine  # noqa: Y015
 
 @_typing.final
 class MachineSpec(_message.Message):
-    """Chooses a machine, or makes one: a model, and what differs from it. A machine with small limits
-    lets programs that split tensors be tested with kilobytes. Values outside the ranges below are
-    MACHINE_INVALID.
+    """Chooses a machine, or describes a custom one: a model, and changes to it. A machine with small
+    limits lets programs that split tensors be tested with kilobytes. Values outside the ranges below
+    are MACHINE_INVALID.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -463,7 +463,7 @@ class Session(_message.Message):
     status_diag: _builtins.int
     """Status that triggers a diagnosis: ZDNN_STATUS_DIAG. Default: none. May be updated."""
     program_check_action: Global___ProgramCheckAction.ValueType
-    """What a program check does. Default: abort. May be updated."""
+    """The effect of a program check. Default: abort. May be updated."""
     log_level: Global___LogLevel.ValueType
     """Which log lines come back: ZDNN_LOGLEVEL. Default: as a release build. May be updated."""
     log_module: _builtins.str
@@ -511,7 +511,7 @@ class Session(_message.Message):
 
     @_builtins.property
     def limits(self) -> Global___SessionLimits:
-        """What the session may use. Output only."""
+        """The session's limits. Output only."""
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
@@ -531,10 +531,9 @@ class Session(_message.Message):
 
     @_builtins.property
     def fault_rules(self) -> _containers.RepeatedCompositeFieldContainer[_fault_pb2.FaultRule]:
-        """What to break, and when; at most 1000 rules. Only on a server that was started with
-        --allow-faults, FAULTS_NOT_ALLOWED otherwise. Default: nothing. May be updated: rules that stay
-        the same at the same place go on counting. A guest that a rule has moved comes back when the
-        rules change.
+        """Fault rules, at most 1000. Only on a server that was started with --allow-faults,
+        FAULTS_NOT_ALLOWED otherwise. Default: nothing. May be updated: rules that stay the same at the
+        same place go on counting. A guest that a rule has moved comes back when the rules change.
         """
 
     @_builtins.property
@@ -588,14 +587,14 @@ Global___Session: _TypeAlias = Session  # noqa: Y015
 
 @_typing.final
 class PlainSocket(_message.Message):
-    """A plain socket; deploy/docs/wire.md, "Plain sockets", says what travels on it."""
+    """A plain socket; deploy/docs/wire.md, "Plain sockets", describes its messages."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SUFFIX_FIELD_NUMBER: _builtins.int
     TAKES_MEMORY_FIELD_NUMBER: _builtins.int
     suffix: _builtins.str
-    """What follows the path of the other socket in this one's: ".plain". Without a slash."""
+    """The suffix that makes its path from the gRPC socket's: ".plain". Without a slash."""
     takes_memory: _builtins.bool
     """Whether the server maps memory that comes with a call there: it was started to share memory."""
     def __init__(
@@ -1000,7 +999,7 @@ Global___WriteTensorRequest: _TypeAlias = WriteTensorRequest  # noqa: Y015
 
 @_typing.final
 class WriteTensorHeader(_message.Message):
-    """Says what the chunks of WriteTensor are."""
+    """Describes the chunks of WriteTensor."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1129,7 +1128,7 @@ class WriteTensorResponse(_message.Message):
     RESULT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def result(self) -> _operation_pb2.OperationResult:
-        """What the transform answered; ZDNN_OK for sticks."""
+        """The answer of the transform; ZDNN_OK for sticks."""
 
     def __init__(
         self,
@@ -1194,7 +1193,7 @@ class ReadSticks(_message.Message):
     byte_order: _tensor_pb2.ByteOrder.ValueType
     """Byte order wanted. Default little-endian."""
     cache_as: _builtins.bytes
-    """The name under which the session's content cache takes what is read, as Ztensor.cache_as."""
+    """The name under which the session's content cache keeps the sticks, as Ztensor.cache_as."""
     def __init__(
         self,
         *,
@@ -1242,7 +1241,7 @@ Global___ReadTensorResponse: _TypeAlias = ReadTensorResponse  # noqa: Y015
 
 @_typing.final
 class ReadTensorHeader(_message.Message):
-    """Says what the chunks of ReadTensor are."""
+    """Describes the chunks of ReadTensor."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

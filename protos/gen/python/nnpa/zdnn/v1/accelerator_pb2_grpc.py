@@ -127,7 +127,8 @@ class AcceleratorServiceServicer(object):
     """
 
     def ListMachines(self, request, context):
-        """Lists the machines that sessions can run on, in a fixed order, with what NNPA-QAF says of each.
+        """Lists the machines that sessions can run on, in a fixed order, each with its answer to
+        NNPA-QAF.
 
         The possible errors include:
 
@@ -142,7 +143,7 @@ class AcceleratorServiceServicer(object):
 
         The possible errors include:
 
-        * NOT_FOUND / MACHINE_NOT_FOUND: the name is no machine's, nor an alias.
+        * NOT_FOUND / MACHINE_NOT_FOUND: no machine has this name or alias.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -150,11 +151,11 @@ class AcceleratorServiceServicer(object):
 
     def CreateSession(self, request, context):
         """Creates a session: a guest on a machine with a library loaded and initialized, as zdnn_init
-        does. The answer tells the limits that hold in it.
+        does. The answer has the session's limits.
 
         The possible errors include:
 
-        * INVALID_ARGUMENT / MACHINE_INVALID: an override is outside what the model can be.
+        * INVALID_ARGUMENT / MACHINE_INVALID: an override exceeds the model.
         * INVALID_ARGUMENT / LIBRARY_VERSION_UNKNOWN: "limit" names the known versions.
         * RESOURCE_EXHAUSTED / SESSION_QUOTA_EXCEEDED: retry with a pause.
         * PERMISSION_DENIED / FAULTS_NOT_ALLOWED: the server takes no fault_rules.
@@ -175,10 +176,10 @@ class AcceleratorServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UpdateSession(self, request, context):
-        """Changes options of a session: what a C program does through environment variables and
-        zdnn_init, and what an operator does who moves the guest to another machine. Tensors stay.
-        After a move the query functions answer from the library's old query result until Init or
-        RefreshNnpaQueryResult runs, as on the machine.
+        """Changes options of a session, as a C program does by environment variables and zdnn_init, and
+        as an operator does by moving the guest to another machine. Tensors stay. After a move the
+        query functions answer from the library's old query result until Init or RefreshNnpaQueryResult
+        runs, as on the machine.
 
         The possible errors include:
 
@@ -248,10 +249,10 @@ class AcceleratorServiceServicer(object):
 
     def ExecuteStream(self, request_iterator, context):
         """Runs lists of operations as they arrive; answer n belongs to request n. Cheaper per call than
-        Execute for callers who need each answer before the next call. Every request names its
-        session. An error ends the stream; what ran has taken effect.
+        Execute for callers who need each answer before the next call. Every request names its session.
+        An error ends the stream; operations that ran have taken effect.
 
-        The possible errors are those of Execute.
+        The possible errors are Execute's.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

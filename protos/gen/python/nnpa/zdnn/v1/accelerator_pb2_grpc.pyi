@@ -52,7 +52,8 @@ class AcceleratorServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AcceleratorServiceAsyncStub: ...
     ListMachines: _grpc.UnaryUnaryMultiCallable[_accelerator_pb2.ListMachinesRequest, _accelerator_pb2.ListMachinesResponse]
-    """Lists the machines that sessions can run on, in a fixed order, with what NNPA-QAF says of each.
+    """Lists the machines that sessions can run on, in a fixed order, each with its answer to
+    NNPA-QAF.
 
     The possible errors include:
 
@@ -63,15 +64,15 @@ class AcceleratorServiceStub:
 
     The possible errors include:
 
-    * NOT_FOUND / MACHINE_NOT_FOUND: the name is no machine's, nor an alias.
+    * NOT_FOUND / MACHINE_NOT_FOUND: no machine has this name or alias.
     """
     CreateSession: _grpc.UnaryUnaryMultiCallable[_accelerator_pb2.CreateSessionRequest, _accelerator_pb2.Session]
     """Creates a session: a guest on a machine with a library loaded and initialized, as zdnn_init
-    does. The answer tells the limits that hold in it.
+    does. The answer has the session's limits.
 
     The possible errors include:
 
-    * INVALID_ARGUMENT / MACHINE_INVALID: an override is outside what the model can be.
+    * INVALID_ARGUMENT / MACHINE_INVALID: an override exceeds the model.
     * INVALID_ARGUMENT / LIBRARY_VERSION_UNKNOWN: "limit" names the known versions.
     * RESOURCE_EXHAUSTED / SESSION_QUOTA_EXCEEDED: retry with a pause.
     * PERMISSION_DENIED / FAULTS_NOT_ALLOWED: the server takes no fault_rules.
@@ -84,10 +85,10 @@ class AcceleratorServiceStub:
     * NOT_FOUND / SESSION_NOT_FOUND: unknown, deleted or expired.
     """
     UpdateSession: _grpc.UnaryUnaryMultiCallable[_accelerator_pb2.UpdateSessionRequest, _accelerator_pb2.Session]
-    """Changes options of a session: what a C program does through environment variables and
-    zdnn_init, and what an operator does who moves the guest to another machine. Tensors stay.
-    After a move the query functions answer from the library's old query result until Init or
-    RefreshNnpaQueryResult runs, as on the machine.
+    """Changes options of a session, as a C program does by environment variables and zdnn_init, and
+    as an operator does by moving the guest to another machine. Tensors stay. After a move the
+    query functions answer from the library's old query result until Init or RefreshNnpaQueryResult
+    runs, as on the machine.
 
     The possible errors include:
 
@@ -141,10 +142,10 @@ class AcceleratorServiceStub:
     """
     ExecuteStream: _grpc.StreamStreamMultiCallable[_accelerator_pb2.ExecuteRequest, _accelerator_pb2.ExecuteResponse]
     """Runs lists of operations as they arrive; answer n belongs to request n. Cheaper per call than
-    Execute for callers who need each answer before the next call. Every request names its
-    session. An error ends the stream; what ran has taken effect.
+    Execute for callers who need each answer before the next call. Every request names its session.
+    An error ends the stream; operations that ran have taken effect.
 
-    The possible errors are those of Execute.
+    The possible errors are Execute's.
     """
     WriteTensor: _grpc.StreamUnaryMultiCallable[_accelerator_pb2.WriteTensorRequest, _accelerator_pb2.WriteTensorResponse]
     """Fills one tensor with data too large for a message: a header, then chunks. The tensor is
@@ -198,7 +199,8 @@ class AcceleratorServiceAsyncStub(AcceleratorServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListMachines: _aio.UnaryUnaryMultiCallable[_accelerator_pb2.ListMachinesRequest, _accelerator_pb2.ListMachinesResponse]  # type: ignore[assignment]
-    """Lists the machines that sessions can run on, in a fixed order, with what NNPA-QAF says of each.
+    """Lists the machines that sessions can run on, in a fixed order, each with its answer to
+    NNPA-QAF.
 
     The possible errors include:
 
@@ -209,15 +211,15 @@ class AcceleratorServiceAsyncStub(AcceleratorServiceStub):
 
     The possible errors include:
 
-    * NOT_FOUND / MACHINE_NOT_FOUND: the name is no machine's, nor an alias.
+    * NOT_FOUND / MACHINE_NOT_FOUND: no machine has this name or alias.
     """
     CreateSession: _aio.UnaryUnaryMultiCallable[_accelerator_pb2.CreateSessionRequest, _accelerator_pb2.Session]  # type: ignore[assignment]
     """Creates a session: a guest on a machine with a library loaded and initialized, as zdnn_init
-    does. The answer tells the limits that hold in it.
+    does. The answer has the session's limits.
 
     The possible errors include:
 
-    * INVALID_ARGUMENT / MACHINE_INVALID: an override is outside what the model can be.
+    * INVALID_ARGUMENT / MACHINE_INVALID: an override exceeds the model.
     * INVALID_ARGUMENT / LIBRARY_VERSION_UNKNOWN: "limit" names the known versions.
     * RESOURCE_EXHAUSTED / SESSION_QUOTA_EXCEEDED: retry with a pause.
     * PERMISSION_DENIED / FAULTS_NOT_ALLOWED: the server takes no fault_rules.
@@ -230,10 +232,10 @@ class AcceleratorServiceAsyncStub(AcceleratorServiceStub):
     * NOT_FOUND / SESSION_NOT_FOUND: unknown, deleted or expired.
     """
     UpdateSession: _aio.UnaryUnaryMultiCallable[_accelerator_pb2.UpdateSessionRequest, _accelerator_pb2.Session]  # type: ignore[assignment]
-    """Changes options of a session: what a C program does through environment variables and
-    zdnn_init, and what an operator does who moves the guest to another machine. Tensors stay.
-    After a move the query functions answer from the library's old query result until Init or
-    RefreshNnpaQueryResult runs, as on the machine.
+    """Changes options of a session, as a C program does by environment variables and zdnn_init, and
+    as an operator does by moving the guest to another machine. Tensors stay. After a move the
+    query functions answer from the library's old query result until Init or RefreshNnpaQueryResult
+    runs, as on the machine.
 
     The possible errors include:
 
@@ -287,10 +289,10 @@ class AcceleratorServiceAsyncStub(AcceleratorServiceStub):
     """
     ExecuteStream: _aio.StreamStreamMultiCallable[_accelerator_pb2.ExecuteRequest, _accelerator_pb2.ExecuteResponse]  # type: ignore[assignment]
     """Runs lists of operations as they arrive; answer n belongs to request n. Cheaper per call than
-    Execute for callers who need each answer before the next call. Every request names its
-    session. An error ends the stream; what ran has taken effect.
+    Execute for callers who need each answer before the next call. Every request names its session.
+    An error ends the stream; operations that ran have taken effect.
 
-    The possible errors are those of Execute.
+    The possible errors are Execute's.
     """
     WriteTensor: _aio.StreamUnaryMultiCallable[_accelerator_pb2.WriteTensorRequest, _accelerator_pb2.WriteTensorResponse]  # type: ignore[assignment]
     """Fills one tensor with data too large for a message: a header, then chunks. The tensor is
@@ -347,7 +349,8 @@ class AcceleratorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _accelerator_pb2.ListMachinesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_accelerator_pb2.ListMachinesResponse, _abc.Awaitable[_accelerator_pb2.ListMachinesResponse]]:
-        """Lists the machines that sessions can run on, in a fixed order, with what NNPA-QAF says of each.
+        """Lists the machines that sessions can run on, in a fixed order, each with its answer to
+        NNPA-QAF.
 
         The possible errors include:
 
@@ -364,7 +367,7 @@ class AcceleratorServiceServicer(metaclass=_abc_1.ABCMeta):
 
         The possible errors include:
 
-        * NOT_FOUND / MACHINE_NOT_FOUND: the name is no machine's, nor an alias.
+        * NOT_FOUND / MACHINE_NOT_FOUND: no machine has this name or alias.
         """
 
     @_abc_1.abstractmethod
@@ -374,11 +377,11 @@ class AcceleratorServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_accelerator_pb2.Session, _abc.Awaitable[_accelerator_pb2.Session]]:
         """Creates a session: a guest on a machine with a library loaded and initialized, as zdnn_init
-        does. The answer tells the limits that hold in it.
+        does. The answer has the session's limits.
 
         The possible errors include:
 
-        * INVALID_ARGUMENT / MACHINE_INVALID: an override is outside what the model can be.
+        * INVALID_ARGUMENT / MACHINE_INVALID: an override exceeds the model.
         * INVALID_ARGUMENT / LIBRARY_VERSION_UNKNOWN: "limit" names the known versions.
         * RESOURCE_EXHAUSTED / SESSION_QUOTA_EXCEEDED: retry with a pause.
         * PERMISSION_DENIED / FAULTS_NOT_ALLOWED: the server takes no fault_rules.
@@ -403,10 +406,10 @@ class AcceleratorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _accelerator_pb2.UpdateSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_accelerator_pb2.Session, _abc.Awaitable[_accelerator_pb2.Session]]:
-        """Changes options of a session: what a C program does through environment variables and
-        zdnn_init, and what an operator does who moves the guest to another machine. Tensors stay.
-        After a move the query functions answer from the library's old query result until Init or
-        RefreshNnpaQueryResult runs, as on the machine.
+        """Changes options of a session, as a C program does by environment variables and zdnn_init, and
+        as an operator does by moving the guest to another machine. Tensors stay. After a move the
+        query functions answer from the library's old query result until Init or RefreshNnpaQueryResult
+        runs, as on the machine.
 
         The possible errors include:
 
@@ -484,10 +487,10 @@ class AcceleratorServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_accelerator_pb2.ExecuteResponse], _abc.AsyncIterator[_accelerator_pb2.ExecuteResponse]]:
         """Runs lists of operations as they arrive; answer n belongs to request n. Cheaper per call than
-        Execute for callers who need each answer before the next call. Every request names its
-        session. An error ends the stream; what ran has taken effect.
+        Execute for callers who need each answer before the next call. Every request names its session.
+        An error ends the stream; operations that ran have taken effect.
 
-        The possible errors are those of Execute.
+        The possible errors are Execute's.
         """
 
     @_abc_1.abstractmethod

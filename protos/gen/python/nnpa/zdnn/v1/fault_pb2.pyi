@@ -38,7 +38,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 @_typing.final
 class FaultRule(_message.Message):
     """One thing to break, and when. A rule that could never be carried out is FIELD_INVALID, with the
-    field, the value and what is allowed there.
+    field, the value and the allowed values.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -81,7 +81,7 @@ class FaultRule(_message.Message):
     probability: _builtins.float
     """Only with this probability, 0 to 1. Default: always."""
     seed: _builtins.int
-    """Seed of what is random in this rule: probability, delay, which bits, which elements. Default 0."""
+    """Seed of the random choices of this rule: probability, delay, bits, elements. Default 0."""
     status: _builtins.str
     """The function answers this zdnn_status: zDNN's name, for example "ZDNN_EXCEEDS_MDIS", or a
     number, "0x000C0012" or "786450". It does not run, and writes nothing, unless the status is
@@ -111,8 +111,8 @@ class FaultRule(_message.Message):
     note: _builtins.bool
     """Nothing happens, and is reported as a fault is: to see the calls and their numbers."""
     output_written: _builtins.bool
-    """With `status`: the function runs and its output is written, yet the status is what the rule says.
-    An output that the caller left to the server is not created. Default false.
+    """With `status`: the function runs and its output is written, yet the status is the rule's. An
+    output that the caller left to the server is not created. Default false.
     """
     @_builtins.property
     def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -178,8 +178,9 @@ class FaultDelay(_message.Message):
     seconds: _builtins.float
     """Seconds, 0 to 600: the delay, or the mean of its distribution."""
     distribution: _builtins.str
-    """"fixed" (default, also when empty), "uniform" (seconds plus or minus spread), "normal" (spread is
-    the standard deviation) or "exponential" (spread is not used). What is drawn is cut to 0..600.
+    """"fixed" (default, also when empty), "uniform" (seconds plus or minus spread), "normal" (spread
+    is the standard deviation) or "exponential" (spread is not used). The drawn number is cut to
+    0..600.
     """
     spread: _builtins.float
     """Seconds, 0 to 600, see distribution. Default 0."""
@@ -254,7 +255,9 @@ class InjectedFault(_message.Message):
     the guest comes back.
     """
     detail: _builtins.str
-    """What exactly, for people: the status, the seconds, the bits and where they are, the machine."""
+    """The effect in detail, for people: the status, the seconds, the bits and their places, the
+    machine.
+    """
     def __init__(
         self,
         *,

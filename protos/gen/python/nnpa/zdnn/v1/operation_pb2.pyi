@@ -157,7 +157,7 @@ class _SoftmaxActEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SoftmaxAct
     """Natural logarithm."""
 
 class SoftmaxAct(_SoftmaxAct, metaclass=_SoftmaxActEnumTypeWrapper):
-    """What follows softmax."""
+    """Functions that softmax applies to its result."""
 
 SOFTMAX_ACT_NONE: SoftmaxAct.ValueType  # 0
 """Nothing."""
@@ -177,7 +177,7 @@ class _Conv2dActEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Conv2dAct.V
     """As relu, with clipping_value."""
 
 class Conv2dAct(_Conv2dAct, metaclass=_Conv2dActEnumTypeWrapper):
-    """What follows conv2d."""
+    """Activations that conv2d applies to its result."""
 
 CONV2D_ACT_NONE: Conv2dAct.ValueType  # 0
 """Nothing."""
@@ -325,7 +325,7 @@ class _NnpaFunctionCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Nnpa
     """zdnn_reduce."""
 
 class NnpaFunctionCode(_NnpaFunctionCode, metaclass=_NnpaFunctionCodeEnumTypeWrapper):
-    """Functions of the NNPA instruction: nnpa_function_code. The numbers are those of the machine."""
+    """Functions of the NNPA instruction: nnpa_function_code. The numbers are the machine's."""
 
 NNPA_QAF: NnpaFunctionCode.ValueType  # 0
 """Query available functions."""
@@ -562,7 +562,7 @@ class _DiagnosticKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Diagno
     DIAGNOSTIC_KIND_STATUS_DIAG: _DiagnosticKind.ValueType  # 3
     """The banner of ZDNN_STATUS_DIAG and the call that met it. A C library appends its own backtrace."""
     DIAGNOSTIC_KIND_SANITIZER: _DiagnosticKind.ValueType  # 4
-    """What Session.sanitize has found; the library itself prints nothing of the kind."""
+    """A finding of Session.sanitize; the library itself prints none."""
 
 class DiagnosticKind(_DiagnosticKind, metaclass=_DiagnosticKindEnumTypeWrapper):
     """Kinds of text that the library prints."""
@@ -576,7 +576,7 @@ DIAGNOSTIC_KIND_PRECHECK: DiagnosticKind.ValueType  # 2
 DIAGNOSTIC_KIND_STATUS_DIAG: DiagnosticKind.ValueType  # 3
 """The banner of ZDNN_STATUS_DIAG and the call that met it. A C library appends its own backtrace."""
 DIAGNOSTIC_KIND_SANITIZER: DiagnosticKind.ValueType  # 4
-"""What Session.sanitize has found; the library itself prints nothing of the kind."""
+"""A finding of Session.sanitize; the library itself prints none."""
 Global___DiagnosticKind: _TypeAlias = DiagnosticKind  # noqa: Y015
 
 @_typing.final
@@ -660,8 +660,9 @@ class Operation(_message.Message):
     quantized_matmul_op, which answer ZDNN_MISALIGNED_TENSOR. Default false.
     """
     housekeeping: _builtins.bool
-    """True for what a client library does on its own, such as freeing a tensor that the program has
-    dropped: faults leave it alone and it has no number. Read in arms 1 to 19. Default false.
+    """True for an operation that a client library adds on its own, such as freeing a tensor that the
+    program has dropped: faults leave it alone and it has no number. Read in arms 1 to 19. Default
+    false.
     """
     site: _builtins.str
     """Where the program makes the call, for Session.sanitize: "train.py:42 in forward", or whatever
@@ -977,7 +978,7 @@ Global___Operation: _TypeAlias = Operation  # noqa: Y015
 
 @_typing.final
 class OperationResult(_message.Message):
-    """What one operation answered."""
+    """The answer of one operation."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -998,7 +999,7 @@ class OperationResult(_message.Message):
     without a name. A warning (0x0002xxxx) is success: outputs are valid.
     """
     status_message: _builtins.str
-    """What zdnn_get_status_message says, for example "ZDNN_OK: Success."."""
+    """The text of zdnn_get_status_message, for example "ZDNN_OK: Success."."""
     fp_flags: _builtins.int
     """IEEE flags that the library leaves raised in the calling thread, a sum of FpFlags. Of meaning
     for the functions that clear the flags and then convert: arms 6 to 10. Others leave the
@@ -1084,14 +1085,14 @@ class Diagnostic(_message.Message):
     stream: Global___DiagnosticStream.ValueType
     """Where the library prints it. Default is never sent."""
     kind: Global___DiagnosticKind.ValueType
-    """What it is. Default is never sent."""
+    """The kind of the line. Default is never sent."""
     text: _builtins.str
     """The text, possibly of several lines, without a final newline. Where the real library prints
     its source file and line it says "(nnpa)".
     """
     @_builtins.property
     def report(self) -> _sanitizer_pb2.SanitizerReport:
-        """What the text says, in parts. Present with DIAGNOSTIC_KIND_SANITIZER."""
+        """The facts of the text, in fields. Present with DIAGNOSTIC_KIND_SANITIZER."""
 
     def __init__(
         self,
@@ -2163,7 +2164,7 @@ class Softmax(_message.Message):
     ACT_FUNC_FIELD_NUMBER: _builtins.int
     OUTPUT_FIELD_NUMBER: _builtins.int
     act_func: Global___SoftmaxAct.ValueType
-    """What follows the softmax. The machine reads the low 4 bits."""
+    """The function applied to the softmax. The machine reads the low 4 bits."""
     @_builtins.property
     def input(self) -> _tensor_pb2.TensorRef:
         """Operand (batch, 1, rows, classes)."""
@@ -2204,7 +2205,7 @@ class SoftmaxMask(_message.Message):
     SOFTMAX_MASK_FIELD_NUMBER: _builtins.int
     OUTPUT_FIELD_NUMBER: _builtins.int
     act_func: Global___SoftmaxAct.ValueType
-    """What follows the softmax. The machine reads the low 4 bits."""
+    """The function applied to the softmax. The machine reads the low 4 bits."""
     softmax_mask: _builtins.int
     """How many elements of dim1 take part, 0..dim1; 0 is all."""
     @_builtins.property
@@ -2507,7 +2508,7 @@ class Reduce(_message.Message):
     OP_TYPE_FIELD_NUMBER: _builtins.int
     OUTPUT_FIELD_NUMBER: _builtins.int
     op_type: Global___ReduceOps.ValueType
-    """What to find. The machine reads the low 8 bits."""
+    """The value to find. The machine reads the low 8 bits."""
     @_builtins.property
     def input(self) -> _tensor_pb2.TensorRef:
         """Operand."""
@@ -2995,7 +2996,7 @@ class Conv2d(_message.Message):
     stride_width: _builtins.int
     """Step along the width, as stride_height."""
     act_func: Global___Conv2dAct.ValueType
-    """What follows the convolution. The machine reads the low 4 bits."""
+    """The activation of the convolution. The machine reads the low 4 bits."""
     clipping_value: _builtins.float
     """Upper bound for CONV2D_ACT_RELU. Absent is C's NULL: no clipping, as 0 is. As in Relu."""
     @_builtins.property
@@ -3244,8 +3245,8 @@ Global___Gru: _TypeAlias = Gru  # noqa: Y015
 
 @_typing.final
 class Init(_message.Message):
-    """zdnn_init: has the library query the machine anew, as at load time. To change what C reads from
-    environment variables, call UpdateSession first.
+    """zdnn_init: makes the library query the machine again, as at load time. To change what C reads
+    from environment variables, call UpdateSession first.
 
     Status: always ZDNN_OK.
     """
@@ -3265,7 +3266,7 @@ Global___Init: _TypeAlias = Init  # noqa: Y015
 
 @_typing.final
 class IsNnpaInstalled(_message.Message):
-    """zdnn_is_nnpa_installed: tells whether the machine, not the cache, has the facility."""
+    """zdnn_is_nnpa_installed: returns whether the machine, not the cache, has the facility."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -3282,7 +3283,7 @@ Global___IsNnpaInstalled: _TypeAlias = IsNnpaInstalled  # noqa: Y015
 
 @_typing.final
 class IsNnpaFunctionInstalled(_message.Message):
-    """zdnn_is_nnpa_function_installed: tells whether all functions are installed. The query functions
+    """zdnn_is_nnpa_function_installed: returns whether all functions are installed. The query functions
     answer from the library's cached query result; only zdnn_init and zdnn_refresh_nnpa_query_result
     ask the machine. Without NNPA the cache is all zeros.
     """
@@ -3319,7 +3320,7 @@ Global___IsNnpaFunctionInstalled: _TypeAlias = IsNnpaFunctionInstalled  # noqa: 
 
 @_typing.final
 class IsNnpaParmblkFmtInstalled(_message.Message):
-    """zdnn_is_nnpa_parmblk_fmt_installed: tells whether all parameter block formats are installed."""
+    """zdnn_is_nnpa_parmblk_fmt_installed: returns whether all parameter block formats are installed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -3351,7 +3352,7 @@ Global___IsNnpaParmblkFmtInstalled: _TypeAlias = IsNnpaParmblkFmtInstalled  # no
 
 @_typing.final
 class IsNnpaDatatypeInstalled(_message.Message):
-    """zdnn_is_nnpa_datatype_installed: tells whether all types of the mask are installed."""
+    """zdnn_is_nnpa_datatype_installed: returns whether all types of the mask are installed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -3378,7 +3379,7 @@ Global___IsNnpaDatatypeInstalled: _TypeAlias = IsNnpaDatatypeInstalled  # noqa: 
 
 @_typing.final
 class IsNnpaLayoutFmtInstalled(_message.Message):
-    """zdnn_is_nnpa_layout_fmt_installed: tells whether all layout formats of the mask are installed."""
+    """zdnn_is_nnpa_layout_fmt_installed: returns whether all layout formats of the mask are installed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -3405,7 +3406,7 @@ Global___IsNnpaLayoutFmtInstalled: _TypeAlias = IsNnpaLayoutFmtInstalled  # noqa
 
 @_typing.final
 class IsNnpaConversionInstalled(_message.Message):
-    """zdnn_is_nnpa_conversion_installed: tells whether a type converts from and to all formats of the
+    """zdnn_is_nnpa_conversion_installed: returns whether a type converts from and to all formats of the
     mask.
     """
 
@@ -3520,7 +3521,7 @@ Global___RefreshNnpaQueryResult: _TypeAlias = RefreshNnpaQueryResult  # noqa: Y0
 
 @_typing.final
 class IsVersionRunnable(_message.Message):
-    """zdnn_is_version_runnable: tells whether code written for a zDNN version can run on library and
+    """zdnn_is_version_runnable: returns whether code written for a zDNN version can run on library and
     machine.
     """
 

@@ -3,8 +3,8 @@
 isort:skip_file
 SPDX-License-Identifier: Apache-2.0
 
-What the types of operation.proto do not say about a zDNN function, as options of its message, of
-the message's fields and of enums. Generators and the server read them; they do not travel.
+Facts about zDNN functions that the types of operation.proto cannot express, as options of
+messages, fields and enums. Generators and the server read them; they do not travel.
 """
 
 from collections import abc as _abc
@@ -48,7 +48,7 @@ class _FamilyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Family.ValueTy
     FAMILY_RECURRENT: _Family.ValueType  # 7
     """Arms 80 to 89: recurrent layers."""
     FAMILY_ENVIRONMENT: _Family.ValueType  # 8
-    """Arms 100 to 119: what the machine and the library are."""
+    """Arms 100 to 119: machine and library."""
 
 class Family(_Family, metaclass=_FamilyEnumTypeWrapper):
     """Families of functions, in the order of arm numbers."""
@@ -70,7 +70,7 @@ FAMILY_CONVOLUTION: Family.ValueType  # 6
 FAMILY_RECURRENT: Family.ValueType  # 7
 """Arms 80 to 89: recurrent layers."""
 FAMILY_ENVIRONMENT: Family.ValueType  # 8
-"""Arms 100 to 119: what the machine and the library are."""
+"""Arms 100 to 119: machine and library."""
 Global___Family: _TypeAlias = Family  # noqa: Y015
 
 class _Answer:
@@ -91,7 +91,7 @@ class _AnswerEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Answer.ValueTy
     """OperationResult.data."""
 
 class Answer(_Answer, metaclass=_AnswerEnumTypeWrapper):
-    """What a function answers beside its status and its outputs."""
+    """Values that functions answer beside status and outputs."""
 
 ANSWER_UNSPECIFIED: Answer.ValueType  # 0
 """Nothing."""
@@ -127,7 +127,7 @@ class _AccessEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Access.ValueTy
     """Frees its buffer and forgets it."""
 
 class Access(_Access, metaclass=_AccessEnumTypeWrapper):
-    """What a function does with a ztensor."""
+    """Uses of a ztensor by a function."""
 
 ACCESS_UNSPECIFIED: Access.ValueType  # 0
 """Reads its contents."""
@@ -161,7 +161,7 @@ class _AbsenceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Absence.Value
     """False."""
 
 class Absence(_Absence, metaclass=_AbsenceEnumTypeWrapper):
-    """What it means to leave a field out."""
+    """Meanings of a field that is left out."""
 
 ABSENCE_UNSPECIFIED: Absence.ValueType  # 0
 """It must not be left out."""
@@ -291,7 +291,7 @@ class FunctionOptions(_message.Message):
     parmblk_format: _builtins.int
     """Format of the NNPA parameter block. Absent if it issues no instruction."""
     answer: Global___Answer.ValueType
-    """What it answers beside its status and its outputs."""
+    """The value that it answers beside its status and its outputs."""
     may_end_early: _builtins.bool
     """Whether it may end before the whole of an output is written."""
     reads_pre_transformed: _builtins.bool
@@ -299,15 +299,15 @@ class FunctionOptions(_message.Message):
     needs_limits: _builtins.bool
     """Whether it compares sizes with the machine's limits, and so fails where there is no NNPA."""
     on_format_0: _builtins.str
-    """What of it runs on a machine that has parameter block format 0 only. Empty: all, or nothing
-    when the function's own format is another.
+    """The part of it that runs on a machine with parameter block format 0 only. Empty: all, or
+    nothing when the function's own format is another.
     """
     on_library_1_0: _builtins.str
-    """What of it libraries 1.0.x have. Empty: all."""
+    """The part of it that libraries 1.0.x have. Empty: all."""
     fidelity: Global___Fidelity.ValueType
     """How exact its results are: the row of the fidelity contract that it belongs to."""
     c_remark: _builtins.str
-    """What a C library does beside sending the message and copying outputs back."""
+    """The work of a C library beside sending the message and copying outputs back."""
     @_builtins.property
     def pattern(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The inputs from which new outputs take their pre-transformed descriptor. Default: the first
@@ -358,13 +358,11 @@ class ParameterOptions(_message.Message):
     COUNTS_FIELD_NUMBER: _builtins.int
     BEYOND_C_FIELD_NUMBER: _builtins.int
     access: Global___Access.ValueType
-    """What becomes of a ztensor. Default: its contents are read."""
+    """The use of a ztensor. Default: its contents are read."""
     absence: Global___Absence.ValueType
-    """What it means to leave the field out. Default: FIELD_UNSPECIFIED."""
+    """The meaning of a field that is left out. Default: FIELD_UNSPECIFIED."""
     must_exist: _builtins.bool
-    """For an output: it must exist, because nothing says what a new one would be; `new_id` is
-    FIELD_INVALID.
-    """
+    """For an output: it must exist, because nothing determines a new one; `new_id` is FIELD_INVALID."""
     dlfloat16: _builtins.bool
     """Whether the library rounds the number to DLFLOAT16 before it does anything else."""
     bits: _builtins.int
@@ -412,8 +410,8 @@ class EnumerationOptions(_message.Message):
     c_name: _builtins.str
     """Its name in zdnn.h."""
     zero_is_default: _builtins.bool
-    """Whether 0 asks for nothing beyond what the function always does, so that languages with default
-    arguments take it as the default.
+    """Whether 0 asks for nothing extra, so that languages with default arguments take it as the
+    default.
     """
     def __init__(
         self,
@@ -439,15 +437,15 @@ class CodeOptions(_message.Message):
     FORMS_FIELD_NUMBER: _builtins.int
     MACHINE_FIELD_NUMBER: _builtins.int
     parmblk_format: _builtins.int
-    """The lowest format of the parameter block that it takes: Telum I has those of 0, Telum II those
-    of 1, too.
+    """The lowest format of the parameter block that it takes: Telum I has format 0, Telum II formats
+    0 and 1.
     """
     machine: _builtins.str
     """The first machine that has it, for example "telum2". Default: the first one with its format."""
     @_builtins.property
     def forms(self) -> _containers.RepeatedCompositeFieldContainer[Global___CodeForm]:
-        """What it takes of the parameter block, by rising formats. Of several forms of one format, the
-        types of the operands choose.
+        """Its fields of the parameter block, by rising formats. Of several forms of one format, the types
+        of the operands choose.
         """
 
     def __init__(
@@ -467,7 +465,7 @@ Global___CodeOptions: _TypeAlias = CodeOptions  # noqa: Y015
 
 @_typing.final
 class CodeForm(_message.Message):
-    """What a function of the NNPA instruction takes of the parameter block."""
+    """The fields that a function of the NNPA instruction reads from the parameter block."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -478,11 +476,13 @@ class CodeForm(_message.Message):
     SAVE_AREA_FIELD_NUMBER: _builtins.int
     FIELDS_FIELD_NUMBER: _builtins.int
     parmblk_format: _builtins.int
-    """The lowest format of the block with this form; higher formats have it too, up to that of the
-    next form. Default: the function's lowest format.
+    """The lowest format of the block with this form; higher formats have it too, up to the next
+    form's. Default: the function's lowest format.
     """
     operation: _builtins.str
-    """What computes it: a function of zDNN without "zdnn_", or a name of the emulator's own."""
+    """The operation that computes it: a function of zDNN without "zdnn_", or a name of the emulator's
+    own.
+    """
     save_area: _builtins.bool
     """Whether it works in the save area."""
     @_builtins.property
@@ -573,7 +573,7 @@ class MachineOptions(_message.Message):
 
     @_builtins.property
     def query(self) -> Global___QueryOptions:
-        """What it answers to NNPA-QAF beside its functions. Absent without NNPA."""
+        """Its answer to NNPA-QAF beside its functions. Absent without NNPA."""
 
     def __init__(
         self,

@@ -3,8 +3,8 @@
 isort:skip_file
 SPDX-License-Identifier: Apache-2.0
 
-What the types of operation.proto do not say about a zDNN function, as options of its message, of
-the message's fields and of enums. Generators and the server read them; they do not travel.
+Facts about zDNN functions that the types of operation.proto cannot express, as options of
+messages, fields and enums. Generators and the server read them; they do not travel.
 """
 
 from collections import abc as _abc

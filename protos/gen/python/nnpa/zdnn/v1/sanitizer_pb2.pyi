@@ -3,7 +3,7 @@
 isort:skip_file
 SPDX-License-Identifier: Apache-2.0
 
-What Session.sanitize finds: misuses of tensors that a machine would not notice.
+Findings of Session.sanitize: misuses of tensors that a machine would not notice.
 
 A report comes with the operation that it was found in, in OperationResult.diagnostics. When the
 call ends with a gRPC error instead, reports are in the details of its status, beside ErrorInfo, as
@@ -39,14 +39,14 @@ class _MisuseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Misuse.ValueTy
     MISUSE_PADDING_READ: _Misuse.ValueType  # 2
     """An operation's result depends on padding: on cells behind a dimension, on columns between the
     gates of a concatenated tensor, or between the directions of a bidirectional layer's output.
-    `other` is what wrote the sticks.
+    `other` is the call that wrote the sticks.
     """
     MISUSE_TRANSFORMED_TWICE: _Misuse.ValueType  # 3
     """A transform, or reshape_ztensor, is to fill a tensor that is transformed already, which the
-    library refuses. `other` is what wrote the sticks.
+    library refuses. `other` is the call that wrote the sticks.
     """
     MISUSE_USE_AFTER_FREE: _Misuse.ValueType  # 4
-    """An operation is given a tensor whose buffer was freed. `other` is what freed it."""
+    """An operation is given a tensor whose buffer was freed. `other` is the call that freed it."""
     MISUSE_CONCURRENT_USE: _Misuse.ValueType  # 5
     """Two operations are in flight on one tensor at the same time, and one of them writes it. `other`
     is the one that was there before.
@@ -62,14 +62,14 @@ MISUSE_NEVER_WRITTEN: Misuse.ValueType  # 1
 MISUSE_PADDING_READ: Misuse.ValueType  # 2
 """An operation's result depends on padding: on cells behind a dimension, on columns between the
 gates of a concatenated tensor, or between the directions of a bidirectional layer's output.
-`other` is what wrote the sticks.
+`other` is the call that wrote the sticks.
 """
 MISUSE_TRANSFORMED_TWICE: Misuse.ValueType  # 3
 """A transform, or reshape_ztensor, is to fill a tensor that is transformed already, which the
-library refuses. `other` is what wrote the sticks.
+library refuses. `other` is the call that wrote the sticks.
 """
 MISUSE_USE_AFTER_FREE: Misuse.ValueType  # 4
-"""An operation is given a tensor whose buffer was freed. `other` is what freed it."""
+"""An operation is given a tensor whose buffer was freed. `other` is the call that freed it."""
 MISUSE_CONCURRENT_USE: Misuse.ValueType  # 5
 """Two operations are in flight on one tensor at the same time, and one of them writes it. `other`
 is the one that was there before.
@@ -90,7 +90,7 @@ class SanitizerReport(_message.Message):
     OTHER_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
     misuse: Global___Misuse.ValueType
-    """What is wrong."""
+    """The kind of misuse."""
     operand: _builtins.str
     """The operand, by its C parameter name."""
     tensor: _builtins.int
@@ -103,7 +103,7 @@ class SanitizerReport(_message.Message):
 
     @_builtins.property
     def allocation(self) -> Global___SanitizerSite:
-        """What gave the tensor its buffer. Empty if that is not known."""
+        """The call that gave the tensor its buffer. Empty if unknown."""
 
     @_builtins.property
     def other(self) -> Global___SanitizerSite:
@@ -156,7 +156,7 @@ Global___SanitizerSite: _TypeAlias = SanitizerSite  # noqa: Y015
 
 @_typing.final
 class Provenance(_message.Message):
-    """What a client knows of a tensor that it names, or brings, in an operation."""
+    """A client's knowledge of a tensor that it names, or sends, in an operation."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -171,11 +171,11 @@ class Provenance(_message.Message):
     """True when nothing has written some of the sticks of an inline tensor since they were allocated."""
     @_builtins.property
     def allocation(self) -> Global___SanitizerSite:
-        """What allocated the buffer of an inline tensor."""
+        """The call that allocated the buffer of an inline tensor."""
 
     @_builtins.property
     def free(self) -> Global___SanitizerSite:
-        """What freed the buffer of an inline tensor. Present: it is used after that."""
+        """The call that freed the buffer of an inline tensor. Present: it is used after that."""
 
     @_builtins.property
     def concurrent(self) -> Global___SanitizerSite:

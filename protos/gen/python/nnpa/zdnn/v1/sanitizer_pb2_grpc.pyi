@@ -3,7 +3,7 @@
 isort:skip_file
 SPDX-License-Identifier: Apache-2.0
 
-What Session.sanitize finds: misuses of tensors that a machine would not notice.
+Findings of Session.sanitize: misuses of tensors that a machine would not notice.
 
 A report comes with the operation that it was found in, in OperationResult.diagnostics. When the
 call ends with a gRPC error instead, reports are in the details of its status, beside ErrorInfo, as

@@ -3,7 +3,8 @@
 isort:skip_file
 SPDX-License-Identifier: Apache-2.0
 
-What the accelerator answers (ZdnnStatus, Refusal) and why a call did not reach it (ErrorReason).
+Statuses of the accelerator (ZdnnStatus, Refusal), and reasons why a call did not reach it
+(ErrorReason).
 
 There are two planes and they never mix. A gRPC status says whether the call reached the
 emulated accelerator. A zdnn_status, one per operation, says what the accelerator and the zDNN
@@ -223,13 +224,13 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_SESSION_NOT_FOUND: _ErrorReason.ValueType  # 1
     """NOT_FOUND: the session does not exist, was deleted, or expired. Create one and start over."""
     ERROR_REASON_SESSION_QUOTA_EXCEEDED: _ErrorReason.ValueType  # 2
-    """RESOURCE_EXHAUSTED: the server holds as many sessions as it may ("limit"). Retry later."""
+    """RESOURCE_EXHAUSTED: the server holds its most sessions ("limit"). Retry later."""
     ERROR_REASON_MACHINE_NOT_FOUND: _ErrorReason.ValueType  # 3
     """NOT_FOUND: no such machine. ListMachines names them all."""
     ERROR_REASON_MACHINE_INVALID: _ErrorReason.ValueType  # 4
-    """INVALID_ARGUMENT: an override of MachineSpec is outside what the model can be ("field")."""
+    """INVALID_ARGUMENT: an override of MachineSpec exceeds the model ("field")."""
     ERROR_REASON_LIBRARY_VERSION_UNKNOWN: _ErrorReason.ValueType  # 5
-    """INVALID_ARGUMENT: the library version is not one of those that the server knows ("limit")."""
+    """INVALID_ARGUMENT: the server does not know the library version ("limit" names the known ones)."""
     ERROR_REASON_FUNCTION_NOT_IN_LIBRARY: _ErrorReason.ValueType  # 6
     """UNIMPLEMENTED: the function does not exist in the session's library version; metadata
     "library_version" and "since". A C program would not have linked.
@@ -237,7 +238,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_FUNCTION_NOT_IMPLEMENTED: _ErrorReason.ValueType  # 7
     """UNIMPLEMENTED: the function exists in zDNN and this server does not implement it."""
     ERROR_REASON_OPERATION_UNKNOWN: _ErrorReason.ValueType  # 8
-    """INVALID_ARGUMENT: the operation has no arm, or one that this server does not know."""
+    """INVALID_ARGUMENT: the operation has no arm, or an arm that this server does not know."""
     ERROR_REASON_FIELD_UNSPECIFIED: _ErrorReason.ValueType  # 9
     """INVALID_ARGUMENT: a field that the operation or method needs is absent."""
     ERROR_REASON_FIELD_INVALID: _ErrorReason.ValueType  # 10
@@ -270,7 +271,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     effect; the session lives on.
     """
     ERROR_REASON_PAGE_TOKEN_INVALID: _ErrorReason.ValueType  # 18
-    """INVALID_ARGUMENT: the page token is not one that this method returned."""
+    """INVALID_ARGUMENT: this method did not return the page token."""
     ERROR_REASON_SERVER_DRAINING: _ErrorReason.ValueType  # 19
     """UNAVAILABLE: the server is shutting down. Retry against another one."""
     ERROR_REASON_TOKEN_INVALID: _ErrorReason.ValueType  # 20
@@ -278,23 +279,25 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 21
     """INTERNAL: our fault; metadata "correlation_id" finds it in the server's log."""
     ERROR_REASON_CALL_QUOTA_EXCEEDED: _ErrorReason.ValueType  # 22
-    """RESOURCE_EXHAUSTED: as many streams are open on the server or of the caller, or as many calls of
-    the session wait for each other, or as many calls of MLI or loads of models run, as may be, or
-    messages and answers have no room; "field" is "max_streams", "max_conversations" (streams of lists
-    or of inference requests: make unary calls instead), "max_session_calls", "max_mli_calls",
-    "max_bytes_under_way", "max_loads" or, of the caller's token, "max_own_loads". Retry with a pause.
+    """RESOURCE_EXHAUSTED: the server, the caller or the session has reached a limit of streams, waiting
+    calls, calls of MLI, loads of models, or bytes under way. "field" is "max_streams",
+    "max_conversations" (streams of lists or of inference requests: make unary calls instead),
+    "max_session_calls", "max_mli_calls", "max_bytes_under_way", "max_loads" or, of the caller's
+    token, "max_own_loads". Retry with a pause.
     """
     ERROR_REASON_CACHE_MISS: _ErrorReason.ValueType  # 23
-    """NOT_FOUND: the session's content cache has nothing, or nothing any more, under the name in
-    Ztensor.cached; "field" says which. Send the sticks instead.
+    """NOT_FOUND: the session's content cache does not have the name in Ztensor.cached (any more);
+    "field" names the tensor. Send the sticks instead.
     """
     ERROR_REASON_NETWORK_NOT_FOUND: _ErrorReason.ValueType  # 24
     """24 to 28: hosted networks, nnpa/network/v1.
 
-    NOT_FOUND: the session has no network of this handle, or not any more.
+    NOT_FOUND: the session has no network of this handle (any more).
     """
     ERROR_REASON_NETWORK_NOT_READY: _ErrorReason.ValueType  # 25
-    """FAILED_PRECONDITION: the network is not initialised, or was not made from what the call needs."""
+    """FAILED_PRECONDITION: the network is not initialised, or was not made from the source that the
+    call needs.
+    """
     ERROR_REASON_NETWORK_FAILED: _ErrorReason.ValueType  # 26
     """ABORTED: a node of the network failed; "node", "operation" (the zDNN function, or "host"),
     "status" (decimal zdnn_status, 0 on the host).
@@ -304,8 +307,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_MODEL_EXISTS: _ErrorReason.ValueType  # 28
     """ALREADY_EXISTS: a model is published under this name."""
     ERROR_REASON_MACHINE_NOT_ALLOWED: _ErrorReason.ValueType  # 29
-    """PERMISSION_DENIED: the call's token is not for this machine; "value" and "limit", the machines
-    that it is for.
+    """PERMISSION_DENIED: the call's token does not allow this machine; "value", and "limit" lists the
+    machines that it allows.
     """
     ERROR_REASON_MODEL_NOT_FOUND: _ErrorReason.ValueType  # 30
     """30 to 36: models offered through the Open Inference Protocol, nnpa/oip.
@@ -313,30 +316,32 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     NOT_FOUND: the server has no model of this name, or not this version of it.
     """
     ERROR_REASON_MODEL_UNAVAILABLE: _ErrorReason.ValueType  # 31
-    """UNAVAILABLE: the server knows the model, and it is not loaded; "state" and "why"."""
+    """UNAVAILABLE: the server has the model, but has not loaded it; "state" and "why"."""
     ERROR_REASON_MODEL_QUOTA_EXCEEDED: _ErrorReason.ValueType  # 32
-    """RESOURCE_EXHAUSTED: the server holds as many models, or as many regions of shared memory, as it
-    may, or as many bytes of models on disk ("max_state_bytes"); "field", "value" and "limit".
+    """RESOURCE_EXHAUSTED: the server has reached its limit of models, of regions of shared memory, or
+    of bytes of models on disk ("max_state_bytes"); "field", "value" and "limit".
     """
     ERROR_REASON_EXTENSION_NOT_OFFERED: _ErrorReason.ValueType  # 33
     """UNIMPLEMENTED: an extension of the protocol that this server does not offer, or that its
     operator did not switch on; "field" names it.
     """
     ERROR_REASON_REGION_NOT_FOUND: _ErrorReason.ValueType  # 34
-    """NOT_FOUND: the connection has no region of shared memory of this name, or there is no object."""
+    """NOT_FOUND: the connection has no region of shared memory of this name, or the shared memory object
+    does not exist.
+    """
     ERROR_REASON_REGION_IN_USE: _ErrorReason.ValueType  # 35
     """ALREADY_EXISTS: the connection has a region of this name."""
     ERROR_REASON_RESPONSE_TOO_LARGE: _ErrorReason.ValueType  # 36
-    """RESOURCE_EXHAUSTED: the answer of an inference is larger than its request says, or the server
-    gives; "value", "limit", and "option", what to set on the client's channel for a larger one.
+    """RESOURCE_EXHAUSTED: the response of an inference exceeds the limit of its request or of the
+    server; "value", "limit", and "option", the setting of the client's channel for larger responses.
     """
     ERROR_REASON_FAULTS_NOT_ALLOWED: _ErrorReason.ValueType  # 37
-    """PERMISSION_DENIED: the session is to inject faults, which its server was not started for; "option"
-    is the flag that it lacks.
+    """PERMISSION_DENIED: the session asks for faults, and its server was started without them; "option"
+    is the server's flag.
     """
     ERROR_REASON_MODEL_NOT_OWNED: _ErrorReason.ValueType  # 38
-    """PERMISSION_DENIED: the model is the operator's, or another token's; "field", "value", "limit".
-    Its owner may replace and unload it, and a token that is an admin's.
+    """PERMISSION_DENIED: the model belongs to the operator or to another token; "field", "value",
+    "limit". Its owner and an admin's token may replace and unload it.
     """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
@@ -353,13 +358,13 @@ ERROR_REASON_UNSPECIFIED: ErrorReason.ValueType  # 0
 ERROR_REASON_SESSION_NOT_FOUND: ErrorReason.ValueType  # 1
 """NOT_FOUND: the session does not exist, was deleted, or expired. Create one and start over."""
 ERROR_REASON_SESSION_QUOTA_EXCEEDED: ErrorReason.ValueType  # 2
-"""RESOURCE_EXHAUSTED: the server holds as many sessions as it may ("limit"). Retry later."""
+"""RESOURCE_EXHAUSTED: the server holds its most sessions ("limit"). Retry later."""
 ERROR_REASON_MACHINE_NOT_FOUND: ErrorReason.ValueType  # 3
 """NOT_FOUND: no such machine. ListMachines names them all."""
 ERROR_REASON_MACHINE_INVALID: ErrorReason.ValueType  # 4
-"""INVALID_ARGUMENT: an override of MachineSpec is outside what the model can be ("field")."""
+"""INVALID_ARGUMENT: an override of MachineSpec exceeds the model ("field")."""
 ERROR_REASON_LIBRARY_VERSION_UNKNOWN: ErrorReason.ValueType  # 5
-"""INVALID_ARGUMENT: the library version is not one of those that the server knows ("limit")."""
+"""INVALID_ARGUMENT: the server does not know the library version ("limit" names the known ones)."""
 ERROR_REASON_FUNCTION_NOT_IN_LIBRARY: ErrorReason.ValueType  # 6
 """UNIMPLEMENTED: the function does not exist in the session's library version; metadata
 "library_version" and "since". A C program would not have linked.
@@ -367,7 +372,7 @@ ERROR_REASON_FUNCTION_NOT_IN_LIBRARY: ErrorReason.ValueType  # 6
 ERROR_REASON_FUNCTION_NOT_IMPLEMENTED: ErrorReason.ValueType  # 7
 """UNIMPLEMENTED: the function exists in zDNN and this server does not implement it."""
 ERROR_REASON_OPERATION_UNKNOWN: ErrorReason.ValueType  # 8
-"""INVALID_ARGUMENT: the operation has no arm, or one that this server does not know."""
+"""INVALID_ARGUMENT: the operation has no arm, or an arm that this server does not know."""
 ERROR_REASON_FIELD_UNSPECIFIED: ErrorReason.ValueType  # 9
 """INVALID_ARGUMENT: a field that the operation or method needs is absent."""
 ERROR_REASON_FIELD_INVALID: ErrorReason.ValueType  # 10
@@ -400,7 +405,7 @@ MLI aborts; SIGABRT; metadata "mli_status"). Operations before "operation_index"
 effect; the session lives on.
 """
 ERROR_REASON_PAGE_TOKEN_INVALID: ErrorReason.ValueType  # 18
-"""INVALID_ARGUMENT: the page token is not one that this method returned."""
+"""INVALID_ARGUMENT: this method did not return the page token."""
 ERROR_REASON_SERVER_DRAINING: ErrorReason.ValueType  # 19
 """UNAVAILABLE: the server is shutting down. Retry against another one."""
 ERROR_REASON_TOKEN_INVALID: ErrorReason.ValueType  # 20
@@ -408,23 +413,25 @@ ERROR_REASON_TOKEN_INVALID: ErrorReason.ValueType  # 20
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 21
 """INTERNAL: our fault; metadata "correlation_id" finds it in the server's log."""
 ERROR_REASON_CALL_QUOTA_EXCEEDED: ErrorReason.ValueType  # 22
-"""RESOURCE_EXHAUSTED: as many streams are open on the server or of the caller, or as many calls of
-the session wait for each other, or as many calls of MLI or loads of models run, as may be, or
-messages and answers have no room; "field" is "max_streams", "max_conversations" (streams of lists
-or of inference requests: make unary calls instead), "max_session_calls", "max_mli_calls",
-"max_bytes_under_way", "max_loads" or, of the caller's token, "max_own_loads". Retry with a pause.
+"""RESOURCE_EXHAUSTED: the server, the caller or the session has reached a limit of streams, waiting
+calls, calls of MLI, loads of models, or bytes under way. "field" is "max_streams",
+"max_conversations" (streams of lists or of inference requests: make unary calls instead),
+"max_session_calls", "max_mli_calls", "max_bytes_under_way", "max_loads" or, of the caller's
+token, "max_own_loads". Retry with a pause.
 """
 ERROR_REASON_CACHE_MISS: ErrorReason.ValueType  # 23
-"""NOT_FOUND: the session's content cache has nothing, or nothing any more, under the name in
-Ztensor.cached; "field" says which. Send the sticks instead.
+"""NOT_FOUND: the session's content cache does not have the name in Ztensor.cached (any more);
+"field" names the tensor. Send the sticks instead.
 """
 ERROR_REASON_NETWORK_NOT_FOUND: ErrorReason.ValueType  # 24
 """24 to 28: hosted networks, nnpa/network/v1.
 
-NOT_FOUND: the session has no network of this handle, or not any more.
+NOT_FOUND: the session has no network of this handle (any more).
 """
 ERROR_REASON_NETWORK_NOT_READY: ErrorReason.ValueType  # 25
-"""FAILED_PRECONDITION: the network is not initialised, or was not made from what the call needs."""
+"""FAILED_PRECONDITION: the network is not initialised, or was not made from the source that the
+call needs.
+"""
 ERROR_REASON_NETWORK_FAILED: ErrorReason.ValueType  # 26
 """ABORTED: a node of the network failed; "node", "operation" (the zDNN function, or "host"),
 "status" (decimal zdnn_status, 0 on the host).
@@ -434,8 +441,8 @@ ERROR_REASON_MODEL_INVALID: ErrorReason.ValueType  # 27
 ERROR_REASON_MODEL_EXISTS: ErrorReason.ValueType  # 28
 """ALREADY_EXISTS: a model is published under this name."""
 ERROR_REASON_MACHINE_NOT_ALLOWED: ErrorReason.ValueType  # 29
-"""PERMISSION_DENIED: the call's token is not for this machine; "value" and "limit", the machines
-that it is for.
+"""PERMISSION_DENIED: the call's token does not allow this machine; "value", and "limit" lists the
+machines that it allows.
 """
 ERROR_REASON_MODEL_NOT_FOUND: ErrorReason.ValueType  # 30
 """30 to 36: models offered through the Open Inference Protocol, nnpa/oip.
@@ -443,30 +450,32 @@ ERROR_REASON_MODEL_NOT_FOUND: ErrorReason.ValueType  # 30
 NOT_FOUND: the server has no model of this name, or not this version of it.
 """
 ERROR_REASON_MODEL_UNAVAILABLE: ErrorReason.ValueType  # 31
-"""UNAVAILABLE: the server knows the model, and it is not loaded; "state" and "why"."""
+"""UNAVAILABLE: the server has the model, but has not loaded it; "state" and "why"."""
 ERROR_REASON_MODEL_QUOTA_EXCEEDED: ErrorReason.ValueType  # 32
-"""RESOURCE_EXHAUSTED: the server holds as many models, or as many regions of shared memory, as it
-may, or as many bytes of models on disk ("max_state_bytes"); "field", "value" and "limit".
+"""RESOURCE_EXHAUSTED: the server has reached its limit of models, of regions of shared memory, or
+of bytes of models on disk ("max_state_bytes"); "field", "value" and "limit".
 """
 ERROR_REASON_EXTENSION_NOT_OFFERED: ErrorReason.ValueType  # 33
 """UNIMPLEMENTED: an extension of the protocol that this server does not offer, or that its
 operator did not switch on; "field" names it.
 """
 ERROR_REASON_REGION_NOT_FOUND: ErrorReason.ValueType  # 34
-"""NOT_FOUND: the connection has no region of shared memory of this name, or there is no object."""
+"""NOT_FOUND: the connection has no region of shared memory of this name, or the shared memory object
+does not exist.
+"""
 ERROR_REASON_REGION_IN_USE: ErrorReason.ValueType  # 35
 """ALREADY_EXISTS: the connection has a region of this name."""
 ERROR_REASON_RESPONSE_TOO_LARGE: ErrorReason.ValueType  # 36
-"""RESOURCE_EXHAUSTED: the answer of an inference is larger than its request says, or the server
-gives; "value", "limit", and "option", what to set on the client's channel for a larger one.
+"""RESOURCE_EXHAUSTED: the response of an inference exceeds the limit of its request or of the
+server; "value", "limit", and "option", the setting of the client's channel for larger responses.
 """
 ERROR_REASON_FAULTS_NOT_ALLOWED: ErrorReason.ValueType  # 37
-"""PERMISSION_DENIED: the session is to inject faults, which its server was not started for; "option"
-is the flag that it lacks.
+"""PERMISSION_DENIED: the session asks for faults, and its server was started without them; "option"
+is the server's flag.
 """
 ERROR_REASON_MODEL_NOT_OWNED: ErrorReason.ValueType  # 38
-"""PERMISSION_DENIED: the model is the operator's, or another token's; "field", "value", "limit".
-Its owner may replace and unload it, and a token that is an admin's.
+"""PERMISSION_DENIED: the model belongs to the operator or to another token; "field", "value",
+"limit". Its owner and an admin's token may replace and unload it.
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 
@@ -492,8 +501,8 @@ class Refusal(_message.Message):
     value: _builtins.str
     """The value found, as text, zDNN's own name for enums, for example "3", "ZDNN_3DS"."""
     limit: _builtins.str
-    """What would have been accepted, as text, for example "2 (input_a.transformed_desc.dim4)",
-    "1..32768". Empty when no value is accepted on this machine.
+    """The accepted values, as text, for example "2 (input_a.transformed_desc.dim4)", "1..32768".
+    Empty when no value is accepted on this machine.
     """
     constraint: _builtins.str
     """The constraint's stable name: the operation's arm and a number ("add_c1"), or "pipeline" and a

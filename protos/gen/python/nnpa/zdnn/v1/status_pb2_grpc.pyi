@@ -3,7 +3,8 @@
 isort:skip_file
 SPDX-License-Identifier: Apache-2.0
 
-What the accelerator answers (ZdnnStatus, Refusal) and why a call did not reach it (ErrorReason).
+Statuses of the accelerator (ZdnnStatus, Refusal), and reasons why a call did not reach it
+(ErrorReason).
 
 There are two planes and they never mix. A gRPC status says whether the call reached the
 emulated accelerator. A zdnn_status, one per operation, says what the accelerator and the zDNN

@@ -108,7 +108,7 @@ class _DataFormatsEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DataForma
 
 class DataFormats(_DataFormats, metaclass=_DataFormatsEnumTypeWrapper):
     """Formats of transformed data: zdnn_data_formats (zDNN API Reference 1.2.0, "Data formats"). The
-    numbers are those of the machine.
+    numbers are the machine's.
     """
 
 ZDNN_FORMAT_4DFEATURE: DataFormats.ValueType  # 0
@@ -312,7 +312,7 @@ class Ztensor(_message.Message):
     STICKS_TO_FIELD_NUMBER: _builtins.int
     CACHED_IN_PLACE_FIELD_NUMBER: _builtins.int
     buffer_size: _builtins.int
-    """The structure's buffer_size in bytes: what the owner claims, compared by the transforms with
+    """The structure's buffer_size in bytes, as the owner claims it, compared by the transforms with
     the size that the transformed descriptor calls for. Absent: exactly that size.
     """
     null_buffer: _builtins.bool
@@ -331,33 +331,33 @@ class Ztensor(_message.Message):
     Session.limits.max_inline_bytes.
     """
     cached: _builtins.bytes
-    """Instead of the sticks, the name that the session's content cache has them under: a tensor
-    earlier in the session had it as `cache_as`, with the same byte order and, unless that is
-    little-endian, the same transformed type. Not there (any more): CACHE_MISS, the operation
-    has not run, and the client sends the sticks. Of another size than the transformed
-    descriptor calls for: DATA_SIZE_MISMATCH. Contents of any size: only a name travels.
+    """Instead of the sticks, their name in the session's content cache: an earlier tensor of the
+    session set it as `cache_as`, with the same byte order and, unless that is little-endian, the
+    same transformed type. If the cache does not have the name (any more): CACHE_MISS, the
+    operation has not run, and the client sends the sticks. If the size differs from the
+    transformed descriptor's: DATA_SIZE_MISMATCH. Contents may have any size: only a name travels.
     """
     byte_order: Global___ByteOrder.ValueType
     """Byte order of the elements in `sticks`, and, for an inline output, the order wanted in the
     result. Default little-endian.
     """
     cache_as: _builtins.bytes
-    """A name, 16 to 64 bytes, under which the session's content cache takes the sticks: those that
-    an input brings, or those that the result brings of an output. Another content of that name is
-    replaced. The server does not read names: a client names what it sends by a digest of the
-    bytes (128 bits or more of BLAKE3 or SHA-256), what it gets by a name never used before. The
-    cache forgets what was used longest ago once it holds Session.limits.max_cache_bytes, or when
-    the session needs the room; what does not fit is not kept. Default empty: do not keep.
+    """A name, 16 to 64 bytes, under which the session's content cache stores the sticks of this input
+    or output. It replaces earlier contents of that name. The server does not interpret names: a
+    client names sticks that it sends by a digest of the bytes (128 bits or more of BLAKE3 or
+    SHA-256), and outputs by a name never used before. The cache evicts the contents used longest
+    ago once it holds Session.limits.max_cache_bytes, or when the session needs the memory; it does
+    not store contents that exceed the limit. Default empty: do not store.
     """
     cache_instead_of: _builtins.bytes
-    """Beside `cache_as` of an output: a name, 16 to 64 bytes, whose contents the cache forgets when it
-    takes these, because these overwrote them. Nothing is wrong if it has no such name. Default
-    empty: forget nothing.
+    """Beside `cache_as` of an output: a name, 16 to 64 bytes, whose contents the cache drops when it
+    stores these, because these overwrote them. A name that the cache does not have is no error.
+    Default empty: drop nothing.
     """
     cached_in_place: _builtins.bool
-    """Beside `cache_as` and `sticks_to`: the cache has the sticks where they are put, in memory that the
-    server maps, and needs no storage of its own. The client leaves the place alone until the cache
-    has forgotten them. Memory that the server does not map: ignored. Default false.
+    """Beside `cache_as` and `sticks_to`: the cache refers to the sticks at that place, in memory that
+    the server maps, and copies nothing. The client leaves the place alone until the cache has
+    dropped them. Ignored if the server does not map the memory. Default false.
     """
     @_builtins.property
     def pre_transformed_desc(self) -> Global___TensorDesc:
@@ -372,16 +372,16 @@ class Ztensor(_message.Message):
 
     @_builtins.property
     def shared(self) -> Global___Extent:
-        """Instead of the sticks, where they lie in the session's shared memory: exactly as many bytes as
-        the transformed descriptor calls for, else DATA_SIZE_MISMATCH; a place outside of it is
-        FIELD_INVALID. Of any size.
+        """Instead of the sticks, their place in the session's shared memory. It has exactly the bytes of
+        the transformed descriptor, else DATA_SIZE_MISMATCH; a place outside of the memory is
+        FIELD_INVALID. The sticks may have any size.
         """
 
     @_builtins.property
     def sticks_to(self) -> Global___Extent:
-        """Where the result's sticks are to go in the session's shared memory, for an inline output; the
-        result then has `shared` in the place of `sticks`. A server that has no storage behind the place
-        answers with `sticks` nevertheless. Of any size. Default: they travel.
+        """For an inline output, the place in the session's shared memory for the result's sticks; the
+        result then has `shared` instead of `sticks`. A server without storage behind the place answers
+        with `sticks` nevertheless. The sticks may have any size. Default: they travel.
         """
 
     def __init__(
@@ -476,9 +476,7 @@ class TensorRef(_message.Message):
 
     @_builtins.property
     def provenance(self) -> _sanitizer_pb2.Provenance:
-        """What the client knows of the tensor and the server cannot. Read only when the session
-        sanitizes.
-        """
+        """Facts about the tensor that only the client knows. Read only when the session sanitizes."""
 
     def __init__(
         self,

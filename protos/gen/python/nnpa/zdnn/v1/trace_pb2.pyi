@@ -3,7 +3,7 @@
 isort:skip_file
 SPDX-License-Identifier: Apache-2.0
 
-Traces: what sessions did, recorded by the server while they do it.
+Traces: the calls of sessions, which the server records while they run.
 
 A client opens a trace, which is a stream; sessions join it by its name (Session.trace), whatever
 program they belong to; the records of what they do come down the stream until the trace ends. A
@@ -53,7 +53,7 @@ class _ContentsRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Contents
     """Sticks of one of `tensors`, little-endian, only if the trace has contents."""
 
 class ContentsRole(_ContentsRole, metaclass=_ContentsRoleEnumTypeWrapper):
-    """What recorded contents are."""
+    """Kinds of recorded contents."""
 
 CONTENTS_ROLE_UNSPECIFIED: ContentsRole.ValueType  # 0
 """Never recorded."""
@@ -267,7 +267,7 @@ Global___TraceRecord: _TypeAlias = TraceRecord  # noqa: Y015
 
 @_typing.final
 class TraceStart(_message.Message):
-    """Says what is recorded, and by whom."""
+    """Describes the trace and its server."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -398,7 +398,7 @@ class TracedCall(_message.Message):
 
     @_builtins.property
     def error(self) -> Global___TracedError:
-        """Why the call failed; what ran before has its results."""
+        """Why the call failed; earlier operations have their results."""
 
     def __init__(
         self,
@@ -526,7 +526,7 @@ class TracedContents(_message.Message):
     operation_index: _builtins.int
     """The operation, 0-based; 0 for `write` and `read`."""
     role: Global___ContentsRole.ValueType
-    """What the bytes are."""
+    """The kind of the bytes."""
     operand: _builtins.str
     """C parameter name of the operand: "data", "input_a", "ztensor"."""
     id: _builtins.int

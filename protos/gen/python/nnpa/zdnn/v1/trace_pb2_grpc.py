@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class TraceServiceStub(object):
-    """Records what sessions do.
+    """Records the calls of sessions.
 
     Every method may fail as those of AcceleratorService do. Nothing that a trace does, or fails to
     do, changes what a session answers.
@@ -51,7 +51,7 @@ class TraceServiceStub(object):
 
 
 class TraceServiceServicer(object):
-    """Records what sessions do.
+    """Records the calls of sessions.
 
     Every method may fail as those of AcceleratorService do. Nothing that a trace does, or fails to
     do, changes what a session answers.
@@ -72,8 +72,8 @@ class TraceServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def EndTrace(self, request, context):
-        """Ends a trace: what has been recorded still comes, then the stream ends. A trace that is unknown,
-        or another caller's, or has ended, is left alone.
+        """Ends a trace: records that are waiting still come, then the stream ends. A trace that is
+        unknown, or another caller's, or has ended, is left alone.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -101,7 +101,7 @@ def add_TraceServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TraceService(object):
-    """Records what sessions do.
+    """Records the calls of sessions.
 
     Every method may fail as those of AcceleratorService do. Nothing that a trace does, or fails to
     do, changes what a session answers.

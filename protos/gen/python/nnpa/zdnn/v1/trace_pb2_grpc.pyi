@@ -3,7 +3,7 @@
 isort:skip_file
 SPDX-License-Identifier: Apache-2.0
 
-Traces: what sessions did, recorded by the server while they do it.
+Traces: the calls of sessions, which the server records while they run.
 
 A client opens a trace, which is a stream; sessions join it by its name (Session.trace), whatever
 program they belong to; the records of what they do come down the stream until the trace ends. A
@@ -34,7 +34,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class TraceServiceStub:
-    """Records what sessions do.
+    """Records the calls of sessions.
 
     Every method may fail as those of AcceleratorService do. Nothing that a trace does, or fails to
     do, changes what a session answers.
@@ -55,13 +55,13 @@ class TraceServiceStub:
     * RESOURCE_EXHAUSTED / CALL_QUOTA_EXCEEDED: a trace is a stream, and there are too many.
     """
     EndTrace: _grpc.UnaryUnaryMultiCallable[_trace_pb2.EndTraceRequest, _trace_pb2.EndTraceResponse]
-    """Ends a trace: what has been recorded still comes, then the stream ends. A trace that is unknown,
-    or another caller's, or has ended, is left alone.
+    """Ends a trace: records that are waiting still come, then the stream ends. A trace that is
+    unknown, or another caller's, or has ended, is left alone.
     """
 
 @_typing.type_check_only
 class TraceServiceAsyncStub(TraceServiceStub):
-    """Records what sessions do.
+    """Records the calls of sessions.
 
     Every method may fail as those of AcceleratorService do. Nothing that a trace does, or fails to
     do, changes what a session answers.
@@ -79,12 +79,12 @@ class TraceServiceAsyncStub(TraceServiceStub):
     * RESOURCE_EXHAUSTED / CALL_QUOTA_EXCEEDED: a trace is a stream, and there are too many.
     """
     EndTrace: _aio.UnaryUnaryMultiCallable[_trace_pb2.EndTraceRequest, _trace_pb2.EndTraceResponse]  # type: ignore[assignment]
-    """Ends a trace: what has been recorded still comes, then the stream ends. A trace that is unknown,
-    or another caller's, or has ended, is left alone.
+    """Ends a trace: records that are waiting still come, then the stream ends. A trace that is
+    unknown, or another caller's, or has ended, is left alone.
     """
 
 class TraceServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Records what sessions do.
+    """Records the calls of sessions.
 
     Every method may fail as those of AcceleratorService do. Nothing that a trace does, or fails to
     do, changes what a session answers.
@@ -112,8 +112,8 @@ class TraceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _trace_pb2.EndTraceRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_trace_pb2.EndTraceResponse, _abc.Awaitable[_trace_pb2.EndTraceResponse]]:
-        """Ends a trace: what has been recorded still comes, then the stream ends. A trace that is unknown,
-        or another caller's, or has ended, is left alone.
+        """Ends a trace: records that are waiting still come, then the stream ends. A trace that is
+        unknown, or another caller's, or has ended, is left alone.
         """
 
 def add_TraceServiceServicer_to_server(servicer: TraceServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -247,8 +247,8 @@ abstract class MliKernels {
    * <p>Tanh or sigmoid of each element. Fills every field of {@code out} but data and capacity.
    *
    * @param in Any shape.
-   * @param out Room for as many elements. May be {@code in} itself, or begin where it begins.
-   *     Created when null.
+   * @param out Room for the elements of {@code in}. May be {@code in} itself, or begin where it
+   *     begins. Created when null.
    */
   public MliTensor krnTanhFx8(MliTensor in, MliTensor out) {
     MliCall call = new MliCall("krn_tanh_fx8");
@@ -263,8 +263,8 @@ abstract class MliKernels {
    * <p>Tanh or sigmoid of each element. Fills every field of {@code out} but data and capacity.
    *
    * @param in Any shape.
-   * @param out Room for as many elements. May be {@code in} itself, or begin where it begins.
-   *     Created when null.
+   * @param out Room for the elements of {@code in}. May be {@code in} itself, or begin where it
+   *     begins. Created when null.
    */
   public MliTensor krnTanhFx16(MliTensor in, MliTensor out) {
     MliCall call = new MliCall("krn_tanh_fx16");
@@ -279,8 +279,8 @@ abstract class MliKernels {
    * <p>Tanh or sigmoid of each element. Fills every field of {@code out} but data and capacity.
    *
    * @param in Any shape.
-   * @param out Room for as many elements. May be {@code in} itself, or begin where it begins.
-   *     Created when null.
+   * @param out Room for the elements of {@code in}. May be {@code in} itself, or begin where it
+   *     begins. Created when null.
    */
   public MliTensor krnSigmFx8(MliTensor in, MliTensor out) {
     MliCall call = new MliCall("krn_sigm_fx8");
@@ -295,8 +295,8 @@ abstract class MliKernels {
    * <p>Tanh or sigmoid of each element. Fills every field of {@code out} but data and capacity.
    *
    * @param in Any shape.
-   * @param out Room for as many elements. May be {@code in} itself, or begin where it begins.
-   *     Created when null.
+   * @param out Room for the elements of {@code in}. May be {@code in} itself, or begin where it
+   *     begins. Created when null.
    */
   public MliTensor krnSigmFx16(MliTensor in, MliTensor out) {
     MliCall call = new MliCall("krn_sigm_fx16");

@@ -5,7 +5,7 @@ package dev.nnpa;
 import dev.nnpa.zdnn.v1.ZdnnStatus;
 import java.util.Set;
 
-/** What a user can do about a call that failed, and what zDNN says of a status. */
+/** Remedies for failed calls, and zDNN's messages for its statuses. */
 final class Texts {
   /** Reasons of errors after which no operation of the list has run. */
   static final Set<String> NOTHING_HAS_RUN =
@@ -25,8 +25,8 @@ final class Texts {
   private Texts() {}
 
   /**
-   * Returns the advice for an {@code ErrorReason} of nnpa.zdnn.v1, or for the gRPC code where there
-   * is none.
+   * Returns the remedy for an {@code ErrorReason} of nnpa.zdnn.v1, or for the gRPC code of an error
+   * without a reason.
    */
   static String advice(String code, String reason) {
     return switch (reason) {
@@ -126,7 +126,7 @@ final class Texts {
     };
   }
 
-  /** Returns what zDNN says of a status. */
+  /** Returns zDNN's message for a status. */
   static String status(ZdnnStatus status) {
     return switch (status) {
       case ZDNN_OK ->

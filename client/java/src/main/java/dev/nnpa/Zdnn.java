@@ -619,7 +619,7 @@ public final class Zdnn {
    * <p>Source: zDNN API Reference 1.2.0, zdnn_softmax.
    *
    * @param input Operand (batch, 1, rows, classes).
-   * @param actFunc What follows the softmax. The machine reads the low 4 bits.
+   * @param actFunc The function applied to the softmax. The machine reads the low 4 bits.
    * @param output Result, of the input's shape.
    */
   public static Ztensor softmax(
@@ -654,7 +654,7 @@ public final class Zdnn {
    * <p>Source: zDNN API Reference 1.2.0, zdnn_softmax_mask.
    *
    * @param input Operand (batch, 1, rows, classes).
-   * @param actFunc What follows the softmax. The machine reads the low 4 bits.
+   * @param actFunc The function applied to the softmax. The machine reads the low 4 bits.
    * @param softmaxMask How many elements of dim1 take part, 0..dim1; 0 is all.
    * @param output Result, of the input's shape.
    */
@@ -884,7 +884,7 @@ public final class Zdnn {
    * <p>Source: zDNN API Reference 1.2.0, zdnn_reduce.
    *
    * @param input Operand.
-   * @param opType What to find. The machine reads the low 8 bits.
+   * @param opType The value to find. The machine reads the low 8 bits.
    * @param output Result, dim1 replaced by 1: ZDNN_DLFLOAT16 for values; ZDNN_BINARY_INT32 with
    *     pre-transformed type INT32 for positions.
    */
@@ -1212,7 +1212,7 @@ public final class Zdnn {
    * @param strideHeight Step along the height, 0..13. Both strides 0: the kernel covers the
    *     whole input, with VALID_PADDING.
    * @param strideWidth Step along the width, as stride_height.
-   * @param actFunc What follows the convolution. The machine reads the low 4 bits.
+   * @param actFunc The activation of the convolution. The machine reads the low 4 bits.
    * @param clippingValue Upper bound for CONV2D_ACT_RELU. Absent is C's NULL: no clipping, as 0
    *     is. As in Relu.
    * @param output Result (n, h', w', k); dim3, dim2 and dim1 are replaced.
@@ -1393,8 +1393,8 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_init: has the library query the machine anew, as at load time. To change what C reads from
-   * environment variables, call UpdateSession first.
+   * zdnn_init: makes the library query the machine again, as at load time. To change what C reads
+   * from environment variables, call UpdateSession first.
    *
    * <p>Status: always ZDNN_OK.
    *
@@ -1410,7 +1410,7 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_is_nnpa_installed: tells whether the machine, not the cache, has the facility.
+   * zdnn_is_nnpa_installed: returns whether the machine, not the cache, has the facility.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_is_nnpa_installed.
    *
@@ -1424,8 +1424,8 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_is_nnpa_function_installed: tells whether all functions are installed. The query functions
-   * answer from the library's cached query result; only zdnn_init and
+   * zdnn_is_nnpa_function_installed: returns whether all functions are installed. The query
+   * functions answer from the library's cached query result; only zdnn_init and
    * zdnn_refresh_nnpa_query_result ask the machine. Without NNPA the cache is all zeros.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_is_nnpa_function_installed.
@@ -1452,7 +1452,7 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_is_nnpa_parmblk_fmt_installed: tells whether all parameter block formats are installed.
+   * zdnn_is_nnpa_parmblk_fmt_installed: returns whether all parameter block formats are installed.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_is_nnpa_parmblk_fmt_installed.
    *
@@ -1478,7 +1478,7 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_is_nnpa_datatype_installed: tells whether all types of the mask are installed.
+   * zdnn_is_nnpa_datatype_installed: returns whether all types of the mask are installed.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_is_nnpa_datatype_installed.
    *
@@ -1497,7 +1497,8 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_is_nnpa_layout_fmt_installed: tells whether all layout formats of the mask are installed.
+   * zdnn_is_nnpa_layout_fmt_installed: returns whether all layout formats of the mask are
+   * installed.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_is_nnpa_layout_fmt_installed.
    *
@@ -1515,8 +1516,8 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_is_nnpa_conversion_installed: tells whether a type converts from and to all formats of the
-   * mask.
+   * zdnn_is_nnpa_conversion_installed: returns whether a type converts from and to all formats of
+   * the mask.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_is_nnpa_conversion_installed.
    *
@@ -1602,8 +1603,8 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_is_version_runnable: tells whether code written for a zDNN version can run on library and
-   * machine.
+   * zdnn_is_version_runnable: returns whether code written for a zDNN version can run on library
+   * and machine.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_is_version_runnable.
    *

@@ -4,7 +4,7 @@
 // Embedded Inference Client API 1.1.0 (create, init, run, get_error, get_info, destroy), its
 // platform observer, and a short way for those who want answers only (InferNetwork).
 //
-// Names and numbers of X-CUBE-AI are those of its public headers (AI_ERROR_INVALID_STATE, ...).
+// Names and numbers of X-CUBE-AI are taken from its public headers (AI_ERROR_INVALID_STATE, ...).
 //
 // Three planes of status, and they never mix. A gRPC status says whether the call reached the
 // network. An AiError says what the client API answered, so that a C program gets the values it
@@ -67,7 +67,7 @@ export const CreateNetworkRequestSchema: GenMessage<CreateNetworkRequest> = /*@_
   messageDesc(file_nnpa_network_v1_network, 0);
 
 /**
- * Says what network to create.
+ * Describes the network to create.
  *
  * @generated from message nnpa.network.v1.CreateNetworkHeader
  */
@@ -88,7 +88,7 @@ export type CreateNetworkHeader = Message<"nnpa.network.v1.CreateNetworkHeader">
   cName: string;
 
   /**
-   * What the network is made of. Exactly one must be set.
+   * The source of the network. Exactly one must be set.
    *
    * @generated from oneof nnpa.network.v1.CreateNetworkHeader.source
    */
@@ -119,14 +119,14 @@ export type CreateNetworkHeader = Message<"nnpa.network.v1.CreateNetworkHeader">
   } | { case: undefined; value?: undefined };
 
   /**
-   * How to compile and what to allocate.
+   * Options of compilation and allocation.
    *
    * @generated from field: nnpa.network.v1.CreateOptions options = 6;
    */
   options?: CreateOptions | undefined;
 
   /**
-   * What the caller was compiled with: AI_TOOLS_API_VERSION. Absent: not checked.
+   * The caller's AI_TOOLS_API_VERSION. Absent: not checked.
    *
    * @generated from field: nnpa.network.v1.Version tools_api_version = 7;
    */
@@ -178,7 +178,7 @@ export type CreateOptions = Message<"nnpa.network.v1.CreateOptions"> & {
   offloadInteger: boolean;
 
   /**
-   * What values beyond DLFLOAT16 become at the boundary to the accelerator, and in constants.
+   * The result of values beyond DLFLOAT16 at the boundary to the accelerator, and in constants.
    *
    * @generated from field: nnpa.network.v1.Overflow overflow = 3;
    */
@@ -426,7 +426,7 @@ export type InitNetworkRequest = Message<"nnpa.network.v1.InitNetworkRequest"> &
   params?: NetworkParams | undefined;
 
   /**
-   * What the caller was generated for: 32 hex digits. Empty: not checked.
+   * The model's signature in the caller: 32 hex digits. Empty: not checked.
    *
    * @generated from field: string model_signature = 4;
    */
@@ -456,7 +456,7 @@ export const InitNetworkRequestSchema: GenMessage<InitNetworkRequest> = /*@__PUR
  */
 export type NetworkParams = Message<"nnpa.network.v1.NetworkParams"> & {
   /**
-   * Weights: `channels` bytes. All dimensions 0 and no data: those of the model. With data they
+   * Weights: `channels` bytes. All dimensions 0 and no data: the model's own. With data they
    * replace the model's, at most Session.limits.max_inline_bytes; `parts` for split weights.
    *
    * @generated from field: nnpa.network.v1.Buffer params = 1;
@@ -486,7 +486,7 @@ export const NetworkParamsSchema: GenMessage<NetworkParams> = /*@__PURE__*/
  */
 export type InitNetworkResponse = Message<"nnpa.network.v1.InitNetworkResponse"> & {
   /**
-   * What ai_<name>_init returns; false: ask GetNetworkError.
+   * The result of ai_<name>_init; false: ask GetNetworkError.
    *
    * @generated from field: bool ok = 1;
    */
@@ -557,7 +557,7 @@ export const RunNetworkRequestSchema: GenMessage<RunNetworkRequest> = /*@__PURE_
  */
 export type RunNetworkResponse = Message<"nnpa.network.v1.RunNetworkResponse"> & {
   /**
-   * What ai_<name>_run returns: batches processed; 0 for an invalid handle, -1 for other failures:
+   * The result of ai_<name>_run: batches processed; 0 for an invalid handle, -1 for other failures:
    * ask GetNetworkError.
    *
    * @generated from field: int32 n_batches = 1;
@@ -572,7 +572,7 @@ export type RunNetworkResponse = Message<"nnpa.network.v1.RunNetworkResponse"> &
   outputs: Buffer[];
 
   /**
-   * What the accelerator warned of, at most 1000.
+   * Warnings of the accelerator, at most 1000.
    *
    * @generated from field: repeated nnpa.network.v1.NodeViolation violations = 3;
    */
@@ -719,7 +719,7 @@ export type InferNetworkResponse = Message<"nnpa.network.v1.InferNetworkResponse
   outputs: NamedArray[];
 
   /**
-   * What the accelerator warned of, at most 1000.
+   * Warnings of the accelerator, at most 1000.
    *
    * @generated from field: repeated nnpa.network.v1.NodeViolation violations = 2;
    */
@@ -839,7 +839,7 @@ export const GetNetworkInfoRequestSchema: GenMessage<GetNetworkInfoRequest> = /*
  */
 export type GetNetworkInfoResponse = Message<"nnpa.network.v1.GetNetworkInfoResponse"> & {
   /**
-   * What ai_<name>_get_info returns.
+   * The result of ai_<name>_get_info.
    *
    * @generated from field: bool ok = 1;
    */
@@ -861,7 +861,7 @@ export const GetNetworkInfoResponseSchema: GenMessage<GetNetworkInfoResponse> = 
   messageDesc(file_nnpa_network_v1_network, 18);
 
 /**
- * Describes a network: ai_network_report, then what this server adds.
+ * Describes a network: ai_network_report, then fields of this server.
  *
  * @generated from message nnpa.network.v1.NetworkReport
  */
@@ -1134,7 +1134,7 @@ export const GetNodeInfoRequestSchema: GenMessage<GetNodeInfoRequest> = /*@__PUR
  */
 export type GetNodeInfoResponse = Message<"nnpa.network.v1.GetNodeInfoResponse"> & {
   /**
-   * What ai_platform_observer_node_info returns; false: ask GetNetworkError.
+   * The result of ai_platform_observer_node_info; false: ask GetNetworkError.
    *
    * @generated from field: bool ok = 1;
    */
@@ -1325,7 +1325,7 @@ export const ObserveNetworkResponseSchema: GenMessage<ObserveNetworkResponse> = 
  */
 export type Registered = Message<"nnpa.network.v1.Registered"> & {
   /**
-   * What ai_platform_observer_register returns; false: ask GetNetworkError.
+   * The result of ai_platform_observer_register; false: ask GetNetworkError.
    *
    * @generated from field: bool ok = 1;
    */
@@ -1346,7 +1346,7 @@ export const RegisteredSchema: GenMessage<Registered> = /*@__PURE__*/
  */
 export type ObserverEvent = Message<"nnpa.network.v1.ObserverEvent"> & {
   /**
-   * What happened: 0x1 INIT, 0x2 PRE, 0x4 POST; with 0x100 on the first node, 0x200 on the last.
+   * The event: 0x1 INIT, 0x2 PRE, 0x4 POST; with 0x100 on the first node, 0x200 on the last.
    *
    * @generated from field: uint32 flags = 1;
    */
@@ -1507,7 +1507,7 @@ export const DestroyNetworkRequestSchema: GenMessage<DestroyNetworkRequest> = /*
  */
 export type DestroyNetworkResponse = Message<"nnpa.network.v1.DestroyNetworkResponse"> & {
   /**
-   * What ai_<name>_destroy returns: empty for AI_HANDLE_NULL, else the handle that was passed.
+   * The result of ai_<name>_destroy: empty for AI_HANDLE_NULL, else the handle that was passed.
    *
    * @generated from field: string network = 1;
    */
@@ -1622,7 +1622,7 @@ export type MeasureAccuracyRequest = Message<"nnpa.network.v1.MeasureAccuracyReq
   nodeRows?: number | undefined;
 
   /**
-   * Measure as well what becomes of the model on telum2 with products by constant matrices in INT8.
+   * Measure the model also on telum2 with products by constant matrices in INT8.
    *
    * @generated from field: bool int8 = 13;
    */
@@ -1695,7 +1695,7 @@ export const SampleSchema: GenMessage<Sample> = /*@__PURE__*/
  */
 export type MeasureAccuracyResponse = Message<"nnpa.network.v1.MeasureAccuracyResponse"> & {
   /**
-   * The measurements, one JSON object; its keys are those that `nnpa network validate --json` prints.
+   * The measurements, one JSON object with the keys of `nnpa network validate --json`.
    *
    * @generated from field: string json = 1;
    */
@@ -1780,7 +1780,7 @@ export const ProbeNetworkRequestSchema: GenMessage<ProbeNetworkRequest> = /*@__P
  */
 export type ProbeNetworkResponse = Message<"nnpa.network.v1.ProbeNetworkResponse"> & {
   /**
-   * The findings, one JSON object; its keys are those that `nnpa network probe --json` prints.
+   * The findings, one JSON object with the keys of `nnpa network probe --json`.
    *
    * @generated from field: string json = 1;
    */
@@ -1909,7 +1909,7 @@ export const ExportProgramResponseSchema: GenMessage<ExportProgramResponse> = /*
  */
 export type AiError = Message<"nnpa.network.v1.AiError"> & {
   /**
-   * What went wrong. Open: newer servers may send more.
+   * The kind of failure. Open: newer servers may send more.
    *
    * @generated from field: nnpa.network.v1.AiErrorType type = 1;
    */
@@ -2080,7 +2080,7 @@ export const VersionSchema: GenMessage<Version> = /*@__PURE__*/
   messageDesc(file_nnpa_network_v1_network, 43);
 
 /**
- * What values beyond the range of DLFLOAT16 become.
+ * Results of values beyond the range of DLFLOAT16.
  *
  * @generated from enum nnpa.network.v1.Overflow
  */
@@ -2391,15 +2391,15 @@ export const AiErrorCodeSchema: GenEnum<AiErrorCode> = /*@__PURE__*/
  */
 export const NetworkService: GenService<{
   /**
-   * Creates a network: ai_<name>_create. A header says from what; an ONNX file or a serialised
-   * Program follows in chunks. What ai_error says is in the answer:
+   * Creates a network: ai_<name>_create. The header names the source; an ONNX file or a serialised
+   * Program follows in chunks. The answer has the ai_error:
    *
    * * TOOL_PLATFORM_API_MISMATCH / NETWORK: tools_api_version is not the server's.
    * * TYPES_MISMATCH / NETWORK: type_sizes are not the server's.
    * * CREATE_FAILED / NETWORK: options.device_gate_closed.
    * * CREATE_FAILED / IN_USE: a network of this C name exists, and it is strict, or of another model.
    * * INVALID_PARAM / NETWORK: no model of this name is published.
-   * * ALLOCATION_FAILED / NETWORK: the session holds as many networks as it may.
+   * * ALLOCATION_FAILED / NETWORK: the session holds its most networks.
    *
    * The possible errors include:
    *
@@ -2453,7 +2453,7 @@ export const NetworkService: GenService<{
    * The possible errors include:
    *
    * * INVALID_ARGUMENT / MESSAGE_TOO_LARGE: outputs that no message holds; run fewer batches.
-   * * RESOURCE_EXHAUSTED / TENSOR_QUOTA_EXCEEDED: what the run needs for its tensors.
+   * * RESOURCE_EXHAUSTED / TENSOR_QUOTA_EXCEEDED: the tensors of the run exceed the quota.
    *
    * @generated from rpc nnpa.network.v1.NetworkService.RunNetwork
    */

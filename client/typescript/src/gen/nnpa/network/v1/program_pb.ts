@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A network as a list of steps, on the wire and on disk: what the accelerator and the host do, and
-// with what. It is made for one machine and one set of input shapes.
+// A network as a list of steps of the accelerator and the host, on the wire and on disk. It is made
+// for one machine and one set of input shapes.
 //
 // A file of a serialised Program is a network without its ONNX model: it runs, and is reported on,
 // but there is no reference to measure it against.
@@ -208,7 +208,7 @@ export const ArrayInfoSchema: GenMessage<ArrayInfo> = /*@__PURE__*/
  */
 export type Constant = Message<"nnpa.network.v1.Constant"> & {
   /**
-   * What it is.
+   * Its kind.
    *
    * @generated from oneof nnpa.network.v1.Constant.constant
    */
@@ -287,7 +287,7 @@ export type Step = Message<"nnpa.network.v1.Step"> & {
   node: number;
 
   /**
-   * What it does. Exactly one must be set.
+   * Its action. Exactly one must be set.
    *
    * @generated from oneof nnpa.network.v1.Step.step
    */
@@ -318,7 +318,7 @@ export type Step = Message<"nnpa.network.v1.Step"> & {
   arrays: bigint[];
 
   /**
-   * The array that receives what the function returns, 0 where it returns nothing.
+   * The array that receives the function's value; 0 if it returns none.
    *
    * @generated from field: uint64 result = 5;
    */
@@ -353,7 +353,7 @@ export type HostStep = Message<"nnpa.network.v1.HostStep"> & {
   opset: number;
 
   /**
-   * Arrays that it reads: those of the node, then what its subgraphs take from outside.
+   * Arrays that it reads: the node's inputs, then outer arrays that its subgraphs read.
    *
    * @generated from field: repeated uint64 inputs = 3;
    */
@@ -458,7 +458,7 @@ export type Node = Message<"nnpa.network.v1.Node"> & {
   weights: bigint;
 
   /**
-   * Shapes of what it makes, parallel to outputs.
+   * Shapes of its outputs, in their order.
    *
    * @generated from field: repeated nnpa.network.v1.Shape output_shapes = 12;
    */
@@ -563,7 +563,7 @@ export enum Placement {
   UNSPECIFIED = 0,
 
   /**
-   * What the open compiler for the machine places.
+   * The operators that the open compiler for the machine places.
    *
    * @generated from enum value: PLACEMENT_COMPILER = 1;
    */

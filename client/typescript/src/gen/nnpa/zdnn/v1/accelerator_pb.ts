@@ -27,7 +27,7 @@ export const file_nnpa_zdnn_v1_accelerator: GenFile = /*@__PURE__*/
   fileDesc("Ch5ubnBhL3pkbm4vdjEvYWNjZWxlcmF0b3IucHJvdG8SDG5ucGEuemRubi52MSK4BQoHTWFjaGluZRIMCgRuYW1lGAEgASgJEikKBW1vZGVsGAIgASgOMhoubm5wYS56ZG5uLnYxLk1hY2hpbmVNb2RlbBIPCgdhbGlhc2VzGAMgAygJEhQKDGRpc3BsYXlfbmFtZRgEIAEoCRIWCg5ubnBhX2luc3RhbGxlZBgFIAEoCBIYChBoYXJkd2FyZV92ZXJzaW9uGAYgASgNEhgKEGZ1bmN0aW9uc192ZWN0b3IYByABKAwSMQoJZnVuY3Rpb25zGAggAygOMh4ubm5wYS56ZG5uLnYxLk5ucGFGdW5jdGlvbkNvZGUSHAoUcGFybWJsa19mb3JtYXRzX21hc2sYCSABKA0SOAoPcGFybWJsa19mb3JtYXRzGAogAygOMh8ubm5wYS56ZG5uLnYxLk5ucGFQYXJtYmxrRm9ybWF0EhcKD2RhdGFfdHlwZXNfbWFzaxgLIAEoDRIuCgpkYXRhX3R5cGVzGAwgAygOMhoubm5wYS56ZG5uLnYxLk5ucGFEYXRhVHlwZRIbChNsYXlvdXRfZm9ybWF0c19tYXNrGA0gASgNEjYKDmxheW91dF9mb3JtYXRzGA4gAygOMh4ubm5wYS56ZG5uLnYxLk5ucGFMYXlvdXRGb3JtYXQSGAoQY29udmVyc2lvbnNfbWFzaxgPIAEoDRIwCgtjb252ZXJzaW9ucxgQIAMoDjIbLm5ucGEuemRubi52MS5ObnBhQmZwRm9ybWF0EhgKEG1heF9kaW1faWR4X3NpemUYESABKA0SFwoPbWF4X3RlbnNvcl9zaXplGBIgASgEEhAKCG1heF9kaW00GBMgASgNEhAKCG1heF9kaW0zGBQgASgNEhAKCG1heF9kaW0yGBUgASgNEhAKCG1heF9kaW0xGBYgASgNEhEKCXFhZl9ibG9jaxgXIAEoDCLKBAoLTWFjaGluZVNwZWMSKQoFbW9kZWwYASABKA4yGi5ubnBhLnpkbm4udjEuTWFjaGluZU1vZGVsEh0KEG1heF9kaW1faWR4X3NpemUYAiABKA1IAIgBARIVCghtYXhfZGltNBgDIAEoDUgBiAEBEhUKCG1heF9kaW0zGAQgASgNSAKIAQESFQoIbWF4X2RpbTIYBSABKA1IA4gBARIVCghtYXhfZGltMRgGIAEoDUgEiAEBEhwKD21heF90ZW5zb3Jfc2l6ZRgHIAEoBEgFiAEBEjkKEXJlbW92ZWRfZnVuY3Rpb25zGAggAygOMh4ubm5wYS56ZG5uLnYxLk5ucGFGdW5jdGlvbkNvZGUSNwoPYWRkZWRfZnVuY3Rpb25zGAkgAygOMh4ubm5wYS56ZG5uLnYxLk5ucGFGdW5jdGlvbkNvZGUSHAoPZGF0YV90eXBlc19tYXNrGAogASgNSAaIAQESIAoTbGF5b3V0X2Zvcm1hdHNfbWFzaxgLIAEoDUgHiAEBEiEKFHBhcm1ibGtfZm9ybWF0c19tYXNrGAwgASgNSAiIAQFCEwoRX21heF9kaW1faWR4X3NpemVCCwoJX21heF9kaW00QgsKCV9tYXhfZGltM0ILCglfbWF4X2RpbTJCCwoJX21heF9kaW0xQhIKEF9tYXhfdGVuc29yX3NpemVCEgoQX2RhdGFfdHlwZXNfbWFza0IWChRfbGF5b3V0X2Zvcm1hdHNfbWFza0IXChVfcGFybWJsa19mb3JtYXRzX21hc2si/AYKB1Nlc3Npb24SDAoEbmFtZRgBIAEoCRIvCgxtYWNoaW5lX3NwZWMYAiABKAsyGS5ubnBhLnpkbm4udjEuTWFjaGluZVNwZWMSJgoHbWFjaGluZRgDIAEoCzIVLm5ucGEuemRubi52MS5NYWNoaW5lEhcKD2xpYnJhcnlfdmVyc2lvbhgEIAEoCRIQCghwcmVjaGVjaxgFIAEoCBIYCgtzdGF0dXNfZGlhZxgGIAEoDUgAiAEBEj4KFHByb2dyYW1fY2hlY2tfYWN0aW9uGAcgASgOMiAubm5wYS56ZG5uLnYxLlByb2dyYW1DaGVja0FjdGlvbhIpCglsb2dfbGV2ZWwYCCABKA4yFi5ubnBhLnpkbm4udjEuTG9nTGV2ZWwSEgoKbG9nX21vZHVsZRgJIAEoCRIoCghudW1lcmljcxgKIAEoDjIWLm5ucGEuemRubi52MS5OdW1lcmljcxITCgtqaXR0ZXJfc2VlZBgLIAEoBBIsCgphY2N1bXVsYXRlGAwgASgOMhgubm5wYS56ZG5uLnYxLkFjY3VtdWxhdGUSKwoGbGltaXRzGA0gASgLMhsubm5wYS56ZG5uLnYxLlNlc3Npb25MaW1pdHMSFAoMdGVuc29yX2NvdW50GA4gASgEEhQKDHN0b3JlZF9ieXRlcxgPIAEoBBIvCgtjcmVhdGVfdGltZRgQIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLwoLZXhwaXJlX3RpbWUYESABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhYKDnNlcnZlcl92ZXJzaW9uGBIgASgJEjEKDXNoYXJlZF9tZW1vcnkYEyABKAsyGi5ubnBhLnpkbm4udjEuU2hhcmVkTWVtb3J5EhAKCHNhbml0aXplGBYgASgIEiwKC2ZhdWx0X3J1bGVzGBQgAygLMhcubm5wYS56ZG5uLnYxLkZhdWx0UnVsZRI0Cg9pbmplY3RlZF9mYXVsdHMYFSADKAsyGy5ubnBhLnpkbm4udjEuSW5qZWN0ZWRGYXVsdBINCgV0cmFjZRgYIAEoCRIvCgxwbGFpbl9zb2NrZXQYGSABKAsyGS5ubnBhLnpkbm4udjEuUGxhaW5Tb2NrZXQSDQoFbGVhc2UYGiABKAhCDgoMX3N0YXR1c19kaWFnIjMKC1BsYWluU29ja2V0Eg4KBnN1ZmZpeBgBIAEoCRIUCgx0YWtlc19tZW1vcnkYAiABKAgiKgoMU2hhcmVkTWVtb3J5EgwKBG5hbWUYASABKAkSDAoEc2l6ZRgCIAEoBCLmAQoNU2Vzc2lvbkxpbWl0cxIYChBtYXhfaW5saW5lX2J5dGVzGAEgASgEEhkKEW1heF9tZXNzYWdlX2J5dGVzGAIgASgEEhMKC21heF90ZW5zb3JzGAMgASgEEhEKCW1heF9ieXRlcxgEIAEoBBIvCgxpZGxlX3RpbWVvdXQYBSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SFwoPbWF4X2NhY2hlX2J5dGVzGAYgASgEEi4KC2xlYXNlX2dyYWNlGAcgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIjwKE0xpc3RNYWNoaW5lc1JlcXVlc3QSEQoJcGFnZV9zaXplGAEgASgFEhIKCnBhZ2VfdG9rZW4YAiABKAkiWAoUTGlzdE1hY2hpbmVzUmVzcG9uc2USJwoIbWFjaGluZXMYASADKAsyFS5ubnBhLnpkbm4udjEuTWFjaGluZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiIQoRR2V0TWFjaGluZVJlcXVlc3QSDAoEbmFtZRgBIAEoCSI+ChRDcmVhdGVTZXNzaW9uUmVxdWVzdBImCgdzZXNzaW9uGAEgASgLMhUubm5wYS56ZG5uLnYxLlNlc3Npb24iIQoRR2V0U2Vzc2lvblJlcXVlc3QSDAoEbmFtZRgBIAEoCSJvChRVcGRhdGVTZXNzaW9uUmVxdWVzdBImCgdzZXNzaW9uGAEgASgLMhUubm5wYS56ZG5uLnYxLlNlc3Npb24SLwoLdXBkYXRlX21hc2sYAiABKAsyGi5nb29nbGUucHJvdG9idWYuRmllbGRNYXNrIiQKFERlbGV0ZVNlc3Npb25SZXF1ZXN0EgwKBG5hbWUYASABKAkiIgoSSG9sZFNlc3Npb25SZXF1ZXN0EgwKBG5hbWUYASABKAkiFQoTSG9sZFNlc3Npb25SZXNwb25zZSJOCg5FeGVjdXRlUmVxdWVzdBIPCgdzZXNzaW9uGAEgASgJEisKCm9wZXJhdGlvbnMYAiADKAsyFy5ubnBhLnpkbm4udjEuT3BlcmF0aW9uIkEKD0V4ZWN1dGVSZXNwb25zZRIuCgdyZXN1bHRzGAEgAygLMh0ubm5wYS56ZG5uLnYxLk9wZXJhdGlvblJlc3VsdCJjChJXcml0ZVRlbnNvclJlcXVlc3QSMQoGaGVhZGVyGAEgASgLMh8ubm5wYS56ZG5uLnYxLldyaXRlVGVuc29ySGVhZGVySAASDwoFY2h1bmsYAiABKAxIAEIJCgdtZXNzYWdlIogBChFXcml0ZVRlbnNvckhlYWRlchIPCgdzZXNzaW9uGAEgASgJEisKBmFycmF5cxgCIAEoCzIZLm5ucGEuemRubi52MS5Xcml0ZUFycmF5c0gAEisKBnN0aWNrcxgDIAEoCzIZLm5ucGEuemRubi52MS5Xcml0ZVN0aWNrc0gAQggKBnRhcmdldCJOCgtXcml0ZUFycmF5cxIqCglvcGVyYXRpb24YASABKAsyFy5ubnBhLnpkbm4udjEuT3BlcmF0aW9uEhMKC2FycmF5X2J5dGVzGAIgAygEIsUBCgtXcml0ZVN0aWNrcxIKCgJpZBgBIAEoBBIqCgtuZXdfenRlbnNvchgCIAEoCzIVLm5ucGEuemRubi52MS5adGVuc29yEhMKC3RvdGFsX2J5dGVzGAMgASgEEisKCmJ5dGVfb3JkZXIYBCABKA4yFy5ubnBhLnpkbm4udjEuQnl0ZU9yZGVyEhsKDmlzX3RyYW5zZm9ybWVkGAUgASgISACIAQESDAoEc2l0ZRgGIAEoCUIRCg9faXNfdHJhbnNmb3JtZWQiRAoTV3JpdGVUZW5zb3JSZXNwb25zZRItCgZyZXN1bHQYASABKAsyHS5ubnBhLnpkbm4udjEuT3BlcmF0aW9uUmVzdWx0IogBChFSZWFkVGVuc29yUmVxdWVzdBIPCgdzZXNzaW9uGAEgASgJEiwKCW9wZXJhdGlvbhgCIAEoCzIXLm5ucGEuemRubi52MS5PcGVyYXRpb25IABIqCgZzdGlja3MYAyABKAsyGC5ubnBhLnpkbm4udjEuUmVhZFN0aWNrc0gAQggKBnNvdXJjZSJXCgpSZWFkU3RpY2tzEgoKAmlkGAEgASgEEisKCmJ5dGVfb3JkZXIYAiABKA4yFy5ubnBhLnpkbm4udjEuQnl0ZU9yZGVyEhAKCGNhY2hlX2FzGAMgASgMImIKElJlYWRUZW5zb3JSZXNwb25zZRIwCgZoZWFkZXIYASABKAsyHi5ubnBhLnpkbm4udjEuUmVhZFRlbnNvckhlYWRlckgAEg8KBWNodW5rGAIgASgMSABCCQoHbWVzc2FnZSJWChBSZWFkVGVuc29ySGVhZGVyEi0KBnJlc3VsdBgBIAEoCzIdLm5ucGEuemRubi52MS5PcGVyYXRpb25SZXN1bHQSEwoLdG90YWxfYnl0ZXMYAiABKAQiTAoSTGlzdFRlbnNvcnNSZXF1ZXN0Eg8KB3Nlc3Npb24YASABKAkSEQoJcGFnZV9zaXplGAIgASgFEhIKCnBhZ2VfdG9rZW4YAyABKAkiWgoTTGlzdFRlbnNvcnNSZXNwb25zZRIqCgd0ZW5zb3JzGAEgAygLMhkubm5wYS56ZG5uLnYxLlp0ZW5zb3JJbmZvEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSqRAwoMTWFjaGluZU1vZGVsEh0KGU1BQ0hJTkVfTU9ERUxfVU5TUEVDSUZJRUQQABJUChRNQUNISU5FX01PREVMX1RFTFVNMRABGjqKtRg2ChBJQk0gejE2LCBUZWx1bSBJEgN6MTYYASIbCgEAEICAAhiAgICADCCAwAEogIACMICAgIAQEmUKFE1BQ0hJTkVfTU9ERUxfVEVMVU0yEAIaS4q1GEcKEUlCTSB6MTcsIFRlbHVtIElJEgN6MTcYASIrCgIAARCghQIYgYCAgA4ggMABKICAAjCAgICAEDoNgIACgIACgIBAgICAARItChFNQUNISU5FX01PREVMX1oxNRADGhaKtRgSChBJQk0gejE1LCBubyBOTlBBEjoKG01BQ0hJTkVfTU9ERUxfVEVMVU0xX05PTk5QQRAEGhmKtRgVChFJQk0gejE2LCBOTlBBIG9mZhgBEjoKG01BQ0hJTkVfTU9ERUxfVEVMVU0yX05PTk5QQRAFGhmKtRgVChFJQk0gejE3LCBOTlBBIG9mZhgBKnsKElByb2dyYW1DaGVja0FjdGlvbhIkCiBQUk9HUkFNX0NIRUNLX0FDVElPTl9VTlNQRUNJRklFRBAAEh4KGlBST0dSQU1fQ0hFQ0tfQUNUSU9OX0FCT1JUEAESHwobUFJPR1JBTV9DSEVDS19BQ1RJT05fU1RBVFVTEAIqtAEKCExvZ0xldmVsEhkKFUxPR19MRVZFTF9VTlNQRUNJRklFRBAAEhEKDUxPR19MRVZFTF9PRkYQARITCg9MT0dfTEVWRUxfRkFUQUwQAhITCg9MT0dfTEVWRUxfRVJST1IQAxISCg5MT0dfTEVWRUxfV0FSThAEEhIKDkxPR19MRVZFTF9JTkZPEAUSEwoPTE9HX0xFVkVMX0RFQlVHEAYSEwoPTE9HX0xFVkVMX1RSQUNFEAcqTQoITnVtZXJpY3MSGAoUTlVNRVJJQ1NfVU5TUEVDSUZJRUQQABISCg5OVU1FUklDU19FWEFDVBABEhMKD05VTUVSSUNTX0pJVFRFUhACKlIKCkFjY3VtdWxhdGUSGgoWQUNDVU1VTEFURV9VTlNQRUNJRklFRBAAEhMKD0FDQ1VNVUxBVEVfRlAzMhABEhMKD0FDQ1VNVUxBVEVfRlA2NBACMskHChJBY2NlbGVyYXRvclNlcnZpY2USVQoMTGlzdE1hY2hpbmVzEiEubm5wYS56ZG5uLnYxLkxpc3RNYWNoaW5lc1JlcXVlc3QaIi5ubnBhLnpkbm4udjEuTGlzdE1hY2hpbmVzUmVzcG9uc2USRAoKR2V0TWFjaGluZRIfLm5ucGEuemRubi52MS5HZXRNYWNoaW5lUmVxdWVzdBoVLm5ucGEuemRubi52MS5NYWNoaW5lEkoKDUNyZWF0ZVNlc3Npb24SIi5ubnBhLnpkbm4udjEuQ3JlYXRlU2Vzc2lvblJlcXVlc3QaFS5ubnBhLnpkbm4udjEuU2Vzc2lvbhJECgpHZXRTZXNzaW9uEh8ubm5wYS56ZG5uLnYxLkdldFNlc3Npb25SZXF1ZXN0GhUubm5wYS56ZG5uLnYxLlNlc3Npb24SSgoNVXBkYXRlU2Vzc2lvbhIiLm5ucGEuemRubi52MS5VcGRhdGVTZXNzaW9uUmVxdWVzdBoVLm5ucGEuemRubi52MS5TZXNzaW9uEksKDURlbGV0ZVNlc3Npb24SIi5ubnBhLnpkbm4udjEuRGVsZXRlU2Vzc2lvblJlcXVlc3QaFi5nb29nbGUucHJvdG9idWYuRW1wdHkSVAoLSG9sZFNlc3Npb24SIC5ubnBhLnpkbm4udjEuSG9sZFNlc3Npb25SZXF1ZXN0GiEubm5wYS56ZG5uLnYxLkhvbGRTZXNzaW9uUmVzcG9uc2UwARJGCgdFeGVjdXRlEhwubm5wYS56ZG5uLnYxLkV4ZWN1dGVSZXF1ZXN0Gh0ubm5wYS56ZG5uLnYxLkV4ZWN1dGVSZXNwb25zZRJQCg1FeGVjdXRlU3RyZWFtEhwubm5wYS56ZG5uLnYxLkV4ZWN1dGVSZXF1ZXN0Gh0ubm5wYS56ZG5uLnYxLkV4ZWN1dGVSZXNwb25zZSgBMAESVAoLV3JpdGVUZW5zb3ISIC5ubnBhLnpkbm4udjEuV3JpdGVUZW5zb3JSZXF1ZXN0GiEubm5wYS56ZG5uLnYxLldyaXRlVGVuc29yUmVzcG9uc2UoARJRCgpSZWFkVGVuc29yEh8ubm5wYS56ZG5uLnYxLlJlYWRUZW5zb3JSZXF1ZXN0GiAubm5wYS56ZG5uLnYxLlJlYWRUZW5zb3JSZXNwb25zZTABElIKC0xpc3RUZW5zb3JzEiAubm5wYS56ZG5uLnYxLkxpc3RUZW5zb3JzUmVxdWVzdBohLm5ucGEuemRubi52MS5MaXN0VGVuc29yc1Jlc3BvbnNlYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_empty, file_google_protobuf_field_mask, file_google_protobuf_timestamp, file_nnpa_zdnn_v1_fault, file_nnpa_zdnn_v1_operation, file_nnpa_zdnn_v1_options, file_nnpa_zdnn_v1_tensor]);
 
 /**
- * Tells what a machine is and can do: the NNPA-QAF result, as fields and raw.
+ * Describes a machine: its NNPA-QAF result, as fields and raw.
  *
  * @generated from message nnpa.zdnn.v1.Machine
  */
@@ -204,9 +204,9 @@ export const MachineSchema: GenMessage<Machine> = /*@__PURE__*/
   messageDesc(file_nnpa_zdnn_v1_accelerator, 0);
 
 /**
- * Chooses a machine, or makes one: a model, and what differs from it. A machine with small limits
- * lets programs that split tensors be tested with kilobytes. Values outside the ranges below are
- * MACHINE_INVALID.
+ * Chooses a machine, or describes a custom one: a model, and changes to it. A machine with small
+ * limits lets programs that split tensors be tested with kilobytes. Values outside the ranges below
+ * are MACHINE_INVALID.
  *
  * @generated from message nnpa.zdnn.v1.MachineSpec
  */
@@ -354,7 +354,7 @@ export type Session = Message<"nnpa.zdnn.v1.Session"> & {
   statusDiag?: number | undefined;
 
   /**
-   * What a program check does. Default: abort. May be updated.
+   * The effect of a program check. Default: abort. May be updated.
    *
    * @generated from field: nnpa.zdnn.v1.ProgramCheckAction program_check_action = 7;
    */
@@ -397,7 +397,7 @@ export type Session = Message<"nnpa.zdnn.v1.Session"> & {
   accumulate: Accumulate;
 
   /**
-   * What the session may use. Output only.
+   * The session's limits. Output only.
    *
    * @generated from field: nnpa.zdnn.v1.SessionLimits limits = 13;
    */
@@ -459,10 +459,9 @@ export type Session = Message<"nnpa.zdnn.v1.Session"> & {
   sanitize: boolean;
 
   /**
-   * What to break, and when; at most 1000 rules. Only on a server that was started with
-   * --allow-faults, FAULTS_NOT_ALLOWED otherwise. Default: nothing. May be updated: rules that stay
-   * the same at the same place go on counting. A guest that a rule has moved comes back when the
-   * rules change.
+   * Fault rules, at most 1000. Only on a server that was started with --allow-faults,
+   * FAULTS_NOT_ALLOWED otherwise. Default: nothing. May be updated: rules that stay the same at the
+   * same place go on counting. A guest that a rule has moved comes back when the rules change.
    *
    * @generated from field: repeated nnpa.zdnn.v1.FaultRule fault_rules = 20;
    */
@@ -513,13 +512,13 @@ export const SessionSchema: GenMessage<Session> = /*@__PURE__*/
   messageDesc(file_nnpa_zdnn_v1_accelerator, 2);
 
 /**
- * A plain socket; deploy/docs/wire.md, "Plain sockets", says what travels on it.
+ * A plain socket; deploy/docs/wire.md, "Plain sockets", describes its messages.
  *
  * @generated from message nnpa.zdnn.v1.PlainSocket
  */
 export type PlainSocket = Message<"nnpa.zdnn.v1.PlainSocket"> & {
   /**
-   * What follows the path of the other socket in this one's: ".plain". Without a slash.
+   * The suffix that makes its path from the gRPC socket's: ".plain". Without a slash.
    *
    * @generated from field: string suffix = 1;
    */
@@ -931,7 +930,7 @@ export const WriteTensorRequestSchema: GenMessage<WriteTensorRequest> = /*@__PUR
   messageDesc(file_nnpa_zdnn_v1_accelerator, 17);
 
 /**
- * Says what the chunks of WriteTensor are.
+ * Describes the chunks of WriteTensor.
  *
  * @generated from message nnpa.zdnn.v1.WriteTensorHeader
  */
@@ -944,7 +943,7 @@ export type WriteTensorHeader = Message<"nnpa.zdnn.v1.WriteTensorHeader"> & {
   session: string;
 
   /**
-   * What to do with the bytes. Exactly one must be set.
+   * The use of the bytes. Exactly one must be set.
    *
    * @generated from oneof nnpa.zdnn.v1.WriteTensorHeader.target
    */
@@ -1071,7 +1070,7 @@ export const WriteSticksSchema: GenMessage<WriteSticks> = /*@__PURE__*/
  */
 export type WriteTensorResponse = Message<"nnpa.zdnn.v1.WriteTensorResponse"> & {
   /**
-   * What the transform answered; ZDNN_OK for sticks.
+   * The answer of the transform; ZDNN_OK for sticks.
    *
    * @generated from field: nnpa.zdnn.v1.OperationResult result = 1;
    */
@@ -1099,7 +1098,7 @@ export type ReadTensorRequest = Message<"nnpa.zdnn.v1.ReadTensorRequest"> & {
   session: string;
 
   /**
-   * What to read. Exactly one must be set.
+   * The data to read. Exactly one must be set.
    *
    * @generated from oneof nnpa.zdnn.v1.ReadTensorRequest.source
    */
@@ -1150,7 +1149,7 @@ export type ReadSticks = Message<"nnpa.zdnn.v1.ReadSticks"> & {
   byteOrder: ByteOrder;
 
   /**
-   * The name under which the session's content cache takes what is read, as Ztensor.cache_as.
+   * The name under which the session's content cache keeps the sticks, as Ztensor.cache_as.
    *
    * @generated from field: bytes cache_as = 3;
    */
@@ -1202,7 +1201,7 @@ export const ReadTensorResponseSchema: GenMessage<ReadTensorResponse> = /*@__PUR
   messageDesc(file_nnpa_zdnn_v1_accelerator, 24);
 
 /**
- * Says what the chunks of ReadTensor are.
+ * Describes the chunks of ReadTensor.
  *
  * @generated from message nnpa.zdnn.v1.ReadTensorHeader
  */
@@ -1348,7 +1347,7 @@ export const MachineModelSchema: GenEnum<MachineModel> = /*@__PURE__*/
   enumDesc(file_nnpa_zdnn_v1_accelerator, 0);
 
 /**
- * What a program check does.
+ * Effects of a program check.
  *
  * @generated from enum nnpa.zdnn.v1.ProgramCheckAction
  */
@@ -1538,7 +1537,8 @@ export const AccumulateSchema: GenEnum<Accumulate> = /*@__PURE__*/
  */
 export const AcceleratorService: GenService<{
   /**
-   * Lists the machines that sessions can run on, in a fixed order, with what NNPA-QAF says of each.
+   * Lists the machines that sessions can run on, in a fixed order, each with its answer to
+   * NNPA-QAF.
    *
    * The possible errors include:
    *
@@ -1556,7 +1556,7 @@ export const AcceleratorService: GenService<{
    *
    * The possible errors include:
    *
-   * * NOT_FOUND / MACHINE_NOT_FOUND: the name is no machine's, nor an alias.
+   * * NOT_FOUND / MACHINE_NOT_FOUND: no machine has this name or alias.
    *
    * @generated from rpc nnpa.zdnn.v1.AcceleratorService.GetMachine
    */
@@ -1567,11 +1567,11 @@ export const AcceleratorService: GenService<{
   },
   /**
    * Creates a session: a guest on a machine with a library loaded and initialized, as zdnn_init
-   * does. The answer tells the limits that hold in it.
+   * does. The answer has the session's limits.
    *
    * The possible errors include:
    *
-   * * INVALID_ARGUMENT / MACHINE_INVALID: an override is outside what the model can be.
+   * * INVALID_ARGUMENT / MACHINE_INVALID: an override exceeds the model.
    * * INVALID_ARGUMENT / LIBRARY_VERSION_UNKNOWN: "limit" names the known versions.
    * * RESOURCE_EXHAUSTED / SESSION_QUOTA_EXCEEDED: retry with a pause.
    * * PERMISSION_DENIED / FAULTS_NOT_ALLOWED: the server takes no fault_rules.
@@ -1598,10 +1598,10 @@ export const AcceleratorService: GenService<{
     output: typeof SessionSchema;
   },
   /**
-   * Changes options of a session: what a C program does through environment variables and
-   * zdnn_init, and what an operator does who moves the guest to another machine. Tensors stay.
-   * After a move the query functions answer from the library's old query result until Init or
-   * RefreshNnpaQueryResult runs, as on the machine.
+   * Changes options of a session, as a C program does by environment variables and zdnn_init, and
+   * as an operator does by moving the guest to another machine. Tensors stay. After a move the
+   * query functions answer from the library's old query result until Init or RefreshNnpaQueryResult
+   * runs, as on the machine.
    *
    * The possible errors include:
    *
@@ -1683,10 +1683,10 @@ export const AcceleratorService: GenService<{
   },
   /**
    * Runs lists of operations as they arrive; answer n belongs to request n. Cheaper per call than
-   * Execute for callers who need each answer before the next call. Every request names its
-   * session. An error ends the stream; what ran has taken effect.
+   * Execute for callers who need each answer before the next call. Every request names its session.
+   * An error ends the stream; operations that ran have taken effect.
    *
-   * The possible errors are those of Execute.
+   * The possible errors are Execute's.
    *
    * @generated from rpc nnpa.zdnn.v1.AcceleratorService.ExecuteStream
    */

@@ -32,7 +32,7 @@ export const file_nnpa_zdnn_v1_fault: GenFile = /*@__PURE__*/
 
 /**
  * One thing to break, and when. A rule that could never be carried out is FIELD_INVALID, with the
- * field, the value and what is allowed there.
+ * field, the value and the allowed values.
  *
  * @generated from message nnpa.zdnn.v1.FaultRule
  */
@@ -94,14 +94,14 @@ export type FaultRule = Message<"nnpa.zdnn.v1.FaultRule"> & {
   probability?: number | undefined;
 
   /**
-   * Seed of what is random in this rule: probability, delay, which bits, which elements. Default 0.
+   * Seed of the random choices of this rule: probability, delay, bits, elements. Default 0.
    *
    * @generated from field: uint64 seed = 8;
    */
   seed: bigint;
 
   /**
-   * What happens. Exactly one must be set.
+   * The effect. Exactly one must be set.
    *
    * @generated from oneof nnpa.zdnn.v1.FaultRule.effect
    */
@@ -183,8 +183,8 @@ export type FaultRule = Message<"nnpa.zdnn.v1.FaultRule"> & {
   } | { case: undefined; value?: undefined };
 
   /**
-   * With `status`: the function runs and its output is written, yet the status is what the rule says.
-   * An output that the caller left to the server is not created. Default false.
+   * With `status`: the function runs and its output is written, yet the status is the rule's. An
+   * output that the caller left to the server is not created. Default false.
    *
    * @generated from field: bool output_written = 18;
    */
@@ -213,8 +213,9 @@ export type FaultDelay = Message<"nnpa.zdnn.v1.FaultDelay"> & {
   seconds: number;
 
   /**
-   * "fixed" (default, also when empty), "uniform" (seconds plus or minus spread), "normal" (spread is
-   * the standard deviation) or "exponential" (spread is not used). What is drawn is cut to 0..600.
+   * "fixed" (default, also when empty), "uniform" (seconds plus or minus spread), "normal" (spread
+   * is the standard deviation) or "exponential" (spread is not used). The drawn number is cut to
+   * 0..600.
    *
    * @generated from field: string distribution = 2;
    */
@@ -309,7 +310,8 @@ export type InjectedFault = Message<"nnpa.zdnn.v1.InjectedFault"> & {
   effect: string;
 
   /**
-   * What exactly, for people: the status, the seconds, the bits and where they are, the machine.
+   * The effect in detail, for people: the status, the seconds, the bits and their places, the
+   * machine.
    *
    * @generated from field: string detail = 6;
    */

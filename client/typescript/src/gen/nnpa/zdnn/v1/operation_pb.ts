@@ -541,8 +541,9 @@ export type Operation = Message<"nnpa.zdnn.v1.Operation"> & {
   sharedData: Extent[];
 
   /**
-   * True for what a client library does on its own, such as freeing a tensor that the program has
-   * dropped: faults leave it alone and it has no number. Read in arms 1 to 19. Default false.
+   * True for an operation that a client library adds on its own, such as freeing a tensor that the
+   * program has dropped: faults leave it alone and it has no number. Read in arms 1 to 19. Default
+   * false.
    *
    * @generated from field: bool housekeeping = 204;
    */
@@ -565,7 +566,7 @@ export const OperationSchema: GenMessage<Operation> = /*@__PURE__*/
   messageDesc(file_nnpa_zdnn_v1_operation, 0);
 
 /**
- * What one operation answered.
+ * The answer of one operation.
  *
  * @generated from message nnpa.zdnn.v1.OperationResult
  */
@@ -579,7 +580,7 @@ export type OperationResult = Message<"nnpa.zdnn.v1.OperationResult"> & {
   zdnnStatus: number;
 
   /**
-   * What zdnn_get_status_message says, for example "ZDNN_OK: Success.".
+   * The text of zdnn_get_status_message, for example "ZDNN_OK: Success.".
    *
    * @generated from field: string status_message = 2;
    */
@@ -698,7 +699,7 @@ export type Diagnostic = Message<"nnpa.zdnn.v1.Diagnostic"> & {
   stream: DiagnosticStream;
 
   /**
-   * What it is. Default is never sent.
+   * The kind of the line. Default is never sent.
    *
    * @generated from field: nnpa.zdnn.v1.DiagnosticKind kind = 2;
    */
@@ -713,7 +714,7 @@ export type Diagnostic = Message<"nnpa.zdnn.v1.Diagnostic"> & {
   text: string;
 
   /**
-   * What the text says, in parts. Present with DIAGNOSTIC_KIND_SANITIZER.
+   * The facts of the text, in fields. Present with DIAGNOSTIC_KIND_SANITIZER.
    *
    * @generated from field: nnpa.zdnn.v1.SanitizerReport report = 4;
    */
@@ -1719,7 +1720,7 @@ export type Softmax = Message<"nnpa.zdnn.v1.Softmax"> & {
   input?: TensorRef | undefined;
 
   /**
-   * What follows the softmax. The machine reads the low 4 bits.
+   * The function applied to the softmax. The machine reads the low 4 bits.
    *
    * @generated from field: optional nnpa.zdnn.v1.SoftmaxAct act_func = 2;
    */
@@ -1757,7 +1758,7 @@ export type SoftmaxMask = Message<"nnpa.zdnn.v1.SoftmaxMask"> & {
   input?: TensorRef | undefined;
 
   /**
-   * What follows the softmax. The machine reads the low 4 bits.
+   * The function applied to the softmax. The machine reads the low 4 bits.
    *
    * @generated from field: optional nnpa.zdnn.v1.SoftmaxAct act_func = 2;
    */
@@ -2047,7 +2048,7 @@ export type Reduce = Message<"nnpa.zdnn.v1.Reduce"> & {
   input?: TensorRef | undefined;
 
   /**
-   * What to find. The machine reads the low 8 bits.
+   * The value to find. The machine reads the low 8 bits.
    *
    * @generated from field: optional nnpa.zdnn.v1.ReduceOps op_type = 2;
    */
@@ -2526,7 +2527,7 @@ export type Conv2d = Message<"nnpa.zdnn.v1.Conv2d"> & {
   strideWidth?: number | undefined;
 
   /**
-   * What follows the convolution. The machine reads the low 4 bits.
+   * The activation of the convolution. The machine reads the low 4 bits.
    *
    * @generated from field: optional nnpa.zdnn.v1.Conv2dAct act_func = 7;
    */
@@ -2743,8 +2744,8 @@ export const GruSchema: GenMessage<Gru> = /*@__PURE__*/
   messageDesc(file_nnpa_zdnn_v1_operation, 49);
 
 /**
- * zdnn_init: has the library query the machine anew, as at load time. To change what C reads from
- * environment variables, call UpdateSession first.
+ * zdnn_init: makes the library query the machine again, as at load time. To change what C reads
+ * from environment variables, call UpdateSession first.
  *
  * Status: always ZDNN_OK.
  *
@@ -2761,7 +2762,7 @@ export const InitSchema: GenMessage<Init> = /*@__PURE__*/
   messageDesc(file_nnpa_zdnn_v1_operation, 50);
 
 /**
- * zdnn_is_nnpa_installed: tells whether the machine, not the cache, has the facility.
+ * zdnn_is_nnpa_installed: returns whether the machine, not the cache, has the facility.
  *
  * @generated from message nnpa.zdnn.v1.IsNnpaInstalled
  */
@@ -2776,7 +2777,7 @@ export const IsNnpaInstalledSchema: GenMessage<IsNnpaInstalled> = /*@__PURE__*/
   messageDesc(file_nnpa_zdnn_v1_operation, 51);
 
 /**
- * zdnn_is_nnpa_function_installed: tells whether all functions are installed. The query functions
+ * zdnn_is_nnpa_function_installed: returns whether all functions are installed. The query functions
  * answer from the library's cached query result; only zdnn_init and zdnn_refresh_nnpa_query_result
  * ask the machine. Without NNPA the cache is all zeros.
  *
@@ -2808,7 +2809,7 @@ export const IsNnpaFunctionInstalledSchema: GenMessage<IsNnpaFunctionInstalled> 
   messageDesc(file_nnpa_zdnn_v1_operation, 52);
 
 /**
- * zdnn_is_nnpa_parmblk_fmt_installed: tells whether all parameter block formats are installed.
+ * zdnn_is_nnpa_parmblk_fmt_installed: returns whether all parameter block formats are installed.
  *
  * @generated from message nnpa.zdnn.v1.IsNnpaParmblkFmtInstalled
  */
@@ -2837,7 +2838,7 @@ export const IsNnpaParmblkFmtInstalledSchema: GenMessage<IsNnpaParmblkFmtInstall
   messageDesc(file_nnpa_zdnn_v1_operation, 53);
 
 /**
- * zdnn_is_nnpa_datatype_installed: tells whether all types of the mask are installed.
+ * zdnn_is_nnpa_datatype_installed: returns whether all types of the mask are installed.
  *
  * @generated from message nnpa.zdnn.v1.IsNnpaDatatypeInstalled
  */
@@ -2860,7 +2861,7 @@ export const IsNnpaDatatypeInstalledSchema: GenMessage<IsNnpaDatatypeInstalled> 
   messageDesc(file_nnpa_zdnn_v1_operation, 54);
 
 /**
- * zdnn_is_nnpa_layout_fmt_installed: tells whether all layout formats of the mask are installed.
+ * zdnn_is_nnpa_layout_fmt_installed: returns whether all layout formats of the mask are installed.
  *
  * @generated from message nnpa.zdnn.v1.IsNnpaLayoutFmtInstalled
  */
@@ -2883,7 +2884,7 @@ export const IsNnpaLayoutFmtInstalledSchema: GenMessage<IsNnpaLayoutFmtInstalled
   messageDesc(file_nnpa_zdnn_v1_operation, 55);
 
 /**
- * zdnn_is_nnpa_conversion_installed: tells whether a type converts from and to all formats of the
+ * zdnn_is_nnpa_conversion_installed: returns whether a type converts from and to all formats of the
  * mask.
  *
  * @generated from message nnpa.zdnn.v1.IsNnpaConversionInstalled
@@ -2981,7 +2982,7 @@ export const RefreshNnpaQueryResultSchema: GenMessage<RefreshNnpaQueryResult> = 
   messageDesc(file_nnpa_zdnn_v1_operation, 60);
 
 /**
- * zdnn_is_version_runnable: tells whether code written for a zDNN version can run on library and
+ * zdnn_is_version_runnable: returns whether code written for a zDNN version can run on library and
  * machine.
  *
  * @generated from message nnpa.zdnn.v1.IsVersionRunnable
@@ -3169,7 +3170,7 @@ export const MatmulBcastOpsSchema: GenEnum<MatmulBcastOps> = /*@__PURE__*/
   enumDesc(file_nnpa_zdnn_v1_operation, 2);
 
 /**
- * What follows softmax.
+ * Functions that softmax applies to its result.
  *
  * @generated from enum nnpa.zdnn.v1.SoftmaxAct
  */
@@ -3196,7 +3197,7 @@ export const SoftmaxActSchema: GenEnum<SoftmaxAct> = /*@__PURE__*/
   enumDesc(file_nnpa_zdnn_v1_operation, 3);
 
 /**
- * What follows conv2d.
+ * Activations that conv2d applies to its result.
  *
  * @generated from enum nnpa.zdnn.v1.Conv2dAct
  */
@@ -3325,7 +3326,7 @@ export const LstmGruDirectionSchema: GenEnum<LstmGruDirection> = /*@__PURE__*/
   enumDesc(file_nnpa_zdnn_v1_operation, 7);
 
 /**
- * Functions of the NNPA instruction: nnpa_function_code. The numbers are those of the machine.
+ * Functions of the NNPA instruction: nnpa_function_code. The numbers are the machine's.
  *
  * @generated from enum nnpa.zdnn.v1.NnpaFunctionCode
  */
@@ -3808,7 +3809,7 @@ export enum DiagnosticKind {
   STATUS_DIAG = 3,
 
   /**
-   * What Session.sanitize has found; the library itself prints nothing of the kind.
+   * A finding of Session.sanitize; the library itself prints none.
    *
    * @generated from enum value: DIAGNOSTIC_KIND_SANITIZER = 4;
    */

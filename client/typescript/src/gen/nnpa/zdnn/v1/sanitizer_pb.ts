@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What Session.sanitize finds: misuses of tensors that a machine would not notice.
+// Findings of Session.sanitize: misuses of tensors that a machine would not notice.
 //
 // A report comes with the operation that it was found in, in OperationResult.diagnostics. When the
 // call ends with a gRPC error instead, reports are in the details of its status, beside ErrorInfo, as
@@ -29,7 +29,7 @@ export const file_nnpa_zdnn_v1_sanitizer: GenFile = /*@__PURE__*/
  */
 export type SanitizerReport = Message<"nnpa.zdnn.v1.SanitizerReport"> & {
   /**
-   * What is wrong.
+   * The kind of misuse.
    *
    * @generated from field: nnpa.zdnn.v1.Misuse misuse = 1;
    */
@@ -57,7 +57,7 @@ export type SanitizerReport = Message<"nnpa.zdnn.v1.SanitizerReport"> & {
   tensor: bigint;
 
   /**
-   * What gave the tensor its buffer. Empty if that is not known.
+   * The call that gave the tensor its buffer. Empty if unknown.
    *
    * @generated from field: nnpa.zdnn.v1.SanitizerSite allocation = 5;
    */
@@ -114,7 +114,7 @@ export const SanitizerSiteSchema: GenMessage<SanitizerSite> = /*@__PURE__*/
   messageDesc(file_nnpa_zdnn_v1_sanitizer, 1);
 
 /**
- * What a client knows of a tensor that it names, or brings, in an operation.
+ * A client's knowledge of a tensor that it names, or sends, in an operation.
  *
  * @generated from message nnpa.zdnn.v1.Provenance
  */
@@ -127,14 +127,14 @@ export type Provenance = Message<"nnpa.zdnn.v1.Provenance"> & {
   freedId: bigint;
 
   /**
-   * What allocated the buffer of an inline tensor.
+   * The call that allocated the buffer of an inline tensor.
    *
    * @generated from field: nnpa.zdnn.v1.SanitizerSite allocation = 2;
    */
   allocation?: SanitizerSite | undefined;
 
   /**
-   * What freed the buffer of an inline tensor. Present: it is used after that.
+   * The call that freed the buffer of an inline tensor. Present: it is used after that.
    *
    * @generated from field: nnpa.zdnn.v1.SanitizerSite free = 3;
    */
@@ -186,7 +186,7 @@ export enum Misuse {
   /**
    * An operation's result depends on padding: on cells behind a dimension, on columns between the
    * gates of a concatenated tensor, or between the directions of a bidirectional layer's output.
-   * `other` is what wrote the sticks.
+   * `other` is the call that wrote the sticks.
    *
    * @generated from enum value: MISUSE_PADDING_READ = 2;
    */
@@ -194,14 +194,14 @@ export enum Misuse {
 
   /**
    * A transform, or reshape_ztensor, is to fill a tensor that is transformed already, which the
-   * library refuses. `other` is what wrote the sticks.
+   * library refuses. `other` is the call that wrote the sticks.
    *
    * @generated from enum value: MISUSE_TRANSFORMED_TWICE = 3;
    */
   TRANSFORMED_TWICE = 3,
 
   /**
-   * An operation is given a tensor whose buffer was freed. `other` is what freed it.
+   * An operation is given a tensor whose buffer was freed. `other` is the call that freed it.
    *
    * @generated from enum value: MISUSE_USE_AFTER_FREE = 4;
    */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What the accelerator answers (ZdnnStatus, Refusal) and why a call did not reach it (ErrorReason).
+// Statuses of the accelerator (ZdnnStatus, Refusal), and reasons why a call did not reach it
+// (ErrorReason).
 //
 // There are two planes and they never mix. A gRPC status says whether the call reached the
 // emulated accelerator. A zdnn_status, one per operation, says what the accelerator and the zDNN
@@ -46,8 +47,8 @@ export type Refusal = Message<"nnpa.zdnn.v1.Refusal"> & {
   value: string;
 
   /**
-   * What would have been accepted, as text, for example "2 (input_a.transformed_desc.dim4)",
-   * "1..32768". Empty when no value is accepted on this machine.
+   * The accepted values, as text, for example "2 (input_a.transformed_desc.dim4)", "1..32768".
+   * Empty when no value is accepted on this machine.
    *
    * @generated from field: string limit = 3;
    */
@@ -420,7 +421,7 @@ export enum ErrorReason {
   SESSION_NOT_FOUND = 1,
 
   /**
-   * RESOURCE_EXHAUSTED: the server holds as many sessions as it may ("limit"). Retry later.
+   * RESOURCE_EXHAUSTED: the server holds its most sessions ("limit"). Retry later.
    *
    * @generated from enum value: ERROR_REASON_SESSION_QUOTA_EXCEEDED = 2;
    */
@@ -434,14 +435,14 @@ export enum ErrorReason {
   MACHINE_NOT_FOUND = 3,
 
   /**
-   * INVALID_ARGUMENT: an override of MachineSpec is outside what the model can be ("field").
+   * INVALID_ARGUMENT: an override of MachineSpec exceeds the model ("field").
    *
    * @generated from enum value: ERROR_REASON_MACHINE_INVALID = 4;
    */
   MACHINE_INVALID = 4,
 
   /**
-   * INVALID_ARGUMENT: the library version is not one of those that the server knows ("limit").
+   * INVALID_ARGUMENT: the server does not know the library version ("limit" names the known ones).
    *
    * @generated from enum value: ERROR_REASON_LIBRARY_VERSION_UNKNOWN = 5;
    */
@@ -463,7 +464,7 @@ export enum ErrorReason {
   FUNCTION_NOT_IMPLEMENTED = 7,
 
   /**
-   * INVALID_ARGUMENT: the operation has no arm, or one that this server does not know.
+   * INVALID_ARGUMENT: the operation has no arm, or an arm that this server does not know.
    *
    * @generated from enum value: ERROR_REASON_OPERATION_UNKNOWN = 8;
    */
@@ -542,7 +543,7 @@ export enum ErrorReason {
   PROGRAM_CHECK = 17,
 
   /**
-   * INVALID_ARGUMENT: the page token is not one that this method returned.
+   * INVALID_ARGUMENT: this method did not return the page token.
    *
    * @generated from enum value: ERROR_REASON_PAGE_TOKEN_INVALID = 18;
    */
@@ -570,33 +571,34 @@ export enum ErrorReason {
   INTERNAL = 21,
 
   /**
-   * RESOURCE_EXHAUSTED: as many streams are open on the server or of the caller, or as many calls of
-   * the session wait for each other, or as many calls of MLI or loads of models run, as may be, or
-   * messages and answers have no room; "field" is "max_streams", "max_conversations" (streams of lists
-   * or of inference requests: make unary calls instead), "max_session_calls", "max_mli_calls",
-   * "max_bytes_under_way", "max_loads" or, of the caller's token, "max_own_loads". Retry with a pause.
+   * RESOURCE_EXHAUSTED: the server, the caller or the session has reached a limit of streams, waiting
+   * calls, calls of MLI, loads of models, or bytes under way. "field" is "max_streams",
+   * "max_conversations" (streams of lists or of inference requests: make unary calls instead),
+   * "max_session_calls", "max_mli_calls", "max_bytes_under_way", "max_loads" or, of the caller's
+   * token, "max_own_loads". Retry with a pause.
    *
    * @generated from enum value: ERROR_REASON_CALL_QUOTA_EXCEEDED = 22;
    */
   CALL_QUOTA_EXCEEDED = 22,
 
   /**
-   * NOT_FOUND: the session's content cache has nothing, or nothing any more, under the name in
-   * Ztensor.cached; "field" says which. Send the sticks instead.
+   * NOT_FOUND: the session's content cache does not have the name in Ztensor.cached (any more);
+   * "field" names the tensor. Send the sticks instead.
    *
    * @generated from enum value: ERROR_REASON_CACHE_MISS = 23;
    */
   CACHE_MISS = 23,
 
   /**
-   * NOT_FOUND: the session has no network of this handle, or not any more.
+   * NOT_FOUND: the session has no network of this handle (any more).
    *
    * @generated from enum value: ERROR_REASON_NETWORK_NOT_FOUND = 24;
    */
   NETWORK_NOT_FOUND = 24,
 
   /**
-   * FAILED_PRECONDITION: the network is not initialised, or was not made from what the call needs.
+   * FAILED_PRECONDITION: the network is not initialised, or was not made from the source that the
+   * call needs.
    *
    * @generated from enum value: ERROR_REASON_NETWORK_NOT_READY = 25;
    */
@@ -625,8 +627,8 @@ export enum ErrorReason {
   MODEL_EXISTS = 28,
 
   /**
-   * PERMISSION_DENIED: the call's token is not for this machine; "value" and "limit", the machines
-   * that it is for.
+   * PERMISSION_DENIED: the call's token does not allow this machine; "value", and "limit" lists the
+   * machines that it allows.
    *
    * @generated from enum value: ERROR_REASON_MACHINE_NOT_ALLOWED = 29;
    */
@@ -640,15 +642,15 @@ export enum ErrorReason {
   MODEL_NOT_FOUND = 30,
 
   /**
-   * UNAVAILABLE: the server knows the model, and it is not loaded; "state" and "why".
+   * UNAVAILABLE: the server has the model, but has not loaded it; "state" and "why".
    *
    * @generated from enum value: ERROR_REASON_MODEL_UNAVAILABLE = 31;
    */
   MODEL_UNAVAILABLE = 31,
 
   /**
-   * RESOURCE_EXHAUSTED: the server holds as many models, or as many regions of shared memory, as it
-   * may, or as many bytes of models on disk ("max_state_bytes"); "field", "value" and "limit".
+   * RESOURCE_EXHAUSTED: the server has reached its limit of models, of regions of shared memory, or
+   * of bytes of models on disk ("max_state_bytes"); "field", "value" and "limit".
    *
    * @generated from enum value: ERROR_REASON_MODEL_QUOTA_EXCEEDED = 32;
    */
@@ -663,7 +665,8 @@ export enum ErrorReason {
   EXTENSION_NOT_OFFERED = 33,
 
   /**
-   * NOT_FOUND: the connection has no region of shared memory of this name, or there is no object.
+   * NOT_FOUND: the connection has no region of shared memory of this name, or the shared memory object
+   * does not exist.
    *
    * @generated from enum value: ERROR_REASON_REGION_NOT_FOUND = 34;
    */
@@ -677,24 +680,24 @@ export enum ErrorReason {
   REGION_IN_USE = 35,
 
   /**
-   * RESOURCE_EXHAUSTED: the answer of an inference is larger than its request says, or the server
-   * gives; "value", "limit", and "option", what to set on the client's channel for a larger one.
+   * RESOURCE_EXHAUSTED: the response of an inference exceeds the limit of its request or of the
+   * server; "value", "limit", and "option", the setting of the client's channel for larger responses.
    *
    * @generated from enum value: ERROR_REASON_RESPONSE_TOO_LARGE = 36;
    */
   RESPONSE_TOO_LARGE = 36,
 
   /**
-   * PERMISSION_DENIED: the session is to inject faults, which its server was not started for; "option"
-   * is the flag that it lacks.
+   * PERMISSION_DENIED: the session asks for faults, and its server was started without them; "option"
+   * is the server's flag.
    *
    * @generated from enum value: ERROR_REASON_FAULTS_NOT_ALLOWED = 37;
    */
   FAULTS_NOT_ALLOWED = 37,
 
   /**
-   * PERMISSION_DENIED: the model is the operator's, or another token's; "field", "value", "limit".
-   * Its owner may replace and unload it, and a token that is an admin's.
+   * PERMISSION_DENIED: the model belongs to the operator or to another token; "field", "value",
+   * "limit". Its owner and an admin's token may replace and unload it.
    *
    * @generated from enum value: ERROR_REASON_MODEL_NOT_OWNED = 38;
    */

@@ -111,7 +111,7 @@ export type Ztensor = Message<"nnpa.zdnn.v1.Ztensor"> & {
   transformedDesc?: TensorDesc | undefined;
 
   /**
-   * The structure's buffer_size in bytes: what the owner claims, compared by the transforms with
+   * The structure's buffer_size in bytes, as the owner claims it, compared by the transforms with
    * the size that the transformed descriptor calls for. Absent: exactly that size.
    *
    * @generated from field: optional uint64 buffer_size = 3;
@@ -167,11 +167,11 @@ export type Ztensor = Message<"nnpa.zdnn.v1.Ztensor"> & {
     case: "sticks";
   } | {
     /**
-     * Instead of the sticks, the name that the session's content cache has them under: a tensor
-     * earlier in the session had it as `cache_as`, with the same byte order and, unless that is
-     * little-endian, the same transformed type. Not there (any more): CACHE_MISS, the operation
-     * has not run, and the client sends the sticks. Of another size than the transformed
-     * descriptor calls for: DATA_SIZE_MISMATCH. Contents of any size: only a name travels.
+     * Instead of the sticks, their name in the session's content cache: an earlier tensor of the
+     * session set it as `cache_as`, with the same byte order and, unless that is little-endian, the
+     * same transformed type. If the cache does not have the name (any more): CACHE_MISS, the
+     * operation has not run, and the client sends the sticks. If the size differs from the
+     * transformed descriptor's: DATA_SIZE_MISMATCH. Contents may have any size: only a name travels.
      *
      * @generated from field: bytes cached = 10;
      */
@@ -179,9 +179,9 @@ export type Ztensor = Message<"nnpa.zdnn.v1.Ztensor"> & {
     case: "cached";
   } | {
     /**
-     * Instead of the sticks, where they lie in the session's shared memory: exactly as many bytes as
-     * the transformed descriptor calls for, else DATA_SIZE_MISMATCH; a place outside of it is
-     * FIELD_INVALID. Of any size.
+     * Instead of the sticks, their place in the session's shared memory. It has exactly the bytes of
+     * the transformed descriptor, else DATA_SIZE_MISMATCH; a place outside of the memory is
+     * FIELD_INVALID. The sticks may have any size.
      *
      * @generated from field: nnpa.zdnn.v1.Extent shared = 12;
      */
@@ -198,39 +198,39 @@ export type Ztensor = Message<"nnpa.zdnn.v1.Ztensor"> & {
   byteOrder: ByteOrder;
 
   /**
-   * A name, 16 to 64 bytes, under which the session's content cache takes the sticks: those that
-   * an input brings, or those that the result brings of an output. Another content of that name is
-   * replaced. The server does not read names: a client names what it sends by a digest of the
-   * bytes (128 bits or more of BLAKE3 or SHA-256), what it gets by a name never used before. The
-   * cache forgets what was used longest ago once it holds Session.limits.max_cache_bytes, or when
-   * the session needs the room; what does not fit is not kept. Default empty: do not keep.
+   * A name, 16 to 64 bytes, under which the session's content cache stores the sticks of this input
+   * or output. It replaces earlier contents of that name. The server does not interpret names: a
+   * client names sticks that it sends by a digest of the bytes (128 bits or more of BLAKE3 or
+   * SHA-256), and outputs by a name never used before. The cache evicts the contents used longest
+   * ago once it holds Session.limits.max_cache_bytes, or when the session needs the memory; it does
+   * not store contents that exceed the limit. Default empty: do not store.
    *
    * @generated from field: bytes cache_as = 11;
    */
   cacheAs: Uint8Array;
 
   /**
-   * Beside `cache_as` of an output: a name, 16 to 64 bytes, whose contents the cache forgets when it
-   * takes these, because these overwrote them. Nothing is wrong if it has no such name. Default
-   * empty: forget nothing.
+   * Beside `cache_as` of an output: a name, 16 to 64 bytes, whose contents the cache drops when it
+   * stores these, because these overwrote them. A name that the cache does not have is no error.
+   * Default empty: drop nothing.
    *
    * @generated from field: bytes cache_instead_of = 14;
    */
   cacheInsteadOf: Uint8Array;
 
   /**
-   * Where the result's sticks are to go in the session's shared memory, for an inline output; the
-   * result then has `shared` in the place of `sticks`. A server that has no storage behind the place
-   * answers with `sticks` nevertheless. Of any size. Default: they travel.
+   * For an inline output, the place in the session's shared memory for the result's sticks; the
+   * result then has `shared` instead of `sticks`. A server without storage behind the place answers
+   * with `sticks` nevertheless. The sticks may have any size. Default: they travel.
    *
    * @generated from field: nnpa.zdnn.v1.Extent sticks_to = 13;
    */
   sticksTo?: Extent | undefined;
 
   /**
-   * Beside `cache_as` and `sticks_to`: the cache has the sticks where they are put, in memory that the
-   * server maps, and needs no storage of its own. The client leaves the place alone until the cache
-   * has forgotten them. Memory that the server does not map: ignored. Default false.
+   * Beside `cache_as` and `sticks_to`: the cache refers to the sticks at that place, in memory that
+   * the server maps, and copies nothing. The client leaves the place alone until the cache has
+   * dropped them. Ignored if the server does not map the memory. Default false.
    *
    * @generated from field: bool cached_in_place = 15;
    */
@@ -319,8 +319,7 @@ export type TensorRef = Message<"nnpa.zdnn.v1.TensorRef"> & {
   } | { case: undefined; value?: undefined };
 
   /**
-   * What the client knows of the tensor and the server cannot. Read only when the session
-   * sanitizes.
+   * Facts about the tensor that only the client knows. Read only when the session sanitizes.
    *
    * @generated from field: nnpa.zdnn.v1.Provenance provenance = 4;
    */
@@ -485,7 +484,7 @@ export const DataLayoutsSchema: GenEnum<DataLayouts> = /*@__PURE__*/
 
 /**
  * Formats of transformed data: zdnn_data_formats (zDNN API Reference 1.2.0, "Data formats"). The
- * numbers are those of the machine.
+ * numbers are the machine's.
  *
  * @generated from enum nnpa.zdnn.v1.DataFormats
  */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Traces: what sessions did, recorded by the server while they do it.
+// Traces: the calls of sessions, which the server records while they run.
 //
 // A client opens a trace, which is a stream; sessions join it by its name (Session.trace), whatever
 // program they belong to; the records of what they do come down the stream until the trace ends. A
@@ -199,7 +199,7 @@ export const TraceRecordSchema: GenMessage<TraceRecord> = /*@__PURE__*/
   messageDesc(file_nnpa_zdnn_v1_trace, 4);
 
 /**
- * Says what is recorded, and by whom.
+ * Describes the trace and its server.
  *
  * @generated from message nnpa.zdnn.v1.TraceStart
  */
@@ -368,7 +368,7 @@ export type TracedCall = Message<"nnpa.zdnn.v1.TracedCall"> & {
   } | { case: undefined; value?: undefined };
 
   /**
-   * Why the call failed; what ran before has its results.
+   * Why the call failed; earlier operations have their results.
    *
    * @generated from field: nnpa.zdnn.v1.TracedError error = 12;
    */
@@ -504,7 +504,7 @@ export type TracedContents = Message<"nnpa.zdnn.v1.TracedContents"> & {
   operationIndex: number;
 
   /**
-   * What the bytes are.
+   * The kind of the bytes.
    *
    * @generated from field: nnpa.zdnn.v1.ContentsRole role = 2;
    */
@@ -652,7 +652,7 @@ export const TraceEndSchema: GenMessage<TraceEnd> = /*@__PURE__*/
   messageDesc(file_nnpa_zdnn_v1_trace, 13);
 
 /**
- * What recorded contents are.
+ * Kinds of recorded contents.
  *
  * @generated from enum nnpa.zdnn.v1.ContentsRole
  */
@@ -763,7 +763,7 @@ export const TraceEndReasonSchema: GenEnum<TraceEndReason> = /*@__PURE__*/
   enumDesc(file_nnpa_zdnn_v1_trace, 1);
 
 /**
- * Records what sessions do.
+ * Records the calls of sessions.
  *
  * Every method may fail as those of AcceleratorService do. Nothing that a trace does, or fails to
  * do, changes what a session answers.
@@ -789,8 +789,8 @@ export const TraceService: GenService<{
     output: typeof RecordTraceResponseSchema;
   },
   /**
-   * Ends a trace: what has been recorded still comes, then the stream ends. A trace that is unknown,
-   * or another caller's, or has ended, is left alone.
+   * Ends a trace: records that are waiting still come, then the stream ends. A trace that is
+   * unknown, or another caller's, or has ended, is left alone.
    *
    * @generated from rpc nnpa.zdnn.v1.TraceService.EndTrace
    */

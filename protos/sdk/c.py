@@ -200,6 +200,7 @@ C = Sdk(
     files=(
         File("include/zdnn.h", "c_enums.h.j2", "enums"),
         File("include/zdnn.h", "c_prototypes.h.j2", "operations", lambda verb: verb.computes),
+        File("src/abi/constants.rs", "c_constants.rs.j2"),
         File("src/verbs/operation.rs", "c_operations.rs.j2", select=lambda verb: verb.computes),
         File("testee/operations.c", "c_testee.c.j2", select=lambda verb: verb.computes),
     ),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the contract becomes source files: one template per kind of file, the same model for all."""
+"""Render source files from the contract: one template per kind of file, one model for all."""
 
 import re
 import textwrap
@@ -52,7 +52,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Sdk:
-    """What is generated for one language.
+    """The files to generate for one language.
 
     `home` is the SDK's folder. `filters` are the language's own filters for its templates,
     `spelling` its names in the texts of `sdk.texts`, if it has any. `messages` is None where the
@@ -103,7 +103,7 @@ def render(sdk: Sdk, contract: Contract) -> dict[Path, str]:
     filters: dict[str, Any] = environment.filters
     filters |= {"pascal": pascal, "camel": camel, "comment": comment, **sdk.filters}
     rendered: dict[Path, str] = {}
-    spelled = texts(contract.enums, sdk.spelling) if sdk.spelling else {}
+    spelled = texts(contract.enums, sdk.spelling)
     for file in sdk.files:
         text = environment.get_template(file.template).render(
             verbs=[verb for verb in contract.verbs if file.select(verb)],

@@ -16,7 +16,7 @@ def texts(enums: Iterable[Enum], spelling: Mapping[str, str]) -> dict[str, Any]:
     tables = tomllib.loads((_HOME / "texts.toml").read_text(encoding="utf-8"))
     _require("ErrorReason", "ERROR_REASON_", enums, tables["reasons"])
     _require("ZdnnStatus", "", enums, tables["statuses"])
-    for table in ("reasons", "codes"):
+    for table in ("reasons", "codes") if spelling else ():
         tables[table] = {name: text.format(**spelling) for name, text in tables[table].items()}
     macros = tomllib.loads((_HOME / "macros.toml").read_text(encoding="utf-8"))
     tables["macros"] = {name: (_literal(value), doc) for name, (value, doc) in macros.items()}

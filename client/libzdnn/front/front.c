@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What only C can do: variadic functions, FILE streams, <fenv.h>, the loader's constructor. */
+/* Functions that only C can have: variadic ones, FILE streams, <fenv.h>, the loader's
+ * constructor. */
 #include "zdnn.h"
 
 #include <execinfo.h>
@@ -26,7 +27,7 @@ bool nnpa_has_parmblk_format(int number);
 zdnn_status nnpa_transform(zdnn_ztensor *ztensor, const void *const *data);
 zdnn_status nnpa_transform_with_saturation(zdnn_ztensor *ztensor, const void *const *data);
 
-/* What the core needs. */
+/* Functions that the core calls. */
 void nnpa_print(bool to_stderr, const char *text, size_t size);
 void nnpa_backtrace(void);
 void nnpa_raise_flags(uint32_t flags);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Types of the Embedded Inference Client API 1.1.0, for networks that a server hosts. Written from
- * the API's documentation; names, numbers and layouts are those that its programs know.
- * Source: X-CUBE-AI 7.0, "Embedded Inference Client API". */
+/* Types of the Embedded Inference Client API 1.1.0, for networks that a server hosts. Written
+ * from the API's documentation; names, numbers and layouts are the API's own. Source: X-CUBE-AI
+ * 7.0, "Embedded Inference Client API". */
 #ifndef AI_PLATFORM_H
 #define AI_PLATFORM_H
 
@@ -16,7 +16,7 @@ extern "C" {
 #define AI_STATIC_ASSERT(holds_, name_) _Static_assert(holds_, #name_);
 #endif
 
-/* Versions: what a generated <name>_config.h says wins. */
+/* Versions, unless a generated <name>_config.h defines others. */
 #ifndef AI_PLATFORM_API_MAJOR
 #define AI_PLATFORM_API_MAJOR 1
 #define AI_PLATFORM_API_MINOR 1
@@ -226,7 +226,7 @@ typedef struct ai_buffer_ {
 #define AI_BUFFER_CHANNELS(buffer_) ((buffer_)->channels)
 #define AI_BUFFER_N_BATCHES(buffer_) ((buffer_)->n_batches)
 #define AI_BUFFER_DATA(buffer_, type_) ((type_ *)((buffer_)->data))
-/* Elements of one batch, and bytes of so many elements. */
+/* Elements of one batch, and bytes of `count_` elements. */
 #define AI_BUFFER_SIZE(buffer_) \
   ((ai_size)(buffer_)->width * (buffer_)->height * (buffer_)->channels)
 #define AI_BUFFER_BYTE_SIZE(count_, fmt_) \
@@ -243,7 +243,7 @@ typedef struct ai_network_params_ {
 
 #define AI_NETWORK_PARAMS_INIT(params_, activations_) {params_, activations_}
 
-/* What a network says of itself. */
+/* The description of a network. */
 typedef struct ai_network_report_ {
   const char *model_name;
   const char *model_signature; /* 32 hex digits */

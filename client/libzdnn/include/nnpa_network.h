@@ -12,7 +12,7 @@ extern "C" {
 
 #define NNPA_NETWORK_TYPES 10 /* ai_i8 to ai_u64, ai_float, ai_size */
 
-/* What was generated; static memory. */
+/* The tables of a generated network, in static memory. */
 typedef struct nnpa_network_model_ {
   const ai_u8 *header; /* nnpa.network.v1.CreateNetworkHeader without session */
   ai_u32 header_size;

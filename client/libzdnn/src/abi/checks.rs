@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The library's checks that precede reading or allocating memory of the program.
+//! The library's checks that run before memory of the program is read or allocated.
 //! Source: zDNN API Reference 1.2.0, "General zTensor Requirements"; order as in the library.
 
 use crate::abi::machine::Query;
 use crate::abi::status::{self, Status};
-use crate::abi::sticks::{gates, padded, rank, stick_bytes};
+use crate::abi::sticks::{gates, padded, product, rank, stick_bytes};
 use crate::abi::{Desc, Ztensor, format, kind, layout};
 
 /// The arrays that a transform reads once its checks have passed.
@@ -21,39 +21,29 @@ fn require(holds: bool, status: Status) -> Checked {
 }
 
 fn is_feature_layout(layout: u32) -> bool {
-    layout == layout::NHWC || gates(layout) != 0
+    layout == layout::ZDNN_NHWC || gates(layout) != 0
 }
 
+/// Returns whether a user's array may have the layout, kernels excepted.
 fn is_plain_layout(layout: u32) -> bool {
-    matches!(
-        layout,
-        layout::ONE_D
-            | layout::TWO_D
-            | layout::TWO_DS
-            | layout::THREE_D
-            | layout::THREE_DS
-            | layout::FOUR_D
-            | layout::FOUR_DS
-            | layout::NHWC
-            | layout::NCHW
-    )
+    rank(layout) != 0 && layout != layout::ZDNN_HWCK
 }
 
 /// Checks dims, dim4 first, and the size in bytes, against the machine's limits.
 pub fn dims_fit(desc: &Desc, query: &Query) -> Checked {
     for (size, dimension) in desc.dims().into_iter().zip([4, 3, 2, 1]) {
         let limit = query.max_for_dim(dimension);
-        require(size != 0, status::INVALID_SHAPE)?;
+        require(size != 0, status::ZDNN_INVALID_SHAPE)?;
         if size > limit {
             return Err(match limit {
-                0 => status::UNSUPPORTED_AIU_EXCEPTION,
-                _ => status::INVALID_SHAPE,
+                0 => status::ZDNN_UNSUPPORTED_AIU_EXCEPTION,
+                _ => status::ZDNN_INVALID_SHAPE,
             });
         }
     }
     require(
         stick_bytes(desc) <= query.max_tensor_size(),
-        status::INVALID_SHAPE,
+        status::ZDNN_INVALID_SHAPE,
     )
 }
 
@@ -61,43 +51,53 @@ pub fn dims_fit(desc: &Desc, query: &Query) -> Checked {
 pub fn allocatable(desc: &Desc) -> Checked {
     let (layout, kind) = (desc.layout, desc.kind);
     match desc.format {
-        format::FEATURE => {
-            require(is_feature_layout(layout), status::INVALID_LAYOUT)?;
-            let types = [kind::DLFLOAT16, kind::BINARY_INT8, kind::BINARY_INT32];
-            require(types.contains(&kind), status::INVALID_TYPE)
+        format::ZDNN_FORMAT_4DFEATURE => {
+            require(is_feature_layout(layout), status::ZDNN_INVALID_LAYOUT)?;
+            let types = [
+                kind::ZDNN_DLFLOAT16,
+                kind::ZDNN_BINARY_INT8,
+                kind::ZDNN_BINARY_INT32,
+            ];
+            require(types.contains(&kind), status::ZDNN_INVALID_TYPE)
         }
-        format::KERNEL => {
-            require(kind == kind::DLFLOAT16, status::INVALID_TYPE)?;
-            require(layout == layout::HWCK, status::INVALID_LAYOUT)
+        format::ZDNN_FORMAT_4DKERNEL => {
+            require(kind == kind::ZDNN_DLFLOAT16, status::ZDNN_INVALID_TYPE)?;
+            require(layout == layout::ZDNN_HWCK, status::ZDNN_INVALID_LAYOUT)
         }
-        format::WEIGHTS => {
-            require(kind == kind::BINARY_INT8, status::INVALID_TYPE)?;
-            require(layout == layout::NHWC, status::INVALID_LAYOUT)
+        format::ZDNN_FORMAT_4DWEIGHTS => {
+            require(kind == kind::ZDNN_BINARY_INT8, status::ZDNN_INVALID_TYPE)?;
+            require(layout == layout::ZDNN_NHWC, status::ZDNN_INVALID_LAYOUT)
         }
-        _ => Err(status::INVALID_FORMAT),
+        _ => Err(status::ZDNN_INVALID_FORMAT),
     }
 }
 
 fn transformable(desc: &Desc, pre: &Desc) -> bool {
     let layouts = match desc.format {
-        format::FEATURE => is_feature_layout(desc.layout) && is_plain_layout(pre.layout),
-        format::KERNEL => desc.layout == layout::HWCK && pre.layout == layout::HWCK,
+        format::ZDNN_FORMAT_4DFEATURE => {
+            is_feature_layout(desc.layout) && is_plain_layout(pre.layout)
+        }
+        format::ZDNN_FORMAT_4DKERNEL => {
+            desc.layout == layout::ZDNN_HWCK && pre.layout == layout::ZDNN_HWCK
+        }
         _ => false,
     };
-    layouts && desc.kind == kind::DLFLOAT16 && kind::FLOATS.contains(&pre.kind)
+    layouts && desc.kind == kind::ZDNN_DLFLOAT16 && kind::FLOATS.contains(&pre.kind)
 }
 
 fn quantizable(desc: &Desc, pre: &Desc) -> bool {
-    let unusual = [layout::FOUR_DS, layout::NCHW];
-    let layouts = desc.layout == layout::NHWC
+    let unusual = [layout::ZDNN_4DS, layout::ZDNN_NCHW];
+    let layouts = desc.layout == layout::ZDNN_NHWC
         && is_plain_layout(pre.layout)
         && !unusual.contains(&pre.layout);
     let from_float = kind::FLOATS.contains(&pre.kind);
     layouts
         && match (desc.format, desc.kind) {
-            (format::FEATURE, kind::DLFLOAT16) => from_float,
-            (format::FEATURE, kind::BINARY_INT8) => from_float || pre.kind == kind::INT8,
-            (format::WEIGHTS, kind::BINARY_INT8) => pre.kind == kind::INT8,
+            (format::ZDNN_FORMAT_4DFEATURE, kind::ZDNN_DLFLOAT16) => from_float,
+            (format::ZDNN_FORMAT_4DFEATURE, kind::ZDNN_BINARY_INT8) => {
+                from_float || pre.kind == kind::INT8
+            }
+            (format::ZDNN_FORMAT_4DWEIGHTS, kind::ZDNN_BINARY_INT8) => pre.kind == kind::INT8,
             _ => false,
         }
 }
@@ -109,29 +109,27 @@ fn ready(ztensor: &Ztensor, desc: &Desc) -> bool {
         && ztensor.is_transformed == 0
 }
 
-fn product(dims: &[u32]) -> u64 {
-    dims.iter()
-        .fold(1, |product, dim| product.wrapping_mul(u64::from(*dim)))
-}
-
 fn single_array(desc: &Desc, pre: &Desc) -> Reading {
-    let bytes_each = product(&desc.dims()).wrapping_mul(kind::bytes(pre.kind));
+    let bytes_each = product(&desc.dims()).wrapping_mul(kind::bytes(pre.kind) as u64);
     Reading {
         arrays: 1,
         bytes_each,
     }
 }
 
-/// Returns the arrays of gates; none where a check refuses, or where the user's rows and columns
-/// need more sticks than there are. Rows and columns of the sticks are not looked at.
+/// Returns the arrays of gates; None if a check refuses, or if the user's rows and columns need
+/// more sticks than the buffer holds. Ignores the rows and columns of the transformed descriptor.
 fn gate_arrays(desc: &Desc, pre: &Desc, query: &Query) -> Option<Reading> {
-    let halves = matches!(desc.layout, layout::BIDIR_FICO | layout::BIDIR_ZRH);
+    let halves = matches!(
+        desc.layout,
+        layout::ZDNN_BIDIR_FICO | layout::ZDNN_BIDIR_ZRH
+    );
     let (slices, rows) = match pre.layout {
-        layout::THREE_DS => (pre.dim3, pre.dim2),
-        layout::TWO_DS => (pre.dim2, 1),
+        layout::ZDNN_3DS => (pre.dim3, pre.dim2),
+        layout::ZDNN_2DS => (pre.dim2, 1),
         _ => return None,
     };
-    if halves && pre.layout == layout::THREE_DS && !rows.is_multiple_of(2) {
+    if halves && pre.layout == layout::ZDNN_3DS && !rows.is_multiple_of(2) {
         return None;
     }
     let height = if halves {
@@ -142,14 +140,14 @@ fn gate_arrays(desc: &Desc, pre: &Desc, query: &Query) -> Option<Reading> {
     let arrays = gates(desc.layout);
     let width = padded(pre.dim1).checked_mul(u32::try_from(arrays).ok()?)?;
     let written = desc.with_dims([slices, 1, height, width]);
-    let bytes_each = product(&[slices, rows, pre.dim1]).wrapping_mul(kind::bytes(pre.kind));
+    let bytes_each = product(&[slices, rows, pre.dim1]).wrapping_mul(kind::bytes(pre.kind) as u64);
     let fits = slices == desc.dim4
         && dims_fit(&written, query).is_ok()
         && stick_bytes(&written) <= stick_bytes(desc);
     fits.then_some(Reading { arrays, bytes_each })
 }
 
-/// Returns what zdnn_transform_ztensor reads; none where a check that precedes reading refuses.
+/// Returns the arrays that zdnn_transform_ztensor reads; None if a check before reading refuses.
 ///
 /// # Safety
 /// The ztensor's descriptors are valid, as C asks.
@@ -164,7 +162,7 @@ pub unsafe fn transform_reads(ztensor: &Ztensor, query: &Query) -> Option<Readin
     }
 }
 
-/// Returns what zdnn_transform_ztensor_with_saturation reads, as `transform_reads`.
+/// Returns the array that zdnn_transform_ztensor_with_saturation reads, as `transform_reads`.
 ///
 /// # Safety
 /// As `transform_reads`.
@@ -172,15 +170,16 @@ pub unsafe fn saturating_reads(ztensor: &Ztensor, query: &Query) -> Option<Readi
     unsafe { transform_reads(ztensor, query) }.filter(|reading| reading.arrays == 1)
 }
 
-/// Returns what zdnn_transform_quantized_ztensor reads, as `transform_reads`. Machines without the
-/// parameter block format of NNPA-TRANSFORM refuse what only it converts.
+/// Returns the array that zdnn_transform_quantized_ztensor reads, as `transform_reads`. A machine
+/// without the parameter block format of NNPA-TRANSFORM refuses conversions that need this
+/// function.
 ///
 /// # Safety
 /// As `transform_reads`.
 pub unsafe fn quantized_reads(ztensor: &Ztensor, query: &Query) -> Option<Reading> {
     let (desc, pre) = unsafe { (ztensor.transformed(), ztensor.pre_transformed()) };
     let software =
-        pre.kind == kind::INT8 || (desc.kind == kind::DLFLOAT16 && pre.kind != kind::FP32);
+        pre.kind == kind::INT8 || (desc.kind == kind::ZDNN_DLFLOAT16 && pre.kind != kind::FP32);
     let passed = ready(ztensor, &desc)
         && quantizable(&desc, &pre)
         && dims_fit(&desc, query).is_ok()
@@ -200,12 +199,12 @@ pub unsafe fn origtensor_reads(ztensor: &Ztensor, query: &Query) -> bool {
 unsafe fn reads_back(ztensor: &Ztensor, kind: u32, query: &Query) -> bool {
     let (desc, pre) = unsafe { (ztensor.transformed(), ztensor.pre_transformed()) };
     let types = match desc.kind {
-        kind::DLFLOAT16 => kind::FLOATS.contains(&kind),
-        kind::BINARY_INT32 => kind == kind::INT32,
+        kind::ZDNN_DLFLOAT16 => kind::FLOATS.contains(&kind),
+        kind::ZDNN_BINARY_INT32 => kind == kind::INT32,
         _ => false,
     };
-    let descriptors = desc.format == format::FEATURE
-        && desc.layout == layout::NHWC
+    let descriptors = desc.format == format::ZDNN_FORMAT_4DFEATURE
+        && desc.layout == layout::ZDNN_NHWC
         && types
         && is_plain_layout(pre.layout);
     descriptors
@@ -214,8 +213,8 @@ unsafe fn reads_back(ztensor: &Ztensor, kind: u32, query: &Query) -> bool {
         && ztensor.is_transformed != 0
 }
 
-/// Returns whether zdnn_reshape_ztensor reads the sticks of `src`: to copy them, or to transform
-/// them to FP32 and again.
+/// Returns whether zdnn_reshape_ztensor reads the sticks of `src`: to copy them, or to convert them
+/// to FP32 and back.
 ///
 /// # Safety
 /// As `transform_reads`.
@@ -225,7 +224,7 @@ pub unsafe fn reshape_reads(src: &Ztensor, dest: &Ztensor, query: &Query) -> boo
     let counts = unsafe { [src, dest].map(|side| elements(side.pre_transformed())) };
     counts[0] == counts[1]
         && from.layout == to.layout
-        && matches!(from.layout, layout::NHWC | layout::HWCK)
+        && matches!(from.layout, layout::ZDNN_NHWC | layout::ZDNN_HWCK)
         && src.is_transformed != 0
         && dest.is_transformed == 0
         && (from.dims() == to.dims()
@@ -240,7 +239,7 @@ pub unsafe fn reshape_reads(src: &Ztensor, dest: &Ztensor, query: &Query) -> boo
 pub unsafe fn getrange_reads(ztensor: &Ztensor) -> bool {
     let desc = unsafe { ztensor.transformed() };
     ztensor.is_transformed != 0
-        && desc.layout == layout::NHWC
-        && desc.format == format::FEATURE
-        && desc.kind == kind::DLFLOAT16
+        && desc.layout == layout::ZDNN_NHWC
+        && desc.format == format::ZDNN_FORMAT_4DFEATURE
+        && desc.kind == kind::ZDNN_DLFLOAT16
 }

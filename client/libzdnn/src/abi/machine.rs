@@ -9,7 +9,7 @@ const BLOCK_BYTES: usize = 256;
 #[derive(Clone)]
 pub struct Query {
     block: [u8; BLOCK_BYTES],
-    /// 0x00MMmmpp, 0 where no known signature fits.
+    /// 0x00MMmmpp; 0 if no known signature fits.
     pub hardware_version: u32,
 }
 
@@ -27,20 +27,12 @@ impl Query {
         }
     }
 
-    fn number(&self, at: usize, bytes: usize) -> u64 {
-        let field = &self.block[at..at + bytes];
-        field
-            .iter()
-            .fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+    fn field<const BYTES: usize>(&self, at: usize) -> [u8; BYTES] {
+        std::array::from_fn(|index| self.block[at + index])
     }
 
     fn word(&self, at: usize) -> u32 {
-        u32::from_be_bytes([
-            self.block[at],
-            self.block[at + 1],
-            self.block[at + 2],
-            self.block[at + 3],
-        ])
+        u32::from_be_bytes(self.field(at))
     }
 
     fn bit(&self, at: usize, bit: usize) -> bool {
@@ -61,8 +53,7 @@ impl Query {
 
     /// Returns whether all data types of a mask are installed.
     pub fn has_data_types(&self, mask: u16) -> bool {
-        let mask = u64::from(mask);
-        self.number(48, 2) & mask == mask
+        u16::from_be_bytes(self.field(48)) & mask == mask
     }
 
     /// Returns whether all layout formats of a mask are installed.
@@ -72,8 +63,7 @@ impl Query {
 
     /// Returns whether all conversions of a mask are installed.
     pub fn has_conversions(&self, mask: u16) -> bool {
-        let mask = u64::from(mask);
-        self.number(72, 2) & mask == mask
+        u16::from_be_bytes(self.field(72)) & mask == mask
     }
 
     /// Largest size of any dimension, elements.
@@ -90,15 +80,14 @@ impl Query {
             1 => self.word(100),
             _ => return 0,
         };
-        if own == 0 {
-            self.max_dim_idx_size()
-        } else {
-            own
+        match own {
+            0 => self.max_dim_idx_size(),
+            own => own,
         }
     }
 
     /// Largest tensor, bytes.
     pub fn max_tensor_size(&self) -> u64 {
-        self.number(64, 8)
+        u64::from_be_bytes(self.field(64))
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Views of the program's memory, and its byte order.
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_char, c_void};
 
 use bytes::Bytes;
 
@@ -19,17 +19,29 @@ pub fn byte_order() -> i32 {
 /// Views memory of the program.
 ///
 /// # Safety
-/// It is valid for that many bytes while the view lives.
+/// The memory is valid for `size` bytes while the view lives.
 pub unsafe fn memory<'a>(address: *const c_void, size: u64) -> &'a [u8] {
     let size = usize::try_from(size).unwrap_or(0);
     unsafe { std::slice::from_raw_parts(address.cast(), size) }
 }
 
+/// Copies a text of C; none for NULL.
+///
+/// # Safety
+/// The address is NULL, or points at a text that ends with a zero byte.
+pub unsafe fn text(address: *const c_char) -> Option<String> {
+    if address.is_null() {
+        return None;
+    }
+    let text = unsafe { CStr::from_ptr(address) };
+    Some(text.to_string_lossy().into_owned())
+}
+
 /// Views memory of the program as part of a message.
 ///
 /// # Safety
-/// As `memory`, until the message and what was split off it are gone: messages are copied when
-/// they are sent, and none is kept beyond its call.
+/// As `memory`, until the message and its parts are dropped: messages are copied when they are
+/// sent, and none outlives its call.
 pub unsafe fn lent(bytes: &[u8]) -> Bytes {
     let (address, size) = (bytes.as_ptr(), bytes.len());
     Bytes::from_static(unsafe { std::slice::from_raw_parts(address, size) })

@@ -2,6 +2,7 @@
 //! The structures that a C program passes. Source: zDNN API Reference 1.2.0, "zTensors".
 
 pub mod checks;
+mod constants;
 pub mod machine;
 pub mod memory;
 pub mod status;
@@ -11,6 +12,8 @@ use std::ffi::c_void;
 use std::mem::{align_of, offset_of, size_of};
 
 use crate::wire;
+
+pub use constants::{format, layout};
 
 /// Sticks lie on boundaries of this many bytes.
 pub const PAGE: usize = 4096;
@@ -58,7 +61,7 @@ impl Desc {
         [self.dim4, self.dim3, self.dim2, self.dim1]
     }
 
-    /// The same descriptor with other dimensions, outermost first.
+    /// Returns the same descriptor with other dimensions, outermost first.
     pub fn with_dims(&self, [dim4, dim3, dim2, dim1]: [u32; 4]) -> Self {
         Self {
             dim4,
@@ -69,7 +72,7 @@ impl Desc {
         }
     }
 
-    /// The message: a number above 2^31-1 goes as the int32 with the same bits.
+    /// Returns the message: a number above 2^31-1 goes as the int32 with the same bits.
     pub fn message(&self) -> wire::TensorDesc {
         wire::TensorDesc {
             layout: Some(self.layout.cast_signed()),
@@ -113,57 +116,26 @@ impl Ztensor {
         unsafe { *self.pre_transformed_desc }
     }
 
-    /// Returns whether the buffer is off its boundary.
+    /// Returns whether the buffer lies off a 4 KiB boundary.
     pub fn is_misaligned(&self) -> bool {
         is_misaligned(self.buffer)
     }
 }
 
-/// Returns whether an address is not on a 4 KiB boundary; NULL is.
+/// Returns whether an address lies off a 4 KiB boundary; NULL does not.
 pub fn is_misaligned(address: *const c_void) -> bool {
     !(address as usize).is_multiple_of(PAGE)
 }
 
-/// Layouts, `zdnn_data_layouts`.
-pub mod layout {
-    pub const ONE_D: u32 = 0;
-    pub const TWO_D: u32 = 1;
-    pub const TWO_DS: u32 = 2;
-    pub const THREE_D: u32 = 3;
-    pub const THREE_DS: u32 = 4;
-    pub const ZRH: u32 = 5;
-    pub const FOUR_D: u32 = 6;
-    pub const FOUR_DS: u32 = 7;
-    pub const NHWC: u32 = 8;
-    pub const NCHW: u32 = 9;
-    pub const FICO: u32 = 10;
-    pub const HWCK: u32 = 11;
-    pub const BIDIR_ZRH: u32 = 12;
-    pub const BIDIR_FICO: u32 = 13;
-}
-
-/// Formats, `zdnn_data_formats`.
-pub mod format {
-    pub const FEATURE: u32 = 0;
-    pub const KERNEL: u32 = 1;
-    pub const WEIGHTS: u32 = 2;
-}
-
 /// Types, `zdnn_data_types`.
 pub mod kind {
-    pub const DLFLOAT16: u32 = 0;
-    pub const BINARY_INT8: u32 = 8;
-    pub const BINARY_INT32: u32 = 10;
-    pub const INT8: u32 = 251;
-    pub const INT32: u32 = 252;
-    pub const BFLOAT: u32 = 253;
-    pub const FP16: u32 = 254;
-    pub const FP32: u32 = 255;
-    /// What converts to DLFLOAT16.
+    pub use super::constants::kind::*;
+
+    /// The types that convert to DLFLOAT16.
     pub const FLOATS: [u32; 3] = [FP32, FP16, BFLOAT];
 
     /// Bytes of an element of a user's array; 0 for a type that no array has.
-    pub fn bytes(kind: u32) -> u64 {
+    pub fn bytes(kind: u32) -> usize {
         match kind {
             FP32 | INT32 => 4,
             FP16 | BFLOAT => 2,

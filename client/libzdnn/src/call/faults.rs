@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Faults of local functions that can fail: where there are rules, the server is asked first.
+//! Fault injection into local functions: if the session has fault rules, the server is asked before
+//! the function runs.
 //! Source: nnpa/zdnn/v1/fault.proto.
 
 use crate::abi::status::{self, Status};
@@ -15,14 +16,14 @@ use crate::wire::{self, OperationResult, TensorRef};
 /// The upper half of a warning's number.
 const WARNING_CLASS: Status = 0x0002;
 
-/// The effect of the rules on a local function: it runs, or is refused, with a status.
+/// The effect of the fault rules on a local function: it runs, or it is refused, with this status.
 pub enum Verdict {
     Go(Status),
     Refuse(Status),
 }
 
 impl Verdict {
-    /// The status that the function answers.
+    /// Returns the status that the function answers.
     pub fn status(&self) -> Status {
         match self {
             Self::Go(status) | Self::Refuse(status) => *status,
@@ -30,7 +31,8 @@ impl Verdict {
     }
 }
 
-/// Returns the life of a tensor on the server that stands in for the program's.
+/// Returns operations that create, allocate and free a tensor of the server, in the place of the
+/// program's.
 fn stand_in(desc: &Desc) -> [wire::Operation; 3] {
     let ztensor = new_id();
     let init = wire::InitZtensor {
@@ -56,7 +58,7 @@ fn stand_in(desc: &Desc) -> [wire::Operation; 3] {
     ]
 }
 
-/// Asks the server for the effect on the operation at `index`, the only one of the program.
+/// Asks the server for the effect of the rules on the operation at `index` of that list.
 fn ask(name: &str, desc: &Desc, index: usize) -> Verdict {
     let answer = call::in_session(|session| {
         let mut operations = stand_in(desc);
@@ -68,14 +70,14 @@ fn ask(name: &str, desc: &Desc, index: usize) -> Verdict {
             diagnostics::relay(&result);
             verdict(&result)
         }
-        Ok(None) => Verdict::Go(status::OK),
+        Ok(None) => Verdict::Go(status::ZDNN_OK),
         Err(failure) => Verdict::Refuse(call::failed(name, &failure)),
     }
 }
 
 fn verdict(result: &OperationResult) -> Verdict {
     let status = result.zdnn_status;
-    if status == status::OK || status >> 16 == WARNING_CLASS || !result.outputs.is_empty() {
+    if status == status::ZDNN_OK || status >> 16 == WARNING_CLASS || !result.outputs.is_empty() {
         Verdict::Go(status)
     } else {
         Verdict::Refuse(status)
@@ -86,19 +88,20 @@ fn verdict(result: &OperationResult) -> Verdict {
 pub fn of_allocation(name: &str, session: &Session, desc: &Desc) -> Verdict {
     match session.has_faults {
         true => ask(name, desc, 1),
-        false => Verdict::Go(status::OK),
+        false => Verdict::Go(status::ZDNN_OK),
     }
 }
 
-/// Returns the effect of the rules on freeing a buffer; its descriptors may be gone, and are not read.
+/// Returns the effect of the rules on freeing a buffer. The tensor's descriptors may be freed
+/// already, and are not read.
 pub fn of_free(name: &str) -> Verdict {
     if environment::settings().faults.is_none() {
-        return Verdict::Go(status::OK);
+        return Verdict::Go(status::ZDNN_OK);
     }
     let small = Desc {
-        layout: layout::NHWC,
-        format: format::FEATURE,
-        kind: kind::DLFLOAT16,
+        layout: layout::ZDNN_NHWC,
+        format: format::ZDNN_FORMAT_4DFEATURE,
+        kind: kind::ZDNN_DLFLOAT16,
         dim4: 1,
         dim3: 1,
         dim2: 1,

@@ -15,18 +15,24 @@ use std::ptr::NonNull;
 use crate::abi::status::{self, Status};
 use crate::abi::{PAGE, is_misaligned};
 use crate::call::operand::Operands;
+use crate::call::sanitizer::Watch;
 use crate::call::session::Session;
 use crate::process::{diagnostics, environment};
 use crate::rpc::failure::Failure;
 use crate::wire::{self, OperationResult, operation::Operation as Arm};
 
-/// What the first page of a work area holds after a call: on the machine, intermediate sticks.
+/// The byte that fills the first page of a work area after a call; on the machine the page holds
+/// intermediate sticks.
 const WORK_AREA_BYTE: u8 = 0x5A;
 
 /// The pages of a save area, ZDNN_8K_SAVEAREA_SIZE.
 const SAVE_AREA_PAGES: usize = 2;
 
-/// Memory that a program lends, beside buffers.
+/// The likely cause where a new session is lost, too.
+const LOST_AT_RANDOM: &str =
+    "; if at random, a proxy lacks session persistence (nnpa-session-ticket)";
+
+/// The areas that a program lends to a call, beside the buffers of its tensors.
 #[derive(Clone, Copy, Default)]
 pub struct Lent {
     save_area: Option<NonNull<c_void>>,
@@ -50,8 +56,8 @@ impl Lent {
         }
     }
 
-    /// Stores a byte of each page of a save area as it stands, because the instruction stores
-    /// there: a program whose area is no memory, or may not be written, gets the signal.
+    /// Reads and rewrites a byte of each page of the save area, because the instruction stores
+    /// there: an area that is not mapped or not writable raises the machine's signal.
     unsafe fn touch_save_area(self) {
         let Some(area) = self.save_area else { return };
         for page in 0..SAVE_AREA_PAGES {
@@ -62,7 +68,7 @@ impl Lent {
         }
     }
 
-    /// Writes the first page of a work area, as the library does: programs look whether it did.
+    /// Writes the first page of a work area, as the library does: programs test for it.
     unsafe fn write_work_area(self) {
         if let Some(area) = self.work_area {
             unsafe { area.cast::<u8>().write_bytes(WORK_AREA_BYTE, PAGE) };
@@ -74,7 +80,7 @@ fn is_area_misaligned(area: Option<NonNull<c_void>>) -> bool {
     area.is_some_and(|area| is_misaligned(area.as_ptr()))
 }
 
-/// Returns whether an operation needs its work area: products of what is pre-computed do not.
+/// Returns whether an operation needs its work area: a pre-computed quantized product does not.
 fn needs_work_area(arm: &Arm) -> bool {
     match arm {
         Arm::QuantizedMatmulOp(product) => product.pre_computed != Some(true),
@@ -90,10 +96,7 @@ pub fn operation(arm: Arm, operands: &Operands<'_>, lent: Lent) -> wire::Operati
         save_area_misaligned: is_area_misaligned(lent.save_area),
         work_area_misaligned: is_area_misaligned(lent.work_area),
         shared_data: operands.shared_data.clone(),
-        site: operands
-            .watch
-            .as_ref()
-            .map_or_else(String::new, |watch| watch.site.at.clone()),
+        site: Watch::site_of(operands.watch.as_ref()),
         ..wire::Operation::default()
     }
 }
@@ -111,7 +114,8 @@ fn with_cache_misses<T>(
     }
 }
 
-/// Runs `attempt` in the process's session; once more in a new one if the server has lost it.
+/// Runs `attempt` in the process's session; once more in a new session if the server has lost the
+/// first.
 pub fn in_session<T>(attempt: impl Fn(&Session) -> Result<T, Failure>) -> Result<T, Failure> {
     let session = process_session::session()?;
     match with_cache_misses(&session, &attempt) {
@@ -131,10 +135,8 @@ unsafe fn once(
     let mut operands = Operands::new(session);
     let arm = build(&mut operands);
     for operand in &operands.skipped {
-        diagnostics::explain_once(
-            name,
-            format!("{operand} is NULL: a tensor without dimensions"),
-        );
+        let why = format!("{operand} is NULL: a tensor without dimensions");
+        diagnostics::explain_once(name, why);
     }
     let needs_work_area = needs_work_area(&arm);
     let answer = match operands.failure.take() {
@@ -142,7 +144,7 @@ unsafe fn once(
         None => session.server.execute(operation(arm, &operands, lent)),
     };
     let result = unsafe { operands.store(answer) }?;
-    if result.zdnn_status == status::OK {
+    if result.zdnn_status == status::ZDNN_OK {
         unsafe { lent.touch_save_area() };
         if needs_work_area {
             unsafe { lent.write_work_area() };
@@ -151,7 +153,7 @@ unsafe fn once(
     Ok(result)
 }
 
-/// Makes a call and prints what the library prints.
+/// Makes a call and prints the library's diagnostics.
 ///
 /// # Safety
 /// The operands that `build` names are valid, as C asks.
@@ -174,22 +176,17 @@ pub unsafe fn status_of(
     lent: Lent,
     build: &dyn Fn(&mut Operands<'_>) -> Arm,
 ) -> Status {
-    match unsafe { answer(name, build, lent) } {
-        Ok(result) => {
-            if result.zdnn_status == status::UNAVAILABLE_FUNCTION {
-                explain_refusal(name, &result);
-            }
-            result.zdnn_status
-        }
-        Err(failure) => failed(name, &failure),
+    let result = match unsafe { answer(name, build, lent) } {
+        Ok(result) => result,
+        Err(failure) => return failed(name, &failure),
+    };
+    if result.zdnn_status == status::ZDNN_UNAVAILABLE_FUNCTION
+        && let Some(refusal) = result.refusal
+    {
+        // Says which machine it needs: the library returns this status without a log line.
+        diagnostics::explain_once(name, refusal.text);
     }
-}
-
-/// Prints which machine a function needs: the library returns this status without a log line.
-fn explain_refusal(name: &str, result: &OperationResult) {
-    if let Some(refusal) = &result.refusal {
-        diagnostics::explain_once(name, refusal.text.clone());
-    }
+    result.zdnn_status
 }
 
 /// Prints on stderr why a call has no answer; ends the process where the machine would.
@@ -203,11 +200,11 @@ pub fn failed(name: &str, failure: &Failure) -> Status {
                 std::process::abort();
             }
             diagnostics::explain_once(name, text);
-            status::UNAVAILABLE_FUNCTION
+            status::ZDNN_UNAVAILABLE_FUNCTION
         }
         Failure::Lost(why) => {
             diagnostics::explain(name, &format!("connection lost: {why}"));
-            status::UNSUPPORTED_AIU_EXCEPTION
+            status::ZDNN_UNSUPPORTED_AIU_EXCEPTION
         }
         Failure::Refused {
             reason,
@@ -215,22 +212,16 @@ pub fn failed(name: &str, failure: &Failure) -> Status {
             message,
             ..
         } => {
-            diagnostics::explain(name, &format!("{reason}: {message}{}", advice(reason)));
+            let advice = match reason.as_str() {
+                "SESSION_NOT_FOUND" => LOST_AT_RANDOM,
+                _ => "",
+            };
+            diagnostics::explain(name, &format!("{reason}: {message}{advice}"));
             if reason == "PROGRAM_CHECK" {
                 program_check(kind);
             }
             refused(reason)
         }
-    }
-}
-
-/// What is probably wrong, where a new session has not helped.
-fn advice(reason: &str) -> &'static str {
-    match reason {
-        "SESSION_NOT_FOUND" => {
-            "; if at random, a proxy lacks session persistence (nnpa-session-ticket)"
-        }
-        _ => "",
     }
 }
 
@@ -241,22 +232,21 @@ fn refused(reason: &str) -> Status {
         | "FUNCTION_NOT_IN_LIBRARY"
         | "FUNCTION_NOT_IMPLEMENTED"
         | "OPERATION_UNKNOWN"
-        | "FIELD_UNSPECIFIED" => status::UNAVAILABLE_FUNCTION,
+        | "FIELD_UNSPECIFIED" => status::ZDNN_UNAVAILABLE_FUNCTION,
         "TENSOR_QUOTA_EXCEEDED" | "SESSION_QUOTA_EXCEEDED" | "MESSAGE_TOO_LARGE" => {
-            status::ALLOCATION_FAILURE
+            status::ZDNN_ALLOCATION_FAILURE
         }
-        "TENSOR_NOT_FOUND" => status::INVALID_BUFFER,
-        "TENSOR_ID_IN_USE" => status::INVALID_STATE,
-        _ => status::UNSUPPORTED_AIU_EXCEPTION,
+        "TENSOR_NOT_FOUND" => status::ZDNN_INVALID_BUFFER,
+        "TENSOR_ID_IN_USE" => status::ZDNN_INVALID_STATE,
+        _ => status::ZDNN_UNSUPPORTED_AIU_EXCEPTION,
     }
 }
 
-/// Raises the signal of a program check; a handler may take it, but the call never returns.
+/// Raises the signal of a program check; a handler may catch it, but the call never returns.
 fn program_check(kind: &str) -> ! {
-    let signal = if kind == "access" {
-        libc::SIGSEGV
-    } else {
-        libc::SIGILL
+    let signal = match kind {
+        "access" => libc::SIGSEGV,
+        _ => libc::SIGILL,
     };
     unsafe {
         libc::raise(signal);

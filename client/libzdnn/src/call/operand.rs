@@ -15,19 +15,19 @@ use crate::wire::{self, OperationResult, Provenance, TensorRef};
 /// A layer of both directions, `lstm_gru_direction`.
 const BIDIR: u32 = 2;
 
-/// What an operation says of an operand.
+/// How an operation uses an operand.
 #[derive(Clone, Copy, Default)]
 pub struct Use {
     /// Whether it reads the pre-transformed descriptor.
     pub reads_pre: bool,
-    /// Whether the operand must be a tensor of the session: answers or arrays come in chunks.
+    /// Whether the operand must be a tensor of the session, because its arrays travel in chunks.
     pub stored: bool,
     /// Whether the call is refused before it reads sticks: zeros travel in their place.
     pub is_refused: bool,
 }
 
 impl Use {
-    /// Of a function that reads the pre-transformed descriptor.
+    /// The use by a function that reads the pre-transformed descriptor.
     pub const WHOLE: Self = Self {
         reads_pre: true,
         stored: false,
@@ -35,7 +35,7 @@ impl Use {
     };
 }
 
-/// What the outputs of a recurrent layer follow from.
+/// The operands that determine the outputs of a recurrent layer.
 pub struct Layer {
     pub input: *const Ztensor,
     pub h0: *const Ztensor,
@@ -43,14 +43,15 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// Returns the sticks of an output: of all timesteps where its dim4 says so, else of the last.
+    /// Returns the transformed descriptor of an output: of all timesteps if its dim4 is the
+    /// input's, else of the last timestep.
     unsafe fn output(&self, desc: &Desc) -> Desc {
         let (input, h0) = unsafe { ((*self.input).transformed(), (*self.h0).transformed()) };
         let is_of_all = desc.dim4 == input.dim4;
         Desc {
-            layout: layout::NHWC,
-            format: format::FEATURE,
-            kind: kind::DLFLOAT16,
+            layout: layout::ZDNN_NHWC,
+            format: format::ZDNN_FORMAT_4DFEATURE,
+            kind: kind::ZDNN_DLFLOAT16,
             dim4: if is_of_all { input.dim4 } else { 1 },
             dim3: 1,
             dim2: input.dim2,
@@ -79,8 +80,8 @@ pub struct Operands<'a> {
     blanks: Vec<Vec<u8>>,
 }
 
-/// Returns the message of a user's descriptor, without what zdnn_init_pre_transformed_desc leaves
-/// unset.
+/// Returns the message of a user's descriptor, without the fields that
+/// zdnn_init_pre_transformed_desc leaves unset.
 fn user_message(pre: &Desc) -> wire::TensorDesc {
     wire::TensorDesc {
         format: None,
@@ -119,8 +120,8 @@ impl<'a> Operands<'a> {
         }
     }
 
-    /// Returns an input with its sticks. Where dims or size exceed the machine's limits there may
-    /// be no memory behind it, and none is read. Without precheck it may be NULL.
+    /// Returns an input with its sticks. If its dims or size exceed the machine's limits, its
+    /// memory may be missing and is not read. Without precheck it may be NULL.
     ///
     /// # Safety
     /// The ztensor and its buffer are valid, as C asks.
@@ -135,20 +136,20 @@ impl<'a> Operands<'a> {
         unsafe { self.read(ztensor, Use::default()) }
     }
 
-    /// Returns whether the library leaves an operand out of the parameter block: it tests
-    /// pointers there, and follows them unseen in precheck.
+    /// Returns whether the library leaves an operand out of the parameter block: there it tests
+    /// pointers for NULL, in precheck it follows them without a test.
     fn is_skipped(&self, ztensor: *const Ztensor) -> bool {
         ztensor.is_null() && !self.session.prechecks
     }
 
-    /// Returns the tensor that the machine then sees: zeros.
+    /// Returns the tensor that the machine sees for NULL: a descriptor of zeros.
     fn skip(&mut self, name: &'static str) -> Option<TensorRef> {
         self.skipped.push(name);
         let message = structure(&Ztensor::ZERO, &Desc::default(), None);
         self.reference(Ok(Tensor::InlineZtensor(message)), None)
     }
 
-    /// Returns an input that an operation uses in this way.
+    /// Returns an input that an operation uses as `usage` says.
     ///
     /// # Safety
     /// As `input`.
@@ -171,7 +172,8 @@ impl<'a> Operands<'a> {
         self.reference(tensor, provenance)
     }
 
-    /// Views the sticks of an input; as many zeros where none may be read.
+    /// Views the sticks of an input, or zeros of the same size if the call is refused before it
+    /// reads them.
     unsafe fn sticks<'b>(&mut self, ztensor: &Ztensor, size: u64, usage: Use) -> &'b [u8] {
         let mut address = ztensor.buffer.cast_const();
         if usage.is_refused {
@@ -192,7 +194,7 @@ impl<'a> Operands<'a> {
         (desc, structure(ztensor, &desc, pre))
     }
 
-    /// Returns what a session that sanitizes learns of an operand's memory.
+    /// Returns the provenance of an operand's memory, for a session that sanitizes.
     unsafe fn provenance(&self, ztensor: &Ztensor, size: u64, writes: bool) -> Option<Provenance> {
         let watch = self.watch.as_ref()?;
         Some(unsafe { watch.operand(ztensor.buffer, size, writes) })
@@ -230,8 +232,8 @@ impl<'a> Operands<'a> {
         unsafe { self.write(name, ztensor, Use::default()) }
     }
 
-    /// Returns an output of a recurrent layer. The library reads its buffer, and of `hn_output`
-    /// whether dim4 is that of `input`; with precheck all but dim4 of `cf_output`.
+    /// Returns an output of a recurrent layer. The library reads its buffer, and whether dim4 of
+    /// `hn_output` equals the input's; with precheck it reads all fields but dim4 of `cf_output`.
     ///
     /// # Safety
     /// As `input`, also for the inputs of the layer.
@@ -253,7 +255,7 @@ impl<'a> Operands<'a> {
         unsafe { self.write_as(name, target, &ztensor, Use::default()) }
     }
 
-    /// Returns an output that an operation uses in this way.
+    /// Returns an output that an operation uses as `usage` says.
     ///
     /// # Safety
     /// As `input`.
@@ -266,7 +268,7 @@ impl<'a> Operands<'a> {
         unsafe { self.write_as(name, target, &*target, usage) }
     }
 
-    /// Returns an output whose structure is that of `ztensor`.
+    /// Returns an output with the structure of `ztensor`.
     unsafe fn write_as(
         &mut self,
         name: &'static str,
@@ -301,7 +303,7 @@ impl<'a> Operands<'a> {
         !self.shared_data.is_empty()
     }
 
-    /// Allocates shared memory for an array that the server writes; returns whether there is some.
+    /// Allocates shared memory for an array that the server writes; returns whether there is room.
     pub fn share_room(&mut self, size: u64) -> bool {
         self.shared_data = self.transfer.share_array_room(size).into_iter().collect();
         !self.shared_data.is_empty()
@@ -319,7 +321,7 @@ impl<'a> Operands<'a> {
         unsafe { self.transfer.store_array(written, array) }
     }
 
-    /// Copies what the operation wrote into the program's memory, and the states.
+    /// Copies the outputs of the operation, and their states, into the program's memory.
     ///
     /// # Safety
     /// The outputs' structures and buffers are still valid.

@@ -28,11 +28,13 @@ fn opened() -> MutexGuard<'static, Opened> {
     opened.unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Opens a session, on the connection of the last one where the server is the same. A connection
-/// that is lost meanwhile counts as no server: nothing has run.
+/// Opens a session, on the last session's connection if it is to the same server. A connection that
+/// breaks meanwhile counts as an unreachable server, because nothing has run.
 fn open(settings: &Settings, last: Option<&Arc<Session>>) -> Result<Session, Failure> {
     let session = match last {
-        Some(last) if last.is_at(&settings.endpoint) => Session::create(&last.connection, settings),
+        Some(last) if last.is_at(&settings.endpoint) => {
+            Session::create(&last.server.connection, settings)
+        }
         _ => Session::create(&Arc::new(Connection::new(&settings.endpoint)?), settings),
     };
     session.map_err(|failure| match failure {
@@ -51,7 +53,7 @@ fn initialize(settings: &Settings, session: &Arc<Session>) -> Result<Session, Fa
     }
 }
 
-/// Returns the session of this process; connects, or carries out a zdnn_init that waits.
+/// Returns the session of this process; first connects, or carries out a pending zdnn_init.
 pub fn session() -> Result<Arc<Session>, Failure> {
     let settings = environment::settings();
     let mut opened = opened();
@@ -106,17 +108,17 @@ pub extern "C" fn nnpa_load() {
     environment::settings();
 }
 
-/// zdnn_init: reads the environment; what follows from it waits for the next remote call.
+/// zdnn_init: reads the environment; the next remote call applies it to the session.
 #[unsafe(no_mangle)]
 pub extern "C" fn zdnn_init() {
     environment::read_again();
     opened().initialize = true;
 }
 
-/// The end of the process: deletes the session, and destroys nothing.
+/// Deletes the session at the end of the process, and destroys nothing.
 ///
-/// Another thread does it, because this one's thread-local variables are gone by now. It is not
-/// waited for longer than `END_TIMEOUT`.
+/// Another thread makes the call, because the thread-local variables of this thread are gone by
+/// now. It gets at most `END_TIMEOUT`.
 #[unsafe(no_mangle)]
 pub extern "C" fn nnpa_unload() {
     let opened = OPENED.current().and_then(|opened| opened.try_lock().ok());

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The library's part of the sanitizer, ZDNN_SANITIZE=1: the server detects and reports misuse by
-//! what only the library knows, which is the history of the buffers that it allocated, concurrent
-//! calls on the same memory, and the program's call sites.
+//! The library's part of the sanitizer, ZDNN_SANITIZE=1: the server detects and reports misuse; the
+//! library tells it the history of the buffers that it allocated, concurrent calls on the same
+//! memory, and the program's call sites.
 //! Source: nnpa/zdnn/v1/sanitizer.proto.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ffi::{CStr, c_void};
+use std::ffi::c_void;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::abi::PAGE;
+use crate::abi::memory::text;
 use crate::wire::{Provenance, SanitizerSite as Site};
 
 /// NINF, in every half word of a fresh buffer.
@@ -83,7 +84,7 @@ impl Memory {
         (address - first < block.size).then_some((*first, block))
     }
 
-    /// Frees the memory that the program freed longest ago.
+    /// Releases the buffers that the program freed first, as far as the limit demands.
     fn shrink(&mut self) {
         while self.freed_bytes > MAX_FREED {
             let Some(first) = self.freed.pop_front() else {
@@ -112,33 +113,23 @@ pub fn enable(on: bool) {
 }
 
 fn object(address: *const c_void) -> Option<libc::Dl_info> {
-    let mut info = libc::Dl_info {
-        dli_fname: std::ptr::null(),
-        dli_fbase: std::ptr::null_mut(),
-        dli_sname: std::ptr::null(),
-        dli_saddr: std::ptr::null_mut(),
-    };
+    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
     let has_object = unsafe { libc::dladdr(address, &raw mut info) } != 0;
     (has_object && !info.dli_fname.is_null()).then_some(info)
 }
 
 fn symbol(info: &libc::Dl_info) -> String {
-    if info.dli_sname.is_null() {
-        return String::new();
-    }
-    let name = unsafe { CStr::from_ptr(info.dli_sname) };
-    name.to_string_lossy().into_owned()
+    unsafe { text(info.dli_sname) }.unwrap_or_default()
 }
 
 fn file_name(info: &libc::Dl_info) -> String {
-    let path = unsafe { CStr::from_ptr(info.dli_fname) };
-    let path = path.to_string_lossy();
+    let path = unsafe { text(info.dli_fname) }.unwrap_or_default();
     path.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
-/// Returns the function that the program has called, and from where: the object and the offset in
-/// it of the call, which addr2line resolves. Linked into the program, the library cannot tell
-/// itself from it, and gives the number of the call.
+/// Returns the function that the program called, and the call site: object and offset, which
+/// addr2line resolves. A statically linked library cannot tell its frames from the program's, and
+/// gives the number of the call.
 pub fn site(name: &str) -> Site {
     let number = CALLS.fetch_add(1, Ordering::Relaxed) + 1;
     let mut site = Site {
@@ -180,7 +171,7 @@ fn site_address() -> *const c_void {
 /// Fills a fresh buffer, and remembers it.
 ///
 /// # Safety
-/// The buffer has so many bytes, `raw` is what malloc gave for it.
+/// The buffer is one of the library's, of `bytes` bytes.
 pub unsafe fn allocated(sticks: *mut c_void, bytes: u64, name: &str) {
     let size = usize::try_from(bytes).unwrap_or(0);
     unsafe { fill(sticks, size) };
@@ -209,10 +200,10 @@ pub enum Freed {
     Twice(Provenance),
 }
 
-/// Keeps a buffer that the program frees, so that its address is not used anew.
+/// Keeps a buffer that the program frees, so that its address is not reused.
 ///
 /// # Safety
-/// The program gives the buffer up.
+/// The program has freed the buffer.
 pub unsafe fn freed(sticks: *mut c_void) -> Freed {
     let here = site("free_ztensor_buffer");
     let mut memory = memory();
@@ -237,17 +228,15 @@ pub unsafe fn freed(sticks: *mut c_void) -> Freed {
 
 /// Notes that an operation has written bytes of a buffer.
 pub fn written(sticks: *mut c_void, bytes: u64) {
-    let (address, size) = (
-        sticks as usize,
-        usize::try_from(bytes).unwrap_or(usize::MAX),
-    );
+    let address = sticks as usize;
+    let size = usize::try_from(bytes).unwrap_or(usize::MAX);
     if let Some((first, block)) = memory().block(address) {
         let pages = block.pages(address - first, size);
         block.written[pages].fill(true);
     }
 }
 
-/// A call under way: where it comes from, until it is dropped.
+/// A call in progress, with its call site; dropping it ends the call.
 pub struct Watch {
     call: u64,
     pub site: Site,
@@ -264,10 +253,15 @@ impl Watch {
         Some(Self { call, site })
     }
 
-    /// Returns what the library knows of an operand's memory, and notes that the call uses it.
+    /// Returns the program's call site of a call; empty in a process that does not sanitize.
+    pub fn site_of(watch: Option<&Self>) -> String {
+        watch.map_or_else(String::new, |watch| watch.site.at.clone())
+    }
+
+    /// Returns the provenance of an operand's memory, and notes that the call uses it.
     ///
     /// # Safety
-    /// As far as the library allocated it and has not given it back, it can be read.
+    /// Memory that the library allocated and still keeps can be read.
     pub unsafe fn operand(&self, sticks: *mut c_void, bytes: u64, writes: bool) -> Provenance {
         let size = usize::try_from(bytes).unwrap_or(usize::MAX);
         let first = sticks as usize;

@@ -36,7 +36,7 @@ const OPTIONS: [&str; 5] = [
     "log_module",
 ];
 
-/// An open session. Renewed as a whole; holds nothing that cannot be sent again.
+/// An open session. A change replaces it as a whole; all of its state can be sent again.
 #[derive(Clone)]
 pub struct Session {
     pub server: SessionChannel,
@@ -49,7 +49,6 @@ pub struct Session {
     pub has_faults: bool,
     /// Whether the library checks operations before the machine does.
     pub prechecks: bool,
-    pub connection: Arc<Connection>,
     _lease: Option<Lease>,
     stream: Option<Arc<StreamChannel>>,
     endpoint: Endpoint,
@@ -57,28 +56,15 @@ pub struct Session {
     shortcuts: Shortcuts,
 }
 
-fn refused(message: String) -> Failure {
-    Failure::Refused {
-        reason: "FIELD_INVALID".to_owned(),
-        kind: String::new(),
-        field: String::new(),
-        message,
-        retry: None,
-    }
+fn refused(message: impl Into<String>) -> Failure {
+    Failure::refused("FIELD_INVALID", message.into())
 }
 
 fn fault_rules(settings: &Settings) -> Result<Vec<wire::FaultRule>, Failure> {
-    match &settings.faults {
-        Some(path) => {
-            fault_rules::read(path).map_err(|why| refused(format!("ZDNN_FAULTS: {path}: {why}")))
-        }
-        None => Ok(Vec::new()),
-    }
-}
-
-fn shortcuts_in_use(settings: &Settings) -> Result<Shortcuts, Failure> {
-    let shortcuts = settings.shortcuts();
-    shortcuts.map_err(|why| refused(why.to_owned()))
+    let Some(path) = &settings.faults else {
+        return Ok(Vec::new());
+    };
+    fault_rules::read(path).map_err(|why| refused(format!("ZDNN_FAULTS: {path}: {why}")))
 }
 
 /// Returns the path of the plain socket beside the Unix socket of a session's server.
@@ -88,7 +74,7 @@ fn plain_socket(endpoint: &Endpoint, session: &wire::Session) -> Option<PathBuf>
     (!suffix.contains('/')).then(|| format!("{path}{suffix}").into())
 }
 
-/// Returns for how long a stream may idle: half of what the server allows.
+/// Returns how long a stream may idle: half of the server's timeout.
 fn max_idle(limits: &wire::SessionLimits) -> Duration {
     let timeout = limits
         .idle_timeout
@@ -97,19 +83,15 @@ fn max_idle(limits: &wire::SessionLimits) -> Duration {
 }
 
 fn options(settings: &Settings) -> wire::Session {
-    let action = if settings.program_check_status {
-        wire::ProgramCheckAction::Status
-    } else {
-        wire::ProgramCheckAction::Abort
+    let action = match settings.program_check_status {
+        true => wire::ProgramCheckAction::Status,
+        false => wire::ProgramCheckAction::Abort,
     };
     wire::Session {
         precheck: settings.precheck,
         status_diag: settings.status_diag,
         program_check_action: action.into(),
-        log_level: settings
-            .log_level
-            .unwrap_or(wire::LogLevel::Unspecified)
-            .into(),
+        log_level: settings.log_level.unwrap_or_default().into(),
         log_module: settings.log_module.clone(),
         ..wire::Session::default()
     }
@@ -173,7 +155,7 @@ fn hold(connection: &Connection, session: &wire::Session) -> Result<Option<Lease
 impl Session {
     /// Creates a session with the options of the environment.
     pub fn create(connection: &Arc<Connection>, settings: &Settings) -> Result<Self, Failure> {
-        let shortcuts = shortcuts_in_use(settings)?;
+        let shortcuts = settings.shortcuts().map_err(refused)?;
         let connection = Arc::new(connection.with_ticket(trace_ticket(settings)?));
         let request = Frame::of(&create_request(&*connection, settings)?)?;
         let create = || connection.create("CreateSession", &request);
@@ -182,14 +164,19 @@ impl Session {
         let connection = Arc::new(connection.with_ticket(ticket));
         sanitizer::enable(session.sanitize);
         if settings.sanitize && !session.sanitize {
-            diagnostics::explain("ZDNN_SANITIZE", "this server cannot");
+            diagnostics::explain(
+                "ZDNN_SANITIZE",
+                "1: this server cannot sanitize, calls are not checked",
+            );
         }
         let lease = hold(&connection, &session)?;
-        let opened = Self::opened(&connection, settings, shortcuts, &session);
-        Ok(Self {
-            _lease: lease,
-            ..opened
-        })
+        Ok(Self::opened(
+            &connection,
+            settings,
+            shortcuts,
+            &session,
+            lease,
+        ))
     }
 
     fn opened(
@@ -197,20 +184,17 @@ impl Session {
         settings: &Settings,
         shortcuts: Shortcuts,
         session: &wire::Session,
+        lease: Option<Lease>,
     ) -> Self {
         let limits = session.limits.unwrap_or_default();
         let socket = plain_socket(&settings.endpoint, session);
         let stream = shortcuts::stream(&shortcuts, connection, socket.clone(), max_idle(&limits));
         let stream = stream.map(Arc::new);
         let server = session_channel(connection, stream.as_ref(), session);
-        let takes_memory = session
-            .plain_socket
-            .as_ref()
-            .map(|socket| socket.takes_memory);
-        let socket = socket.filter(|_| takes_memory == Some(true));
-        let memory = socket.and_then(|path| {
-            let stream = stream.as_deref();
-            shortcuts::memory(&shortcuts, connection, &path, &server, stream)
+        let plain_socket = session.plain_socket.as_ref();
+        let takes_memory = plain_socket.is_some_and(|socket| socket.takes_memory);
+        let memory = socket.filter(|_| takes_memory).and_then(|path| {
+            shortcuts::memory(&shortcuts, connection, &path, &server, stream.as_deref())
         });
         Self {
             server,
@@ -219,8 +203,7 @@ impl Session {
             memory: memory.map(Arc::new),
             has_faults: !session.fault_rules.is_empty(),
             prechecks: session.precheck,
-            connection: Arc::clone(connection),
-            _lease: None,
+            _lease: lease,
             stream,
             endpoint: settings.endpoint.clone(),
             library: settings.library.clone(),
@@ -233,12 +216,12 @@ impl Session {
     pub fn is_lost_by(&self, failure: &Failure) -> bool {
         match failure {
             Failure::Refused { reason, .. } => reason == "SESSION_NOT_FOUND",
-            Failure::Lost(_) => self.connection.ticket().is_some(),
+            Failure::Lost(_) => self.server.connection.ticket().is_some(),
             Failure::Unreachable(_) => false,
         }
     }
 
-    /// Returns whether the settings ask for no other session.
+    /// Returns whether the session still fits the settings.
     pub fn suits(&self, settings: &Settings) -> bool {
         self.endpoint == settings.endpoint
             && self.library == settings.library
@@ -252,8 +235,8 @@ impl Session {
         self.endpoint == *endpoint
     }
 
-    /// Does what zdnn_init does to a running guest: new options, and the machine queried
-    /// anew; without NNPA there is nothing to query, and the library keeps the last result.
+    /// Applies zdnn_init to the open session: sets the options, and queries the machine again.
+    /// Without NNPA there is nothing to query, and the last result stays.
     pub fn initialized(&self, settings: &Settings) -> Result<Self, Failure> {
         let channel = &*self.server.channel;
         let mut session = options(settings);
@@ -297,7 +280,7 @@ impl Session {
 
     fn updated(&self, session: &wire::Session) -> Self {
         Self {
-            server: session_channel(&self.connection, self.stream.as_ref(), session),
+            server: session_channel(&self.server.connection, self.stream.as_ref(), session),
             query: Query::of(session.machine.as_ref()),
             has_faults: !session.fault_rules.is_empty(),
             prechecks: session.precheck,
@@ -329,22 +312,23 @@ impl Session {
     }
 }
 
-/// Returns the channels of a session: its stream, if it has one, else the connection. Faults end the
-/// calls that they meet, so that with them each operation is a call of its own.
+/// Returns the channels of a session: its stream, if it has one, else the connection. A fault ends
+/// the call that it meets, so that with fault rules each operation is a call of its own.
 fn session_channel(
     connection: &Arc<Connection>,
     stream: Option<&Arc<StreamChannel>>,
     session: &wire::Session,
 ) -> SessionChannel {
     let plain: Arc<dyn Channel> = connection.clone();
-    let channel = stream.map_or_else(
-        || plain.clone(),
-        |stream| stream.clone() as Arc<dyn Channel>,
-    );
+    let channel = match stream {
+        Some(stream) => stream.clone(),
+        None => plain.clone(),
+    };
     let has_faults = !session.fault_rules.is_empty();
     SessionChannel {
         name: session.name.clone(),
         limits: session.limits.unwrap_or_default(),
+        connection: Arc::clone(connection),
         operations: if has_faults { plain } else { channel.clone() },
         channel,
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every shortcut of the library, and the plain function that it wraps. Without it the same call
-//! has the same result, slower; ZDNN_PLAIN takes them away by name.
+//! Every shortcut of the library, and the plain function that it wraps. Without it a call has the
+//! same result, slower; ZDNN_PLAIN switches shortcuts off by name.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -48,7 +48,7 @@ pub fn cache(shortcuts: &Shortcuts, limits: &wire::SessionLimits) -> Option<Cont
 }
 
 /// Has the server map memory of this process, on its plain socket: `shared-memory`. The stream that
-/// brings it goes on as that of `plain-socket`.
+/// carries its descriptor then serves `plain-socket`.
 pub fn memory(
     shortcuts: &Shortcuts,
     connection: &Arc<Connection>,

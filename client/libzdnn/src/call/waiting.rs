@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Waiting for a full server: ZDNN_WAIT has it asked again after the delay that it names.
+//! Waiting for a full server: with ZDNN_WAIT, CreateSession is repeated after the delay that the
+//! server names.
 
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -8,7 +9,7 @@ use crate::process::diagnostics;
 use crate::process::environment::Settings;
 use crate::rpc::failure::Failure;
 
-/// Returns half to one and a half of a delay, so that clients do not come at once.
+/// Returns 0.5 to 1.5 times a delay, so that waiting clients spread out.
 fn jittered(delay: Duration) -> Duration {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let noise = now.map_or(0, |now| now.subsec_nanos() / 1000 % 1000);
@@ -16,7 +17,7 @@ fn jittered(delay: Duration) -> Duration {
     delay / 2 + delay * ((noise + process) % 1000) / 1000
 }
 
-/// Creates a session; asks a full server again until the time of ZDNN_WAIT is over.
+/// Creates a session; repeats the call while the server is full, at most for the time of ZDNN_WAIT.
 pub fn for_a_place<T>(
     settings: &Settings,
     create: &dyn Fn() -> Result<T, Failure>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The structures of `ai_platform.h` and `nnpa_network.h`, and what is wrong with a call.
+//! The structures of `ai_platform.h` and `nnpa_network.h`, and errors of calls.
 //! Source: X-CUBE-AI 7.0 Embedded Inference Client API 1.1.0.
 
 use std::ffi::{c_char, c_void};
@@ -91,7 +91,7 @@ pub struct Report {
     pub signature: u32,
 }
 
-/// `nnpa_network_model`: what the generator wrote; static memory of the program.
+/// `nnpa_network_model`: the generator's tables, in static memory of the program.
 #[repr(C)]
 pub struct Model {
     pub header: *const u8,
@@ -107,7 +107,7 @@ pub struct Model {
     pub piece_sizes: *const u32,
 }
 
-// What it points at is static, and never written.
+// Its memory is static, and never written.
 unsafe impl Sync for Model {}
 
 #[cfg(target_pointer_width = "64")]
@@ -120,7 +120,7 @@ const _: () = {
     assert!(size_of::<Model>() == 80 && offset_of!(Model, weights_sha256) == 56);
 };
 
-/// `ai_error`: type in the first eight bits, code in the others.
+/// `ai_error`: type in the first 8 bits, code in the last 24.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Error {
@@ -135,7 +135,7 @@ impl Error {
         Self::packed(kind as i32, code as i32)
     }
 
-    /// Packs the numbers of an answer, whatever they are.
+    /// Packs the numbers of an answer, known or not.
     pub fn packed(kind: i32, code: i32) -> Self {
         let (kind, code) = (
             kind.cast_unsigned() & 0xFF,
@@ -149,14 +149,14 @@ impl Error {
         Self { word }
     }
 
-    /// Returns the error of an answer, NONE where it has none.
+    /// Returns the error of an answer; NONE if it has no error.
     pub fn of(error: Option<&wire::AiError>) -> Self {
         error.map_or(Self::NONE, |error| Self::packed(error.r#type, error.code))
     }
 }
 
 impl Buffer {
-    /// Describes no memory.
+    /// The descriptor of no memory.
     pub const NULL: Self = Self {
         format: 0x40, // AI_BUFFER_FORMAT_NONE
         n_batches: 0,
@@ -205,7 +205,7 @@ impl Buffer {
         usize::try_from(self.format >> 7 & 0x7F).unwrap_or(0)
     }
 
-    /// Bytes of an element; 1 for those that are smaller.
+    /// Bytes of an element; 1 for elements of fewer bits.
     pub fn element_bytes(&self) -> usize {
         (self.bits() / 8).max(1)
     }

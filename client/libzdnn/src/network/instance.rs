@@ -3,13 +3,14 @@
 //! dereferenced.
 
 use std::collections::BTreeMap;
-use std::ffi::{CStr, c_void};
+use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use prost::Message;
 
+use crate::abi::memory::text;
 use crate::call::session::Session;
 use crate::network::ai::{Error, Model};
 use crate::network::report::Description;
@@ -19,7 +20,7 @@ use crate::rpc::failure::Failure;
 
 const SERVICE: &str = "/nnpa.network.v1.NetworkService/";
 
-/// Where the first error is that get_error returns.
+/// Where the error is kept that get_error returns.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Slot {
     Empty,
@@ -29,7 +30,7 @@ pub enum Slot {
     Local(Error),
 }
 
-/// The mutable state: the first error, and what C sees.
+/// The mutable state: the first error, and the description that C sees.
 pub struct State {
     pub slot: Slot,
     pub description: Description,
@@ -65,13 +66,9 @@ pub fn path(method: &str) -> String {
 }
 
 impl Model {
-    /// The hash that the generator wrote, empty for none.
+    /// Returns the hash that the generator wrote; empty if there is none.
     pub fn signature(&self) -> String {
-        if self.signature.is_null() {
-            return String::new();
-        }
-        let words = unsafe { CStr::from_ptr(self.signature) };
-        words.to_string_lossy().into_owned()
+        unsafe { text(self.signature) }.unwrap_or_default()
     }
 }
 
@@ -114,7 +111,7 @@ impl Instance {
     }
 }
 
-/// Asks a server to describe a network; none where it has none of this name.
+/// Asks a server to describe a network; None if it has no network of this name.
 pub fn info(session: &Session, name: &str) -> Result<Option<wire::NetworkReport>, Failure> {
     let request = wire::GetNetworkInfoRequest {
         session: session.server.name.clone(),
@@ -143,7 +140,7 @@ pub fn registered(session: &str, name: &str) -> Option<*mut c_void> {
         .map(|(handle, _)| ptr::without_provenance_mut(*handle))
 }
 
-/// Returns the network of a handle; none for another process's, or a destroyed one.
+/// Returns the network of a handle; None for another process's or a destroyed network's.
 pub fn find(handle: *mut c_void) -> Option<Arc<Instance>> {
     let instance = lock(&INSTANCES).get(&handle.addr()).cloned();
     instance.filter(|instance| instance.process == std::process::id())

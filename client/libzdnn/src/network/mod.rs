@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! libnnpa_network: the client API over NetworkService, for C that `nnpa network generate` wrote.
 //! Source: X-CUBE-AI 7.0 Embedded Inference Client API 1.1.0, ai_<name>_create to
-//! ai_<name>_get_info. Which pair of type and code a call gets is the server's; where the server
-//! was not reached, it is the one of the call itself.
+//! ai_<name>_get_info. The server chooses type and code of an error; if it was not reached, the
+//! library does.
 
 pub mod ai;
 pub mod instance;
@@ -69,39 +69,31 @@ fn header(model: &Model, session: &Session) -> Option<wire::CreateNetworkHeader>
 /// Uploads a model; the program's static memory is copied chunk by chunk.
 fn upload(
     session: &Session,
-    header: wire::CreateNetworkHeader,
-    model: &'static [u8],
+    model: &'static Model,
 ) -> Result<wire::CreateNetworkResponse, Failure> {
     use wire::create_network_request::Message as Part;
-    let chunks = model.chunks(CHUNK_BYTES);
+    let unreadable = || Failure::Lost("nnpa_network_model.header cannot be read".to_owned());
+    let header = header(model, session).ok_or_else(unreadable)?;
+    let bytes = unsafe { view(model.model, usize::try_from(model.model_size).unwrap_or(0)) };
+    let chunks = bytes.chunks(CHUNK_BYTES);
     let parts = std::iter::once(Part::Header(header))
         .chain(chunks.map(|chunk| Part::Chunk(Bytes::copy_from_slice(chunk))));
     let messages = parts.map_while(|part| {
         let message = Some(part);
         Frame::of(&wire::CreateNetworkRequest { message }).ok()
     });
-    let channel = &session.server.channel;
-    decoded(channel.send_stream(&path("CreateNetwork"), Box::new(messages))?)
+    let connection = &session.server.connection;
+    decoded(connection.send_stream(&path("CreateNetwork"), messages)?)
 }
 
 fn uploaded(model: &'static Model) -> Result<(Arc<Session>, wire::CreateNetworkResponse), Failure> {
-    let bytes = unsafe { view(model.model, usize::try_from(model.model_size).unwrap_or(0)) };
-    let unreadable = || Failure::Lost("nnpa_network_model.header cannot be read".to_owned());
     let mut session = process_session::session()?;
-    let mut answer = upload(
-        &session,
-        header(model, &session).ok_or_else(unreadable)?,
-        bytes,
-    );
+    let mut answer = upload(&session, model);
     if let Err(failure) = &answer
         && session.is_lost_by(failure)
     {
         session = process_session::renew(&session)?;
-        answer = upload(
-            &session,
-            header(model, &session).ok_or_else(unreadable)?,
-            bytes,
-        );
+        answer = upload(&session, model);
     }
     answer.map(|response| (session, response))
 }
@@ -121,7 +113,7 @@ fn create(network: &mut *mut c_void, model: &'static Model) -> Result<Error, Fai
     Ok(Error::NONE)
 }
 
-/// ai_<name>_create. `config` is always empty, and not looked at.
+/// ai_<name>_create. `config` is always empty, and is not read.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nnpa_network_create(
     network: *mut *mut c_void,
@@ -172,39 +164,30 @@ pub unsafe extern "C" fn nnpa_network_init(network: *mut c_void, params: *const 
     let Some(instance) = instance::find(network) else {
         return false;
     };
-    match unsafe { bind(&instance, params.as_ref()) } {
-        Ok(true) => true,
-        Ok(false) => {
-            instance.fail(Slot::Server);
-            false
-        }
-        Err(failure) => {
-            let error = lost("nnpa_network_init", &failure, Type::AiErrorInitFailed);
-            instance.fail(Slot::Local(error));
-            false
-        }
-    }
+    let bound = unsafe { bind(&instance, params.as_ref()) };
+    let slot = match &bound {
+        Ok(true) => return true,
+        Ok(false) => Slot::Server,
+        Err(failure) => Slot::Local(lost("nnpa_network_init", failure, Type::AiErrorInitFailed)),
+    };
+    instance.fail(slot);
+    false
 }
 
-/// Memory of the program that results go to.
+/// Memory of the program for a result: address, bytes, and bytes of an element.
 type Target = (*mut c_void, usize, usize);
 
-/// Returns the inputs as they travel. What does not look like the model's is not read.
+/// Returns the inputs as messages. Memory of a buffer that does not match the model is not read.
 unsafe fn inputs(instance: &Instance, buffers: *const Buffer) -> Vec<wire::Buffer> {
     let state = instance.state();
     let (end, base) = (&state.description.inputs, state.description.activations());
-    let count = if buffers.is_null() {
-        0
-    } else {
-        end.buffers.len()
-    };
+    let count = end.count(buffers);
     let message_of = |index: usize| {
         let buffer = unsafe { &*buffers.add(index) };
         let slot = end.slot(index, buffer.data, base);
-        let size = if buffer.is_like(&end.buffers[index]) {
-            buffer.bytes(buffer.n_batches)
-        } else {
-            0
+        let size = match buffer.is_like(&end.buffers[index]) {
+            true => buffer.bytes(buffer.n_batches),
+            false => 0,
         };
         let mut message = buffer.message();
         message.activations_offset = slot.offset;
@@ -218,15 +201,11 @@ unsafe fn inputs(instance: &Instance, buffers: *const Buffer) -> Vec<wire::Buffe
     (0..count).map(message_of).collect()
 }
 
-/// Returns the outputs as they travel, and where their contents are to go.
+/// Returns the outputs as messages, and the memory for their contents.
 unsafe fn outputs(instance: &Instance, buffers: *mut Buffer) -> (Vec<wire::Buffer>, Vec<Target>) {
     let state = instance.state();
     let (end, base) = (&state.description.outputs, state.description.activations());
-    let count = if buffers.is_null() {
-        0
-    } else {
-        end.buffers.len()
-    };
+    let count = end.count(buffers);
     let message_of = |index: usize| {
         let buffer = unsafe { &*buffers.add(index) };
         let slot = end.slot(index, buffer.data, base);
@@ -290,13 +269,8 @@ pub unsafe extern "C" fn nnpa_network_run(
     let Some(instance) = instance::find(network) else {
         return 0;
     };
-    let result = unsafe {
-        run(
-            &instance,
-            inputs(&instance, input),
-            Some(outputs(&instance, output)),
-        )
-    };
+    let (inputs, outputs) = unsafe { (inputs(&instance, input), outputs(&instance, output)) };
+    let result = run(&instance, inputs, Some(outputs));
     finished("nnpa_network_run", &instance, result)
 }
 
@@ -346,7 +320,7 @@ pub extern "C" fn nnpa_network_get_error(network: *mut c_void) -> Error {
     }
 }
 
-/// ai_<name>_get_info; what it points at stays until the network is destroyed.
+/// ai_<name>_get_info; the report's memory stays until the network is destroyed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nnpa_network_get_info(network: *mut c_void, report: *mut Report) -> bool {
     let (Some(instance), false) = (instance::find(network), report.is_null()) else {
@@ -356,7 +330,7 @@ pub unsafe extern "C" fn nnpa_network_get_info(network: *mut c_void, report: *mu
     true
 }
 
-/// ai_<name>_destroy: NULL, or the handle where the network was not destroyed.
+/// ai_<name>_destroy: NULL, or the handle if the network was not destroyed.
 #[unsafe(no_mangle)]
 pub extern "C" fn nnpa_network_destroy(network: *mut c_void) -> *mut c_void {
     let Some(instance) = instance::find(network) else {
@@ -368,12 +342,8 @@ pub extern "C" fn nnpa_network_destroy(network: *mut c_void) -> *mut c_void {
     };
     let answer: Result<wire::DestroyNetworkResponse, Failure> =
         call(&instance.session, "DestroyNetwork", &request);
-    let busy = answer.is_ok_and(|response| {
-        response
-            .error
-            .is_some_and(|error| error.r#type() == Type::AiErrorDeallocationFailed)
-    });
-    if busy {
+    let error = answer.ok().and_then(|response| response.error);
+    if error.is_some_and(|error| error.r#type() == Type::AiErrorDeallocationFailed) {
         instance.fail(Slot::Server);
         return network;
     }

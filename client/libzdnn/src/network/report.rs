@@ -7,7 +7,7 @@ use std::ptr;
 use crate::network::ai::{Buffer, Quantisation, Report, Version};
 use crate::network::wire;
 
-/// Inputs or outputs: C's array, and where each lies in the activations.
+/// Inputs or outputs: C's array, and the place of each in the activations.
 pub struct End {
     pub buffers: Box<[Buffer]>,
     offsets: Vec<Option<u64>>,
@@ -17,17 +17,14 @@ pub struct End {
 impl End {
     fn of(messages: &[wire::Buffer]) -> Self {
         let mut buffers: Box<[Buffer]> = messages.iter().map(Buffer::described).collect();
-        let mut meta: Vec<_> = messages
-            .iter()
-            .map(|message| {
-                let meta_info = message.meta_info.as_ref()?;
-                Some(Quantisation::of(meta_info, message.format.unwrap_or(0)))
-            })
-            .collect();
+        let quantised = messages.iter().map(|message| {
+            let meta_info = message.meta_info.as_ref()?;
+            Some(Quantisation::of(meta_info, message.format.unwrap_or(0)))
+        });
+        let mut meta: Vec<_> = quantised.collect();
         for (buffer, quantisation) in buffers.iter_mut().zip(&mut meta) {
-            buffer.meta_info = quantisation
-                .as_mut()
-                .map_or(ptr::null_mut(), Quantisation::address);
+            let address = quantisation.as_mut().map(Quantisation::address);
+            buffer.meta_info = address.unwrap_or(ptr::null_mut());
         }
         let offsets = vec![None; messages.len()];
         Self {
@@ -37,19 +34,26 @@ impl End {
         }
     }
 
-    /// Sets the addresses of what lies in the activations, and clears all others.
+    /// Sets the addresses of tensors in the activations, and clears all others.
     fn place(&mut self, messages: &[wire::Buffer], activations: *mut c_void) {
-        self.offsets = messages
-            .iter()
-            .map(|message| message.activations_offset)
-            .collect();
+        let offsets = messages.iter().map(|message| message.activations_offset);
+        self.offsets = offsets.collect();
         for (buffer, offset) in self.buffers.iter_mut().zip(&self.offsets) {
             buffer.data = offset.map_or(ptr::null_mut(), |at| address(activations, at));
         }
     }
 
-    /// Returns the application's memory of a tensor, and its offset where that is the tensor's own
-    /// place in the activations.
+    /// Returns how many descriptors lie at an address; none at NULL.
+    pub fn count(&self, buffers: *const Buffer) -> usize {
+        if buffers.is_null() {
+            0
+        } else {
+            self.buffers.len()
+        }
+    }
+
+    /// Returns the application's memory of a tensor, and its offset if it is the tensor's own place
+    /// in the activations.
     pub fn slot(&self, index: usize, data: *mut c_void, activations: *mut c_void) -> Slot {
         let offset = self.offsets.get(index).copied().flatten();
         let inside = offset.map_or(ptr::null_mut(), |at| address(activations, at));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Weights of a program, and how they travel: not at all where they are those of the model.
+//! Weights of a program, which travel only if they differ from the model's.
 //! Source: X-CUBE-AI 7.0 Embedded Inference Client API, "Split weights buffer".
 
 use bytes::Bytes;
@@ -19,7 +19,7 @@ pub unsafe fn view<'a>(address: *const u8, size: usize) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(address, size) }
 }
 
-/// The pieces of the weights: one blob, or what a table points at.
+/// Returns the pieces of the weights: one blob, or the entries of a table.
 unsafe fn pieces<'a>(model: &Model, weights: &Buffer) -> Vec<&'a [u8]> {
     let blob = weights.data.cast::<u8>().cast_const();
     if model.n_pieces == 0 {
@@ -34,10 +34,11 @@ unsafe fn pieces<'a>(model: &Model, weights: &Buffer) -> Vec<&'a [u8]> {
         .collect()
 }
 
-/// Returns weights as they travel: those that the model was generated with stay where they are.
+/// Returns the message of weights: without contents if the model was generated with the same
+/// weights.
 ///
 /// # Safety
-/// Its memory is what the descriptor and the model say.
+/// The memory of the weights is valid as the descriptor and the model describe it.
 pub unsafe fn weights_message(model: &Model, weights: &Buffer) -> wire::Buffer {
     let mut message = weights.message();
     if weights.data.is_null() || weights.channels < model.weights_size {

@@ -14,7 +14,7 @@ unsafe extern "C" {
     fn nnpa_backtrace();
 }
 
-/// The library's source file that local functions count as, for ZDNN_LOGMODULE.
+/// The library's source file to which log lines of local functions belong, for ZDNN_LOGMODULE.
 const MODULE: &str = "zdnn.c";
 const DIAGNOSIS: &str = "=== zDNN Diagnostic ===";
 
@@ -43,7 +43,7 @@ pub fn explain_once(name: &str, why: String) {
 
 /// Logs and diagnoses the status of a local function, and returns it.
 pub fn log_status(name: &str, status: Status) -> Status {
-    if status == status::OK {
+    if status == status::ZDNN_OK {
         return status;
     }
     let settings = environment::settings();

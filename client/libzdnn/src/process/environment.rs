@@ -7,6 +7,7 @@ use std::ffi::{CStr, CString};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::abi::memory;
 use crate::process::fork::PerProcess;
 use crate::process::shortcuts::{Shortcut, Shortcuts, Transfer, parse_plain};
 use crate::wire;
@@ -33,8 +34,8 @@ pub const LIBRARIES: [(&CStr, u32); 6] = [
     (c"1.2.0", 0x01_0200),
 ];
 
-/// How to reach a server, and what it admits the program by.
-#[derive(Clone, PartialEq, Eq)]
+/// A server's address, and the program's credentials for it.
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Endpoint {
     pub target: String,
     pub tls_ca: Option<String>,
@@ -62,7 +63,7 @@ pub struct Settings {
     pub trace: String,
     /// The ticket of that trace behind a proxy, empty for none: ZDNN_TICKET.
     pub ticket: String,
-    /// For how long a full server is waited for, or why it cannot be: ZDNN_WAIT.
+    /// How long to wait for a full server, or why the value is refused: ZDNN_WAIT.
     pub wait: Result<Duration, String>,
     /// The file of fault rules: ZDNN_FAULTS.
     pub faults: Option<String>,
@@ -92,15 +93,7 @@ pub fn read_again() {
 
 fn variable(name: &str) -> Option<String> {
     let name = CString::new(name).ok()?;
-    let value = unsafe { libc::getenv(name.as_ptr()) };
-    if value.is_null() {
-        return None;
-    }
-    Some(
-        unsafe { CStr::from_ptr(value) }
-            .to_string_lossy()
-            .into_owned(),
-    )
+    unsafe { memory::text(libc::getenv(name.as_ptr())) }
 }
 
 fn replace<T>(target: &mut T, value: Option<T>) {
@@ -124,21 +117,15 @@ fn number(text: &str) -> Option<u32> {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let number = if text.is_empty() {
-        Ok(0.0)
-    } else {
-        text.parse()
-    };
-    let duration = number
-        .ok()
-        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let number = if text.is_empty() { "0" } else { text };
+    let number = number.parse().ok();
+    let duration = number.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     duration.ok_or_else(|| format!("ZDNN_WAIT: {text}: expected seconds, 0 or more"))
 }
 
 fn level(text: &str) -> Option<wire::LogLevel> {
-    let row = LEVELS
-        .iter()
-        .find(|(name, _)| name.eq_ignore_ascii_case(text));
+    let mut rows = LEVELS.iter();
+    let row = rows.find(|(name, _)| name.eq_ignore_ascii_case(text));
     row.map(|(_, level)| *level)
 }
 
@@ -157,10 +144,7 @@ impl Settings {
         let mut settings = Self {
             endpoint: Endpoint {
                 target: DEFAULT_SERVER.to_owned(),
-                tls_ca: None,
-                tls_cert: None,
-                tls_key: None,
-                token: None,
+                ..Endpoint::default()
             },
             machine: None,
             library: None,
@@ -183,7 +167,7 @@ impl Settings {
         settings
     }
 
-    /// Reads the environment again, as zdnn_init does; what is unset stays as it is.
+    /// Reads the environment again, as zdnn_init does; variables that are not set change nothing.
     pub fn read(&mut self) {
         replace(&mut self.endpoint.target, variable("ZDNN_SERVER"));
         for (target, name) in [
@@ -199,33 +183,32 @@ impl Settings {
                 *target = Some(value).filter(|text| !text.is_empty());
             }
         }
-        let require = variable("ZDNN_REQUIRE_SERVER").map(|text| text == "1");
-        replace(&mut self.require_server, require);
+        for (target, name, on) in [
+            (&mut self.require_server, "ZDNN_REQUIRE_SERVER", "1"),
+            (
+                &mut self.program_check_status,
+                "ZDNN_PROGRAM_CHECK",
+                "status",
+            ),
+            (&mut self.sanitize, "ZDNN_SANITIZE", "1"),
+        ] {
+            replace(target, variable(name).map(|text| text == on));
+        }
         let precheck = variable("ZDNN_ENABLE_PRECHECK");
-        replace(
-            &mut self.precheck,
-            precheck.map(|text| text.eq_ignore_ascii_case("true")),
-        );
+        let precheck = precheck.map(|text| text.eq_ignore_ascii_case("true"));
+        replace(&mut self.precheck, precheck);
         if let Some(status) = variable("ZDNN_STATUS_DIAG").and_then(|text| number(&text)) {
             self.status_diag = Some(status);
         }
         if let Some(level) = variable("ZDNN_LOGLEVEL").and_then(|text| level(&text)) {
             self.log_level = Some(level);
         }
-        replace(
-            &mut self.log_module,
-            variable("ZDNN_LOGMODULE").map(shortened),
-        );
-        let action = variable("ZDNN_PROGRAM_CHECK").map(|text| text == "status");
-        replace(&mut self.program_check_status, action);
+        let log_module = variable("ZDNN_LOGMODULE").map(shortened);
+        replace(&mut self.log_module, log_module);
         replace(&mut self.trace, variable("ZDNN_TRACE"));
         replace(&mut self.ticket, variable("ZDNN_TICKET"));
-        replace(
-            &mut self.wait,
-            variable("ZDNN_WAIT").map(|text| seconds(&text)),
-        );
-        let sanitize = variable("ZDNN_SANITIZE").map(|text| text == "1");
-        replace(&mut self.sanitize, sanitize);
+        let wait = variable("ZDNN_WAIT").map(|text| seconds(&text));
+        replace(&mut self.wait, wait);
         let lease = variable("ZDNN_LEASE").map(|text| text != "0");
         replace(&mut self.lease, lease);
         let transfer = variable("ZDNN_TRANSFER").and_then(|text| Transfer::parse(&text));
@@ -234,18 +217,17 @@ impl Settings {
         replace(&mut self.plain, plain);
     }
 
-    /// The shortcuts in use; why not, where ZDNN_PLAIN names one that does not exist.
+    /// Returns the shortcuts in use, or the refusal of a name in ZDNN_PLAIN.
     pub fn shortcuts(&self) -> Result<Shortcuts, &str> {
         let removed = self.plain.as_ref().map_err(String::as_str)?;
         Ok(Shortcuts::new(self.transfer, removed))
     }
 
-    /// The library's version, as text and number.
+    /// Returns the library's version, as text and number.
     pub fn library(&self) -> (&'static CStr, u32) {
         let release = self.library.as_deref().unwrap_or("1.2.0");
-        let row = LIBRARIES
-            .iter()
-            .find(|(name, _)| name.to_bytes() == release.as_bytes());
+        let mut rows = LIBRARIES.iter();
+        let row = rows.find(|(name, _)| name.to_bytes() == release.as_bytes());
         *row.unwrap_or(&LIBRARIES[LIBRARIES.len() - 1])
     }
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The file of fault rules that ZDNN_FAULTS names. The library reads its form only; the server says
-//! what rules mean. Source: nnpa/zdnn/v1/fault.proto; the file's schema is that of the Python package.
+//! The file of fault rules that ZDNN_FAULTS names. The library reads its form only; the server
+//! interprets the rules. Source: nnpa/zdnn/v1/fault.proto; the file's schema is that of the Python
+//! package.
 
 use std::fs;
 
 use yaml_rust2::{Yaml, YamlLoader};
 
-use crate::process::mapping::{each, flag, number, real, word};
+use crate::process::mapping::{each, expect, flag, number, real, word};
 use crate::wire::fault_rule::Effect;
 use crate::wire::{FaultDelay, FaultMove, FaultRule};
 
@@ -14,7 +15,7 @@ const MAX_BYTES: u64 = 1 << 20;
 const FIELDS: &str = "operation, machine, shape, call, nth, every, probability, seed, status, \
     range_violation, program_check, flip_bits, delay, lose_connection, move, note, output_written";
 
-/// Reads the rules of a file; why not, where it cannot be used.
+/// Reads the rules of a file, or returns why the file is refused.
 pub fn read(path: &str) -> Result<Vec<FaultRule>, String> {
     let size = fs::metadata(path).map_err(|error| error.to_string())?.len();
     if size > MAX_BYTES {
@@ -63,8 +64,7 @@ fn rule(value: &Yaml, path: &str) -> Result<FaultRule, String> {
 }
 
 fn shape(value: &Yaml, path: &str) -> Result<Vec<u32>, String> {
-    let wrong = || format!("{path}: {value:?}, must be a list of dimensions");
-    let dims = value.as_vec().ok_or_else(wrong)?;
+    let dims = expect(value.as_vec(), value, path, "a list of dimensions")?;
     dims.iter().map(|dim| number(dim, path)).collect()
 }
 

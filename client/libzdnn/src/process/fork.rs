@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! State of one process. A forked child builds its own, and leaves what it inherited alone: locks,
+//! State of one process. A forked child builds its own, and never touches the inherited one: locks,
 //! sockets, a runtime.
 
 use std::ptr;
@@ -11,8 +11,8 @@ pub struct PerProcess<T: 'static>(AtomicPtr<Owned<T>>);
 struct Owned<T> {
     process: u32,
     state: T,
-    /// What the parent process left here: its locks may be held for ever, so it is never freed,
-    /// and stays reachable.
+    /// The parent process's state. Its locks may be held for ever, so it is never freed, and stays
+    /// reachable.
     _inherited: *mut Self,
 }
 
@@ -22,7 +22,7 @@ impl<T> PerProcess<T> {
         Self(AtomicPtr::new(ptr::null_mut()))
     }
 
-    /// Returns this process's state; none where it was not built yet.
+    /// Returns this process's state; None if it is not built yet.
     pub fn current(&self) -> Option<&'static T> {
         unsafe { own(self.0.load(Ordering::Acquire)) }
     }

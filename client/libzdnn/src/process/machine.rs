@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The machine that ZDNN_MACHINE names: a name, JSON of a custom machine, or the path of a file of
-//! such JSON. The server says what values mean. Source: nnpa/zdnn/v1/accelerator.proto, MachineSpec.
+//! such JSON. The server interprets the values. Source: nnpa/zdnn/v1/accelerator.proto,
+//! MachineSpec.
 
 use std::fs::File;
 use std::io::Read;
 
 use yaml_rust2::{Yaml, YamlLoader};
 
-use crate::process::mapping::{each, number, word};
+use crate::process::mapping::{each, expect, number, word};
 use crate::wire::{MachineSpec, NnpaFunctionCode};
 
 const DEFAULT_BASE: &str = "telum2";
@@ -16,7 +17,7 @@ const FIELDS: &str = "base, max_dim_idx_size, max_dim4, max_dim3, max_dim2, max_
     max_tensor_size, removed_functions, added_functions, data_types_mask, layout_formats_mask, \
     parmblk_formats_mask";
 
-/// Returns the name of a machine, and what differs from it; why not, where the text is neither.
+/// Returns the name of a machine and the changes to it, or why the text is refused.
 pub fn read(text: &str) -> Result<(String, MachineSpec), String> {
     if text.trim_start().starts_with('{') {
         return parse(text, "ZDNN_MACHINE");
@@ -74,12 +75,12 @@ fn parse(text: &str, path: &str) -> Result<(String, MachineSpec), String> {
 
 /// Reads a list of functions, by name or number.
 fn functions(value: &Yaml, path: &str) -> Result<Vec<i32>, String> {
-    let wrong = || format!("{path}: {value:?}, must be a list of functions such as NNPA_ADD");
-    let entries = value.as_vec().ok_or_else(wrong)?;
-    let codes = entries.iter().map(|entry| {
-        let code = || i32::try_from(entry.as_i64()?).ok();
+    let code = |entry: &Yaml| {
+        let number = || i32::try_from(entry.as_i64()?).ok();
         let named = entry.as_str().and_then(NnpaFunctionCode::from_str_name);
-        named.map(Into::into).or_else(code)
-    });
-    codes.collect::<Option<_>>().ok_or_else(wrong)
+        named.map(Into::into).or_else(number)
+    };
+    let entries = value.as_vec();
+    let codes = entries.and_then(|entries| entries.iter().map(code).collect());
+    expect(codes, value, path, "a list of functions such as NNPA_ADD")
 }

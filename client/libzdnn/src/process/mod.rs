@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What belongs to the process: its environment, its streams of text, its heap, and what a fork leaves.
+//! State of the process: its environment, standard streams and heap, and forks.
 
 pub mod diagnostics;
 pub mod environment;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The shortcuts by name, and which of them ZDNN_PLAIN and ZDNN_TRANSFER take away.
+//! The shortcuts by name, and which of them ZDNN_PLAIN and ZDNN_TRANSFER switch off.
 
-/// What makes calls faster and changes no result. `call/shortcuts.rs` has what each wraps.
+/// A mechanism that makes calls faster and changes no result. `call/shortcuts.rs` shows what it
+/// wraps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Shortcut {
     /// Operations go over one ExecuteStream instead of a call each.
@@ -14,7 +15,7 @@ pub enum Shortcut {
     SharedMemory,
 }
 
-/// Every name that ZDNN_PLAIN takes, in every client; none stands for what only others have.
+/// Every name that ZDNN_PLAIN takes in any client; None for a shortcut that this library lacks.
 const NAMES: [(&str, Option<Shortcut>); 5] = [
     ("stream", Some(Shortcut::Stream)),
     ("plain-socket", Some(Shortcut::PlainSocket)),
@@ -30,7 +31,7 @@ pub enum Transfer {
     Sticks,
     /// Once; then by name.
     Cache,
-    /// As with the cache; what would travel passes in shared memory, where the server shares any.
+    /// As with the cache; sticks that would travel pass in shared memory, if the server shares it.
     Shared,
 }
 
@@ -59,7 +60,7 @@ impl Transfer {
 pub struct Shortcuts(Vec<Shortcut>);
 
 impl Shortcuts {
-    /// Returns those that a transfer allows and that are not taken away.
+    /// Returns the shortcuts that a transfer allows, without the removed ones.
     pub fn new(transfer: Transfer, removed: &[Shortcut]) -> Self {
         let every = NAMES.into_iter().filter_map(|(_, shortcut)| shortcut);
         let used =
@@ -73,7 +74,7 @@ impl Shortcuts {
     }
 }
 
-/// Parses ZDNN_PLAIN: `1` takes every shortcut away, names take those, `0` and nothing none.
+/// Parses ZDNN_PLAIN: `1` switches off every shortcut, names those, `0` or an empty text none.
 pub fn parse_plain(text: &str) -> Result<Vec<Shortcut>, String> {
     let names = text.split(',').map(str::trim);
     let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();

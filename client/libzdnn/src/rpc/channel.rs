@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The channel: the four ways in which a client calls a server.
+//! The channel: calls of one request and one answer, which the shortcut `stream` wraps.
 
 use std::time::{Duration, Instant};
 
@@ -9,29 +9,15 @@ use prost::Message;
 use crate::rpc::failure::Failure;
 use crate::rpc::frame::Frame;
 
-/// How long the end of a session, or of a stream, waits for the server.
+/// How long the end of a session or stream waits for the server.
 pub const END_TIMEOUT: Duration = Duration::from_millis(500);
-
-/// The requests of one call.
-pub type Requests = Box<dyn Iterator<Item = Frame> + Send>;
 
 /// Calls to one server. Methods are of AcceleratorService, or paths.
 pub trait Channel: Send + Sync {
     /// Sends one request and returns its answer.
     fn unary(&self, method: &str, request: &Frame) -> Result<Bytes, Failure>;
 
-    /// Sends many requests and returns their one answer.
-    fn send_stream(&self, method: &str, requests: Requests) -> Result<Bytes, Failure>;
-
-    /// Sends one request and passes each of its answers to `receive`.
-    fn receive_stream(
-        &self,
-        method: &str,
-        request: &Frame,
-        receive: &mut dyn FnMut(Bytes) -> Result<(), Failure>,
-    ) -> Result<(), Failure>;
-
-    /// Makes a last call and ends what is open, until the deadline.
+    /// Makes a last call and closes open streams, until the deadline.
     fn close(&self, method: &str, request: &Frame, deadline: Instant);
 }
 

@@ -17,8 +17,8 @@ use tonic::transport::{self, Certificate, ClientTlsConfig, Identity};
 use tower_service::Service;
 
 use crate::process::environment::Endpoint;
-use crate::rpc::channel::{Channel, Requests};
-use crate::rpc::failure::{Failure, causes, failure};
+use crate::rpc::channel::Channel;
+use crate::rpc::failure::{Failure, causes};
 use crate::rpc::frame::Frame;
 use crate::rpc::http2::{self, Answers, Credentials};
 use crate::rpc::pool::Pool;
@@ -29,7 +29,7 @@ const WINDOW_BYTES: u32 = 16 << 20;
 /// Largest frame of an answer: each is read by one or two system calls.
 const FRAME_BYTES: u32 = 256 << 10;
 
-/// Returns the path of a method of the accelerator's service; that of another one is given whole.
+/// Returns the path of a method; a bare name is a method of AcceleratorService.
 fn route(method: &str) -> String {
     if method.starts_with('/') {
         method.to_owned()
@@ -38,7 +38,7 @@ fn route(method: &str) -> String {
     }
 }
 
-/// A connection to a server, opened by the first call and again when it was lost.
+/// A connection to a server, opened by the first call, and reopened after it was lost.
 #[derive(Clone)]
 pub struct Connection {
     runtime: Arc<Runtime>,
@@ -69,11 +69,12 @@ fn tls(endpoint: &Endpoint) -> Result<Option<ClientTlsConfig>, Failure> {
     Ok(Some(config))
 }
 
-fn unreachable(error: &dyn Error) -> Failure {
-    Failure::Unreachable(causes(error))
+#[allow(clippy::needless_pass_by_value)] // as map_err passes it
+fn unreachable(error: impl Error) -> Failure {
+    Failure::Unreachable(causes(&error))
 }
 
-/// Refuses an address of which no connection can come.
+/// Refuses an address that is neither host:port nor unix:/path.
 fn check(target: &str) -> Result<(), Failure> {
     let port = target.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
     let names_a_port = matches!(port, Some(Ok(_))) && !target.contains("://");
@@ -95,14 +96,12 @@ fn configured(endpoint: &Endpoint) -> Result<transport::Endpoint, Failure> {
         &endpoint.target
     };
     let configured = transport::Endpoint::from_shared(format!("{scheme}://{authority}"))
-        .map_err(|error| unreachable(&error))?
+        .map_err(unreachable)?
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES)
         .max_frame_size(FRAME_BYTES);
     match config {
-        Some(config) => configured
-            .tls_config(config)
-            .map_err(|error| unreachable(&error)),
+        Some(config) => configured.tls_config(config).map_err(unreachable),
         None => Ok(configured),
     }
 }
@@ -115,7 +114,7 @@ impl Connection {
             .enable_io()
             .enable_time()
             .build()
-            .map_err(|error| unreachable(&error))?;
+            .map_err(unreachable)?;
         let inside = runtime.enter();
         let connector = Connector {
             target: endpoint.target.clone(),
@@ -124,7 +123,7 @@ impl Connection {
         drop(inside);
         let token = endpoint.token.as_ref();
         let token = token.map(|text| HeaderValue::try_from(format!("Bearer {text}")));
-        let token = token.transpose().map_err(|error| unreachable(&error))?;
+        let token = token.transpose().map_err(unreachable)?;
         Ok(Self {
             runtime: Arc::new(runtime),
             channel,
@@ -143,32 +142,25 @@ impl Connection {
         connection
     }
 
-    /// The ticket of its calls, where a proxy has given one.
+    /// Returns the ticket of its calls, if a proxy has given one.
     pub fn ticket(&self) -> Option<&HeaderValue> {
         self.credentials.ticket.as_ref()
     }
 
-    /// Makes a unary call; returns its answer and the ticket for what it has created: the one that
-    /// comes with it, else that of the call.
+    /// Makes a unary call; returns its answer, and the ticket for calls of the created object: the
+    /// answer's, else this connection's.
     pub fn create(
         &self,
         method: &str,
         request: &Frame,
     ) -> Result<(Bytes, Option<HeaderValue>), Failure> {
-        self.drive(async {
-            let body = Body::new(Full::new(request.joined(&self.pool)));
-            let mut answers = self.call(method, body).await?;
-            let given = answers.ticket.take();
-            let answer = answers.only(&self.pool).await;
-            let answer = answer.map_err(|status| failure(&status))?;
-            Ok((answer, given.or_else(|| self.ticket().cloned())))
-        })
+        let (answer, ticket) = self.drive(self.single(method, request))?;
+        Ok((answer, ticket.or_else(|| self.ticket().cloned())))
     }
 
-    /// Begins a call that stays open for as long as what is returned is kept.
+    /// Begins a call that stays open until the returned value is dropped.
     pub fn open(&self, method: &str, request: &Frame) -> Result<Answers, Failure> {
-        let body = Body::new(Full::new(request.joined(&self.pool)));
-        self.drive(self.call(method, body))
+        self.drive(self.call(method, self.body(request)))
     }
 
     /// Runs a call to its end in the calling thread.
@@ -176,26 +168,25 @@ impl Connection {
         self.runtime.block_on(call)
     }
 
-    /// Lets the connection process what has arrived meanwhile.
+    /// Lets the connection process frames that have arrived meanwhile.
     pub async fn process_events(&self) {
         for _ in 0..2 {
             tokio::task::yield_now().await;
         }
     }
 
-    /// Begins a call once the connection is known to stand.
+    /// Begins a call once the connection is established.
     pub async fn call(&self, method: &str, body: Body) -> Result<Answers, Failure> {
         let channel = self.ready().await?;
-        let answers = http2::call(channel, &route(method), &self.credentials, body).await;
-        answers.map_err(|status| failure(&status))
+        Ok(http2::call(channel, &route(method), &self.credentials, body).await?)
     }
 
-    /// The token that calls carry.
+    /// Returns the token that calls carry.
     pub fn token(&self) -> Option<&HeaderValue> {
         self.credentials.token.as_ref()
     }
 
-    /// Memory for messages.
+    /// Returns the memory for messages.
     pub fn pool(&self) -> &Pool {
         &self.pool
     }
@@ -205,24 +196,31 @@ impl Connection {
         let mut channel = self.channel.clone();
         poll_fn(|context| channel.poll_ready(context))
             .await
-            .map_err(|error| unreachable(&error))?;
+            .map_err(unreachable)?;
         Ok(channel)
     }
 
-    async fn single(&self, method: &str, request: &Frame) -> Result<Bytes, Failure> {
-        let body = Body::new(Full::new(request.joined(&self.pool)));
-        let answers = self.call(method, body).await?;
-        let answer = answers.only(&self.pool).await;
-        answer.map_err(|status| failure(&status))
-    }
-}
-
-impl Channel for Connection {
-    fn unary(&self, method: &str, request: &Frame) -> Result<Bytes, Failure> {
-        self.drive(self.single(method, request))
+    fn body(&self, request: &Frame) -> Body {
+        Body::new(Full::new(request.joined(&self.pool)))
     }
 
-    fn send_stream(&self, method: &str, requests: Requests) -> Result<Bytes, Failure> {
+    /// Makes a unary call; returns its answer and the ticket that comes with it.
+    async fn single(
+        &self,
+        method: &str,
+        request: &Frame,
+    ) -> Result<(Bytes, Option<HeaderValue>), Failure> {
+        let mut answers = self.call(method, self.body(request)).await?;
+        let ticket = answers.ticket.take();
+        Ok((answers.only(&self.pool).await?, ticket))
+    }
+
+    /// Sends many requests and returns their one answer.
+    pub fn send_stream(
+        &self,
+        method: &str,
+        requests: impl Iterator<Item = Frame> + Send + 'static,
+    ) -> Result<Bytes, Failure> {
         let (mut sender, body) = BodyChannel::<Bytes>::new(1);
         let pool = self.pool.clone();
         self.drive(async {
@@ -234,30 +232,31 @@ impl Channel for Connection {
                 }
             });
             let answers = self.call(method, Body::new(body)).await?;
-            let answer = answers.only(&self.pool).await;
-            answer.map_err(|status| failure(&status))
+            Ok(answers.only(&self.pool).await?)
         })
     }
 
-    fn receive_stream(
+    /// Sends one request and passes each of its answers to `receive`.
+    pub fn receive_stream(
         &self,
         method: &str,
         request: &Frame,
-        receive: &mut dyn FnMut(Bytes) -> Result<(), Failure>,
+        mut receive: impl FnMut(Bytes) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let body = Body::new(Full::new(request.joined(&self.pool)));
         self.drive(async {
-            let mut answers = self.call(method, body).await?;
-            let pool = &self.pool;
-            while let Some(answer) = answers
-                .next(pool)
-                .await
-                .map_err(|status| failure(&status))?
-            {
+            let mut answers = self.call(method, self.body(request)).await?;
+            while let Some(answer) = answers.next(&self.pool).await? {
                 receive(answer)?;
             }
             Ok(())
         })
+    }
+}
+
+impl Channel for Connection {
+    fn unary(&self, method: &str, request: &Frame) -> Result<Bytes, Failure> {
+        let (answer, _) = self.drive(self.single(method, request))?;
+        Ok(answer)
     }
 
     fn close(&self, method: &str, request: &Frame, deadline: Instant) {

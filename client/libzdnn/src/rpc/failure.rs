@@ -2,6 +2,7 @@
 //! Why a call has no answer: gRPC statuses and their details, as reasons of the contract.
 
 use std::error::Error;
+use std::iter::successors;
 use std::time::Duration;
 
 use http::HeaderMap;
@@ -13,9 +14,9 @@ use crate::wire::SanitizerReport;
 /// Why a call has no answer.
 #[derive(Debug)]
 pub enum Failure {
-    /// There is no server, or it lets nobody in.
+    /// No server was reached, or it does not admit the program.
     Unreachable(String),
-    /// The connection or the answer was lost: nobody knows what has run.
+    /// The connection or the answer was lost: the call may have run or not.
     Lost(String),
     /// The server refused, for a reason of the contract's enum ErrorReason.
     Refused {
@@ -23,7 +24,7 @@ pub enum Failure {
         kind: String,
         field: String,
         message: String,
-        /// After this the server asks to try again, if it does.
+        /// The delay after which the server asks to try again.
         retry: Option<Duration>,
     },
 }
@@ -73,23 +74,21 @@ fn retry(status: &Status) -> Option<Duration> {
     infos.first()?.retry_delay?.try_into().ok()
 }
 
-/// Returns what the sanitizer reports beside an error, a line each.
+/// Returns the sanitizer's reports beside an error, each on a line.
 fn reports(status: &Status) -> String {
     let reports = details::<SanitizerReport>(status, "/nnpa.zdnn.v1.SanitizerReport");
     let lines = reports.iter().map(|report| format!("\n{}", report.text));
     lines.collect()
 }
 
-/// Returns the words of an error and of what caused it.
+/// Returns the texts of an error and its causes.
 pub fn causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
+    for cause in successors(error.source(), |cause| (*cause).source()) {
         let words = cause.to_string();
         if !text.contains(&words) {
             text = format!("{text}: {words}");
         }
-        next = cause.source();
     }
     text
 }
@@ -103,14 +102,8 @@ fn explanation(status: &Status) -> String {
 }
 
 fn never_connected(status: &Status) -> bool {
-    let mut next = status.source();
-    while let Some(cause) = next {
-        if cause.is::<tonic::ConnectError>() {
-            return true;
-        }
-        next = cause.source();
-    }
-    false
+    let mut causes = successors(status.source(), |cause| (*cause).source());
+    causes.any(|cause| cause.is::<tonic::ConnectError>())
 }
 
 /// Returns the status that headers or trailers carry, if any.
@@ -122,37 +115,45 @@ pub fn status_in(headers: &HeaderMap) -> Option<Result<(), Status>> {
     })
 }
 
-/// Translates a gRPC status.
-pub fn failure(status: &Status) -> Failure {
-    if let Some(info) = error_info(status) {
-        let metadata = |key| info.metadata.get(key).cloned().unwrap_or_default();
-        let (kind, field) = (metadata("kind"), metadata("field"));
-        let message = format!("{}{}", status.message(), reports(status));
-        let reason = info.reason;
-        return match reason.as_str() {
-            "SERVER_DRAINING" | "TOKEN_INVALID" => Failure::Unreachable(message),
-            _ => Failure::Refused {
-                reason,
-                kind,
-                field,
-                message,
-                retry: retry(status),
-            },
-        };
-    }
-    match status.code() {
-        Code::Unavailable if never_connected(status) => Failure::Unreachable(format!(
-            "{}. Check that nnpa-server listens there, ZDNN_SERVER, and TLS",
-            explanation(status)
-        )),
-        Code::Unauthenticated | Code::Unimplemented => Failure::Unreachable(explanation(status)),
-        Code::ResourceExhausted => Failure::Refused {
-            reason: "MESSAGE_TOO_LARGE".to_owned(),
+impl Failure {
+    /// Returns a refusal by a reason of the contract that concerns no field.
+    pub fn refused(reason: &str, message: String) -> Self {
+        Self::Refused {
+            reason: reason.to_owned(),
             kind: String::new(),
             field: String::new(),
-            message: status.message().to_owned(),
+            message,
             retry: None,
-        },
-        _ => Failure::Lost(explanation(status)),
+        }
+    }
+}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Self {
+        if let Some(info) = error_info(&status) {
+            let metadata = |key| info.metadata.get(key).cloned().unwrap_or_default();
+            let message = format!("{}{}", status.message(), reports(&status));
+            return match info.reason.as_str() {
+                "SERVER_DRAINING" | "TOKEN_INVALID" => Self::Unreachable(message),
+                _ => Self::Refused {
+                    kind: metadata("kind"),
+                    field: metadata("field"),
+                    message,
+                    retry: retry(&status),
+                    reason: info.reason,
+                },
+            };
+        }
+        let why = explanation(&status);
+        match status.code() {
+            Code::Unavailable if never_connected(&status) => Self::Unreachable(format!(
+                "{why}. Check that nnpa-server listens there, ZDNN_SERVER, and TLS"
+            )),
+            Code::Unauthenticated | Code::Unimplemented => Self::Unreachable(why),
+            Code::ResourceExhausted => {
+                Self::refused("MESSAGE_TOO_LARGE", status.message().to_owned())
+            }
+            _ => Self::Lost(why),
+        }
     }
 }

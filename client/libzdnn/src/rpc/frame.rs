@@ -9,7 +9,7 @@ use bytes::{Buf, BufMut, Bytes};
 use prost::Message;
 use tonic::Status;
 
-use crate::rpc::failure::{Failure, failure};
+use crate::rpc::failure::Failure;
 use crate::rpc::pool::Pool;
 
 /// The prefix: one byte that says whether the message is compressed, four with its length.
@@ -58,10 +58,6 @@ unsafe impl BufMut for Frame {
 impl Frame {
     /// Encodes a message.
     pub fn of(message: &impl Message) -> Result<Self, Failure> {
-        Self::encoded(message).map_err(|status| failure(&status))
-    }
-
-    fn encoded(message: &impl Message) -> Result<Self, Status> {
         let mut frame = Self::default();
         let size = message.encoded_len();
         frame.copied.extend_from_slice(&prefix(size)?);

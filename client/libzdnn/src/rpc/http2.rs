@@ -19,11 +19,11 @@ use crate::rpc::failure::status_in;
 use crate::rpc::frame::PREFIX_BYTES;
 use crate::rpc::pool::{KEPT_BYTES, Pool};
 
-/// The header by which a proxy leads calls to a session's server.
+/// The header by which a proxy routes calls to a session's server.
 /// Source: deploy/docs/wire.md, "Behind a proxy".
 pub const TICKET: HeaderName = HeaderName::from_static("nnpa-session-ticket");
 
-/// What a call carries beside its messages.
+/// The credentials of a call, which its headers carry.
 #[derive(Clone, Default)]
 pub struct Credentials {
     pub token: Option<HeaderValue>,
@@ -69,7 +69,7 @@ pub async fn call(
 }
 
 impl Answers {
-    /// Waits for the next message; none when the trailers say that all is well.
+    /// Waits for the next message; None when the trailers say that the call succeeded.
     pub async fn next(&mut self, pool: &Pool) -> Result<Option<Bytes>, Status> {
         let mut partial = Partial::default();
         while let Some(frame) = self.body.frame().await {
@@ -91,7 +91,7 @@ impl Answers {
         Err(Status::unknown(format!("HTTP status {}", self.http)))
     }
 
-    /// Waits for the one message that there must be, and the end.
+    /// Waits for the only message of the answer, and its end.
     pub async fn only(mut self, pool: &Pool) -> Result<Bytes, Status> {
         let Some(message) = self.next(pool).await? else {
             return Err(Status::internal("the answer has no message"));
@@ -102,7 +102,8 @@ impl Answers {
         }
     }
 
-    /// Returns, without waiting, whether nothing has come since the last message: no end either.
+    /// Returns, without waiting, whether neither data nor the end has arrived since the last
+    /// message.
     pub async fn is_quiet(&mut self) -> bool {
         let mut next = self.body.frame();
         poll_fn(|context| Poll::Ready(Pin::new(&mut next).poll(context).is_pending())).await
@@ -113,14 +114,15 @@ impl Answers {
 #[derive(Default)]
 struct Partial {
     prefix: [u8; PREFIX_BYTES],
-    /// Bytes of the prefix that are there.
+    /// Bytes of the prefix that have arrived.
     received: usize,
     size: usize,
     memory: Vec<u8>,
 }
 
 impl Partial {
-    /// Adds what arrived; returns the message once it is whole. That of one frame is not copied.
+    /// Adds what arrived; returns the message once it is whole. A message in one frame is not
+    /// copied.
     fn add(&mut self, mut data: Bytes, pool: &Pool) -> Result<Option<Bytes>, Status> {
         if self.received < PREFIX_BYTES {
             let part = data.split_to(data.len().min(PREFIX_BYTES - self.received));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Calls to a server: the channel of four methods, HTTP/2 below it, and the shortcuts that wrap it.
+//! Calls to a server: the channel, HTTP/2 below it, and the shortcuts that wrap it.
 
 pub mod channel;
 pub mod connection;

@@ -21,14 +21,14 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use tonic::Status;
 
 use crate::rpc::connection::Connection;
-use crate::rpc::failure::{Failure, failure, status_in};
+use crate::rpc::failure::{Failure, status_in};
 use crate::rpc::frame::{Frame, PREFIX_BYTES};
 use crate::rpc::pool::{KEPT_BYTES, Pool};
 use crate::rpc::stream::{RequestStream, StreamOpener, ended};
 
 /// The flag of a frame that is no message.
 const METADATA: u8 = 0x80;
-/// Bytes of the socket's buffer: what one side writes while the other does not read.
+/// Bytes of the socket's buffer, which one side can write while the other does not read.
 static BUFFER_BYTES: libc::c_int = 1 << 20;
 
 /// Parts that one system call takes, fewer than IOV_MAX.
@@ -55,7 +55,7 @@ fn read_metadata(lines: &[u8]) -> HeaderMap {
     pairs.collect()
 }
 
-/// Connects if the server takes clients now: one that has stopped doing so is not waited for.
+/// Connects if the server accepts clients now; does not wait for a server that accepts none.
 fn connected(path: &Path) -> io::Result<UnixStream> {
     let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     let socket = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
@@ -80,7 +80,7 @@ fn connected(path: &Path) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Makes a system call again for as long as a signal cuts it off.
+/// Repeats a system call for as long as a signal interrupts it.
 fn uninterrupted(mut call: impl FnMut() -> libc::ssize_t) -> io::Result<usize> {
     loop {
         if let Ok(count) = usize::try_from(call()) {
@@ -178,7 +178,7 @@ impl PlainSocket {
         Ok(())
     }
 
-    /// Waits for the next message; none where the call has ended well.
+    /// Waits for the next message; None if the call has ended with status OK.
     fn next(&mut self) -> Result<Option<Bytes>, Status> {
         let connection = Arc::clone(&self.connection);
         let pool = connection.pool();
@@ -215,7 +215,8 @@ impl PlainSocket {
         Ok(memory)
     }
 
-    /// Returns, without waiting, whether nothing has come since the last message: no end either.
+    /// Returns, without waiting, whether neither data nor the end has arrived since the last
+    /// message.
     fn is_quiet(&self) -> bool {
         let mut byte = 0_u8;
         let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
@@ -225,7 +226,7 @@ impl PlainSocket {
     }
 }
 
-/// Opens streams on a plain socket; with the wrapped opener once that cannot be reached.
+/// Opens streams on a plain socket, or with the wrapped opener once the socket cannot be reached.
 pub struct PlainSocketStreams {
     path: PathBuf,
     connection: Arc<Connection>,
@@ -266,7 +267,7 @@ pub fn open_with_memory(
     memory: &File,
 ) -> Result<Box<dyn RequestStream>, Failure> {
     let socket = PlainSocket::open(path, connection, first, Some(memory));
-    let mut socket = socket.map_err(|error| failure(&lost(&error)))?;
+    let mut socket = socket.map_err(|error| lost(&error))?;
     socket.receive()?;
     Ok(Box::new(socket))
 }
@@ -277,8 +278,7 @@ impl RequestStream for PlainSocket {
     }
 
     fn receive(&mut self) -> Result<Bytes, Failure> {
-        let answer = self.next();
-        answer.map_err(|status| failure(&status))?.ok_or_else(ended)
+        self.next()?.ok_or_else(ended)
     }
 
     fn finish(&mut self) {

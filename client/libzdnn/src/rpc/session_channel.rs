@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crate::rpc::channel::{Channel, unary};
+use crate::rpc::connection::Connection;
 use crate::rpc::failure::Failure;
 use crate::wire;
 
@@ -12,9 +13,11 @@ use crate::wire;
 pub struct SessionChannel {
     pub name: String,
     pub limits: wire::SessionLimits,
+    /// The connection, for calls that stream.
+    pub connection: Arc<Connection>,
     pub channel: Arc<dyn Channel>,
-    /// The channel of operations: the same, or a plain one where faults are injected, because those
-    /// end the calls that they meet.
+    /// The channel of operations: the same, or the connection if faults are injected, because a
+    /// fault ends the call that it meets.
     pub operations: Arc<dyn Channel>,
 }
 

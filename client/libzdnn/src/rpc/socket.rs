@@ -40,8 +40,8 @@ extern "C" fn close_inherited() {
     }
 }
 
-/// Has a forked child close its copies of the sockets, which it never uses: what a connection keeps
-/// at the server, a lease, ends with the process that opened it.
+/// Makes a forked child close its copies of the sockets, which it never uses, so that a lease ends
+/// with the process that opened the connection.
 pub fn register_fork_handler() {
     unsafe { libc::pthread_atfork(None, None, Some(close_inherited)) };
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The shortcut `stream`: operations of a session over one ExecuteStream, each sent when the one
-//! before has its answer, because the server has a thread for them already. The first operation
-//! opens the stream; the operation that finds it ended opens another. A call beside another one, and
-//! every call of a session that the server lends no stream, goes over the wrapped channel.
+//! The shortcut `stream`: operations of a session over one ExecuteStream, for which the server
+//! keeps a thread. Each is sent when the operation before has its answer. The first operation opens
+//! the stream; an operation that finds it ended opens another. A concurrent operation, and every
+//! operation of a session that gets no stream, goes over the wrapped channel.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -12,20 +12,20 @@ use bytes::Bytes;
 use http_body_util::channel::{Channel as BodyChannel, Sender};
 use tonic::body::Body;
 
-use crate::rpc::channel::{Channel, Requests};
+use crate::rpc::channel::Channel;
 use crate::rpc::connection::Connection;
-use crate::rpc::failure::{Failure, failure};
+use crate::rpc::failure::Failure;
 use crate::rpc::frame::Frame;
 use crate::rpc::http2::Answers;
 
 /// The method whose calls go over the stream.
 const OPERATIONS: &str = "Execute";
-/// Field of CALL_QUOTA_EXCEEDED where the server has no stream to spare: single calls need none.
+/// Field of CALL_QUOTA_EXCEEDED if the server has no stream to spare: single calls need none.
 const STREAM_LIMIT: &str = "max_conversations";
 
 /// A stream on which each request has one answer.
 pub trait RequestStream: Send {
-    /// Sends a request if the stream still stands; else nothing was sent that could run.
+    /// Sends a request and returns true if the stream is still open; else nothing has run.
     fn send(&mut self, request: &Frame) -> Result<bool, Failure>;
 
     /// Waits for the answer to the last request.
@@ -38,12 +38,12 @@ pub trait RequestStream: Send {
     fn wait_for_end(&mut self, deadline: Instant);
 }
 
-/// What opens a stream with its first request.
+/// Opens a stream with its first request.
 pub trait StreamOpener: Send + Sync {
     fn open(&self, first: &Frame) -> Result<Box<dyn RequestStream>, Failure>;
 }
 
-/// Returns why there is no answer where a stream ended well.
+/// Returns the failure of a call whose stream ended with status OK before the answer.
 pub fn ended() -> Failure {
     Failure::Lost("the server has ended the conversation".to_owned())
 }
@@ -89,8 +89,7 @@ impl RequestStream for Http2Stream {
 
     fn receive(&mut self) -> Result<Bytes, Failure> {
         let answer = self.answers.next(self.connection.pool());
-        let answer = self.connection.drive(answer);
-        answer.map_err(|status| failure(&status))?.ok_or_else(ended)
+        self.connection.drive(answer)?.ok_or_else(ended)
     }
 
     fn finish(&mut self) {
@@ -111,7 +110,7 @@ fn is_about_streams(failure: &Failure) -> bool {
         if reason == "CALL_QUOTA_EXCEEDED" && field == STREAM_LIMIT)
 }
 
-/// The stream of a session, and what opens it.
+/// The stream of a session, and its opener.
 struct Conversation {
     stream: Option<Box<dyn RequestStream>>,
     opener: Box<dyn StreamOpener>,
@@ -137,7 +136,7 @@ impl Conversation {
         }
     }
 
-    /// Makes a call over the stream; none if it must go over the wrapped channel.
+    /// Makes a call over the stream; None if it must go over the wrapped channel.
     fn call(&mut self, request: &Frame) -> Result<Option<Bytes>, Failure> {
         self.leave_if_idle();
         let sent = match &mut self.stream {
@@ -221,19 +220,6 @@ impl Channel for StreamChannel {
             Some(answer) => Ok(answer),
             None => self.inner.unary(method, request),
         }
-    }
-
-    fn send_stream(&self, method: &str, requests: Requests) -> Result<Bytes, Failure> {
-        self.inner.send_stream(method, requests)
-    }
-
-    fn receive_stream(
-        &self,
-        method: &str,
-        request: &Frame,
-        receive: &mut dyn FnMut(Bytes) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
-        self.inner.receive_stream(method, request, receive)
     }
 
     fn close(&self, method: &str, request: &Frame, deadline: Instant) {

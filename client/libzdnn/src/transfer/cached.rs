@@ -20,7 +20,7 @@ struct Sent {
     size: u64,
 }
 
-/// An input that the call has named: another input that is the same memory has its name.
+/// An input that the call has named: another input in the same memory gets the same name.
 struct Named {
     address: *const u8,
     size: usize,

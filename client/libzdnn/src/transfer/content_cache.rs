@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A mirror of the session's content cache: names of sticks by their digest.
 //!
-//! A digest is taken of the bytes in memory at every call, so that it does not matter who wrote
-//! them, or where they lie. Order of use and size are those of the server's cache: both evict the
-//! same contents at about the same time, and CACHE_MISS stays rare.
+//! A digest is taken of the bytes in memory at every call, whoever wrote them, wherever they lie.
+//! It has the size and the order of use of the server's cache: both evict the same contents at
+//! about the same time, and CACHE_MISS stays rare.
 //!
-//! The last large outputs are copied. To compare bytes with a copy takes a tenth to half of the time
-//! of their digest, and most outputs are the next input, or never one.
+//! The last large outputs are copied. Comparing bytes with a copy takes a tenth to half of the time
+//! of a digest, and most outputs are either the next input or never an input.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ use crate::transfer::shared_memory::Region;
 /// BLAKE3 of sticks: 256 bits, so that two contents never have the same.
 pub type Digest = [u8; blake3::OUT_LEN];
 
-/// Sticks of fewer bytes have their digest about as soon as they are compared.
+/// Smaller sticks take about as long to compare as to digest.
 const MIN_COPIED: usize = 64 << 10;
 /// Bytes of all copies, at most.
 const MAX_COPIED: usize = 16 << 20;
@@ -27,8 +27,8 @@ const MAX_COPIES: usize = 4;
 /// Buffers whose last output has an entry.
 const MAX_BUFFERS: usize = 4096;
 
-/// Returns the digest of sticks of a transformed type. Their bytes mean the same for all types
-/// where they travel as they lie in memory; big-endian ones are swapped by type on arrival.
+/// Returns the digest of sticks of a transformed type. On little-endian hosts equal bytes mean the
+/// same for all types; big-endian sticks are swapped by type on arrival.
 pub fn digest(sticks: &[u8], kind: u32) -> Digest {
     if cfg!(target_endian = "little") {
         return blake3::hash(sticks).into();
@@ -49,9 +49,9 @@ pub fn new_name() -> Bytes {
 struct Entry {
     last_use: u64,
     size: u64,
-    /// None where none was computed.
+    /// None if it was not computed.
     digest: Option<Digest>,
-    /// Where in shared memory the server has them, if there.
+    /// Their region of shared memory, if the server has them there.
     region: Option<Arc<Region>>,
 }
 
@@ -84,7 +84,7 @@ impl Sticks {
     }
 }
 
-/// The name of contents, and what keeps their region while a call names them.
+/// The name of contents, which keeps their region while a call names them.
 pub struct Name {
     pub name: Bytes,
     _region: Option<Arc<Region>>,
@@ -109,7 +109,7 @@ pub struct Output<'a> {
     /// The name of the output that the server evicts for it; empty for none.
     pub replaces: &'a Bytes,
     pub sticks: &'a [u8],
-    /// Where in shared memory the server keeps it, if there.
+    /// Its region of shared memory, if the server keeps it there.
     pub region: Option<Arc<Region>>,
 }
 
@@ -289,7 +289,7 @@ impl ContentCache {
         Some(entries.in_use(name))
     }
 
-    /// Takes note of contents that were sent: their digest is their name.
+    /// Notes contents that were sent: their digest is their name.
     pub fn note_sent(&self, digest: Digest, size: u64) {
         let mut entries = self.entries();
         entries.insert(Bytes::copy_from_slice(&digest), size, Some(digest), None);
@@ -297,8 +297,8 @@ impl ContentCache {
     }
 
     /// Returns the name of the output that was last written to a buffer, if it has an entry: the
-    /// next output replaces it. Else the server's memory for outputs that nobody can see any more
-    /// would grow to all of its cache, and be cold.
+    /// next output replaces it. Without it, outputs that no program can see any more would fill the
+    /// server's cache.
     pub fn written_to(&self, buffer: usize) -> Bytes {
         let entries = self.entries();
         let name = entries.by_buffer.get(&buffer);
@@ -306,7 +306,7 @@ impl ContentCache {
         current.cloned().unwrap_or_default()
     }
 
-    /// Takes note of an output that the server keeps, and of the output that it evicts for it.
+    /// Notes an output that the server keeps, and the output that the server evicts for it.
     pub fn note_output(&self, output: Output<'_>) {
         let (buffer, replaces, name) = (output.buffer, output.replaces, output.name.clone());
         self.note_kept(output);
@@ -352,7 +352,7 @@ impl ContentCache {
         entries.shrink(self.limit);
     }
 
-    /// Empties the mirror: the server has evicted what is in it.
+    /// Empties the mirror: the server has evicted its contents.
     pub fn clear(&self) {
         *self.entries() = Entries::default();
     }

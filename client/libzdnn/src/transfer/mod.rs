@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How the sticks and arrays of one call get to the server, and back.
+//! How the sticks and arrays of one call travel to the server and back.
 //!
 //! The plain transfer sends sticks inline, or streams them where they are too large for a message.
 //! The shortcuts `shared-memory` and `content-cache` wrap it.
@@ -40,7 +40,7 @@ pub struct Output {
     pub stored: bool,
 }
 
-/// What became of an output's buffer.
+/// How an output's buffer was written.
 pub enum Written {
     Nothing,
     /// The sticks were copied to it.
@@ -57,7 +57,7 @@ pub trait StickTransfer {
     /// Returns an output's reference, which says how its sticks come back.
     fn output(&mut self, output: &Output, message: wire::Ztensor) -> Result<Tensor, Failure>;
 
-    /// Takes note that the call has its result, or failed.
+    /// Notes that the call has its result, or failed.
     fn answered(&mut self, failure: Option<&Failure>);
 
     /// Copies the sticks of an answer to an output's buffer.
@@ -67,12 +67,12 @@ pub trait StickTransfer {
     unsafe fn store(&mut self, output: &Output, answer: &wire::Ztensor)
     -> Result<Written, Failure>;
 
-    /// Returns where arrays of the program lie for the server; none where they travel.
+    /// Returns where arrays of the program lie in shared memory; None if they travel in messages.
     fn share_arrays(&mut self, _arrays: &[&[u8]]) -> Option<Vec<Extent>> {
         None
     }
 
-    /// Returns where the server writes an array of `size` bytes; none where it travels.
+    /// Returns where the server writes an array of `size` bytes; None if it travels in messages.
     fn share_array_room(&mut self, _size: u64) -> Option<Extent> {
         None
     }

@@ -53,7 +53,8 @@ impl<'a> PlainTransfer<'a> {
 }
 
 impl Drop for PlainTransfer<'_> {
-    /// Frees the call's tensors of the session. What cannot be freed ends with the session.
+    /// Frees the call's tensors of the session. A tensor that cannot be freed ends with the
+    /// session.
     fn drop(&mut self) {
         for id in &self.temporaries {
             drop(self.server.execute(free(*id)));

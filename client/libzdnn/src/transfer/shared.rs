@@ -95,7 +95,7 @@ impl StickTransfer for SharedTransfer<'_> {
     }
 }
 
-/// Copies what the server wrote to a region; it must say that it wrote there.
+/// Copies the bytes that the server wrote to a region; its answer must name this region.
 unsafe fn copy_out(
     name: &str,
     region: Option<&Region>,

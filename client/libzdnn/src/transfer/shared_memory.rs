@@ -16,7 +16,7 @@ use crate::wire::Extent;
 const MAX_BYTES: u64 = 1 << 30;
 const ALIGNMENT: u64 = 4096;
 
-/// Memory of this process, of which calls and cached contents have regions.
+/// Memory of this process, divided into regions of calls and cached contents.
 pub struct SharedMemory {
     file: File,
     memory: *mut u8,
@@ -46,7 +46,7 @@ impl Drop for SharedMemory {
 }
 
 impl SharedMemory {
-    /// Creates memory for a session that may have `limit` bytes; none where the host refuses.
+    /// Creates memory for a session that may have `limit` bytes; None if the host refuses.
     pub fn create(limit: u64) -> Option<Self> {
         let size = usize::try_from(MAX_BYTES.min(limit)).ok()?;
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
@@ -76,7 +76,7 @@ impl SharedMemory {
         })
     }
 
-    /// The descriptor that the server maps.
+    /// Returns the descriptor that the server maps.
     pub fn descriptor(&self) -> &File {
         &self.file
     }
@@ -90,7 +90,7 @@ impl SharedMemory {
         self.space().is_retired = true;
     }
 
-    /// Allocates a region of `size` bytes; none where it is full, or the host has no storage.
+    /// Allocates a region of `size` bytes; None if the memory is full, or the host has no storage.
     pub fn allocate(self: &Arc<Self>, size: u64) -> Option<Region> {
         let offset = self.space().allocate(size, &self.file, self.size as u64)?;
         Some(Region {
@@ -99,7 +99,7 @@ impl SharedMemory {
         })
     }
 
-    /// Copies bytes to a new region; none where there is no storage for them.
+    /// Copies bytes to a new region; None if there is no storage for them.
     pub fn copy(self: &Arc<Self>, bytes: &[u8]) -> Option<Region> {
         let region = self.allocate(bytes.len() as u64)?;
         unsafe {
@@ -154,7 +154,7 @@ impl Drop for Region {
 }
 
 impl Region {
-    /// Its name in messages.
+    /// Returns its name in messages.
     pub fn extent(&self) -> Extent {
         self.extent
     }

@@ -22,8 +22,8 @@ use crate::wire::{self, OperationResult, TensorRef};
 
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Addresses and sizes of what is to be sent. Emptied when the call is over, so that a body that the
-/// connection still holds never reads the program's memory again.
+/// Addresses and sizes of the bytes to be sent. Emptied when the call is over, so that a body that
+/// the connection still holds never reads the program's memory again.
 type Left = Arc<Mutex<Vec<(usize, usize)>>>;
 
 struct Messages {
@@ -80,9 +80,7 @@ fn write(
         left: Arc::clone(&left),
         width,
     };
-    let answer = server
-        .channel
-        .send_stream("WriteTensor", Box::new(messages));
+    let answer = server.connection.send_stream("WriteTensor", messages);
     left.lock().unwrap_or_else(PoisonError::into_inner).clear();
     decoded::<wire::WriteTensorResponse>(answer?)?
         .result
@@ -95,7 +93,7 @@ pub fn new_id() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Returns what frees a tensor of the session.
+/// Returns the operation that frees a tensor of the session.
 pub fn free(id: u64) -> wire::Operation {
     let ztensor = Some(TensorRef {
         tensor: Some(Tensor::Id(id)),
@@ -108,7 +106,7 @@ pub fn free(id: u64) -> wire::Operation {
     }
 }
 
-/// Creates a tensor of the session from a structure and its sticks; none: zeros.
+/// Creates a tensor of the session from a structure and its sticks; of zeros if there are none.
 pub fn write_sticks(
     server: &SessionChannel,
     id: u64,
@@ -157,7 +155,7 @@ unsafe fn read(
     };
     let mut result = None;
     let mut at = 0;
-    let mut receive = |part: Bytes| {
+    let receive = |part: Bytes| {
         match decoded::<wire::ReadTensorResponse>(part)?.message {
             Some(Part::Header(header)) => result = header.result,
             Some(Part::Chunk(chunk)) => {
@@ -176,8 +174,8 @@ unsafe fn read(
     };
     let request = Frame::of(&request)?;
     server
-        .channel
-        .receive_stream("ReadTensor", &request, &mut receive)?;
+        .connection
+        .receive_stream("ReadTensor", &request, receive)?;
     let written = usize::try_from(at).unwrap_or(0);
     let bytes = unsafe { std::slice::from_raw_parts_mut(target.cast::<u8>(), written) };
     swap_to_little_endian(bytes, width);

@@ -18,12 +18,12 @@ const USAGE_HIDDEN_BIASES: u32 = 3;
 fn plain_dims(pre: &Desc) -> Option<Dims> {
     let [d4, d3, d2, d1] = pre.dims();
     match pre.layout {
-        layout::ONE_D => Some([1, 1, 1, d1]),
-        layout::TWO_D => Some([1, 1, d2, d1]),
-        layout::TWO_DS => Some([d2, 1, 1, d1]),
-        layout::THREE_D => Some([1, d3, d2, d1]),
-        layout::THREE_DS => Some([d3, 1, d2, d1]),
-        layout::FOUR_D | layout::NHWC => Some([d4, d3, d2, d1]),
+        layout::ZDNN_1D => Some([1, 1, 1, d1]),
+        layout::ZDNN_2D => Some([1, 1, d2, d1]),
+        layout::ZDNN_2DS => Some([d2, 1, 1, d1]),
+        layout::ZDNN_3D => Some([1, d3, d2, d1]),
+        layout::ZDNN_3DS => Some([d3, 1, d2, d1]),
+        layout::ZDNN_4D | layout::ZDNN_NHWC => Some([d4, d3, d2, d1]),
         _ => None,
     }
 }
@@ -32,10 +32,10 @@ fn plain_dims(pre: &Desc) -> Option<Dims> {
 fn transformed_dims(pre: &Desc) -> Option<Dims> {
     let [d4, d3, d2, d1] = pre.dims();
     match pre.layout {
-        layout::NCHW => Some([d4, d2, d1, d3]),
-        layout::HWCK => Some([d4, d3, d2, d1]),
-        layout::FOUR_DS if d3 == 1 => Some([d4, 1, d2, d1]),
-        layout::FOUR_DS => Some([d4, 1, d2, d3.wrapping_mul(padded(d1))]),
+        layout::ZDNN_NCHW => Some([d4, d2, d1, d3]),
+        layout::ZDNN_HWCK => Some([d4, d3, d2, d1]),
+        layout::ZDNN_4DS if d3 == 1 => Some([d4, 1, d2, d1]),
+        layout::ZDNN_4DS => Some([d4, 1, d2, d3.wrapping_mul(padded(d1))]),
         _ => plain_dims(pre),
     }
 }
@@ -46,76 +46,74 @@ fn set_dims(desc: &mut Desc, dims: Dims) {
 
 fn transformed(pre: &Desc, target: &mut Desc) -> Status {
     let Some(dims) = transformed_dims(pre) else {
-        return status::INVALID_LAYOUT;
+        return status::ZDNN_INVALID_LAYOUT;
     };
-    let kernel = pre.layout == layout::HWCK;
-    target.layout = if kernel { layout::HWCK } else { layout::NHWC };
-    target.format = if kernel {
-        format::KERNEL
-    } else {
-        format::FEATURE
+    (target.layout, target.format) = match pre.layout {
+        layout::ZDNN_HWCK => (layout::ZDNN_HWCK, format::ZDNN_FORMAT_4DKERNEL),
+        _ => (layout::ZDNN_NHWC, format::ZDNN_FORMAT_4DFEATURE),
     };
     set_dims(target, dims);
     target.kind = match pre.kind {
-        kind::INT32 => kind::BINARY_INT32,
-        float if kind::FLOATS.contains(&float) => kind::DLFLOAT16,
-        _ => return status::INVALID_TYPE,
+        kind::INT32 => kind::ZDNN_BINARY_INT32,
+        float if kind::FLOATS.contains(&float) => kind::ZDNN_DLFLOAT16,
+        _ => return status::ZDNN_INVALID_TYPE,
     };
-    status::OK
+    status::ZDNN_OK
 }
 
 fn quantized(pre: &Desc, transform_type: u32, target: &mut Desc) -> Status {
     let Some(dims) = plain_dims(pre) else {
-        return status::INVALID_LAYOUT;
+        return status::ZDNN_INVALID_LAYOUT;
     };
     if !kind::FLOATS.contains(&pre.kind) && pre.kind != kind::INT8 {
-        return status::INVALID_TYPE;
+        return status::ZDNN_INVALID_TYPE;
     }
     (target.format, target.kind) = match transform_type {
-        0 => (format::FEATURE, kind::DLFLOAT16),
-        1 => (format::FEATURE, kind::BINARY_INT8),
-        2 => (format::WEIGHTS, kind::BINARY_INT8),
-        _ => return status::INVALID_TRANSFORM_TYPE,
+        0 => (format::ZDNN_FORMAT_4DFEATURE, kind::ZDNN_DLFLOAT16),
+        1 => (format::ZDNN_FORMAT_4DFEATURE, kind::ZDNN_BINARY_INT8),
+        2 => (format::ZDNN_FORMAT_4DWEIGHTS, kind::ZDNN_BINARY_INT8),
+        _ => return status::ZDNN_INVALID_TRANSFORM_TYPE,
     };
-    target.layout = layout::NHWC;
+    target.layout = layout::ZDNN_NHWC;
     set_dims(target, dims);
-    status::OK
+    status::ZDNN_OK
 }
 
 fn concatenated(pre: &Desc, info: u32, target: &mut Desc) -> Status {
     let (rnn, previous, usage) = (info >> 24, info >> 16 & 0xFF, info >> 8 & 0xFF);
     let halves = usage == USAGE_WEIGHTS && previous == 1;
     if !kind::FLOATS.contains(&pre.kind) {
-        return status::INVALID_TYPE;
+        return status::ZDNN_INVALID_TYPE;
     }
     if halves && !pre.dim2.is_multiple_of(2) {
-        return status::INVALID_SHAPE;
+        return status::ZDNN_INVALID_SHAPE;
     }
     let (required, stack, rows) = match usage {
-        USAGE_BIASES | USAGE_HIDDEN_BIASES => (layout::TWO_DS, pre.dim2, 1),
+        USAGE_BIASES | USAGE_HIDDEN_BIASES => (layout::ZDNN_2DS, pre.dim2, 1),
         USAGE_WEIGHTS if halves => {
             let rows = padded(pre.dim2 / 2).wrapping_mul(2);
-            (layout::THREE_DS, pre.dim3, rows)
+            (layout::ZDNN_3DS, pre.dim3, rows)
         }
-        USAGE_WEIGHTS | USAGE_HIDDEN_WEIGHTS => (layout::THREE_DS, pre.dim3, pre.dim2),
-        _ => return status::INVALID_CONCAT_INFO,
+        USAGE_WEIGHTS | USAGE_HIDDEN_WEIGHTS => (layout::ZDNN_3DS, pre.dim3, pre.dim2),
+        _ => return status::ZDNN_INVALID_CONCAT_INFO,
     };
     if pre.layout != required {
-        return status::INVALID_LAYOUT;
+        return status::ZDNN_INVALID_LAYOUT;
     }
     let (gates, layout) = match (rnn, halves) {
-        (0, false) => (4, layout::FICO),
-        (0, true) => (4, layout::BIDIR_FICO),
-        (1, false) => (3, layout::ZRH),
-        (1, true) => (3, layout::BIDIR_ZRH),
-        _ => return status::INVALID_CONCAT_INFO,
+        (0, false) => (4, layout::ZDNN_FICO),
+        (0, true) => (4, layout::ZDNN_BIDIR_FICO),
+        (1, false) => (3, layout::ZDNN_ZRH),
+        (1, true) => (3, layout::ZDNN_BIDIR_ZRH),
+        _ => return status::ZDNN_INVALID_CONCAT_INFO,
     };
-    (target.layout, target.format, target.kind) = (layout, format::FEATURE, kind::DLFLOAT16);
+    (target.layout, target.format, target.kind) =
+        (layout, format::ZDNN_FORMAT_4DFEATURE, kind::ZDNN_DLFLOAT16);
     set_dims(
         target,
         [stack, 1, rows, padded(pre.dim1).wrapping_mul(gates)],
     );
-    status::OK
+    status::ZDNN_OK
 }
 
 /// Returns how many dims the variadic zdnn_init_pre_transformed_desc reads.
@@ -128,7 +126,7 @@ pub extern "C" fn nnpa_layout_rank(layout: u32) -> i32 {
 #[unsafe(no_mangle)]
 pub extern "C" fn nnpa_layout_arrays(layout: u32) -> i32 {
     match layout {
-        layout::NHWC | layout::HWCK => 1,
+        layout::ZDNN_NHWC | layout::ZDNN_HWCK => 1,
         _ => i32::try_from(gates(layout)).unwrap_or(0),
     }
 }

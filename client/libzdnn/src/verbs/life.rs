@@ -51,7 +51,7 @@ unsafe fn allocated(name: &'static str, ztensor: *mut Ztensor) -> Status {
     let injected = match faults::of_allocation(name, &session, &desc) {
         Verdict::Go(status) => status,
         Verdict::Refuse(status) => {
-            if status == status::ALLOCATION_FAILURE {
+            if status == status::ZDNN_ALLOCATION_FAILURE {
                 ztensor.buffer = std::ptr::null_mut();
             }
             return status;
@@ -60,7 +60,7 @@ unsafe fn allocated(name: &'static str, ztensor: *mut Ztensor) -> Status {
     let bytes = stick_bytes(&desc);
     let Some(sticks) = allocate(bytes) else {
         ztensor.buffer = std::ptr::null_mut();
-        return diagnostics::log_status(name, status::ALLOCATION_FAILURE);
+        return diagnostics::log_status(name, status::ZDNN_ALLOCATION_FAILURE);
     };
     if sanitizer::enabled() {
         unsafe { sanitizer::allocated(sticks, bytes, name) };
@@ -70,7 +70,7 @@ unsafe fn allocated(name: &'static str, ztensor: *mut Ztensor) -> Status {
     injected
 }
 
-/// zdnn_init_ztensor: buffer and buffer_size stay what they are.
+/// zdnn_init_ztensor: leaves buffer and buffer_size unchanged.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zdnn_init_ztensor(
     pre_tfrmd_desc: *mut Desc,
@@ -78,13 +78,13 @@ pub unsafe extern "C" fn zdnn_init_ztensor(
     output: *mut Ztensor,
 ) {
     let output = unsafe { &mut *output };
-    output.pre_transformed_desc = pre_tfrmd_desc;
-    output.transformed_desc = tfrmd_desc;
-    output.is_transformed = 0;
-    output.reserved = [0; 3];
-    output.rec_scale = 0.0;
-    output.offset = 0.0;
-    output.reserved2 = [0; 20];
+    *output = Ztensor {
+        pre_transformed_desc: pre_tfrmd_desc,
+        transformed_desc: tfrmd_desc,
+        buffer_size: output.buffer_size,
+        buffer: output.buffer,
+        ..Ztensor::ZERO
+    };
 }
 
 /// zdnn_init_quantized_ztensor: keeps the FP32 reciprocal of the scale, 0 for 0.
@@ -137,12 +137,13 @@ pub unsafe extern "C" fn zdnn_allochelper_ztensor(ztensor: *mut Ztensor) -> Stat
     unsafe { allocated("zdnn_allochelper_ztensor", ztensor) }
 }
 
-/// zdnn_free_ztensor_buffer: frees what allochelper made; the structure stays as it is.
+/// zdnn_free_ztensor_buffer: frees the buffer that allochelper allocated; leaves the structure
+/// unchanged.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zdnn_free_ztensor_buffer(ztensor: *const Ztensor) -> Status {
     let sticks = unsafe { (*ztensor).buffer };
     if sticks.is_null() {
-        return diagnostics::log_status("zdnn_free_ztensor_buffer", status::INVALID_BUFFER);
+        return diagnostics::log_status("zdnn_free_ztensor_buffer", status::ZDNN_INVALID_BUFFER);
     }
     let verdict = faults::of_free("zdnn_free_ztensor_buffer");
     if let Verdict::Refuse(status) = verdict {
@@ -177,9 +178,7 @@ fn freed_twice(provenance: wire::Provenance) {
     let answer = call::in_session(|session| {
         session.server.execute(wire::Operation {
             operation: Some(Arm::FreeZtensorBuffer(free.clone())),
-            site: watch
-                .as_ref()
-                .map_or_else(String::new, |watch| watch.site.at.clone()),
+            site: Watch::site_of(watch.as_ref()),
             housekeeping: true,
             ..wire::Operation::default()
         })

@@ -10,14 +10,19 @@ use crate::process::diagnostics;
 /// Bits of (transformed type, pre-transformed type, maximum, minimum). BFLOAT's maximum is the
 /// truncated DLFLOAT16 one.
 const LIMITS: [(u32, u32, u32, u32); 8] = [
-    (kind::DLFLOAT16, kind::FP32, 0x4FFF_8000, 0xCFFF_8000),
-    (kind::DLFLOAT16, kind::FP16, 0x7BFF, 0xFBFF),
-    (kind::DLFLOAT16, kind::BFLOAT, 0x4FFF, 0xCFFF),
-    (kind::BINARY_INT8, kind::FP32, 0x42FE_0000, 0xC300_0000),
-    (kind::BINARY_INT8, kind::FP16, 0x57F0, 0xD800),
-    (kind::BINARY_INT8, kind::BFLOAT, 0x42FE, 0xC300),
-    (kind::BINARY_INT8, kind::INT8, 0x7F, 0x80),
-    (kind::BINARY_INT32, kind::INT32, 0x7FFF_FFFF, 0x8000_0000),
+    (kind::ZDNN_DLFLOAT16, kind::FP32, 0x4FFF_8000, 0xCFFF_8000),
+    (kind::ZDNN_DLFLOAT16, kind::FP16, 0x7BFF, 0xFBFF),
+    (kind::ZDNN_DLFLOAT16, kind::BFLOAT, 0x4FFF, 0xCFFF),
+    (kind::ZDNN_BINARY_INT8, kind::FP32, 0x42FE_0000, 0xC300_0000),
+    (kind::ZDNN_BINARY_INT8, kind::FP16, 0x57F0, 0xD800),
+    (kind::ZDNN_BINARY_INT8, kind::BFLOAT, 0x42FE, 0xC300),
+    (kind::ZDNN_BINARY_INT8, kind::INT8, 0x7F, 0x80),
+    (
+        kind::ZDNN_BINARY_INT32,
+        kind::INT32,
+        0x7FFF_FFFF,
+        0x8000_0000,
+    ),
 ];
 
 #[allow(clippy::cast_possible_truncation)]
@@ -46,10 +51,10 @@ pub unsafe extern "C" fn zdnn_get_max_limit(
     limit: *mut c_void,
 ) -> Status {
     let Some((most, _)) = find(transformed_type, pre_transformed_type) else {
-        return diagnostics::log_status("zdnn_get_max_limit", status::INVALID_TYPE);
+        return diagnostics::log_status("zdnn_get_max_limit", status::ZDNN_INVALID_TYPE);
     };
     unsafe { store(pre_transformed_type, most, limit) };
-    status::OK
+    status::ZDNN_OK
 }
 
 /// zdnn_get_min_limit: as zdnn_get_max_limit.
@@ -60,8 +65,8 @@ pub unsafe extern "C" fn zdnn_get_min_limit(
     limit: *mut c_void,
 ) -> Status {
     let Some((_, least)) = find(transformed_type, pre_transformed_type) else {
-        return diagnostics::log_status("zdnn_get_min_limit", status::INVALID_TYPE);
+        return diagnostics::log_status("zdnn_get_min_limit", status::ZDNN_INVALID_TYPE);
     };
     unsafe { store(pre_transformed_type, least, limit) };
-    status::OK
+    status::ZDNN_OK
 }

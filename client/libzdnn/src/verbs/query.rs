@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the machine has: answered from the cached query result, but for one question.
+//! Queries of the machine, all but zdnn_is_nnpa_installed answered from the cached query result.
 //! Source: zDNN API Reference 1.2.0, "Support Functions".
 
 use std::ffi::c_char;
@@ -12,7 +12,7 @@ use crate::call::{self, Lent};
 use crate::process::environment;
 use crate::wire::{self, operation::Operation as Arm, operation_result::Value};
 
-/// Asks the cached query result; without a server the answer is `T`'s nothing.
+/// Asks the cached query result; without a server the answer is `T`'s default.
 fn cached<T: Default>(name: &str, ask: impl Fn(&Query) -> T) -> T {
     match process_session::session() {
         Ok(session) => ask(&session.query),
@@ -94,13 +94,13 @@ pub extern "C" fn zdnn_get_nnpa_max_tensor_size() -> u64 {
     cached("zdnn_get_nnpa_max_tensor_size", Query::max_tensor_size)
 }
 
-/// zdnn_refresh_nnpa_query_result: keeps the old one where the machine has no NNPA.
+/// zdnn_refresh_nnpa_query_result: keeps the old result if the machine has no NNPA.
 #[unsafe(no_mangle)]
 pub extern "C" fn zdnn_refresh_nnpa_query_result() -> Status {
     const NAME: &str = "zdnn_refresh_nnpa_query_result";
     let ask = |_: &mut Operands<'_>| Arm::RefreshNnpaQueryResult(wire::RefreshNnpaQueryResult {});
     let status = unsafe { call::status_of(NAME, Lent::default(), &ask) };
-    if status != status::OK {
+    if status != status::ZDNN_OK {
         return status;
     }
     match process_session::session().and_then(|session| process_session::requery(&session)) {

@@ -9,7 +9,7 @@ use crate::abi::checks::{self, Reading};
 use crate::abi::machine::Query;
 use crate::abi::memory::{lent, memory, swap_to_little_endian};
 use crate::abi::status::Status;
-use crate::abi::sticks::{rank, stick_bytes};
+use crate::abi::sticks::{product, stick_bytes};
 use crate::abi::{Ztensor, kind, layout};
 use crate::call::operand::{Operands, Use};
 use crate::call::session::Session;
@@ -27,11 +27,10 @@ unsafe extern "C" {
     fn nnpa_raise_flags(flags: u32);
 }
 
-/// Prints, leaves the flags of the conversion raised in this thread, and returns the status.
+/// Leaves the flags of the conversion raised in this thread, and returns the status.
 fn finished(name: &str, answer: Result<OperationResult, Failure>) -> Status {
     match answer {
         Ok(result) => {
-            diagnostics::relay(&result);
             unsafe { nnpa_raise_flags(result.fp_flags) };
             result.zdnn_status
         }
@@ -39,7 +38,7 @@ fn finished(name: &str, answer: Result<OperationResult, Failure>) -> Status {
     }
 }
 
-/// One transform: what it does with which arrays.
+/// One call of a transform: its tensor, its arrays and its message.
 struct Transform<'a> {
     ztensor: *mut Ztensor,
     data: *const *const c_void,
@@ -61,7 +60,7 @@ impl Transform<'_> {
     }
 
     unsafe fn once(&self, session: &Session) -> Result<OperationResult, Failure> {
-        let (arrays, width) = unsafe { (self.arrays(session), self.width()) };
+        let (arrays, width) = unsafe { (self.arrays(session), width(self.ztensor)) };
         let mut operands = Operands::new(session);
         let limit = session.server.limits.max_inline_bytes;
         let total: u64 = arrays.iter().map(|array| array.len() as u64).sum();
@@ -105,20 +104,13 @@ impl Transform<'_> {
         streamed::write_arrays(&session.server, message, arrays, width)
     }
 
-    unsafe fn width(&self) -> usize {
-        let kind = unsafe { (*self.ztensor).pre_transformed() }.kind;
-        usize::try_from(kind::bytes(kind)).unwrap_or(1)
-    }
-
     unsafe fn run(&self, name: &str) -> Status {
-        finished(
-            name,
-            call::in_session(|session| unsafe { self.once(session) }),
-        )
+        let answer = call::in_session(|session| unsafe { self.once(session) });
+        finished(name, answer.inspect(diagnostics::relay))
     }
 }
 
-/// Returns an array as it travels; a view, where that is how it lies in memory.
+/// Returns an array in little-endian order; a view if the host has that order.
 ///
 /// # Safety
 /// As `lent`.
@@ -193,20 +185,17 @@ pub unsafe extern "C" fn zdnn_transform_quantized_ztensor(
     unsafe { transform.run("zdnn_transform_quantized_ztensor") }
 }
 
+/// Bytes of an element of the user's array.
+unsafe fn width(ztensor: *const Ztensor) -> usize {
+    kind::bytes(unsafe { (*ztensor).pre_transformed() }.kind)
+}
+
 /// Bytes of the array that zdnn_transform_origtensor writes.
 unsafe fn array_bytes(ztensor: &Ztensor) -> u64 {
     let (desc, pre) = unsafe { (ztensor.transformed(), ztensor.pre_transformed()) };
-    let both_ways = pre.layout == layout::FOUR_DS && pre.dim3 != 1;
+    let both_ways = pre.layout == layout::ZDNN_4DS && pre.dim3 != 1;
     let dims = if both_ways { pre.dims() } else { desc.dims() };
-    let used = if both_ways {
-        &dims[4 - rank(pre.layout)..]
-    } else {
-        &dims[..]
-    };
-    let elements = used.iter().fold(1_u64, |product, size| {
-        product.wrapping_mul(u64::from(*size))
-    });
-    elements.wrapping_mul(kind::bytes(pre.kind))
+    product(&dims).wrapping_mul(kind::bytes(pre.kind) as u64)
 }
 
 unsafe fn origtensor(
@@ -231,7 +220,9 @@ unsafe fn origtensor(
     let arm = Arm::TransformOrigtensor(wire::TransformOrigtensor { ztensor: input });
     let message = operation(arm, &operands, Lent::default());
     let answer = match large {
-        true => unsafe { read_array(session, message, ztensor, out_buf) },
+        true => unsafe {
+            streamed::read_array(&session.server, message, out_buf, size, width(ztensor))
+        },
         false => session.server.execute(message),
     };
     let result = unsafe { operands.store(answer) }?;
@@ -239,24 +230,10 @@ unsafe fn origtensor(
         unsafe { operands.store_shared(extent, out_buf.cast()) }?;
     }
     if let Some(Value::Data(data)) = &result.value {
-        let kind = unsafe { (*ztensor).pre_transformed() }.kind;
-        let width = usize::try_from(kind::bytes(kind)).unwrap_or(1);
-        let array = unsafe { little_endian(data, width) };
+        let array = unsafe { little_endian(data, width(ztensor)) };
         unsafe { out_buf.cast::<u8>().copy_from(array.as_ptr(), array.len()) };
     }
     Ok(result)
-}
-
-unsafe fn read_array(
-    session: &Session,
-    message: wire::Operation,
-    ztensor: *const Ztensor,
-    out_buf: *mut c_void,
-) -> Result<OperationResult, Failure> {
-    let size = unsafe { array_bytes(&*ztensor) };
-    let kind = unsafe { (*ztensor).pre_transformed() }.kind;
-    let width = usize::try_from(kind::bytes(kind)).unwrap_or(1);
-    unsafe { streamed::read_array(&session.server, message, out_buf, size, width) }
 }
 
 /// zdnn_transform_origtensor: out_buf is written whenever there is data, whatever the status.
@@ -265,8 +242,11 @@ pub unsafe extern "C" fn zdnn_transform_origtensor(
     ztensor: *const Ztensor,
     out_buf: *mut c_void,
 ) -> Status {
-    let attempt = |session: &Session| unsafe { origtensor(session, ztensor, out_buf) };
-    finished("zdnn_transform_origtensor", call::in_session(attempt))
+    let answer = call::in_session(|session| unsafe { origtensor(session, ztensor, out_buf) });
+    finished(
+        "zdnn_transform_origtensor",
+        answer.inspect(diagnostics::relay),
+    )
 }
 
 /// zdnn_reshape_ztensor.
@@ -283,13 +263,8 @@ pub unsafe extern "C" fn zdnn_reshape_ztensor(src: *const Ztensor, dest: *mut Zt
         let dest = unsafe { operands.write("dest", dest, Use::WHOLE) };
         Arm::ReshapeZtensor(wire::ReshapeZtensor { src, dest })
     };
-    match unsafe { call::answer("zdnn_reshape_ztensor", &build, Lent::default()) } {
-        Ok(result) => {
-            unsafe { nnpa_raise_flags(result.fp_flags) };
-            result.zdnn_status
-        }
-        Err(failure) => call::failed("zdnn_reshape_ztensor", &failure),
-    }
+    let answer = unsafe { call::answer("zdnn_reshape_ztensor", &build, Lent::default()) };
+    finished("zdnn_reshape_ztensor", answer)
 }
 
 /// zdnn_getrange_ztensor: min and max are written when there is a range.

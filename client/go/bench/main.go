@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What the SDK costs: go run ./bench SERVER ECHO prints the median microseconds of one small add and
-// of a list of a hundred, over the session's stream and as unary calls, each with those of a bare echo
-// of as many bytes on the same kind of connection, as one JSON object. ECHO is a server of nnpa.bench.Echo.
+// The cost of the SDK: go run ./bench SERVER ECHO prints the median microseconds of one small add and of
+// a list of a hundred, over the session's stream and as unary calls, each beside a bare echo of the same
+// size on the same kind of connection, as one JSON object. ECHO is a server of nnpa.bench.Echo.
 package main
 
 import (
@@ -66,7 +66,8 @@ func measure(ctx context.Context, server, echo string) (medians map[string]float
 	return medians, errors.Join(measureInTurns(adds, medians), measureInTurns(lists, medians))
 }
 
-// adding returns what adds two ztensors into a third, and what does so in a list of a hundred.
+// adding returns a function that adds two ztensors into a third, and one that does so in a list of a
+// hundred.
 func adding(ctx context.Context, s *zdnn.Session) (add, list func() error, err error) {
 	var operands [3]*zdnn.Ztensor
 	for i := range operands {
@@ -91,7 +92,7 @@ func adding(ctx context.Context, s *zdnn.Session) (add, list func() error, err e
 	return add, list, nil
 }
 
-// echoing returns what has as many bytes sent back.
+// echoing returns a function that has a message of a size sent back.
 func echoing(ctx context.Context, bare *grpc.ClientConn, size int) func() error {
 	payload := &wrapperspb.BytesValue{Value: make([]byte, size)}
 	return func() error {
@@ -99,7 +100,7 @@ func echoing(ctx context.Context, bare *grpc.ClientConn, size int) func() error 
 	}
 }
 
-// requestBytes returns the size of a request of as many adds.
+// requestBytes returns the size of a request of count adds.
 func requestBytes(s *zdnn.Session, count int) int {
 	ref := &zdnnv1.TensorRef{Tensor: &zdnnv1.TensorRef_Id{Id: 1}}
 	add := &zdnnv1.Add{InputA: ref, InputB: ref, Output: ref}

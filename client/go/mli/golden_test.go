@@ -100,7 +100,7 @@ func (r record) tensor(t *testing.T, kind mliv1.ElType) *mli.Tensor {
 	return fixed(t, kind, data, r.FracBits, r.Shape...)
 }
 
-// elements returns what a fixed-point tensor holds.
+// elements returns the elements of a fixed-point tensor.
 func elements(t *testing.T, tensor *mli.Tensor) []int {
 	t.Helper()
 	var numbers []int

@@ -4,8 +4,9 @@
 // per function of the library's documentation, without mli_. Tensors come in C's order; an output that
 // is nil is created.
 //
-// A status that is an error is an *Error, what does not reach the library a *zdnn.TransportError, and a
-// build that asserts ends the program: a *zdnn.ProgramCheck.
+// A status that is an error is an *Error; a call that does not reach the library is a
+// *zdnn.TransportError; an assertion of a debug build, which would end the program, is a
+// *zdnn.ProgramCheck.
 package mli
 
 import (
@@ -21,7 +22,8 @@ import (
 	"nnpa.dev/nnpa/zdnn"
 )
 
-// Options are what a build of the library fixes; see the comments of BuildOptions in the wire contract.
+// Options are the options of a build of the library; see the comments of BuildOptions in the wire
+// contract.
 type Options struct {
 	// Build has rounding, debug level, accumulator and conversion; nil is the default of each.
 	Build *mliv1.BuildOptions
@@ -93,15 +95,16 @@ type RnnCellCfg struct {
 type call struct {
 	kernel   string
 	operands []operand
-	// An output that is nil is created of a type, with as many elements as sized has, unless that is nil.
+	// An output that is nil is created with this type and the number of elements of sized, unless sized is
+	// nil.
 	kind  mliv1.ElType
 	sized *Tensor
-	// cfg is a recurrent cell's; its intermediate results have gates times as many elements.
+	// cfg is a recurrent cell's; its intermediate results have gates times the elements of sized.
 	cfg   *RnnCellCfg
 	gates int
 }
 
-// complete creates the tensors that the caller leaves to the call, and refuses operands that are none.
+// complete creates the tensors that the caller left out, and refuses operands that are not tensors.
 func (c *call) complete() error {
 	last := len(c.operands) - 1
 	if err := require(c.kernel, c.operands[:last]); err != nil {
@@ -125,7 +128,7 @@ func (c *call) complete() error {
 	return require(c.kernel, c.operands[last:])
 }
 
-// frames returns how many frames give an output each.
+// frames returns the number of frames that give an output each.
 func frames(in *Tensor, cfg *RnnCellCfg) int {
 	if cfg.Mode == mliv1.RnnMode_RNN_BATCH_TO_BATCH && len(in.Shape()) > 0 {
 		return int(in.Shape()[0])
@@ -133,7 +136,7 @@ func frames(in *Tensor, cfg *RnnCellCfg) int {
 	return 1
 }
 
-// require returns the error of the first operand that is no tensor.
+// require returns the error of the first operand that is not a tensor.
 func require(kernel string, operands []operand) error {
 	for _, o := range operands {
 		if o.tensor == nil || o.tensor.fields == nil {
@@ -200,7 +203,7 @@ func (l *Library) send(ctx context.Context, calls []call, isBatch bool) error {
 	return nil
 }
 
-// finish takes what a kernel wrote, and logs remarks on it.
+// finish copies the outputs of a kernel, and logs its remarks.
 func (l *Library) finish(c call, result *mliv1.KernelResult) {
 	for _, output := range result.Outputs {
 		for _, o := range c.operands {

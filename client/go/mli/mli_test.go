@@ -49,7 +49,7 @@ func must[T any](value T, err error) func(*testing.T) T {
 	}
 }
 
-// A batch is one request, whose kernels read what those before them wrote; in place, too.
+// A batch is one request, whose kernels read outputs of earlier kernels, also in place.
 func TestBatch(t *testing.T) {
 	ctx := t.Context()
 	library := must(mli.New(session, mli.Options{}))(t)
@@ -129,7 +129,7 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-// What is no tensor, or does not fit its shape, is refused before the wire.
+// A value that is no tensor, or does not fit its shape, is refused before the wire.
 func TestMistakes(t *testing.T) {
 	ctx := t.Context()
 	library := must(mli.New(session, mli.Options{}))(t)

@@ -27,10 +27,10 @@ var elementSizes = map[mliv1.ElType]int{FX_8: 1, FX_16: 2, SA_8: 1, SA_32: 4, FP
 // the whole tensor (Dim nil), or one per slice of a dimension.
 type SaParams = mliv1.SaParams
 
-// Tensor is an mli_tensor, typed elements in memory of its own; a kernel fills its outputs' fields.
+// Tensor is an mli_tensor that owns its memory; a kernel sets the fields of its outputs.
 type Tensor struct {
 	memory []byte // little-endian elements
-	// fields are those of the wire, without memory.
+	// fields is the wire's tensor, without memory.
 	fields *mliv1.Tensor
 }
 
@@ -60,8 +60,8 @@ func Fp(array []float32, shape ...uint32) (*Tensor, error) {
 	return newTensor(array, len(array), &mliv1.Tensor{ElType: FP_32}, shape)
 }
 
-// Empty returns a fixed-point output for a kernel to fill: zeroed memory for so many elements, its
-// shape unset.
+// Empty returns a fixed-point output for a kernel to fill: zeroed memory for count elements, its shape
+// unset.
 func Empty(count int, elType mliv1.ElType, fracBits int32) *Tensor {
 	fields := &mliv1.Tensor{ElType: elType, ElParams: fx(fracBits)}
 	return &Tensor{memory: make([]byte, count*elementSizes[elType]), fields: fields}

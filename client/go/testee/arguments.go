@@ -9,7 +9,7 @@ import (
 	"nnpa.dev/nnpa/zdnn"
 )
 
-// arguments are those of one call, by C's names, and what the call returns.
+// arguments has the arguments of one call, by C's names, and its results.
 type arguments struct {
 	fields  map[string]json.RawMessage
 	named   map[uint64]*zdnn.Ztensor
@@ -90,7 +90,7 @@ type reference struct {
 	NewID uint64 `json:"new_id"`
 }
 
-// ztensor returns a ztensor of the vector, nil for one that is left out. The init verbs have a plain
+// ztensor returns a ztensor of the vector, nil if the vector leaves it out. The init verbs have a plain
 // number.
 func (a *arguments) ztensor(name string) *zdnn.Ztensor {
 	var named reference

@@ -15,7 +15,7 @@ import (
 	"os"
 )
 
-// longestFrame bounds what a frame may announce.
+// longestFrame bounds the announced length of a frame.
 const maxFrame = 1 << 28
 
 type request struct {

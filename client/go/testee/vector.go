@@ -118,7 +118,7 @@ func (p *program) put(ctx context.Context, tensor *structure) (*zdnn.Ztensor, er
 	}, sticks)
 }
 
-// step makes one call, or moves the guest, and returns what can be observed.
+// step makes one call, or moves the guest, and returns the observations.
 func (p *program) step(ctx context.Context, line *step) (answer, error) {
 	if line.MachineSpec != nil {
 		spec := &zdnn.MachineSpec{}
@@ -188,7 +188,7 @@ func refuse(reply answer, refused *zdnn.ZdnnError) {
 	explain(reply, refused.Violation)
 }
 
-// run calls the verb. The init verbs and what goes with a ztensor's life are called here by name.
+// run calls the verb. The verbs of a ztensor's life are called here by name.
 func (p *program) run(ctx context.Context, name string, a *arguments) (err error) {
 	pre, tfrmd := a.descriptor("pre_transformed_desc"), a.descriptor("transformed_desc")
 	var id uint64
@@ -217,7 +217,7 @@ func (p *program) run(ctx context.Context, name string, a *arguments) (err error
 	return err
 }
 
-// look adds what the program observes afterwards of arrays, flags and ztensors.
+// look adds the state of arrays, flags and ztensors after the call.
 func (p *program) look(ctx context.Context, name string, a *arguments, reply answer) error {
 	flagged := a.ztensor("ztensor")
 	if flagged != nil && a.out != nil {

@@ -76,7 +76,7 @@ func TestPrivateServer(t *testing.T) {
 	}
 }
 
-// Where nobody listens, the error says what to check.
+// The error of an address without a listener names the things to check.
 func TestNobodyListens(t *testing.T) {
 	err := use(t, "unix:"+filepath.Join(t.TempDir(), "none.sock"), zdnn.Options{})
 	var transport *zdnn.TransportError
@@ -91,7 +91,7 @@ func TestNobodyListens(t *testing.T) {
 	}
 }
 
-// What is unknown at the server is an error with its reason.
+// An unknown name is an error with the server's reason.
 func TestReasons(t *testing.T) {
 	for reason, options := range map[string]zdnn.Options{
 		"MACHINE_NOT_FOUND":       {Machine: "z14"},
@@ -185,7 +185,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// guarded is a service that tells what token a call brings.
+// guarded is a service that reports the token of a call.
 type guarded struct {
 	zdnnv1.UnimplementedAcceleratorServiceServer
 	tokens []string

@@ -2,8 +2,8 @@
 
 package zdnn
 
-// ConcatInfo says what a concatenated tensor is for: the sum of one RNN_TYPE_, one PREV_LAYER_ and
-// one USAGE_ constant, zdnn_concat_info.
+// ConcatInfo describes the use of a concatenated tensor, zdnn_concat_info: the sum of one RNN_TYPE_, one
+// PREV_LAYER_ and one USAGE_ constant.
 type ConcatInfo uint32
 
 // CONCAT_RNN_TYPE returns the RNN_TYPE byte of a concatenation info, in place.

@@ -18,9 +18,9 @@ var ranks = map[DataLayouts]int{
 	ZDNN_4D: 4, ZDNN_4DS: 4, ZDNN_NHWC: 4, ZDNN_NCHW: 4, ZDNN_HWCK: 4,
 }
 
-// InitPreTransformedDesc describes the user's tensor: sizes in elements, outermost first, as many
-// as the layout has. Neither layout nor type is checked here, as in C; a concatenated or unknown
-// layout takes no sizes.
+// InitPreTransformedDesc describes the user's tensor: sizes in elements, outermost first, one for each
+// dim of the layout. Neither layout nor type is checked here, as in C; a concatenated or unknown layout
+// takes no sizes.
 // Source: zDNN API Reference 1.2.0, zdnn_init_pre_transformed_desc.
 func InitPreTransformedDesc(layout DataLayouts, kind DataTypes, sizes ...uint32) (*TensorDesc, error) {
 	rank := ranks[layout]
@@ -42,7 +42,8 @@ func padded(size uint32) uint32 {
 
 type dims [4]uint32
 
-// place returns where the dims of a layout go that has a transformed form, and whether it can be quantized.
+// place returns the transformed dims of a layout, whether the layout can be quantized, and whether it
+// has a transformed form.
 func place(pre *TensorDesc) (placed dims, quantizable, ok bool) {
 	d4, d3, d2, d1 := pre.GetDim4(), pre.GetDim3(), pre.GetDim2(), pre.GetDim1()
 	switch pre.GetLayout() {

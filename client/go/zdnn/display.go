@@ -9,11 +9,11 @@ import (
 	zdnnv1 "nnpa.dev/nnpa/gen/nnpa/zdnn/v1"
 )
 
-// Status is a session as the server last described it: machine, limits, options, and what it holds. It
-// is not to be changed.
+// Status is the server's last description of a session: machine, limits, options, tensors and bytes. Do
+// not change it.
 type Status struct{ *zdnnv1.Session }
 
-// String returns machine, version and what the session holds, and never its name, which is a key.
+// String returns machine, version, tensors and bytes of the session, and never its name, which is a key.
 func (s Status) String() string {
 	return fmt.Sprintf("Session(of %s, zDNN %s: %d tensors, %d bytes)",
 		machineName(s.Machine), s.LibraryVersion, s.TensorCount, s.StoredBytes)
@@ -22,7 +22,7 @@ func (s Status) String() string {
 // GoString is String, so that %#v shows no name either.
 func (s Status) GoString() string { return s.String() }
 
-// Machine is a machine with what NNPA-QAF says of it.
+// Machine is a machine with its answer to NNPA-QAF.
 type Machine struct{ *zdnnv1.Machine }
 
 // String returns the names of the machine and how many functions it has installed.
@@ -35,7 +35,8 @@ func (m Machine) String() string {
 	return fmt.Sprintf("Machine(%s: %s, %s)", strings.Join(names, ", "), m.DisplayName, installed)
 }
 
-// machineName returns a machine's name as Options.Machine takes it, "custom" for one that has none.
+// machineName returns a machine's name as Options.Machine takes it, "custom" for a machine without a
+// name.
 func machineName(machine *zdnnv1.Machine) string {
 	if name := strings.TrimPrefix(machine.GetName(), "machines/"); name != "" {
 		return name

@@ -47,7 +47,7 @@ func typeOf[T Element]() (DataTypes, bool) {
 	return 0, false
 }
 
-// checkType compares the elements of an array with what the user's descriptor says.
+// checkType refuses an array whose elements have another type than the user's descriptor.
 func checkType[T Element](field string, desc *TensorDesc) error {
 	if kind, typed := typeOf[T](); typed && desc != nil && kind != desc.GetType() {
 		return fmt.Errorf("%s: elements of type %v, the descriptor says %v", field, kind, desc.GetType())
@@ -66,7 +66,7 @@ func bytesOf[T Element](array []T) []byte {
 	return turned
 }
 
-// fill copies little-endian bytes into an array of as many bytes.
+// fill copies little-endian bytes into an array of the same size.
 func fill[T Element](array []T, raw []byte) {
 	into := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(array))), len(array)*sizeOf[T]())
 	if hostIsLittleEndian || sizeOf[T]() == 1 {

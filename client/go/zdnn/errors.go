@@ -23,7 +23,7 @@ type ZdnnError struct {
 	Status ZdnnStatus
 	// Name is zDNN's name of the status, or its number.
 	Name string
-	// Message is what zdnn_get_status_message says.
+	// Message is the text of zdnn_get_status_message.
 	Message string
 	// Op is the C function without its prefix.
 	Op string
@@ -85,13 +85,13 @@ func (w *ZdnnWarning) Error() string {
 	return fmt.Sprintf("zdnn_%s: %s%s", w.Op, w.Message, explainViolation(w.Violation))
 }
 
-// ProgramCheck says that the machine would have ended the program: operands contradict each other,
-// or lack storage.
+// ProgramCheck reports that the machine would have ended the program: operands contradict each other, or
+// lack storage.
 type ProgramCheck struct {
 	// Kind is "data" (SIGILL on Linux), "access" (SIGSEGV), "operation" (SIGILL), or "assertion" for
 	// a debug build of MLI (SIGABRT).
 	Kind string
-	// Op is the C function without its prefix; Field, Value, Limit and Constraint say what is wrong.
+	// Op is the C function without its prefix; Field, Value, Limit and Constraint describe the fault.
 	Op, Field, Value, Limit, Constraint string
 	// PrecheckStatus is the status that precheck would have given, or ZDNN_OK for none.
 	PrecheckStatus ZdnnStatus
@@ -121,20 +121,20 @@ func asSentence(text string) string {
 	return text + "."
 }
 
-// TransportError says that the call did not reach the accelerator, or that its answer did not come
-// back. It is a gRPC status for status.FromError, and matches context.DeadlineExceeded and
-// context.Canceled where it is one.
+// TransportError reports that the call did not reach the accelerator, or that its answer did not come
+// back. It is a gRPC status for status.FromError; an ended context matches context.DeadlineExceeded or
+// context.Canceled.
 type TransportError struct {
 	// Code is the gRPC code.
 	Code codes.Code
 	// Reason is the ErrorReason without its prefix, or "".
 	Reason string
-	// Message is the server's sentence, Metadata what is dynamic in it.
+	// Message is the server's sentence, Metadata the values in it, by name.
 	Message  string
 	Metadata map[string]string
-	// Advice is what to do.
+	// Advice is the remedy.
 	Advice string
-	// RetryDelay is after which time the server asks to try again; 0 where it does not.
+	// RetryDelay is the delay after which the server asks to try again; 0 if it does not ask.
 	RetryDelay time.Duration
 	// Err is the error as gRPC has it.
 	Err error
@@ -160,9 +160,9 @@ func (e *TransportError) Is(target error) bool {
 // GRPCStatus returns gRPC's status.
 func (e *TransportError) GRPCStatus() *status.Status { return status.Convert(e.Err) }
 
-// SessionLostError says that the server of the session is gone, or the connection to it broke: ztensors
-// are lost, Connect again. It is a TransportError for errors.As; its code is what gRPC or a proxy
-// said in the server's place.
+// SessionLostError reports that the server of the session is gone, or that the connection to it broke:
+// ztensors are lost, Connect again. It is a TransportError for errors.As; gRPC or a proxy chose its
+// code.
 type SessionLostError struct {
 	transport *TransportError
 }
@@ -176,13 +176,13 @@ func (e *SessionLostError) Error() string {
 // Unwrap returns the TransportError.
 func (e *SessionLostError) Unwrap() error { return e.transport }
 
-// lostCodes are the codes without a reason of the server's that say that the server is gone.
+// lostCodes are the codes that, without a reason of the server, mean that the server is gone.
 var lostCodes = map[codes.Code]bool{
 	codes.Unavailable: true, codes.Internal: true, codes.Canceled: true, codes.Unknown: true,
 }
 
-// ExplainError returns the ProgramCheck or TransportError that an error of a gRPC call is, of this
-// API or of another one of the server; nil stays nil.
+// ExplainError translates the error of a gRPC call, of this or another API of the server, into a
+// ProgramCheck or TransportError; nil stays nil.
 func ExplainError(err error) error {
 	if err == nil {
 		return nil
@@ -248,7 +248,7 @@ func explainViolation(violation *zdnnv1.RangeViolation) string {
 
 var indexed = regexp.MustCompile(`operations\[(\d+)\]`)
 
-// renumber lowers operation indices by the operations that the client put before the caller's.
+// renumber lowers operation indices by the number of operations that the client put before the caller's.
 func renumber(err error, before int) error {
 	shift := func(text string) string {
 		return indexed.ReplaceAllStringFunc(text, func(position string) string {

@@ -16,14 +16,14 @@ import (
 	zdnnv1 "nnpa.dev/nnpa/gen/nnpa/zdnn/v1"
 )
 
-// call is one call of a C function: its name without prefix, and what it becomes on the wire.
+// call is one call of a C function: its name without prefix, and its operation on the wire.
 type call struct {
 	name      string
 	operation *zdnnv1.Operation
 	// tensors are its ztensors by C parameter name, alive until it has run; the answer may change
 	// their structure.
 	tensors map[string]*Ztensor
-	// creates are the ztensors that exist only when the answer says so.
+	// creates are the ztensors that exist only after a successful answer.
 	creates []*Ztensor
 	// read gets every answer.
 	read func(*zdnnv1.OperationResult) error
@@ -61,7 +61,7 @@ func (s *Session) takeDropped() []uint64 {
 	return ids
 }
 
-// untrack stops tracking a tensor that the server has freed; the object keeps its structure.
+// untrack stops tracking a tensor that the server has freed; its structure stays.
 func (s *Session) untrack(z *Ztensor) {
 	delete(s.living, z.id)
 	if z.tracked {
@@ -90,7 +90,7 @@ func (s *Session) submit(ctx context.Context, calls ...*call) error {
 	return nil
 }
 
-// ask runs a call, with what is queued before it, and returns its answer.
+// ask runs the queued calls and this call, and returns its answer.
 func (s *Session) ask(ctx context.Context, question *call) (*zdnnv1.OperationResult, error) {
 	var answer *zdnnv1.OperationResult
 	question.read = func(result *zdnnv1.OperationResult) error {
@@ -101,7 +101,7 @@ func (s *Session) ask(ctx context.Context, question *call) (*zdnnv1.OperationRes
 	return answer, errors.Join(err, s.flush(ctx))
 }
 
-// flush runs what an open pipeline has queued.
+// flush runs the calls that an open pipeline has queued.
 func (s *Session) flush(ctx context.Context) error {
 	if len(s.queue) == 0 {
 		return nil
@@ -197,8 +197,8 @@ func lostTensor(err error) (uint64, bool) {
 	return id, err == nil
 }
 
-// markUncertain reconciles after an error that does not say what has run: at once, or, when the
-// context has ended, before the next call.
+// markUncertain reconciles after an error that leaves open which operations have run: at once, or, if
+// the context has ended, before the next call.
 func (s *Session) markUncertain(ctx context.Context, failure error) {
 	var transport *TransportError
 	if errors.As(failure, &transport) && nothingHasRun(transport.Reason) {

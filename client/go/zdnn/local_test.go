@@ -49,7 +49,7 @@ func TestTurn(t *testing.T) {
 	}
 }
 
-// Operations that the caller did not ask for do not count in what an error tells.
+// An error's operation index counts only the caller's operations.
 func TestRenumber(t *testing.T) {
 	err := renumber(&TransportError{
 		Message:  "operations[3].add.input_a: no tensor 7",
@@ -99,7 +99,7 @@ func TestInitPreTransformedDesc(t *testing.T) {
 	}
 }
 
-// forgetful is a service that has lost the tensors of the first list, and counts what it runs.
+// forgetful is a service that has lost the tensors of the first list, and counts its calls.
 type forgetful struct {
 	zdnnv1.AcceleratorServiceClient
 	lists []int

@@ -69,7 +69,7 @@ func TestNotNumbers(t *testing.T) {
 	}
 }
 
-// A URL is no target, and the error shows what to write.
+// A URL is refused as a target, and the error shows the right form.
 func TestURLs(t *testing.T) {
 	for _, scheme := range []string{"http", "https", "grpc"} {
 		err := use(t, scheme+"://localhost:50051/", zdnn.Options{})
@@ -89,7 +89,7 @@ func TestTextAndAdvice(t *testing.T) {
 	}
 }
 
-// A session prints where it is and what it runs on, and never its name, which is a key.
+// A session prints its server and machine, and never its name, which is a key.
 func TestSessionPrintsNoName(t *testing.T) {
 	ctx, s := open(t, zdnn.Options{Machine: "z16"})
 	says := fmt.Sprintf("Session(open at %s, telum1, zDNN 1.2.0)", s.Target())
@@ -104,7 +104,7 @@ func TestSessionPrintsNoName(t *testing.T) {
 	}
 }
 
-// A ztensor prints layout, sizes, type and what its buffer is.
+// A ztensor prints layout, sizes, type and state of its buffer.
 func TestZtensorPrints(t *testing.T) {
 	ctx, s := open(t, zdnn.Options{})
 	z := must(zdnn.NewZtensor(ctx, s, zdnn.ZDNN_2D, make([]float32, 6), 2, 3))(t)
@@ -130,7 +130,7 @@ func TestZtensorPrints(t *testing.T) {
 	expect("no buffer, rec_scale 0.5, offset 3")
 }
 
-// Status, machines and descriptors print what they are in one line, and no name.
+// Status, machines and descriptors print one line without a session's name.
 func TestMessagesPrint(t *testing.T) {
 	ctx, s := open(t, zdnn.Options{Machine: "z16"})
 	z := must(zdnn.NewZtensor(ctx, s, zdnn.ZDNN_2D, make([]float32, 6), 2, 3))(t)

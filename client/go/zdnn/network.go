@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"slices"
@@ -15,9 +14,9 @@ import (
 	networkv1 "nnpa.dev/nnpa/gen/nnpa/network/v1"
 )
 
-// LoadOptions say how to compile a model; see the comments of CreateOptions in the wire contract.
+// LoadOptions are options of compiling a model; see the comments of CreateOptions in the wire contract.
 type LoadOptions struct {
-	// CName is the C name; "" is one that is new in the session.
+	// CName is the C name; "" stands for a new name in the session.
 	CName string
 	// Placement is how much goes to the accelerator; its zero value is PLACEMENT_COMPILER.
 	Placement networkv1.Placement
@@ -25,7 +24,7 @@ type LoadOptions struct {
 	StrictPlacement bool
 	// OffloadInteger runs integer products on the accelerator, which rounds.
 	OffloadInteger bool
-	// Overflow is what values beyond DLFLOAT16 become; its zero value is OVERFLOW_SATURATE.
+	// Overflow chooses the result of values beyond DLFLOAT16; its zero value is OVERFLOW_SATURATE.
 	Overflow networkv1.Overflow
 	// PublishAs offers the model under this name to every session of the server.
 	PublishAs string
@@ -42,7 +41,7 @@ type Network struct {
 // Inference is the result of one run: outputs by name, and its diagnostics.
 type Inference struct {
 	Outputs map[string]Array
-	// Violations are values that are no numbers, which the accelerator used or stored.
+	// Violations are values that are not numbers, which the accelerator used or stored.
 	Violations []*networkv1.NodeViolation
 	// Nans counts the NaN elements of each output, Calls the calls of each zDNN function.
 	Nans, Calls map[string]uint64
@@ -118,21 +117,10 @@ func (n *Network) create(ctx context.Context, header *networkv1.CreateNetworkHea
 	if err != nil {
 		return n.session.explain(ctx, err)
 	}
-	err = stream.Send(&networkv1.CreateNetworkRequest{
-		Message: &networkv1.CreateNetworkRequest_Header{Header: header},
+	first := &networkv1.CreateNetworkRequest{Message: &networkv1.CreateNetworkRequest_Header{Header: header}}
+	created, err := sendAll(stream, first, [][]byte{model}, func(chunk []byte) *networkv1.CreateNetworkRequest {
+		return &networkv1.CreateNetworkRequest{Message: &networkv1.CreateNetworkRequest_Chunk{Chunk: chunk}}
 	})
-	for chunk := range slices.Chunk(model, chunkBytes) {
-		if err != nil {
-			break
-		}
-		err = stream.Send(&networkv1.CreateNetworkRequest{
-			Message: &networkv1.CreateNetworkRequest_Chunk{Chunk: chunk},
-		})
-	}
-	if err != nil && !errors.Is(err, io.EOF) { // io.EOF: the answer is there already
-		return n.session.explain(ctx, err)
-	}
-	created, err := stream.CloseAndRecv()
 	switch {
 	case err != nil:
 		return n.session.explain(ctx, err)
@@ -248,7 +236,8 @@ func (n *Network) Infer(ctx context.Context, inputs map[string]Array) (*Inferenc
 	return inference, nil
 }
 
-// arrays returns the inputs as messages, or the error of what is missing, unknown or does not fit.
+// arrays returns the inputs as messages, or the error of an input that is missing, unknown or does not
+// fit.
 func (n *Network) arrays(inputs map[string]Array) ([]*networkv1.NamedArray, error) {
 	if n.closed {
 		return nil, n.gone()

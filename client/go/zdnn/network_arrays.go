@@ -34,7 +34,7 @@ var elementTypes = map[string]reflect.Type{
 	"bool": reflect.TypeFor[bool](), textType: reflect.TypeFor[string](),
 }
 
-// elementType returns Go's type of a model's type; byte for one that Go lacks.
+// elementType returns Go's type of a model's type; byte if Go lacks the type.
 func elementType(dtype string) reflect.Type {
 	if element, ok := elementTypes[dtype]; ok {
 		return element
@@ -69,7 +69,8 @@ func encode(port *networkv1.Port, array Array) (*networkv1.NamedArray, error) {
 	return named, err
 }
 
-// fitShape returns the shape of so many elements: a free dim filled where none is given, else checked.
+// fitShape returns the shape of count elements: the checked shape, or the port's shape with its free dim
+// filled.
 func fitShape(port *networkv1.Port, count int64, shape []int64) ([]int64, error) {
 	if shape == nil {
 		return inferShape(port, count)

@@ -49,7 +49,7 @@ func printedByPython(t *testing.T, answer any, script string, more ...string) {
 	}
 }
 
-// Outputs are those of the Python client, bit for bit, on both Telums.
+// Outputs equal the Python client's, bit for bit, on both Telums.
 func TestNetworkOutputsEqualPythons(t *testing.T) {
 	for _, machine := range []string{"telum1", "telum2"} {
 		ctx, s := open(t, zdnn.Options{Machine: machine})
@@ -138,7 +138,7 @@ func TestNetworkViolations(t *testing.T) {
 	}
 }
 
-// A wrong name, type or shape is refused before the wire, with what is expected.
+// A wrong name, type or shape is refused before the wire, and the error names the expected one.
 func TestNetworkInputs(t *testing.T) {
 	ctx, s := open(t, zdnn.Options{})
 	net := must(s.LoadFile(ctx, double, zdnn.LoadOptions{}))(t)
@@ -169,7 +169,7 @@ func TestNetworkFreeDim(t *testing.T) {
 	}
 }
 
-// A network that is closed says so; Close may be repeated, and follow that of the session.
+// A closed network refuses to run; Close may be repeated, and may follow the session's.
 func TestNetworkClosed(t *testing.T) {
 	ctx, s := open(t, zdnn.Options{})
 	net := must(s.LoadFile(ctx, double, zdnn.LoadOptions{CName: "gone"}))(t)
@@ -189,7 +189,8 @@ func TestNetworkClosed(t *testing.T) {
 	}
 }
 
-// What is no model is a TransportError, a refusal of the client API a NetworkError by ST's names.
+// Bytes that are no model are a TransportError; a refusal of the client API is a NetworkError with ST's
+// names.
 func TestNetworkRefusals(t *testing.T) {
 	ctx, s := open(t, zdnn.Options{})
 	_, err := s.Load(ctx, []byte{1, 2, 3}, zdnn.LoadOptions{})

@@ -31,11 +31,11 @@ const probeTimeout = 2 * time.Second
 // MachineSpec chooses a machine, or describes a custom one.
 type MachineSpec = zdnnv1.MachineSpec
 
-// Options say how to reach a server and what session to open there. The zero value is a Telum II
-// with zDNN 1.2.0, as a release build, on an unencrypted connection.
+// Options choose the connection to a server and the session on it. The zero value is a Telum II with
+// zDNN 1.2.0, as a release build, on an unencrypted connection.
 type Options struct {
-	// Machine is a machine's name or alias, for example "telum1" or "z16"; MachineSpec describes a custom one.
-	// At most one of them.
+	// Machine is a machine's name or alias, for example "telum1" or "z16"; MachineSpec describes a custom
+	// machine. Set at most one of them.
 	Machine     string
 	MachineSpec *MachineSpec
 	// Library is the version of zDNN, for example "1.0.1".
@@ -61,15 +61,15 @@ type Options struct {
 	// Plain sends each list of operations as a call of its own, not over the session's stream. Default:
 	// the environment's ZDNN_PLAIN, 1 or names of shortcuts, of which this is "stream".
 	Plain bool
-	// Wait has a full server asked again for so long. Default: the environment's ZDNN_WAIT, seconds.
+	// Wait is how long to retry at a full server. Default: the environment's ZDNN_WAIT, seconds.
 	Wait time.Duration
-	// DialOptions are gRPC's, after those that the fields above make.
+	// DialOptions are gRPC's, applied after the options of the fields above.
 	DialOptions []grpc.DialOption
 
-	// Warn is called with every warning; what it returns becomes the error of the verb, or of the
-	// pipeline, whose outputs are valid all the same. Default: a line in Logger, and no error.
+	// Warn is called with every warning; its error becomes the error of the verb, or of the pipeline, whose
+	// outputs are valid all the same. Default: a line in Logger, and no error.
 	Warn func(*ZdnnWarning) error
-	// Logger gets warnings, and what the library prints, as debugging lines. Default: slog.Default().
+	// Logger gets warnings, and the library's output as debugging lines. Default: slog.Default().
 	Logger *slog.Logger
 }
 
@@ -115,7 +115,7 @@ func Dial(target string, options Options) (*grpc.ClientConn, error) {
 // resolved are the schemes of targets that gRPC resolves. Source: gRPC, naming.md.
 var resolved = map[string]bool{"unix": true, "dns": true, "ipv4": true, "ipv6": true, "passthrough": true}
 
-// speaksTLS reports whether a handshake of TLS succeeds at host:port, whoever the server is.
+// speaksTLS reports whether a TLS handshake succeeds at host:port, with any certificate.
 func speaksTLS(target string) bool {
 	probe := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}
 	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: probeTimeout}, "tcp", target, probe)
@@ -126,8 +126,8 @@ func speaksTLS(target string) bool {
 	return true
 }
 
-// explainTLS returns the error of a server that was not reached in plain text, as it speaks TLS;
-// else the error as it is.
+// explainTLS says in the error of an unreached server that it speaks TLS, if it does; else it returns
+// the error unchanged.
 func explainTLS(err error, target string, options Options) error {
 	var failure *TransportError
 	isPlain := or(options.TLSCA, "ZDNN_TLS_CA") == "" && !strings.HasPrefix(target, "unix:")
@@ -156,7 +156,7 @@ func (o *Options) plain() (bool, error) {
 	return isPlain, nil
 }
 
-// or returns an option, or else what the environment has under a name.
+// or returns an option, or else the environment's variable of a name.
 func or(option, name string) string { return cmp.Or(option, os.Getenv(name)) }
 
 func (o *Options) credentials(isUnix bool) (credentials.TransportCredentials, error) {

@@ -10,12 +10,12 @@ import (
 	networkv1 "nnpa.dev/nnpa/gen/nnpa/network/v1"
 )
 
-// ProbeRun is one run of Probe: where, over which inputs, and what it gave.
+// ProbeRun is one run of Probe: machine, inputs and findings.
 type ProbeRun struct {
 	Machine string
 	// Sizes has the values of free dims by their names.
 	Sizes map[string]int64
-	// Inputs says what they are: "zeros", "constants", "all masked", "extremes".
+	// Inputs is the kind of the inputs: "zeros", "constants", "all masked" or "extremes".
 	Inputs string
 	// Nans counts the NaN elements of all outputs, Violations the calls with a range violation.
 	Nans, Violations uint64
@@ -23,9 +23,9 @@ type ProbeRun struct {
 	First, Limit string
 }
 
-// Probe runs the model at edge sizes, over degenerate inputs, on both Telums or the machines given, and says
-// where it gives NaN, violates the range or meets a limit. Without sizes, free dims are those around 1, 32,
-// 64 and 128.
+// Probe runs the model at edge sizes, over degenerate inputs, on both Telums or the named machines, and
+// reports runs that give NaN, violate the range or meet a limit. Default sizes of free dims are 1, 32,
+// 64, 128 and their neighbours.
 func (n *Network) Probe(ctx context.Context, sizes []uint32, machines ...string) ([]ProbeRun, error) {
 	if n.closed {
 		return nil, n.gone()

@@ -10,7 +10,7 @@ import (
 	"nnpa.dev/nnpa/zdnn"
 )
 
-// A probe finds what it finds for the Python client.
+// A probe has the findings of the Python client.
 func TestProbeEqualsPythons(t *testing.T) {
 	ctx, s := open(t, zdnn.Options{})
 	net := must(s.LoadFile(ctx, digits, zdnn.LoadOptions{}))(t)

@@ -23,7 +23,7 @@ const (
 	stopTimeout = 10 * time.Second
 )
 
-// errNoServer says what to install where there is no server to start.
+// errNoServer names the package to install if there is no server to start.
 var errNoServer = errors.New(
 	"nnpa-server is not on the PATH: pip install '.[server]' in a clone of nnpa brings it",
 )

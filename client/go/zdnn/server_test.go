@@ -108,7 +108,7 @@ func vector(t *testing.T, ctx context.Context, s *zdnn.Session, data ...float32)
 	return z
 }
 
-// values returns what a ztensor holds.
+// values returns the elements of a ztensor.
 func values(t *testing.T, ctx context.Context, z *zdnn.Ztensor) []float32 {
 	t.Helper()
 	data, err := zdnn.TransformOrigtensor[float32](ctx, z, nil)

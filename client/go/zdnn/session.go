@@ -73,8 +73,8 @@ func Connect(ctx context.Context, target string, options Options) (s *Session, e
 	return s, nil
 }
 
-// NewSession opens a session by way of the service's methods: a stub on a connection that the caller
-// owns, or a test's own.
+// NewSession opens a session by the service's methods: a stub on the caller's connection, or a test's
+// implementation.
 func NewSession(
 	ctx context.Context, client zdnnv1.AcceleratorServiceClient, options Options,
 ) (*Session, error) {
@@ -135,18 +135,18 @@ func (s *Session) String() string {
 	return fmt.Sprintf("Session(%s, %s, zDNN %s)", state, machine, s.message.GetLibraryVersion())
 }
 
-// Message returns the session as the server last described it: machine, limits, options. It is not to be
-// changed.
+// Message returns the server's last description of the session: machine, limits, options. Do not change
+// it.
 func (s *Session) Message() Status { return Status{s.message} }
 
-// Machine returns the machine that the session runs on, with what NNPA-QAF says of it.
+// Machine returns the session's machine, with its answer to NNPA-QAF.
 func (s *Session) Machine() Machine { return Machine{s.message.GetMachine()} }
 
-// TicketHeader is the metadata by which a proxy leads the calls of a session to its server.
+// TicketHeader is the metadata by which a proxy routes the calls of a session to its server.
 const TicketHeader = "nnpa-session-ticket"
 
-// WithTicket returns a context for calls of the session by other APIs of the server, or over another
-// connection: where a proxy is in front it leads them to the session's server.
+// WithTicket returns a context with the routing ticket of the session, for calls by other APIs of the
+// server or over another connection behind a proxy.
 func (s *Session) WithTicket(ctx context.Context) context.Context { return withTicket(ctx, s.ticket) }
 
 func withTicket(ctx context.Context, ticket string) context.Context {
@@ -159,7 +159,7 @@ func withTicket(ctx context.Context, ticket string) context.Context {
 	return metadata.NewOutgoingContext(ctx, outgoing)
 }
 
-// explain returns the error that a failed call of the session is; the context is the caller's.
+// explain translates the error of a failed call of the session; the context is the caller's.
 func (s *Session) explain(ctx context.Context, err error) error {
 	failure := ExplainError(err)
 	if transport, is := failure.(*TransportError); is && transport.Reason == "" &&
@@ -172,7 +172,7 @@ func (s *Session) explain(ctx context.Context, err error) error {
 // Conn returns the connection, for other APIs of the server; nil for a session of NewSession.
 func (s *Session) Conn() *grpc.ClientConn { return s.conn }
 
-// NewID returns an id that no tensor of the session has had, for Execute.
+// NewID returns an unused tensor id of the session, for Execute.
 func (s *Session) NewID() uint64 {
 	s.ids++
 	return s.ids
@@ -188,8 +188,8 @@ func (s *Session) Status(ctx context.Context) (Status, error) {
 	return Status{message}, nil
 }
 
-// Update changes options: the fields of the message that are named, for example "precheck". What a
-// pipeline has queued runs before. Ztensors stay.
+// Update changes options: the named fields of the message, for example "precheck". Queued calls of a
+// pipeline run first. Ztensors stay.
 func (s *Session) Update(ctx context.Context, changes *zdnnv1.Session, fields ...string) error {
 	if err := s.flush(ctx); err != nil {
 		return err
@@ -248,10 +248,10 @@ func libraryVersion(text string) uint32 {
 }
 
 // Pipeline runs body, whose verbs queue, and sends them as one list when it ends; it returns their
-// answers. Outputs exist when the list has run, and may be used at once. A verb whose value is
-// needed at once (an array without a buffer, a query) sends what is queued so far. The first error
-// ends the list: ZdnnError.OperationIndex is its index, what follows has not run. When body
-// returns an error, what is queued does not run. Pipelines may nest; the outer one runs.
+// answers. Outputs exist when the list has run, and may be used at once. A verb whose value is needed at
+// once (an array without a buffer, a query) first sends the queue. The first error ends the list:
+// ZdnnError.OperationIndex is its index, and later operations have not run. If body returns an error,
+// the queue does not run. Pipelines may nest; the outer one runs.
 func (s *Session) Pipeline(
 	ctx context.Context, body func() error,
 ) (results []*zdnnv1.OperationResult, err error) {
@@ -275,7 +275,7 @@ func (s *Session) Pipeline(
 }
 
 // Execute runs operations of the wire contract as they are, and returns their answers, errors included.
-// What an open pipeline has queued runs before. Take ids for new tensors from NewID.
+// Queued calls of an open pipeline run first. Take ids for new tensors from NewID.
 func (s *Session) Execute(
 	ctx context.Context, operations ...*zdnnv1.Operation,
 ) ([]*zdnnv1.OperationResult, error) {
@@ -293,8 +293,8 @@ func (s *Session) Target() string {
 	return s.conn.Target()
 }
 
-// Close deletes the session with its ztensors, and ends what Connect opened: the connection, and a
-// private server. It may be repeated.
+// Close deletes the session with its ztensors, closes the connection of Connect, and stops its private
+// server. It may be repeated.
 func (s *Session) Close() error {
 	if s.closed {
 		return nil

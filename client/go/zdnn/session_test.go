@@ -66,7 +66,7 @@ func counting(calls *int) zdnn.Options {
 	return zdnn.Options{Plain: true, DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(count)}}
 }
 
-// A pipeline is one call, and gives what the same verbs give one by one.
+// A pipeline is one call, and has the results of the same verbs one by one.
 func TestPipelineIsOneCall(t *testing.T) {
 	calls := 0
 	ctx, s := open(t, counting(&calls))
@@ -97,7 +97,7 @@ func TestPipelineIsOneCall(t *testing.T) {
 	}
 }
 
-// The first error ends the list: the error says its place, and what follows has not run.
+// The first error ends the list: it has its index, and later operations have not run.
 func TestPipelineEndsAtError(t *testing.T) {
 	ctx, s := open(t, zdnn.Options{Precheck: true})
 	a, b := vector(t, ctx, s, 1, 2), vector(t, ctx, s, 1, 2, 3)
@@ -122,7 +122,7 @@ func TestPipelineEndsAtError(t *testing.T) {
 	}
 }
 
-// A body that fails drops what it has queued, and the session goes on.
+// A body that fails drops its queue, and the session goes on.
 func TestPipelineLeftByError(t *testing.T) {
 	calls := 0
 	ctx, s := open(t, counting(&calls))
@@ -195,7 +195,7 @@ func TestWarning(t *testing.T) {
 	}
 }
 
-// What Options.Warn returns is the verb's error, beside an output that is valid.
+// The error of Options.Warn is the verb's error, beside a valid output.
 func TestWarningAsError(t *testing.T) {
 	ctx, s := open(t, zdnn.Options{Warn: func(w *zdnn.ZdnnWarning) error { return w }})
 	out, err := zdnn.Log(ctx, vector(t, ctx, s, 1, -1), nil)
@@ -328,7 +328,7 @@ func (l *lossy) Execute(
 	return answer, err
 }
 
-// After an answer got lost the client asks what has run, so that ztensors tell the truth.
+// After a lost answer the client asks the server for its tensors, and updates the ztensors.
 func TestLostAnswer(t *testing.T) {
 	ctx, first := open(t, zdnn.Options{})
 	stub := &lossy{AcceleratorServiceClient: zdnnv1.NewAcceleratorServiceClient(first.Conn())}
@@ -353,7 +353,7 @@ func TestOtherSession(t *testing.T) {
 	ctx, s := open(t, zdnn.Options{})
 	_, second := open(t, zdnn.Options{})
 	_, err := zdnn.Add(ctx, vector(t, ctx, s, 1), vector(t, ctx, second, 1), nil)
-	if err == nil || err.Error() != "zdnn_add: input_b: of another session, expected one of the first's" {
+	if err == nil || err.Error() != "zdnn_add: input_b: of another session, expected a ztensor of the first operand's session" {
 		t.Error(err)
 	}
 }

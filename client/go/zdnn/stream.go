@@ -23,9 +23,9 @@ import (
 type streamClient struct {
 	zdnnv1.AcceleratorServiceClient
 	stream *listStream
-	// maxIdle is how long a stream may idle; the server ends one that idles twice as long.
+	// maxIdle is how long a stream may idle, half of the server's limit.
 	maxIdle time.Duration
-	// refused says that the server has no stream for this session.
+	// refused reports that the server has no stream for this session.
 	refused bool
 }
 
@@ -93,7 +93,7 @@ func (c *streamClient) ask(
 	return answer, nil
 }
 
-// open begins a stream, unless there is one that takes another list with the context's metadata.
+// open begins a stream, unless the open stream is usable and has the context's metadata.
 func (c *streamClient) open(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err

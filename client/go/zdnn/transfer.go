@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	zdnnv1 "nnpa.dev/nnpa/gen/nnpa/zdnn/v1"
@@ -27,7 +29,7 @@ func (z *Ztensor) travelsInline(size float64) bool {
 	return z.id == 0 || size <= float64(limit)
 }
 
-// transform sends user arrays to a transform; build puts them, or nothing, into its operation.
+// transform sends user arrays to a transform; build makes its operation, with or without them.
 func transform[T Element](
 	ctx context.Context, name string, z *Ztensor, data [][]T,
 	build func(*zdnnv1.TensorRef, [][]byte) *zdnnv1.Operation,
@@ -98,13 +100,21 @@ func (s *Session) upload(
 		return nil, err
 	}
 	first := &zdnnv1.WriteTensorRequest{Message: &zdnnv1.WriteTensorRequest_Header{Header: header}}
-	err = stream.Send(first)
+	return sendAll(stream, first, arrays, func(chunk []byte) *zdnnv1.WriteTensorRequest {
+		return &zdnnv1.WriteTensorRequest{Message: &zdnnv1.WriteTensorRequest_Chunk{Chunk: chunk}}
+	})
+}
+
+// sendAll sends a header, then arrays in chunks, and returns the answer.
+func sendAll[Q, A any](
+	stream grpc.ClientStreamingClient[Q, A], header *Q, arrays [][]byte, wrap func([]byte) *Q,
+) (*A, error) {
+	err := stream.Send(header)
 	for _, array := range arrays {
-		for at := 0; at < len(array) && err == nil; at += chunkBytes {
-			chunk := array[at:min(at+chunkBytes, len(array))]
-			err = stream.Send(&zdnnv1.WriteTensorRequest{
-				Message: &zdnnv1.WriteTensorRequest_Chunk{Chunk: chunk},
-			})
+		for chunk := range slices.Chunk(array, chunkBytes) {
+			if err == nil {
+				err = stream.Send(wrap(chunk))
+			}
 		}
 	}
 	if err != nil && !errors.Is(err, io.EOF) { // io.EOF: the answer has arrived
@@ -184,7 +194,7 @@ type chunks interface {
 	add(chunk []byte) error
 }
 
-// expect prepares for an array of as many bytes, which a descriptor allows.
+// expect prepares for an array of `total` bytes, which the descriptor must allow.
 func (s *sink[T]) expect(total uint64) error {
 	size := uint64(sizeOf[T]())
 	switch {
@@ -268,7 +278,7 @@ func (z *Ztensor) ReadSticks(ctx context.Context, order ByteOrder) ([]byte, erro
 	return sink.array, err
 }
 
-// WriteSticks replaces the contents of the buffer: as many bytes as BufferSize.
+// WriteSticks replaces the contents of the buffer, BufferSize bytes.
 func (z *Ztensor) WriteSticks(
 	ctx context.Context, sticks []byte, order ByteOrder, isTransformed bool,
 ) error {

@@ -33,7 +33,7 @@ func (v *verb) input(operand string, z *Ztensor) *zdnnv1.TensorRef {
 		v.session, v.tensors = z.session, map[string]*Ztensor{}
 	}
 	if z.session != v.session {
-		v.err = fmt.Errorf("zdnn_%s: %s: of another session, expected one of the first's", v.name, operand)
+		v.err = fmt.Errorf("zdnn_%s: %s: of another session, expected a ztensor of the first operand's session", v.name, operand)
 		return nil
 	}
 	ref, err := z.ref()
@@ -44,7 +44,7 @@ func (v *verb) input(operand string, z *Ztensor) *zdnnv1.TensorRef {
 	return ref
 }
 
-// existing returns the reference of an output that must exist.
+// existing returns the reference of an output, which must exist.
 func (v *verb) existing(operand string, z *Ztensor) *zdnnv1.TensorRef {
 	v.outputs = append(v.outputs, z)
 	return v.input(operand, z)
@@ -91,7 +91,7 @@ func (v *verb) pair(ctx context.Context, operation *zdnnv1.Operation) (*Ztensor,
 	}
 }
 
-// ask submits the operation, with what is queued before it, and returns its answer.
+// ask submits the queued calls and this operation, and returns its answer.
 func (v *verb) ask(ctx context.Context, operation *zdnnv1.Operation) (*zdnnv1.OperationResult, error) {
 	if v.err != nil {
 		return nil, v.err

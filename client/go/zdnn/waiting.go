@@ -18,8 +18,8 @@ import (
 	zdnnv1 "nnpa.dev/nnpa/gen/nnpa/zdnn/v1"
 )
 
-// wait returns for how long a full server is waited for: Options.Wait, else the environment's
-// ZDNN_WAIT in seconds, else 0.
+// wait returns how long to wait for a full server: Options.Wait, else the environment's ZDNN_WAIT in
+// seconds, else 0.
 func (o *Options) wait() (time.Duration, error) {
 	if o.Wait < 0 {
 		return 0, fmt.Errorf("Wait: %v, expected 0 or more", o.Wait)
@@ -35,8 +35,8 @@ func (o *Options) wait() (time.Duration, error) {
 	return time.Duration(seconds * float64(time.Second)), nil
 }
 
-// createSession creates a session, and returns it with the ticket that a proxy gave. A full server is
-// asked again for a time, half to one and a half of the delay that it names after the last attempt.
+// createSession creates a session, and returns it with the ticket that a proxy gave. At a full server it
+// tries again until wait is over, each time after 0.5 to 1.5 times the delay that the server names.
 func createSession(
 	ctx context.Context, client zdnnv1.AcceleratorServiceClient, opened *zdnnv1.Session,
 	wait time.Duration, logger *slog.Logger,

@@ -20,7 +20,7 @@ import (
 	zdnnv1 "nnpa.dev/nnpa/gen/nnpa/zdnn/v1"
 )
 
-// full is a server that refuses so many sessions, then answers with a proxy's ticket.
+// full is a server that refuses some sessions, then answers with a proxy's ticket.
 type full struct {
 	zdnnv1.AcceleratorServiceClient
 	refusals int

@@ -81,7 +81,7 @@ func (z *Ztensor) String() string {
 	return text + ")"
 }
 
-// state returns what the buffer is: "4096 bytes, transformed", "freed" or "no buffer".
+// state describes the buffer: "4096 bytes, transformed", "freed" or "no buffer".
 func (z *Ztensor) state() string {
 	switch {
 	case z.structure.NullBuffer && z.BufferSize() > 0:
@@ -105,7 +105,7 @@ func describe(desc *TensorDesc) string {
 	return fmt.Sprintf("%v %s %v", desc.GetLayout(), text, desc.GetType())
 }
 
-// requireZtensor refuses an operand, by its C name, that is no ztensor.
+// requireZtensor refuses an operand that is not a ztensor of a session.
 func requireZtensor(operand string, z *Ztensor) error {
 	switch {
 	case z == nil:
@@ -116,7 +116,7 @@ func requireZtensor(operand string, z *Ztensor) error {
 	return nil
 }
 
-// ref returns how an operation names this ztensor.
+// ref returns the reference by which an operation names this ztensor.
 func (z *Ztensor) ref() (*zdnnv1.TensorRef, error) {
 	if z.id != 0 {
 		return &zdnnv1.TensorRef{Tensor: &zdnnv1.TensorRef_Id{Id: z.id}}, nil
@@ -137,7 +137,7 @@ func (z *Ztensor) update(structure *zdnnv1.Ztensor) {
 	z.structure = fresh
 }
 
-// invalidate notes that the session does not hold this ztensor, and why.
+// invalidate records that the session does not hold this ztensor, and why.
 func (z *Ztensor) invalidate(reason string) {
 	z.id = 0
 	if z.structure == nil {
@@ -258,8 +258,8 @@ func FreeZtensorBuffer(ctx context.Context, ztensor *Ztensor) error {
 	})
 }
 
-// NewZtensor returns a transformed ztensor with the data of an array of float32, Float16, BFloat16
-// or int32, whose sizes are dims, outermost first; of another size it is refused.
+// NewZtensor returns a transformed ztensor with the data of an array of float32, Float16, BFloat16 or
+// int32. The product of dims, outermost first, must be the length of the array.
 func NewZtensor[T Element](
 	ctx context.Context, s *Session, layout DataLayouts, data []T, dims ...uint32,
 ) (*Ztensor, error) {

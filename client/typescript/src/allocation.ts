@@ -46,8 +46,8 @@ function creation(ztensor: Ztensor, id: bigint): OperationInit {
 }
 
 /**
- * Frees the sticks; the structure stays as it is. Dropping all references to a ztensor does the same,
- * later. Throws ZdnnError: ZDNN_INVALID_BUFFER when there are none.
+ * Frees the sticks; the structure does not change. A ztensor without references is freed the same
+ * way, later. Throws ZdnnError: ZDNN_INVALID_BUFFER when there are none.
  *
  * Source: zDNN API Reference 1.2.0, zdnn_free_ztensor_buffer.
  */

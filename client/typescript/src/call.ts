@@ -14,8 +14,8 @@ export type OperationInit = MessageInitShape<typeof OperationSchema>;
 export type Ref = MessageInitShape<typeof TensorRefSchema>;
 
 /**
- * What C's pointers would tell: whether the addresses of buffers, of the save area and of the work
- * area are off their 4 KiB boundary.
+ * Facts about C's pointers: whether the addresses of buffers, of the save area and of the work area
+ * lie off their 4 KiB boundary.
  */
 export interface Pointers {
   bufferMisaligned?: boolean;
@@ -26,15 +26,15 @@ export interface Pointers {
 /** A ztensor as a call sees it: its id, and the state that an answer changes. */
 export interface CallTensor {
   readonly id: bigint;
-  /** Replaces the structure by what an answer says. */
+  /** Replaces the structure by an answer's. */
   update(structure: Structure): void;
-  /** Notes that the session does not hold this ztensor, and why. */
+  /** Records that the session does not hold this ztensor, and why. */
   invalidate(reason: string): void;
-  /** Notes that the buffer is gone; the structure stays. */
+  /** Records that the buffer is gone; the structure stays. */
   release(): void;
 }
 
-/** Throws TypeError for the first operand, by C parameter name, that is no ztensor. */
+/** Throws TypeError for the first operand, by C parameter name, that is not a ztensor. */
 export function requireZtensors(operands: Readonly<Record<string, unknown>>): void {
   for (const [name, operand] of Object.entries(operands)) {
     if (operand instanceof Object && "ref" in operand) {
@@ -51,8 +51,8 @@ export function requireZtensors(operands: Readonly<Record<string, unknown>>): vo
  * One call of a C function: its name without prefix, and its operation on the wire.
  *
  * `tensors` are its ztensors by C parameter name; the answer may change their structure. `creates`
- * are those that exist only when the answer says so. `bytes` counts the arrays that it carries. `read`
- * gets every answer.
+ * exist only after a successful answer. `bytes` counts the arrays that it carries. `read` gets
+ * every answer.
  */
 export interface Call {
   name: string;

@@ -41,12 +41,17 @@ export function traceTicket(environ = process.env): string {
   return trace(environ) ? (environ.ZDNN_TICKET ?? "") : "";
 }
 
-/** Returns the milliseconds for which a full server is waited for; throws TypeError for no time. */
+/**
+ * Returns how long to wait for a full server, milliseconds; throws TypeError for an invalid time.
+ */
 export function waitLimit(chosen: number | undefined, environ = process.env): number {
   const limit = chosen ?? Number(environ.ZDNN_WAIT ?? "0") * 1000;
   if (!(limit >= 0 && limit < Infinity)) {
-    const text = chosen === undefined ? `ZDNN_WAIT: ${environ.ZDNN_WAIT ?? ""}` : `wait: ${chosen}`;
-    throw new TypeError(`${text}, expected 0 or more`);
+    throw new TypeError(
+      chosen === undefined
+        ? `ZDNN_WAIT: ${environ.ZDNN_WAIT ?? ""}, expected seconds, 0 or more`
+        : `wait: ${chosen}, expected milliseconds, 0 or more`,
+    );
   }
   return limit;
 }
@@ -56,7 +61,7 @@ const SHORTCUTS = ["stream", "plain-socket", "out-of-band-arrays", "content-cach
 /** Schemes of targets that gRPC resolves. Source: gRPC, naming.md. */
 const SCHEMES = ["unix", "dns", "ipv4", "ipv6"];
 
-/** Tells whether lists are calls of their own; throws TypeError for names that no shortcut has. */
+/** Returns whether each list is a separate call; throws TypeError for an unknown shortcut. */
 export function isPlain(chosen: boolean | undefined, environ = process.env): boolean {
   const names = (environ.ZDNN_PLAIN ?? "").split(",").map((name) => name.trim()).filter(Boolean);
   const unknown = names.filter((name) => !["0", "1", ...SHORTCUTS].includes(name));
@@ -67,7 +72,7 @@ export function isPlain(chosen: boolean | undefined, environ = process.env): boo
   return chosen ?? (names.includes("1") || names.includes("stream"));
 }
 
-/** Throws TypeError for a URL, which says what to write. */
+/** Throws TypeError for a URL; the error shows the right form. */
 function refuseUrl(target: string): void {
   const [, scheme, address = ""] = /^(\w*):\/\/(.*)$/.exec(target) ?? [];
   if (scheme !== undefined && !SCHEMES.includes(scheme)) {
@@ -79,7 +84,7 @@ function refuseUrl(target: string): void {
 /**
  * Returns the endpoint that target, options and environment describe.
  *
- * Throws TypeError for a target that is no address, or for half a client certificate.
+ * Throws TypeError for a target that is not an address, or for a certificate without its key.
  */
 export function endpoint(target: string, options: Credentials, environ = process.env): Endpoint {
   refuseUrl(target);

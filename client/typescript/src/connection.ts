@@ -35,7 +35,7 @@ export interface ReachOptions extends Credentials {
 export interface ConnectOptions
   extends ReachOptions, SessionOptions, SessionListeners, WaitOptions {}
 
-/** Tells whether a handshake of TLS succeeds at host:port, whoever the server is. */
+/** Returns whether a TLS handshake succeeds at host:port, with any certificate. */
 function speaksTls(target: string): Promise<boolean> {
   const colon = target.lastIndexOf(":");
   const host = target.slice(0, colon).replace(/^\[|\]$/g, "");
@@ -50,7 +50,7 @@ function speaksTls(target: string): Promise<boolean> {
   });
 }
 
-/** Returns the error of a server that was not reached in plain text, as it speaks TLS; else the same. */
+/** Returns an error that says that the server speaks TLS, if it does; else the same error. */
 async function explainTls(error: unknown, { target, tlsCa }: Endpoint): Promise<unknown> {
   const isUnreached =
     error instanceof TransportError && error.code === "UNAVAILABLE" && !error.reason;
@@ -103,7 +103,7 @@ export function connect(target?: string, options: ConnectOptions = {}): Promise<
   );
 }
 
-/** Lists the machines of a server with what NNPA-QAF says of each; options as in `connect`. */
+/** Lists the machines of a server, each with its answer to NNPA-QAF; options as in `connect`. */
 export function listMachines(target?: string, options: ReachOptions = {}): Promise<Machine[]> {
   return reach(target, options, async (transport, calls, server) => {
     const machines: Machine[] = [];

@@ -59,7 +59,7 @@ const UNQUANTIZED = new Map<number, DimsMapping>([
     (ts, directions, b, s) => [ts, 1, b, directions === 1 ? s : times(directions, padded(s))],
   ],
 ]);
-/** Layouts of LSTM's and GRU's gates, by what the layer before is. */
+/** Layouts of LSTM's and GRU's gates, by the direction of the layer before. */
 const UNIDIRECTIONAL = [DataLayouts.ZDNN_FICO, DataLayouts.ZDNN_ZRH] as const;
 const BIDIRECTIONAL = [DataLayouts.ZDNN_BIDIR_FICO, DataLayouts.ZDNN_BIDIR_ZRH] as const;
 const QUANTIZED = new Map<number, readonly [DataFormats, DataTypes]>([
@@ -105,10 +105,11 @@ function setDims(desc: TensorDesc, sizes: Dims): void {
 }
 
 /**
- * Describes the user's tensor: `sizes` in elements, outermost first, as many as `layout` has.
+ * Describes the user's tensor: `sizes` in elements, outermost first, one for each dim of `layout`.
  *
- * Neither layout nor type is checked here, as in C; a concatenated or unknown layout takes none. Throws
- * TypeError for another count of sizes, RangeError for one that a uint32_t cannot hold.
+ * Neither layout nor type is checked here, as in C; a concatenated or unknown layout takes no
+ * sizes. Throws TypeError for another count of sizes, RangeError for a size that a uint32_t cannot
+ * hold.
  * Source: zDNN API Reference 1.2.0, zdnn_init_pre_transformed_desc.
  */
 export function initPreTransformedDesc(
@@ -290,7 +291,7 @@ export function getsizeZtensor(tfrmdDesc: TensorDesc): bigint {
 type Limits = readonly [max: number, min: number];
 
 const INT8_LIMITS: Limits = [127, -128];
-/** BFLOAT's is the largest that the truncated DLFLOAT16 maximum leaves. */
+/** BFLOAT's is the DLFLOAT16 maximum, truncated. */
 const LIMITS = new Map<number, ReadonlyMap<number, Limits>>([
   [
     DataTypes.ZDNN_DLFLOAT16,

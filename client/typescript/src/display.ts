@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-/** How messages of the contract show themselves: in one line, and never with a session's name. */
+/** Texts of the contract's messages: one line each, and never with a session's name. */
 
 import { inspect } from "node:util";
 
@@ -15,7 +15,7 @@ export function shown<T extends object>(message: T, text: (message: T) => string
   return Object.defineProperties(message, { [inspect.custom]: property, toString: property });
 }
 
-/** Returns a machine's name as `connect` takes it, "custom" for one that has none. */
+/** Returns a machine's name as `connect` takes it, "custom" for a machine without a name. */
 export function machineName(machine: Machine | undefined): string {
   const name = machine?.name.replace("machines/", "") ?? "";
   return name === "" ? "custom" : name;
@@ -26,7 +26,7 @@ export function shownDesc(desc: TensorDesc): TensorDesc {
   return shown(desc, () => `TensorDesc(${describe(desc)})`);
 }
 
-/** Has a machine show its names and how many functions it has installed. */
+/** Has a machine show its names and its number of functions. */
 export function shownMachine(machine: Machine): Machine {
   return shown(machine, ({ aliases, displayName, functions, nnpaInstalled }) => {
     const names = [machineName(machine), ...aliases].join(", ");
@@ -35,7 +35,7 @@ export function shownMachine(machine: Machine): Machine {
   });
 }
 
-/** Has a session's state show machine, version and what it holds, but not its name. */
+/** Has a session's state show machine, version, tensors and bytes, but not its name. */
 export function shownSession(session: SessionMessage): SessionMessage {
   if (session.machine !== undefined) {
     shownMachine(session.machine);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /**
- * User arrays: which typed array holds which of zDNN's types, and their bytes on the wire.
+ * User arrays: the typed array of each of zDNN's types, and their bytes on the wire.
  *
  * JavaScript has no 16-bit floats everywhere, so FP16 and BFLOAT are their bits in a Uint16Array.
  */
@@ -17,7 +17,7 @@ import {
 /** An array of elements of a pre-transformed type. */
 export type UserArray = Float32Array | Uint16Array | Int8Array | Int32Array;
 
-/** What transforms take: elements, or their little-endian bytes as they are. */
+/** The data of a transform: elements, or their little-endian bytes. */
 export type UserData = UserArray | Uint8Array;
 
 /** The class of a typed array. */
@@ -56,7 +56,7 @@ export function dims(desc: TensorDesc): Dims {
   return [desc.dim4, desc.dim3, desc.dim2, desc.dim1];
 }
 
-/** Returns how many dims a layout has; concatenated layouts, which no user array has, have none. */
+/** Returns the number of dims of a layout; 0 for concatenated layouts, which no user array has. */
 export function rank(layout: number | undefined): number {
   return RANKS.get(layout ?? -1) ?? 0;
 }
@@ -79,7 +79,7 @@ export function elementBytes(type: number | undefined): number {
   return CLASSES.get(type ?? -1)?.BYTES_PER_ELEMENT ?? 4;
 }
 
-/** Returns the zDNN type of an array for `session.ztensor`; throws TypeError where none fits. */
+/** Returns the zDNN type of an array for `session.ztensor`; throws TypeError if no type fits. */
 export function typeOf(array: UserArray, type: number | undefined): number {
   if (array instanceof Float32Array && (type ?? DataTypes.FP32) === DataTypes.FP32) {
     return DataTypes.FP32;

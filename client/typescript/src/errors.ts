@@ -40,7 +40,7 @@ export interface Explanation {
  * `status` is zDNN's number, `statusName` its name, `statusMessage` the library's text, `op` the C
  * function without its prefix. `refusal` has field, value, limit and constraint; `violation` has
  * the elements that are not numbers. `result` is the whole answer, with the data of a failed
- * transform_origtensor; `operationIndex` the call's place in a list, 0-based, absent outside a list.
+ * transform_origtensor; `operationIndex` the call's index in a list, from 0, absent outside a list.
  */
 export class ZdnnError extends NnpaError {
   override name = "ZdnnError";
@@ -95,10 +95,11 @@ export type Metadata = Readonly<Record<string, string>>;
 /**
  * The machine would have ended the program: operands contradict each other, or lack storage.
  *
- * `kind` is "data" (SIGILL on Linux), "access" (SIGSEGV), "operation" (SIGILL), or "assertion" for a
- * debug build of MLI (SIGABRT). `op` is the C function without its prefix; `field`, `value`, `limit`
- * and `constraint` say what is wrong; `precheckStatus` is the status that precheck would have given.
- * `operationIndex` is its place in a list, 0-based: operations before it have taken effect.
+ * `kind` is "data" (SIGILL on Linux), "access" (SIGSEGV), "operation" (SIGILL), or "assertion" for
+ * a debug build of MLI (SIGABRT). `op` is the C function without its prefix; `field`, `value`,
+ * `limit` and `constraint` describe the fault; `precheckStatus` is the status that precheck would
+ * have given. `operationIndex` is its index in a list, from 0: earlier operations have taken
+ * effect.
  */
 export class ProgramCheck extends NnpaError {
   override name = "ProgramCheck";
@@ -156,9 +157,9 @@ function hex(number: number): string {
 /**
  * A status of embARC MLI that is not MLI_STATUS_OK; nothing was written.
  *
- * `status` is the number, `statusName` the library's name of it, `kernel` the function without `mli_`,
- * `refusal` has field, value, limit and constraint. `kernelIndex` is the call's place in a batch,
- * 0-based: calls before it have written their outputs, calls after it have not run.
+ * `status` is the number, `statusName` the library's name of it, `kernel` the function without
+ * `mli_`, `refusal` has field, value, limit and constraint. `kernelIndex` is the call's index in a
+ * batch, from 0: earlier calls have written their outputs, later calls have not run.
  */
 export class MliError extends NnpaError {
   override name = "MliError";
@@ -185,13 +186,13 @@ export class MliError extends NnpaError {
 /**
  * The call did not reach the accelerator, or its answer did not come back.
  *
- * `code` is the gRPC code's name, `reason` the ErrorReason's name or "", `metadata` what was dynamic
- * in the message, `advice` what to do. `cause` is what an aborted signal was aborted with.
+ * `code` is the gRPC code's name, `reason` the ErrorReason's name or "", `metadata` the values in
+ * the message by name, `advice` the remedy. `cause` is the reason of an aborted signal.
  */
 export class TransportError extends NnpaError {
   override name = "TransportError";
   readonly advice: string;
-  /** Milliseconds after which the server asks to try again; undefined where it does not. */
+  /** Milliseconds after which the server asks to try again; undefined if it does not ask. */
   retryDelay: number | undefined;
 
   constructor(
@@ -209,8 +210,8 @@ export class TransportError extends NnpaError {
 }
 
 /**
- * The server of the session is gone, or the connection to it broke: connect again. What the session
- * held is lost with its server. `code` is what gRPC or a proxy said in the server's place.
+ * The server of the session is gone, or the connection to it broke: connect again. Its tensors are
+ * lost with the server. gRPC or a proxy chose the `code`.
  */
 export class SessionLostError extends TransportError {
   override name = "SessionLostError";

@@ -40,7 +40,7 @@ interface Pipeline {
   readonly options: CallOptions | undefined;
 }
 
-/** State that a session shares with its ztensors: ids, the open list, what to free. */
+/** State that a session shares with its ztensors: ids, the open list, ids to free. */
 export class Guest {
   readonly #name: string;
   readonly maxInlineBytes: number;
@@ -85,7 +85,7 @@ export class Guest {
     this.#finalizer.register(ztensor, ztensor.id, ztensor);
   }
 
-  /** Stops tracking a tensor that the server has freed; the object keeps its structure. */
+  /** Stops tracking a tensor that the server has freed; its structure stays. */
   untrack(ztensor: CallTensor): void {
     this.#living.delete(ztensor.id);
     this.#finalizer.unregister(ztensor);
@@ -108,7 +108,7 @@ export class Guest {
   /**
    * Runs the calls, or queues them while a pipeline is open.
    *
-   * Throws ZdnnError for the first that fails; what follows it has not run.
+   * Throws ZdnnError for the first call that fails; later calls have not run.
    */
   async submit(calls: readonly Call[], options?: CallOptions): Promise<void> {
     if (this.#open === undefined) {
@@ -123,7 +123,7 @@ export class Guest {
     await before;
   }
 
-  /** Runs a call, with what is queued before it, and returns its answer. */
+  /** Runs the queued calls and this call, and returns its answer. */
   async ask(call: Call, options?: CallOptions): Promise<OperationResult> {
     const answers: OperationResult[] = [];
     await this.submit([{ ...call, read: (result) => answers.push(result) }], options);
@@ -135,7 +135,7 @@ export class Guest {
     return answer;
   }
 
-  /** Runs what an open pipeline has queued. */
+  /** Runs the calls that an open pipeline has queued. */
   async flush(options?: CallOptions): Promise<void> {
     const calls = this.#queue;
     const pipeline = this.#open;
@@ -145,7 +145,7 @@ export class Guest {
   }
 
   /**
-   * Opens a pipeline: calls queue until its end; returns where their answers will be.
+   * Opens a pipeline, in which calls queue until its end; returns the list for their answers.
    *
    * Pipelines may nest: the outer one runs, and has all answers.
    */

@@ -71,7 +71,7 @@ export function initQuantizedZtensorWithMalloc(
 }
 
 /**
- * Tells whether the ztensor carries a scale: its reciprocal is not 0.
+ * Returns whether the ztensor carries a scale: its reciprocal is not 0.
  *
  * Source: zDNN API Reference 1.2.0, zdnn_is_quantized_ztensor.
  */

@@ -32,7 +32,7 @@ export class ListStream {
     return this.#pending !== undefined;
   }
 
-  /** Sends a list, and returns its answer; throws ServiceError as a call of its own does. */
+  /** Sends a list, and returns its answer; throws ServiceError as a separate call does. */
   ask(request: Buffer): Promise<ExecuteResponse> {
     return new Promise((resolve, reject) => {
       this.#pending = { resolve, reject };
@@ -41,7 +41,7 @@ export class ListStream {
     });
   }
 
-  /** Gives the list in flight up, and the stream with it. */
+  /** Cancels the list in flight, and the stream with it. */
   cancel(): void {
     this.#call?.cancel();
   }

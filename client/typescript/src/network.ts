@@ -18,7 +18,6 @@ import { NetworkError, NnpaError, TransportError, ZdnnWarning } from "./errors.j
 import {
   AiErrorSchema,
   type CreateNetworkHeaderSchema,
-  type CreateNetworkRequestSchema,
   type Network as NetworkMessage,
   type NetworkReport,
   NetworkService,
@@ -37,23 +36,23 @@ import {
   portOf,
 } from "./network_arrays.js";
 import { word } from "./options.js";
+import { parts } from "./transfer.js";
 import type { CallOptions } from "./transport.js";
 
-/** Bytes of a chunk of a model. */
-const CHUNK_BYTES = 1 << 20;
-
 type Header = MessageInitShape<typeof CreateNetworkHeaderSchema>;
-type Request = MessageInitShape<typeof CreateNetworkRequestSchema>;
 
-/** An ONNX model: the path or URL of its file, the file's bytes, or what the server has published. */
+/**
+ * An ONNX model: the path or URL of its file, the file's bytes, or a model that the server has
+ * published.
+ */
 export type Model = string | URL | Uint8Array | { readonly published: string };
 
 /** An input: its elements, with their shape where the model leaves more than one dim free. */
 export type NetworkInput = NetworkData | NetworkArray;
 
-/** How to compile a model; see the comments of `CreateOptions` in the wire contract. */
+/** Options of compiling a model; see the comments of `CreateOptions` in the wire contract. */
 export interface LoadOptions extends CallOptions {
-  /** The C name. Default: one that is new in the session. */
+  /** The C name. Default: a new name in the session. */
   cName?: string;
   /** How much goes to the accelerator. Default "compiler". */
   placement?: "compiler" | "all";
@@ -61,7 +60,7 @@ export interface LoadOptions extends CallOptions {
   strictPlacement?: boolean;
   /** Run integer products on the accelerator, which rounds. */
   offloadInteger?: boolean;
-  /** What values beyond DLFLOAT16 become. Default "saturate". */
+  /** The result of values beyond DLFLOAT16. Default "saturate". */
   overflow?: "saturate" | "ninf";
   /** Offers the model under this name to every session of the server. */
   publishAs?: string;
@@ -70,7 +69,7 @@ export interface LoadOptions extends CallOptions {
 /** The result of one run: outputs by name, and its diagnostics. */
 export interface Inference {
   readonly outputs: Readonly<Record<string, NetworkArray>>;
-  /** Values that are no numbers, which the accelerator used or stored. */
+  /** Values that are not numbers, which the accelerator used or stored. */
   readonly violations: readonly NodeViolation[];
   /** NaN elements of each output. */
   readonly nans: Readonly<Record<string, bigint>>;
@@ -78,12 +77,12 @@ export interface Inference {
   readonly calls: Readonly<Record<string, bigint>>;
 }
 
-/** One run of `Network.probe`: where, over which inputs, and what it gave. */
+/** One run of `Network.probe`: machine, inputs and findings. */
 export interface ProbeRun {
   readonly machine: string;
   /** Values of free dims, by their names. */
   readonly sizes: Readonly<Record<string, number>>;
-  /** What the inputs are: "zeros", "constants", "all masked", "extremes". */
+  /** The kind of the inputs: "zeros", "constants", "all masked" or "extremes". */
   readonly inputs: string;
   /** NaN elements of all outputs. */
   readonly nans: number;
@@ -91,7 +90,7 @@ export interface ProbeRun {
   readonly violations: number;
   /** The node of the first violation, "" without one. */
   readonly first: string;
-  /** Why the run could not take place, "" where it did. */
+  /** Why the run could not take place, "" if it did. */
   readonly limit: string;
 }
 
@@ -238,7 +237,7 @@ export class Network {
     return this.#guest.exclusive(() => this.#guest.transport.unary(method, request, options));
   }
 
-  /** Returns the fields that name the network; throws NnpaError for one that is closed. */
+  /** Returns the fields that name the network; throws NnpaError for a closed network. */
   #names(): { session: string; network: string } {
     if (this.#closed) {
       throw new NnpaError(`network ${this.cName}: is closed, session.load loads it again`);
@@ -276,36 +275,13 @@ function describeReport({ modelName, machine, nodes }: NetworkReport): string {
   return `NetworkReport(${modelName} on ${machine}: ${places.join(", ")})`;
 }
 
-function* upload(header: Header, bytes: Uint8Array): Generator<Request> {
-  yield { message: { case: "header", value: header } };
-  for (let start = 0; start < bytes.byteLength; start += CHUNK_BYTES) {
-    const value = bytes.subarray(start, start + CHUNK_BYTES);
-    yield { message: { case: "chunk", value } };
-  }
-}
-
-async function bytesOf(model: string | URL | Uint8Array): Promise<Uint8Array> {
-  return model instanceof Uint8Array ? model : readFile(model);
-}
-
-function createOptions(options: LoadOptions): Header["options"] {
-  const { strictPlacement, offloadInteger } = options;
-  return {
-    strictPlacement: strictPlacement ?? false,
-    offloadInteger: offloadInteger ?? false,
-    placement: word("placement", options.placement, Placement) ?? Placement.UNSPECIFIED,
-    overflow: word("overflow", options.overflow, Overflow) ?? Overflow.UNSPECIFIED,
-  };
-}
-
-function headerOf(guest: Guest, source: Header["source"], options: LoadOptions): Header {
-  return {
-    session: guest.name,
-    cName: options.cName ?? `network_${guest.newId()}`,
-    source,
-    options: createOptions(options),
-    publishAs: options.publishAs ?? "",
-  };
+function headerOf(guest: Guest, source: Header["source"], chosen: LoadOptions): Header {
+  const { cName = `network_${guest.newId()}`, publishAs = "" } = chosen;
+  const { strictPlacement = false, offloadInteger = false } = chosen;
+  const placement = word("placement", chosen.placement, Placement) ?? Placement.UNSPECIFIED;
+  const overflow = word("overflow", chosen.overflow, Overflow) ?? Overflow.UNSPECIFIED;
+  const options = { strictPlacement, offloadInteger, placement, overflow };
+  return { session: guest.name, cName, source, options, publishAs };
 }
 
 /** Creates and initialises a network; see `Session.load`. */
@@ -314,12 +290,15 @@ export async function load(
   model: Model,
   options: LoadOptions = {},
 ): Promise<Network> {
-  const isPublished = model instanceof Object && "published" in model;
-  const bytes = isPublished ? new Uint8Array() : await bytesOf(model);
-  const source: Header["source"] = isPublished
-    ? { case: "published", value: model.published }
-    : { case: "onnxBytes", value: BigInt(bytes.byteLength) };
-  const requests = upload(headerOf(guest, source, options), bytes);
+  let bytes: Uint8Array = new Uint8Array();
+  let source: Header["source"];
+  if (model instanceof Object && "published" in model) {
+    source = { case: "published", value: model.published };
+  } else {
+    bytes = model instanceof Uint8Array ? model : await readFile(model);
+    source = { case: "onnxBytes", value: BigInt(bytes.byteLength) };
+  }
+  const requests = parts(headerOf(guest, source, options), [bytes]);
   const network = await guest.exclusive(async () => {
     const { createNetwork } = NetworkService.method;
     const answer = await guest.transport.clientStream(createNetwork, requests, options);

@@ -69,7 +69,7 @@ export function describePort({ name, dtype, shape }: Port): string {
   return `${name} ${dtype}[${shape.join(", ")}]`;
 }
 
-/** Returns an input as a message; throws TypeError for an array that is not of its type and shape. */
+/** Returns an input as a message; throws TypeError for an array of another type or shape. */
 export function encoded(
   port: Port,
   value: NetworkData | NetworkArray,
@@ -91,7 +91,7 @@ function isArray(value: object): value is NetworkData {
   return ArrayBuffer.isView(value) || Array.isArray(value);
 }
 
-/** Returns the shape of so many elements: that of the port, a free dim filled. */
+/** Returns the shape of `count` elements: the port's, with a free dim filled. */
 function inferred({ name, shape }: Port, count: number): number[] {
   const free = shape.filter((size) => size < 0).length;
   const fixed = shape.filter((size) => size >= 0).reduce((product, size) => product * size, 1);
@@ -106,7 +106,10 @@ function inferred({ name, shape }: Port, count: number): number[] {
   return shape.map((extent) => (extent < 0 ? size : extent));
 }
 
-/** Returns a shape that the port can have, and that has so many elements. */
+/**
+ * Returns the shape; throws TypeError if the port cannot have it, or `count` elements do not fill
+ * it.
+ */
 function checked(port: Port, count: number, shape: readonly number[]): readonly number[] {
   const fits =
     shape.length === port.shape.length &&
@@ -141,7 +144,7 @@ function textBytes(name: string, text: unknown): Buffer[] {
   return [length, characters];
 }
 
-/** Returns the array of a message; the bytes of a type that JavaScript has no array for. */
+/** Returns the array of a message; its bytes if JavaScript has no array of the type. */
 export function decoded({ dtype, shape, data }: NamedArray): NetworkArray {
   const sizes = shape.map(Number);
   if (dtype === TEXT) {

@@ -16,20 +16,20 @@ import {
 } from "./gen/nnpa/zdnn/v1/accelerator_pb.js";
 import type { CallOptions, Transport } from "./transport.js";
 
-/** A machine of its own: a model, and what differs from it. */
+/** A custom machine: a model, and changes to it. */
 export type MachineSpec = MessageInitShape<typeof MachineSpecSchema>;
 
 /** Options that an open session can change; see the comments of `Session` in the wire contract. */
 export interface ChangeableOptions {
-  /** A name or alias as `listMachines` has them (default "telum2"), or a machine of its own. */
+  /** A name or alias of `listMachines` (default "telum2"), or a custom machine. */
   machine?: string | MachineSpec;
   /** Verify operands before the machine sees them. Default false. */
   precheck?: boolean;
   /** Status that triggers a diagnosis: ZDNN_STATUS_DIAG. */
   statusDiag?: number;
-  /** What a program check does. Default "abort". */
+  /** The effect of a program check. Default "abort". */
   programCheck?: "abort" | "status";
-  /** Which log lines come back: ZDNN_LOGLEVEL. */
+  /** The level of the log lines that come back: ZDNN_LOGLEVEL. */
   logLevel?: "off" | "fatal" | "error" | "warn" | "info" | "debug" | "trace";
   /** Which modules log: ZDNN_LOGMODULE. */
   logModule?: string;
@@ -49,7 +49,7 @@ export interface SessionOptions extends ChangeableOptions {
 
 /**
  * Returns the session message that options ask for, and the fields that they set. A machine's name
- * is looked up at the server. Throws TypeError for words that an option does not have.
+ * is looked up at the server. Throws TypeError for an unknown word.
  */
 export async function sessionOptions(
   transport: Transport,
@@ -90,7 +90,7 @@ async function named(
   return { model: answer.model };
 }
 
-/** Returns the number of an option's word; throws TypeError for words that it does not have. */
+/** Returns the number of an option's word; throws TypeError for an unknown word. */
 export function word(
   option: string,
   chosen: string | undefined,

@@ -77,7 +77,7 @@ export class PrivateServer {
   }
 }
 
-/** Tells whether a program could not be started because there is none of its name. */
+/** Returns whether a program could not be started because it does not exist. */
 function isMissing(error: unknown): boolean {
   return error instanceof Error && "code" in error && error.code === "ENOENT";
 }

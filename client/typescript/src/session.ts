@@ -39,7 +39,7 @@ const LAYOUTS = [
 ];
 const logged = debuglog("nnpa");
 
-/** Callbacks for what is not an error. */
+/** Callbacks for warnings and diagnostics. */
 export interface SessionListeners {
   /** Called with warning statuses. Default: `process.emitWarning`. */
   onWarning?: (warning: ZdnnWarning) => void;
@@ -89,7 +89,7 @@ export class Session {
     });
   }
 
-  /** Opens a session on a connection, which it owns from then on, as it does the private server. */
+  /** Opens a session on a connection. The session owns the connection and the private server. */
   static async open(
     transport: Transport,
     options: SessionOptions & SessionListeners & WaitOptions = {},
@@ -118,14 +118,14 @@ export class Session {
   }
 
   /**
-   * Leads calls of the session over other connections to its server where a proxy is in front, as the
-   * metadata `nnpa-session-ticket`; else "".
+   * The routing ticket, metadata `nnpa-session-ticket`, by which a proxy leads calls over other
+   * connections to the session's server; "" without a proxy.
    */
   get ticket(): string {
     return this.#transport.ticket ?? "";
   }
 
-  /** The machine that the session runs on, with what NNPA-QAF says of it. */
+  /** The session's machine, with its answer to NNPA-QAF. */
   get machine(): Machine | undefined {
     return this.#message.machine;
   }
@@ -135,7 +135,7 @@ export class Session {
     return this.#message.libraryVersion;
   }
 
-  /** What the session may use. */
+  /** The session's limits. */
   get limits(): SessionLimits | undefined {
     return this.#message.limits;
   }
@@ -156,14 +156,14 @@ export class Session {
     return this.toString();
   }
 
-  /** Is the same in JSON: a session is no data. */
+  /** Returns the same text for JSON. */
   toJSON(): string {
     return this.toString();
   }
 
   /**
-   * Asks the server for the session as it is now: options, tensorCount, storedBytes, ... It prints what
-   * it holds in one line, and not its name.
+   * Asks the server for the session as it is now: options, tensorCount, storedBytes, ... The result
+   * prints its contents in one line, without its name.
    */
   async status(options?: CallOptions): Promise<SessionMessage> {
     const request = { name: this.name };
@@ -221,9 +221,9 @@ export class Session {
   }
 
   /**
-   * Returns a transformed ztensor with the data of an array of `shape`, outermost dim first (default:
-   * one dim). Throws TypeError for arrays that no float type of zDNN fits, and RangeError for an array
-   * of another size.
+   * Returns a transformed ztensor with the data of an array of `shape`, outermost dim first
+   * (default: one dim). Throws TypeError for an array whose class has no float type of zDNN, and
+   * RangeError for an array of another size.
    */
   async ztensor(
     array: UserArray,
@@ -254,9 +254,8 @@ export class Session {
   }
 
   /**
-   * Puts a ztensor into the session as it stands, unchecked: what another session or a machine has
-   * written. `structure` gives the fields of C's structure, `sticks` (little-endian) the buffer; left
-   * out, it is NULL.
+   * Copies a ztensor of another session or of a machine into the session, unchecked. `structure`
+   * gives the fields of C's structure, `sticks` (little-endian) the buffer; left out, it is NULL.
    */
   async putZtensor(
     structure: MessageInitShape<typeof ZtensorSchema>,
@@ -269,13 +268,14 @@ export class Session {
   }
 
   /**
-   * Queues the verbs of `body`, and runs them with one Execute when it ends; returns what it returns.
+   * Queues the verbs of `body`, and runs them with one Execute when it ends; returns the value of
+   * `body`.
    *
-   * Inside, a verb's promise is kept as soon as the verb is queued, and its ztensor may be used at
+   * Inside, a verb's promise resolves as soon as the verb is queued, and its ztensor may be used at
    * once; `results` gets the answers as the wire has them. A verb whose value is needed (`data`,
-   * queries) sends what is queued so far. Whatever else calls verbs of the session until `body` ends
-   * joins the list. When an operation fails, those after it have not run, and
-   * `ZdnnError.operationIndex` is its index in the list. `options` are those of the list.
+   * queries) first sends the queue. Verbs that other code calls in the session until `body` ends
+   * join the list. When an operation fails, later operations have not run, and
+   * `ZdnnError.operationIndex` is its index in the list. `options` hold for the list.
    */
   async pipeline<T>(
     body: (results: readonly OperationResult[]) => T | Promise<T>,
@@ -293,14 +293,14 @@ export class Session {
     return value;
   }
 
-  /** Runs what an open pipeline has queued, so that its outputs exist. */
+  /** Runs the calls that an open pipeline has queued, so that their outputs exist. */
   flush(options?: CallOptions): Promise<void> {
     return this.guest.flush(options);
   }
 
   /**
-   * Runs operations of the wire contract as they are, and returns their answers, errors included. What an open
-   * pipeline has queued runs before. Take ids for new tensors from `newId`.
+   * Runs operations of the wire contract as they are, and returns their answers, errors included.
+   * Queued calls of an open pipeline run first. Take ids for new tensors from `newId`.
    */
   async execute(
     operations: readonly OperationInit[],

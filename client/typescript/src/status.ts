@@ -37,7 +37,7 @@ export function statusName(status: number): string {
   return ZdnnStatus[status] ?? `0x${status.toString(16).toUpperCase().padStart(8, "0")}`;
 }
 
-/** Tells whether a status is of the warning class; ZDNN_OK is not. */
+/** Returns whether a status is of the warning class; ZDNN_OK is not. */
 export function isWarning(status: number): boolean {
   return (status & CLASS_MASK) === ZDNN_WARNING;
 }

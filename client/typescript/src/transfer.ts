@@ -18,7 +18,6 @@ import {
   AcceleratorService,
   type ReadTensorRequestSchema,
   type WriteTensorHeaderSchema,
-  type WriteTensorRequestSchema,
 } from "./gen/nnpa/zdnn/v1/accelerator_pb.js";
 import { type OperationResult, OperationResultSchema } from "./gen/nnpa/zdnn/v1/operation_pb.js";
 import { ByteOrder, type TensorDesc, type ZtensorSchema } from "./gen/nnpa/zdnn/v1/tensor_pb.js";
@@ -36,7 +35,6 @@ export type ByteOrderName = "little" | "big";
 const ORDERS = { little: ByteOrder.LITTLE_ENDIAN, big: ByteOrder.BIG_ENDIAN };
 
 type Header = MessageInitShape<typeof WriteTensorHeaderSchema>;
-type WriteRequest = MessageInitShape<typeof WriteTensorRequestSchema>;
 type ReadRequest = MessageInitShape<typeof ReadTensorRequestSchema>;
 /** Builds the operation of a transform around its `data`. */
 type MakeOperation = (data: Uint8Array[]) => OperationInit;
@@ -90,7 +88,13 @@ function keepFlags(ztensor: TransferTensor): (result: OperationResult) => void {
   };
 }
 
-function* parts(header: Header, views: readonly Uint8Array[]): Generator<WriteRequest> {
+/** A message of an upload. */
+export interface Part<H> {
+  message: { case: "header"; value: H } | { case: "chunk"; value: Uint8Array };
+}
+
+/** Yields the messages of an upload: a header, then arrays in chunks. */
+export function* parts<H>(header: H, views: readonly Uint8Array[]): Generator<Part<H>> {
   yield { message: { case: "header", value: header } };
   for (const view of views) {
     for (let start = 0; start < view.byteLength; start += CHUNK_BYTES) {

@@ -50,9 +50,11 @@ export interface CallOptions {
  * `transport.unary(MliService.method.runKernel, { ... })`.
  */
 export interface Transport {
-  /** Where the server is, for people. */
+  /** The server's address, for people. */
   readonly target: string;
-  /** Leads calls to the server of the connection's session, where a proxy is in front; else "". */
+  /**
+   * The routing ticket by which a proxy leads calls to the session's server; "" without a proxy.
+   */
   readonly ticket?: string;
   /** Makes a call of one request and one answer. */
   unary<I extends DescMessage, O extends DescMessage>(
@@ -76,10 +78,10 @@ export interface Transport {
   close(): void;
 }
 
-/** The metadata by which a proxy leads the calls of a session to its server. */
+/** The metadata by which a proxy routes the calls of a session to its server. */
 export const TICKET = "nnpa-session-ticket";
 
-/** Codes without a reason of the server's that say that the server is gone. */
+/** Codes that, without a reason of the server, mean that the server is gone. */
 const LOST = new Set(["UNAVAILABLE", "INTERNAL", "CANCELLED", "UNKNOWN"]);
 
 /** Returns the error for a failed gRPC call; the message names `target` for an unreachable server. */
@@ -139,7 +141,7 @@ function path(method: { name: string; parent: { typeName: string } }): string {
   return `/${method.parent.typeName}/${method.name}`;
 }
 
-/** Tells whether a server has all its streams taken, or is too old to have any. */
+/** Returns whether the server has no stream left, or is too old to have streams. */
 function hasNoStream(failure: NnpaError): boolean {
   return failure instanceof TransportError && (
     failure.metadata.field === "max_conversations" ||
@@ -150,8 +152,9 @@ function hasNoStream(failure: NnpaError): boolean {
 /**
  * A connection over gRPC: TCP, TLS or a Unix socket. `timeout` bounds each call, milliseconds.
  *
- * Lists of operations go over one stream, which has no timeout for each of them: those with one, those
- * that find another in flight, and those of a `plain` transport are calls of their own.
+ * Lists of operations go over one stream, which cannot time out a single list. A list with a
+ * timeout, a list beside another in flight, and every list of a `plain` transport is a separate
+ * call.
  */
 export class GrpcTransport implements Transport {
   readonly target: string;
@@ -188,7 +191,7 @@ export class GrpcTransport implements Transport {
     return this.#client.makeBidiStreamRequest(path(executeStream), same, deserialize, metadata);
   }
 
-  /** Sends a list over the stream; returns undefined, and nothing has run, where no stream takes it. */
+  /** Sends a list over the stream; returns undefined, with nothing run, if no stream is free. */
   async #ask(request: Buffer, options: CallOptions): Promise<ExecuteResponse | undefined> {
     const lists = this.#lists;
     const timeout = options.timeout ?? this.#timeout;

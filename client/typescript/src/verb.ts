@@ -14,9 +14,9 @@ import { Ztensor } from "./ztensor.js";
 export interface VerbOptions extends CallOptions, Pointers {}
 
 /**
- * A call of one operation. Its ztensors go by C's parameter names; `operands` must exist, one of
- * `outputs` that is left out becomes a new ztensor, whose descriptors the server derives. A verb
- * without ztensors is one of `session`.
+ * A call of one operation. Its ztensors go by C's parameter names; `operands` must exist; an output
+ * that is left out becomes a new ztensor, whose descriptors the server derives. A verb without
+ * ztensors runs in `session`.
  */
 export class Verb {
   readonly #tensors: Record<string, Ztensor> = {};
@@ -39,7 +39,7 @@ export class Verb {
       const ztensor = argument ?? new Ztensor(this.guest, undefined, this.guest.newId());
       requireZtensors({ [operand]: ztensor });
       if (ztensor.guest !== this.guest) {
-        throw new TypeError(`${operand}: of another session, expected one of the first's`);
+        throw new TypeError(`${operand}: of another session, expected a ztensor of the first operand's session`);
       }
       if (ztensor !== argument) {
         this.#creates.push(ztensor);
@@ -57,7 +57,7 @@ export class Verb {
     return ztensor;
   }
 
-  /** Returns how the operation names an operand. */
+  /** Returns the reference by which the operation names an operand. */
   ref(operand: string): Ref {
     const ztensor = this.tensor(operand);
     return this.#creates.includes(ztensor)
@@ -84,13 +84,13 @@ export class Verb {
     await this.guest.submit([this.#call(operation, options)], options);
   }
 
-  /** Runs the operation, with what is queued before it, and returns its answer. */
+  /** Runs the queued calls and this operation, and returns its answer. */
   ask(operation: OperationInit["operation"], options: VerbOptions = {}): Promise<OperationResult> {
     return this.guest.ask(this.#call(operation, options), options);
   }
 }
 
-/** Returns the fields of an operation that tell of C's pointers. */
+/** Returns the fields of an operation for C's pointers. */
 export function misaligned(options: Pointers = {}): Pointers {
   const { bufferMisaligned, saveAreaMisaligned, workAreaMisaligned } = options;
   return {

@@ -16,15 +16,15 @@ import {
 } from "./gen/nnpa/zdnn/v1/accelerator_pb.js";
 import type { CallOptions, Transport } from "./transport.js";
 
-/** How long a full server is waited for. */
+/** How long to wait for a full server. */
 export interface WaitOptions {
-  /** Milliseconds for which a full server is asked again. Default: ZDNN_WAIT, seconds, or none. */
+  /** Milliseconds for which to retry at a full server. Default: ZDNN_WAIT, seconds, or 0. */
   wait?: number;
 }
 
 /**
- * Creates a session; a full server is asked again until `wait` is over, half to one and a half of
- * its delay after the last attempt, then its refusal is thrown.
+ * Creates a session; retries at a full server until `wait` is over, each time after 0.5 to 1.5
+ * times the server's delay, then throws its refusal.
  */
 export async function createSession(
   transport: Transport,

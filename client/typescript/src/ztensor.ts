@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-/** Ztensors: zDNN's structure, as a session's programs hold it. */
+/** Ztensors: zDNN's structure, in the client. */
 
 import { inspect } from "node:util";
 
@@ -29,9 +29,9 @@ import type { CallOptions } from "./transport.js";
 /**
  * A ztensor of a session: of `session.ztensor`, an init function, or an operation.
  *
- * The fields are those of C's structure, read-only; and `flags`, the IEEE flags that the last
- * transform raised (a sum of `FpFlags`). When the object is dropped, the session forgets the tensor
- * with one of its next calls. A ztensor that an open pipeline is to create has no fields yet.
+ * The fields are C's, read-only, and `flags`, the IEEE flags that the last transform raised (a sum
+ * of `FpFlags`). When the object is dropped, the session forgets the tensor with one of its next
+ * calls. A ztensor that an open pipeline is to create has no fields yet.
  */
 export class Ztensor implements TransferTensor {
   /** IEEE flags of the last transform, a sum of `FpFlags`. */
@@ -147,12 +147,12 @@ export class Ztensor implements TransferTensor {
     return this.toString();
   }
 
-  /** Is the same in JSON; `data` fetches the numbers. */
+  /** Returns the same text for JSON; `data` fetches the numbers. */
   toJSON(): string {
     return this.toString();
   }
 
-  /** Returns what the buffer is: "4096 bytes, transformed", "freed" or "no buffer". */
+  /** Describes the buffer: "4096 bytes, transformed", "freed" or "no buffer". */
   #state(): string {
     if (this.structure.nullBuffer) {
       return this.bufferSize ? "freed" : "no buffer";
@@ -170,7 +170,7 @@ export class Ztensor implements TransferTensor {
     return readSticks(this, byteOrder, options);
   }
 
-  /** Replaces the sticks; as many bytes as `bufferSize`. */
+  /** Replaces the sticks, `bufferSize` bytes. */
   writeSticks(
     sticks: Uint8Array,
     byteOrder: ByteOrderName = "little",
@@ -181,8 +181,8 @@ export class Ztensor implements TransferTensor {
   }
 
   /**
-   * Returns how an operation names this ztensor: one without a buffer lives here alone and travels
-   * with the operation. @internal
+   * Returns the reference by which an operation names this ztensor; without a buffer the structure
+   * travels with the operation. @internal
    */
   ref(): Ref {
     return this.#id
@@ -204,13 +204,13 @@ export class Ztensor implements TransferTensor {
     }
   }
 
-  /** Notes that the session does not hold this ztensor, and why. @internal */
+  /** Records that the session does not hold this ztensor, and why. @internal */
   invalidate(reason: string): void {
     this.#id = 0n;
     this.#missing = reason;
   }
 
-  /** Notes that the buffer is gone; the structure stays. @internal */
+  /** Records that the buffer is gone; the structure stays. @internal */
   release(): void {
     this.#id = 0n;
     this.structure.nullBuffer = true;

@@ -267,9 +267,9 @@ void describe("mistakes", () => {
     assert.throws(() => mli.empty(-1, MLI_EL_FX_8), /^RangeError: count: -1/);
   });
 
-  test("build options of a kernel in a batch are refused, and words that there are not", async () => {
+  test("build options of a kernel in a batch are refused, and unknown values", async () => {
     const running = mli.batch(session, (batch) => mli.krnTanhFx8(batch, x, { rounding: "up" }));
-    await assert.rejects(running, /^TypeError: rounding: of a kernel in a batch/);
+    await assert.rejects(running, /^TypeError: rounding: given to a kernel in a batch, expected in the options of the batch$/);
     const rounding = "down" as "up";
     await assert.rejects(mli.krnTanhFx8(session, x, { rounding }), /expected one of convergent, up/);
   });

@@ -21,7 +21,7 @@ import {
 } from "@grpc/grpc-js";
 import { connect, listMachines, type Session, TransportError, ZdnnError, zdnn } from "nnpa";
 
-import { endpoint } from "../src/config.js";
+import { endpoint, waitLimit } from "../src/config.js";
 import { ErrorInfoSchema } from "../src/gen/google/rpc/error_details_pb.js";
 import { StatusSchema } from "../src/gen/google/rpc/status_pb.js";
 import { type Served, serving } from "./server.js";
@@ -170,6 +170,13 @@ void describe("what a target and its options may be", () => {
   test("half a client certificate is refused by name", () => {
     assert.throws(() => endpoint("a:1", { tlsCert: "c" }, {}), /tlsCert: given alone/);
     assert.throws(() => endpoint("a:1", { tlsCert: "c", tlsKey: "k" }, {}), /tlsCa: not given/);
+  });
+
+  test("an invalid waiting time is refused with its unit", () => {
+    assert.throws(() => waitLimit(-1), /^TypeError: wait: -1, expected milliseconds, 0 or more$/);
+    const environ = { ZDNN_WAIT: "long" };
+    const expected = /^TypeError: ZDNN_WAIT: long, expected seconds, 0 or more$/;
+    assert.throws(() => waitLimit(undefined, environ), expected);
   });
 
   test("hosts of this machine are known as such", () => {

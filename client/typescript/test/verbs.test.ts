@@ -70,7 +70,7 @@ void describe("outputs", () => {
     const ours = await session.ztensor(exact(3));
     await using second = await connect(session.target);
     const theirs = await second.ztensor(exact(3));
-    await assert.rejects(zdnn.add(ours, theirs), /input_b: of another session, expected one of the first's/);
+    await assert.rejects(zdnn.add(ours, theirs), /input_b: of another session, expected a ztensor of the first operand's session/);
   });
 
   test("a number that C's type cannot hold is refused by name, value and limit", async () => {

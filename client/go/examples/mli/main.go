@@ -53,7 +53,7 @@ func run(ctx context.Context, server string, out io.Writer) (err error) {
 	return nil
 }
 
-// layer runs two neurons over four values, 16-bit data with 8-bit weights, and tanh of what they sum.
+// layer runs two neurons over four values, 16-bit data with 8-bit weights, and tanh of their sums.
 func layer(ctx context.Context, library *mli.Library) (sums, curve *mli.Tensor, err error) {
 	in, inErr := mli.Quantise([]float64{1, 0.5, -0.5, 0}, mli.FX_16, 14)
 	weights, weightsErr := mli.Quantise([]float64{1, 1, 1, 1, 0.5, -0.5, 0.5, -0.5}, mli.FX_8, 6, 2, 4)

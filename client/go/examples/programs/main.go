@@ -57,7 +57,7 @@ func main() {
 	}
 }
 
-// run runs the programs that are named, or all, each in a session of its own.
+// run runs the named programs, or all, each in its own session.
 func run(ctx context.Context, server string, names []string) error {
 	if len(names) == 0 {
 		names = slices.Sorted(maps.Keys(programs))

@@ -23,7 +23,7 @@ func fractions(count uint32, start int) []float32 {
 	return data
 }
 
-// layer is one recurrent layer: what comes in, and how it is run.
+// layer is one recurrent layer: its inputs and its options.
 type layer struct {
 	kind      zdnn.ConcatInfo // RNN_TYPE_LSTM or RNN_TYPE_GRU
 	previous  zdnn.ConcatInfo // PREV_LAYER_UNI or PREV_LAYER_BIDIR

@@ -30,7 +30,9 @@ import { camel, word } from "../options.js";
 import type { CallOptions, Transport } from "../transport.js";
 import { empty, Tensor } from "./tensor.js";
 
-/** What a build of the library fixes; see the comments of `BuildOptions` in the wire contract. */
+/**
+ * The options of a build of the library; see the comments of `BuildOptions` in the wire contract.
+ */
 export interface BuildOptions {
   /** Default "convergent". */
   rounding?: "convergent" | "up";
@@ -44,13 +46,16 @@ export interface BuildOptions {
 
 /** Options of a kernel: build options of the library, limits of the call, and its output. */
 export interface KernelOptions extends BuildOptions, CallOptions {
-  /** Receives the result. Default: a tensor that is made. */
+  /** Receives the result. Default: a new tensor. */
   out?: Tensor;
 }
 
-/** Options of a kernel whose output has the fractional bits that it is given. */
+/** Options of a kernel whose caller chooses the fractional bits of the output. */
 export interface ScaledOptions extends KernelOptions {
-  /** Fractional bits of an output that is made. Default: those of `prevOut`, where there is one. */
+  /**
+   * Fractional bits of a created output. Default: the fractional bits of `prevOut`, if there is
+   * one.
+   */
   fracBits?: number;
 }
 
@@ -58,11 +63,11 @@ export interface ScaledOptions extends KernelOptions {
 export interface RnnCellCfg {
   readonly mode: RnnMode;
   readonly act: RnnOutActivation;
-  /** Intermediate results. Default: a tensor that is made. */
+  /** Intermediate results. Default: a new tensor. */
   readonly irTsr?: Tensor;
 }
 
-/** Where kernels run: a session runs them at once, a batch when it ends. */
+/** A session, which runs kernels at once, or a batch, which runs them when it ends. */
 export type Runner = { readonly transport: Transport } | Batch;
 
 type Kernel = NonNullable<MessageInitShape<typeof KernelSchema>["kernel"]>;
@@ -76,9 +81,9 @@ interface Call {
 }
 
 /**
- * A call whose output is the field `output`, by default "out". One that is left out is `created` with
- * as many elements as the operand `sized`; the caller says its fractional bits if `scaled`. The
- * intermediate results of a cell have `gates` times as many.
+ * A call whose output is the field `output`, by default "out". An output that is left out is
+ * `created` with the number of elements of the operand `sized`; the caller chooses its fractional
+ * bits if `scaled`. The intermediate results of a cell have `gates` times that number.
  */
 interface KernelCall extends Call {
   readonly output?: string;
@@ -135,7 +140,7 @@ function buildOptions(options: BuildOptions): MessageInitShape<typeof BuildOptio
   };
 }
 
-/** Returns what is to be said about a call with status MLI_STATUS_OK. */
+/** Returns the remarks on a call with status MLI_STATUS_OK. */
 function remarks({ messages, accumulatorOverflow, refusal }: KernelResult): string[] {
   const overflow = "a partial sum left the accumulator, the result is undefined in MLI";
   return [
@@ -145,7 +150,7 @@ function remarks({ messages, accumulatorOverflow, refusal }: KernelResult): stri
   ];
 }
 
-/** Takes the outputs of a call, and warns; throws MliError for a status that is none of success. */
+/** Copies the outputs of a call, and emits its remarks; throws MliError for an error status. */
 function finish({ kernel, tensors }: Call, result: KernelResult, index?: number): void {
   const name = snake(kernel);
   if (result.mliStatus !== MliStatus.OK) {
@@ -188,7 +193,7 @@ export class Batch {
     this.#calls.push(call);
   }
 
-  /** Runs what is queued. @internal */
+  /** Runs the queue. @internal */
   async run(transport: Transport, options: BuildOptions & CallOptions): Promise<void> {
     if (this.#calls.length) {
       await send(transport, this.#calls, options, true);
@@ -197,14 +202,15 @@ export class Batch {
 }
 
 /**
- * Queues the kernels of `body`, and runs them in one request when it ends; returns what it returns.
+ * Queues the kernels of `body`, and runs them in one request when it ends; returns the value of
+ * `body`.
  *
  *     const out = await mli.batch(session, async (batch) => {
  *       const hidden = await mli.krnFullyConnectedFx16(batch, x, weights, bias, { fracBits: 11 });
  *       return mli.krnTanhFx16(batch, hidden);
  *     });
  *
- * Throws MliError for the first that is refused: its `kernelIndex` is its place.
+ * Throws MliError for the first refused kernel, whose index is `kernelIndex`.
  */
 export async function batch<T>(
   session: { readonly transport: Transport },
@@ -217,7 +223,7 @@ export async function batch<T>(
   return value;
 }
 
-/** Throws TypeError for an operand that is no tensor. */
+/** Throws TypeError for an operand that is not a tensor. */
 function requireTensor(field: string, operand: unknown): asserts operand is Tensor {
   if (!(operand instanceof Tensor)) {
     const kind = operand instanceof Object ? "an object" : String(operand);
@@ -232,7 +238,7 @@ function outputOf({ tensors, cfg, created }: KernelCall, fracBits?: number): Ten
   }
   const bits = fracBits ?? tensors.prev_out?.fracBits;
   if (created.scaled && bits === undefined) {
-    throw new TypeError("fracBits: undefined, expected of an output that is made");
+    throw new TypeError("fracBits: undefined, expected a number, or an output in options.out");
   }
   const frames = cfg?.mode === RnnMode.RNN_BATCH_TO_BATCH ? (tensors.in?.shape[0] ?? 0) : 1;
   const count = (tensors[created.sized]?.room ?? 0) * frames;
@@ -250,7 +256,10 @@ function resultsOf({ tensors, cfg, created }: KernelCall): Record<string, Tensor
   return { "cfg.ir_tsr": irTsr };
 }
 
-/** Runs a call now, or queues it, and returns its output; throws TypeError for what is no tensor. */
+/**
+ * Runs a call now, or queues it, and returns its output; throws TypeError for an operand that is
+ * not a tensor.
+ */
 export async function submit(on: Runner, call: KernelCall, options: ScaledOptions): Promise<Tensor> {
   for (const [field, tensor] of Object.entries(call.tensors)) {
     requireTensor(field, tensor);
@@ -265,7 +274,7 @@ export async function submit(on: Runner, call: KernelCall, options: ScaledOption
   }
   const own = Object.keys(options).filter((name) => !["out", "fracBits"].includes(name));
   if (own.length) {
-    throw new TypeError(`${own.join(", ")}: of a kernel in a batch, expected of the batch`);
+    throw new TypeError(`${own.join(", ")}: given to a kernel in a batch, expected in the options of the batch`);
   }
   on.add(complete);
   return out;

@@ -26,7 +26,7 @@ export type Elements = Int8Array | Int16Array | Int32Array | Float32Array;
 /** Signed asymmetric: value = (x - zeroPoint) * scale / 2^scaleFracBits; one entry, or one per slice. */
 export type SaParams = Omit<MessageInitShape<typeof SaParamsSchema>, "$typeName">;
 
-/** What the elements of a tensor stand for. */
+/** The values that the elements of a tensor stand for. */
 export interface TensorOptions {
   /** Sizes, outermost first. Default: one dim. */
   shape?: readonly number[];
@@ -97,7 +97,7 @@ export class Tensor {
     return this.#memory.byteLength;
   }
 
-  /** How many elements the memory holds, also before a kernel has filled it. */
+  /** The number of elements that fit the memory, also before a kernel has filled it. */
   get room(): number {
     return this.capacity / bytesPerElement(this.#elType);
   }
@@ -124,7 +124,7 @@ export class Tensor {
       : { ...fields, memory: { case: "zeroBytes", value: this.capacity } };
   }
 
-  /** Takes what a kernel wrote: fields, and contents from the first element on. @internal */
+  /** Copies the output of a kernel: fields, and contents from the first element on. @internal */
   update({ shape, elType, elParams, memory }: TensorMessage): void {
     this.#shape = shape;
     this.#elType = elType;
@@ -154,7 +154,7 @@ export class Tensor {
  *     mli.tensor(Int8Array.of(1, 2), { sa: { zeroPoint: [0], scale: [3], scaleFracBits: [5] } })
  *     mli.tensor(Float32Array.of(1, 2))                                             // MLI_EL_FP_32
  *
- * Throws TypeError for an array that does not go with the parameters, or does not fill the shape.
+ * Throws TypeError for an array that does not match the parameters, or does not fill the shape.
  */
 export function tensor(array: Elements, options: TensorOptions = {}): Tensor {
   const shape = options.shape ?? [array.length];
@@ -184,7 +184,7 @@ function elTypeOf(array: Elements, { fracBits, sa }: TensorOptions): ElType {
   throw new TypeError(`array: ${(array as object).constructor.name}, expected ${kinds}`);
 }
 
-/** Returns an output for a kernel to fill: zeroed memory for so many elements, its shape unset. */
+/** Returns an output for a kernel to fill: zeroed memory for `count` elements, its shape unset. */
 export function empty(count: number, elType: ElType, options: Omit<TensorOptions, "shape"> = {}): Tensor {
   if (!Number.isInteger(count) || count < 0) {
     throw new RangeError(`count: ${count}, expected 0 or more`);

@@ -11,10 +11,10 @@ import java.util.function.Consumer;
  * One call of a C function.
  *
  * @param name the function without prefix
- * @param operation what it becomes on the wire
+ * @param operation the operation on the wire
  * @param tensors its ztensors by C parameter name, kept alive until it has run; the answer may
  *     change their structure
- * @param creates those that exist only when the answer says so
+ * @param creates ztensors that exist only after a successful answer
  * @param read gets the answer
  */
 record Call(

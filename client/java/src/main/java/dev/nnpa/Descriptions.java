@@ -18,7 +18,7 @@ public final class Descriptions {
     return "TensorDesc[" + Descriptors.describe(desc) + "]";
   }
 
-  /** Returns the names of a machine, and how many functions it has installed. */
+  /** Returns the names of a machine, and its number of functions. */
   public static String of(Machine machine) {
     String names =
         Stream.concat(Stream.of(name(machine)), machine.getAliasesList().stream())
@@ -28,7 +28,7 @@ public final class Descriptions {
     return "Machine[" + names + ": " + machine.getDisplayName() + ", " + installed + "]";
   }
 
-  /** Returns machine and version of a session, and what it holds. */
+  /** Returns machine, version, tensors and bytes of a session. */
   public static String of(dev.nnpa.zdnn.v1.Session status) {
     return String.format(
         "Session[of %s, zDNN %s: %d tensors, %d bytes]",
@@ -57,7 +57,7 @@ public final class Descriptions {
     return report.getNodesList().stream().filter(node -> node.getDevice().equals(device)).toList();
   }
 
-  /** Returns a machine's name as {@link Options#machine} takes it, "custom" where it has none. */
+  /** Returns a machine's name as {@link Options#machine} takes it, "custom" if it has none. */
   static String name(Machine machine) {
     String name = machine.getName().replace("machines/", "");
     return name.isEmpty() ? "custom" : name;

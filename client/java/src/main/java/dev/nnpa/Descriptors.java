@@ -18,8 +18,7 @@ import java.util.stream.Collectors;
  *
  * <p>Descriptors are {@code zdnn_tensor_desc} as the wire carries it; dimensions are elements, and
  * an {@code int} above 2^31-1 is C's {@code uint32_t} of the same bits. Layouts and types are
- * zDNN's; where one is an {@code int}, any number is taken, as in C. What a function refuses is a
- * {@link ZdnnException}.
+ * zDNN's; an {@code int} may be any number, as in C. A function refuses by a {@link ZdnnException}.
  */
 public final class Descriptors {
   private static final Set<DataTypes> FLOATS =
@@ -31,7 +30,8 @@ public final class Descriptors {
   private Descriptors() {}
 
   /**
-   * Describes the user's tensor: {@code dims} outermost first, as many as {@code layout} has.
+   * Describes the user's tensor: {@code dims} outermost first, one for each dimension of {@code
+   * layout}.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_init_pre_transformed_desc.
    */
@@ -67,8 +67,8 @@ public final class Descriptors {
   }
 
   /**
-   * Returns how many dimensions a layout of user arrays has; concatenated and unknown ones have
-   * none.
+   * Returns the number of dimensions of a user array's layout; 0 for concatenated and unknown
+   * layouts.
    */
   static int rank(DataLayouts layout) {
     if (layout == null) {
@@ -317,7 +317,7 @@ public final class Descriptors {
   }
 
   /**
-   * Returns DLFLOAT16's largest value in a float type; BFLOAT's is what truncation leaves of it.
+   * Returns DLFLOAT16's largest value in a float type; BFLOAT's is truncated.
    */
   private static double largest(DataTypes pre) {
     return switch (pre) {

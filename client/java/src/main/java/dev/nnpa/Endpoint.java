@@ -67,7 +67,7 @@ public record Endpoint(
   private static final Metadata.Key<String> AUTHORIZATION =
       Metadata.Key.of("authorization", Metadata.ASCII_STRING_MARSHALLER);
 
-  /** Checks what belongs together. */
+  /** Checks the target, and that options that belong together are given together. */
   public Endpoint {
     if ((tlsCert == null) != (tlsKey == null)) {
       String option = tlsKey == null ? "tlsCert" : "tlsKey";
@@ -90,7 +90,7 @@ public record Endpoint(
   }
 
   /**
-   * Returns the endpoint of a target with what the environment says: {@code ZDNN_TLS_CA}, {@code
+   * Returns the endpoint of a target with the environment's variables: {@code ZDNN_TLS_CA}, {@code
    * ZDNN_TLS_CERT}, {@code ZDNN_TLS_KEY} (for host:port; Unix sockets need none), {@code
    * ZDNN_TOKEN}, and {@code ZDNN_PLAIN}: 1, or names of shortcuts, of which this library has
    * "stream".
@@ -173,7 +173,7 @@ public record Endpoint(
     return new Endpoint(target, tlsCa, tlsCert, tlsKey, token, connectTimeout, timeout, on);
   }
 
-  /** Tells whether plain text is sent to a port that speaks TLS, whoever the server is. */
+  /** Returns whether this endpoint is plain text and its port speaks TLS, with any certificate. */
   boolean lacksTls() {
     if (tlsCa != null || target.startsWith(UNIX)) {
       return false;
@@ -198,8 +198,8 @@ public record Endpoint(
   }
 
   /**
-   * Opens a connection, for generated stubs such as {@code MliServiceGrpc}; whoever opens it shuts
-   * it down.
+   * Opens a connection, for generated stubs such as {@code MliServiceGrpc}; the caller shuts it
+   * down.
    *
    * @throws IllegalArgumentException when a TLS file cannot be read as such
    */
@@ -239,7 +239,7 @@ public record Endpoint(
     }
   }
 
-  /** Names everything but the token. */
+  /** Names target, TLS and token, but not the token's text. */
   @Override
   public String toString() {
     return "Endpoint["

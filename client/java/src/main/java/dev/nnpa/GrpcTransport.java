@@ -75,7 +75,7 @@ final class GrpcTransport implements Transport {
     }
   }
 
-  /** Makes a call of the session, which its ticket leads to its server. */
+  /** Makes a call of the session, with its routing ticket. */
   private <T> T inSession(Duration bound, Function<AcceleratorServiceBlockingStub, T> method) {
     try {
       return method.apply(Ticket.attached(within(stub, bound), ticket));
@@ -150,7 +150,7 @@ final class GrpcTransport implements Transport {
     return inSession(endpoint.timeout(), stub -> stub.execute(request));
   }
 
-  /** Tells whether a server has all its streams taken, or is too old to have any. */
+  /** Returns whether the server has no stream left, or is too old to have streams. */
   private static boolean hasNoStream(NnpaException failure) {
     return failure instanceof TransportException refused
         && ("max_conversations".equals(refused.metadata().get("field"))

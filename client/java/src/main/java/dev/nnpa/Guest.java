@@ -78,7 +78,7 @@ final class Guest {
     return ++lastId;
   }
 
-  /** Stops tracking a tensor that the server has freed; the object keeps its structure. */
+  /** Stops tracking a tensor that the server has freed; its structure stays. */
   synchronized void untrack(Ztensor ztensor) {
     Living reference = living.remove(ztensor.id());
     if (reference != null) {
@@ -104,7 +104,7 @@ final class Guest {
     queuedBytes += size;
   }
 
-  /** Runs a call, with what is queued before it, and returns its answer. */
+  /** Runs the queued calls and this call, and returns its answer. */
   synchronized OperationResult ask(String op, Operation operation, Map<String, Ztensor> tensors) {
     OperationResult[] answer = new OperationResult[1];
     submit(new Call(op, operation, tensors, List.of(), result -> answer[0] = result));
@@ -112,7 +112,7 @@ final class Guest {
     return answer[0];
   }
 
-  /** Runs what an open pipeline has queued. */
+  /** Runs the calls that an open pipeline has queued. */
   synchronized void flush() {
     List<Call> calls = List.copyOf(queue);
     queue.clear();
@@ -127,16 +127,16 @@ final class Guest {
     return queue.size();
   }
 
-  /** Opens a pipeline: calls queue until its end; returns where their answers will be. */
+  /** Opens a pipeline, in which calls queue until its end; returns the list for their answers. */
   synchronized List<OperationResult> begin() {
     if (results != null) {
-      throw new IllegalStateException("pipeline: one is open in this session already");
+      throw new IllegalStateException("pipeline: one is open in this session already, close it first");
     }
     results = new ArrayList<>();
     return results;
   }
 
-  /** Closes a pipeline; what is queued still is dropped. */
+  /** Closes a pipeline, and drops its queue. */
   synchronized void end() {
     invalidate(queue, "its pipeline was closed before it ran");
     queue.clear();

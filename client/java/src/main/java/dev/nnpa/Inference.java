@@ -9,9 +9,9 @@ import java.util.Map;
  * The result of one run of a hosted network, with its diagnostics.
  *
  * @param outputs the outputs, by name
- * @param violations values that are no numbers, which the accelerator used or stored
- * @param nans how many elements of each output are NaN
- * @param calls how often each zDNN function was called
+ * @param violations values that are not numbers, which the accelerator used or stored
+ * @param nans the number of NaN elements of each output
+ * @param calls the number of calls of each zDNN function
  */
 public record Inference(
     Map<String, NetworkArray> outputs,

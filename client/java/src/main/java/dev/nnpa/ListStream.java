@@ -41,7 +41,7 @@ final class ListStream {
       call = started;
     }
 
-    /** Returns what the next answer completes, or the end of the stream. */
+    /** Returns a future for the next answer, or for the end of the stream. */
     synchronized CompletableFuture<ExecuteResponse> next() {
       answer = end == null ? new CompletableFuture<>() : CompletableFuture.failedFuture(end);
       return answer;

@@ -5,11 +5,11 @@ import dev.nnpa.network.v1.CreateNetworkHeader;
 import dev.nnpa.network.v1.Overflow;
 import dev.nnpa.network.v1.Placement;
 
-/** How to compile a model; see the comments of {@code CreateOptions} in the wire contract. */
+/** Options of compiling a model; see the comments of {@code CreateOptions} in the wire contract. */
 public final class LoadOptions {
   private final CreateNetworkHeader.Builder header = CreateNetworkHeader.newBuilder();
 
-  /** Chooses the C name. Default: one that is new in the session. */
+  /** Chooses the C name. Default: a new name in the session. */
   public LoadOptions cName(String name) {
     header.setCName(name);
     return this;
@@ -33,7 +33,7 @@ public final class LoadOptions {
     return this;
   }
 
-  /** Chooses what values beyond DLFLOAT16 become. Default: OVERFLOW_SATURATE. */
+  /** Chooses the result of values beyond DLFLOAT16. Default: OVERFLOW_SATURATE. */
   public LoadOptions overflow(Overflow overflow) {
     header.getOptionsBuilder().setOverflow(overflow);
     return this;

@@ -16,7 +16,7 @@ import java.util.Map;
 /**
  * embARC MLI's fixed-point kernels, bit for bit: a build of the library on a session, one method
  * per function of its documentation without {@code mli_}. Tensors come in C's order; an output that
- * is null is made. A status that is an error is an {@link MliException}.
+ * is null is created. A status that is an error is an {@link MliException}.
  */
 public final class Mli extends MliKernels {
   private static final System.Logger LOG = System.getLogger("dev.nnpa.mli");
@@ -45,7 +45,7 @@ public final class Mli extends MliKernels {
 
     private Batch() {}
 
-    /** Runs what is queued; {@link MliException#kernelIndex} of the first error is its place. */
+    /** Runs the queue; {@link MliException#kernelIndex} of the first error is its index. */
     public void run() {
       List<MliCall> queued = List.copyOf(calls);
       calls.clear();
@@ -63,7 +63,7 @@ public final class Mli extends MliKernels {
   /** Opens a batch; until it is closed, kernels of this library queue in it. */
   public Batch batch() {
     if (batch != null) {
-      throw new IllegalStateException("batch: one is open in this library already");
+      throw new IllegalStateException("batch: one is open in this library already, close it first");
     }
     batch = new Batch();
     return batch;
@@ -103,7 +103,7 @@ public final class Mli extends MliKernels {
     }
   }
 
-  /** Logs what is to be said about a call that succeeds. */
+  /** Logs the remarks on a call that succeeds. */
   private static void remark(String kernel, KernelResult result) {
     List<String> remarks = new ArrayList<>(result.getMessagesList());
     if (result.getAccumulatorOverflow()) {

@@ -33,7 +33,7 @@ final class MliCall {
     tensors.put(field, tensor);
   }
 
-  /** Has tensors that are left out created, of a type and as many elements as another one has. */
+  /** Sets type and size of tensors that the caller leaves out; `sized` has the size. */
   void create(ElType type, MliTensor sized) {
     data = type;
     size = sized.room();
@@ -45,7 +45,7 @@ final class MliCall {
     with("cfg.ir_tsr", irTsr == null ? MliTensor.empty(gates * size, data, 0) : irTsr);
   }
 
-  /** Adds the output; null is created where the kernel says how large it is. */
+  /** Adds the output; creates it for null, if the kernel determines its size. */
   MliCall output(String field, MliTensor out) {
     output = out == null && data != null ? created() : out;
     with(field, output);
@@ -82,7 +82,10 @@ final class MliCall {
     return kernelBuilder.setField(arm, message.build()).build();
   }
 
-  /** Returns how a call names a tensor, which a request has once: later uses refer to the first. */
+  /**
+   * Returns the reference of a tensor. A request has each tensor once: later uses refer to the
+   * first.
+   */
   private static TensorRef ref(
       int index, String field, MliTensor tensor, Map<MliTensor, Place> places) {
     TensorRef.Builder ref = TensorRef.newBuilder();

@@ -37,8 +37,8 @@ public final class MliException extends NnpaException {
   }
 
   /**
-   * Returns the call's place in a batch, 0-based: those before it have written, those after it have
-   * not run. Empty outside of a batch.
+   * Returns the call's index in a batch, from 0: earlier calls have written their outputs, later
+   * calls have not run. Empty outside of a batch.
    */
   public OptionalInt kernelIndex() {
     return kernelIndex < 0 ? OptionalInt.empty() : OptionalInt.of(kernelIndex);

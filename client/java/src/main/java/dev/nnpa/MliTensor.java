@@ -13,7 +13,7 @@ import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 
 /**
- * An {@code mli_tensor}: typed elements in memory of its own; a kernel fills the fields of its
+ * An {@code mli_tensor}: typed elements, with their memory; a kernel sets the fields of its
  * outputs.
  *
  * <p>Source: embARC MLI documentation, "mli_tensor Structure", "Element Parameters", "Data
@@ -148,12 +148,12 @@ public final class MliTensor {
     return fields.getFx().getFracBits();
   }
 
-  /** Returns how many elements the shape has. */
+  /** Returns the number of elements of the shape. */
   int count() {
     return shape().stream().reduce(1, (a, b) -> a * b);
   }
 
-  /** Returns how many elements of its type the memory holds. */
+  /** Returns the number of elements that fit the memory. */
   int room() {
     return memory.capacity() / width(elType());
   }
@@ -176,7 +176,7 @@ public final class MliTensor {
 
   private void require(int width) {
     if (width(elType()) != width) {
-      throw new IllegalStateException("elements: " + elType() + ", of another width");
+      throw new IllegalStateException("elements: " + elType() + ", expected a type of " + width + " bytes");
     }
   }
 
@@ -205,7 +205,7 @@ public final class MliTensor {
         : message.setCapacity(memory.capacity()).build();
   }
 
-  /** Takes what a kernel wrote: fields, and contents from the first element on. */
+  /** Copies the output of a kernel: fields, and contents from the first element on. */
   void update(Tensor answer) {
     memory.put(0, answer.getData().toByteArray());
     fields = answer.toBuilder().clearMemory().clearCapacity().build();

@@ -30,8 +30,6 @@ import java.util.Map;
 import java.util.TreeSet;
 import java.util.function.Function;
 import java.util.stream.Collectors;
-import java.util.stream.IntStream;
-import java.util.stream.Stream;
 
 /**
  * A model on the accelerator, ready to run: of {@link Session#load(byte[], LoadOptions)}.
@@ -39,8 +37,6 @@ import java.util.stream.Stream;
  * <p>Closing, or the end of the session, destroys it.
  */
 public final class Network implements AutoCloseable {
-  private static final int CHUNK_BYTES = 1 << 20;
-
   private final Guest guest;
   private final dev.nnpa.network.v1.Network message;
   private boolean closed;
@@ -72,15 +68,11 @@ public final class Network implements AutoCloseable {
 
   private static CreateNetworkResponse create(
       Guest guest, CreateNetworkHeader.Builder header, ByteString model) {
-    int chunks = (model.size() + CHUNK_BYTES - 1) / CHUNK_BYTES;
-    Stream<CreateNetworkRequest> parts =
-        IntStream.range(0, chunks)
-            .map(chunk -> chunk * CHUNK_BYTES)
-            .mapToObj(start -> model.substring(start, Math.min(start + CHUNK_BYTES, model.size())))
-            .map(bytes -> CreateNetworkRequest.newBuilder().setChunk(bytes).build());
     CreateNetworkRequest first = CreateNetworkRequest.newBuilder().setHeader(header).build();
     Upload<CreateNetworkRequest, CreateNetworkResponse> upload =
-        new Upload<>(Stream.concat(Stream.of(first), parts).iterator());
+        new Upload<>(
+            Upload.parts(
+                first, chunk -> CreateNetworkRequest.newBuilder().setChunk(chunk).build(), model));
     return guest.transport.call(
         NetworkServiceGrpc::newStub, stub -> upload.answer(stub::createNetwork));
   }

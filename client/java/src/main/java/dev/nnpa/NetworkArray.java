@@ -50,8 +50,8 @@ public final class NetworkArray {
   }
 
   /**
-   * Returns an array of elements, one of the types above, and a shape; without one it is that of
-   * the input, one free dim filled.
+   * Returns an array of elements, one of the types above, and a shape; without a shape, the array
+   * takes the input's, with one free dim filled.
    */
   public static NetworkArray of(Object data, long... shape) {
     if (data == null || !ARRAYS.containsValue(data.getClass())) {
@@ -95,7 +95,7 @@ public final class NetworkArray {
     return port.getName() + " " + port.getDtype() + port.getShapeList();
   }
 
-  /** Returns the array as an input; throws for one that is not of its type and shape. */
+  /** Returns the array as an input; throws for an array of another type or shape. */
   NamedArray encode(Port port) {
     Class<?> expected = ARRAYS.getOrDefault(port.getDtype(), byte[].class);
     if (data.getClass() != expected) {
@@ -204,7 +204,7 @@ public final class NetworkArray {
     return bytes.toByteArray();
   }
 
-  /** Returns the array of a message; the bytes of a type that Java has no array for. */
+  /** Returns the array of a message; its bytes if Java has no array of the type. */
   static NetworkArray decode(NamedArray message) {
     ByteBuffer bytes =
         message.getData().asReadOnlyByteBuffer().slice().order(ByteOrder.LITTLE_ENDIAN);

@@ -36,7 +36,7 @@ public abstract sealed class NnpaException extends RuntimeException
         TransportException {
   private static final long serialVersionUID = 1L;
 
-  /** The codes without a reason of the server's that say that the server is gone. */
+  /** The codes that, without a reason of the server, mean that the server is gone. */
   private static final Set<Status.Code> LOST =
       EnumSet.of(
           Status.Code.UNAVAILABLE,
@@ -80,8 +80,8 @@ public abstract sealed class NnpaException extends RuntimeException
   }
 
   /**
-   * Returns this exception with {@code before} operations, which the caller did not ask for, not
-   * counted.
+   * Returns this exception with indices that do not count the {@code before} operations of the
+   * client itself.
    */
   NnpaException renumbered(int before) {
     return this;

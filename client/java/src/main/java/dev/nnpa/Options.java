@@ -14,8 +14,8 @@ import java.util.LinkedHashSet;
 import java.util.Set;
 
 /**
- * What a session is to be, or what {@link Session#update} is to change; what is not set stays at
- * its default, or as it is.
+ * Options of a new session, or changes by {@link Session#update}; an option that is not set keeps
+ * its default, or its value.
  */
 public final class Options {
   private final dev.nnpa.zdnn.v1.Session.Builder session = dev.nnpa.zdnn.v1.Session.newBuilder();
@@ -36,7 +36,7 @@ public final class Options {
     return this;
   }
 
-  /** Makes a machine of its own: a model, and what differs from it. */
+  /** Describes a custom machine: a model, and changes to it. */
   public Options machine(MachineSpec spec) {
     machine = "";
     return set("machine_spec", spec);
@@ -62,7 +62,7 @@ public final class Options {
     return set("status_diag", status);
   }
 
-  /** Chooses what a program check does. */
+  /** Chooses the effect of a program check. */
   public Options programCheck(ProgramCheckAction action) {
     return set("program_check_action", action.getValueDescriptor());
   }
@@ -93,8 +93,8 @@ public final class Options {
   }
 
   /**
-   * Has a full server asked again for so long when a session is opened. Default: the environment's
-   * {@code ZDNN_WAIT}, seconds, else none.
+   * Sets how long opening a session retries at a full server. Default: the environment's {@code
+   * ZDNN_WAIT}, seconds, else 0.
    */
   public Options maxWait(Duration limit) {
     if (limit.isNegative()) {

@@ -15,9 +15,9 @@ import java.util.List;
  * }
  * }</pre>
  *
- * <p>The first error ends the list; {@link ZdnnException#operationIndex} is its index, what
- * follows has not run. A call whose value is needed at once (an array that is returned, queries)
- * sends what is queued so far. Closing drops what has not run.
+ * <p>The first error ends the list; {@link ZdnnException#operationIndex} is its index, and later
+ * calls have not run. A call whose value is needed at once (a returned array, a query) first sends
+ * the queue. Closing drops calls that have not run.
  */
 public final class Pipeline implements AutoCloseable {
   private final Guest guest;
@@ -29,7 +29,7 @@ public final class Pipeline implements AutoCloseable {
     this.results = guest.begin();
   }
 
-  /** Runs what is queued, and returns all answers so far, in order of the calls. */
+  /** Runs the queue, and returns all answers so far, in the order of the calls. */
   public List<OperationResult> run() {
     if (closed) {
       throw new IllegalStateException("pipeline: closed");

@@ -6,15 +6,15 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * One run of {@link Network#probe}: where, over which inputs, and what it gave.
+ * One run of {@link Network#probe}: machine, inputs and findings.
  *
  * @param machine the machine
  * @param sizes the values of free dims, by their names
- * @param inputs what the inputs are: "zeros", "constants", "all masked", "extremes"
- * @param nans how many elements of all outputs are NaN
- * @param violations how many calls had a range violation
+ * @param inputs the kind of the inputs: "zeros", "constants", "all masked" or "extremes"
+ * @param nans the number of NaN elements in all outputs
+ * @param violations the number of calls with a range violation
  * @param first the node of the first violation, "" without one
- * @param limit why the run could not take place, "" where it did
+ * @param limit why the run could not take place, "" if it did
  */
 public record ProbeRun(
     String machine,

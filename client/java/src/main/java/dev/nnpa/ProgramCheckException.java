@@ -44,7 +44,7 @@ public final class ProgramCheckException extends NnpaException {
     return metadata.getOrDefault("operation", "");
   }
 
-  /** Returns the field at fault. */
+  /** Returns the faulty field. */
   public String field() {
     return metadata.getOrDefault("field", "");
   }
@@ -54,7 +54,7 @@ public final class ProgramCheckException extends NnpaException {
     return metadata.getOrDefault("value", "");
   }
 
-  /** Returns what would have been accepted. */
+  /** Returns the accepted values. */
   public String limit() {
     return metadata.getOrDefault("limit", "");
   }

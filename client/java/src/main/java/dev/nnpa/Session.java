@@ -93,7 +93,7 @@ public final class Session implements AutoCloseable {
     }
   }
 
-  /** Lists the machines of a server with what NNPA-QAF says of each. */
+  /** Lists the machines of a server, each with its answer to NNPA-QAF. */
   public static List<Machine> machines(Endpoint endpoint) {
     try (Transport transport = new GrpcTransport(endpoint)) {
       List<Machine> machines = new ArrayList<>();
@@ -118,8 +118,8 @@ public final class Session implements AutoCloseable {
   }
 
   /**
-   * Returns a stub of another API of the server, or over another connection, whose calls are led to
-   * the session's server where a proxy is in front.
+   * Adds the session's routing ticket to a stub of another API of the server, or of another
+   * connection, so that a proxy leads its calls to the session's server.
    */
   public <S extends AbstractStub<S>> S withTicket(S stub) {
     return Ticket.attached(stub, transport.ticket());
@@ -130,7 +130,7 @@ public final class Session implements AutoCloseable {
     return transport.target();
   }
 
-  /** Returns the machine that the session runs on, with what NNPA-QAF says of it. */
+  /** Returns the session's machine, with its answer to NNPA-QAF. */
   public Machine machine() {
     return message.getMachine();
   }
@@ -149,7 +149,7 @@ public final class Session implements AutoCloseable {
     return version;
   }
 
-  /** Returns what the session may use. */
+  /** Returns the session's limits. */
   public SessionLimits limits() {
     return message.getLimits();
   }
@@ -169,8 +169,8 @@ public final class Session implements AutoCloseable {
   }
 
   /**
-   * Changes what {@code options} set; ztensors stay. After a move to another machine the query
-   * functions answer from the old query result until {@link Zdnn#init} or {@link
+   * Changes the options that {@code options} set; ztensors stay. After a move to another machine
+   * the query functions answer from the old query result until {@link Zdnn#init} or {@link
    * Zdnn#refreshNnpaQueryResult} runs, as on the machine.
    */
   public void update(Options options) {
@@ -205,8 +205,8 @@ public final class Session implements AutoCloseable {
   }
 
   /**
-   * Returns a transformed ztensor with data of the type, in the layout, of as many dims as that
-   * has.
+   * Returns a transformed ztensor with data of the type, in the layout, one of {@code dims} for
+   * each dimension.
    *
    * @throws IllegalArgumentException for data of another size
    */
@@ -218,10 +218,9 @@ public final class Session implements AutoCloseable {
   }
 
   /**
-   * Puts a ztensor into the session as it stands, unchecked, and returns it: what another session
-   * or a machine has written. {@code structure} gives the fields of C's structure, {@code sticks}
-   * (little-endian, as many bytes as {@link Descriptors#getsizeZtensor} says) the buffer; null is
-   * C's NULL.
+   * Copies a ztensor of another session or of a machine into the session, unchecked, and returns
+   * it. {@code structure} gives the fields of C's structure, {@code sticks} (little-endian, {@link
+   * Descriptors#getsizeZtensor} bytes) the buffer; null is C's NULL.
    */
   public Ztensor putZtensor(dev.nnpa.zdnn.v1.Ztensor structure, ByteBuffer sticks) {
     return Transfer.put(guest, structure, sticks);

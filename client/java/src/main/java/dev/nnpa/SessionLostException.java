@@ -2,8 +2,8 @@
 package dev.nnpa;
 
 /**
- * The server of the session is gone, or the connection to it broke: connect again. What the session
- * held is lost with its server. The code is what gRPC or a proxy said in the server's place.
+ * The server of the session is gone, or the connection to it broke: connect again. Its tensors are
+ * lost with the server. gRPC or a proxy chose the code.
  */
 public final class SessionLostException extends TransportException {
   private static final long serialVersionUID = 1L;

@@ -25,7 +25,7 @@ public final class Statuses {
 
   private Statuses() {}
 
-  /** Tells whether a status is of the warning class; ZDNN_OK is not. */
+  /** Returns whether a status is of the warning class; ZDNN_OK is not. */
   public static boolean isWarning(int status) {
     return (status & CLASS_MASK) == ZDNN_WARNING;
   }

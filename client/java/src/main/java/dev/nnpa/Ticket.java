@@ -6,7 +6,7 @@ import io.grpc.stub.AbstractStub;
 import io.grpc.stub.MetadataUtils;
 import java.util.concurrent.atomic.AtomicReference;
 
-/** The header by which a proxy leads the calls of a session to its server. */
+/** The header by which a proxy routes the calls of a session to its server. */
 final class Ticket {
   private static final Metadata.Key<String> HEADER =
       Metadata.Key.of("nnpa-session-ticket", Metadata.ASCII_STRING_MARSHALLER);

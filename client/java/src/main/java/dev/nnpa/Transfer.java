@@ -17,6 +17,7 @@ import dev.nnpa.zdnn.v1.WriteTensorRequest;
 import java.math.BigInteger;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.function.Consumer;
@@ -26,7 +27,6 @@ import java.util.stream.Stream;
 
 /** Data on its way: user arrays and sticks, inline when small, in chunks when large. */
 final class Transfer {
-  private static final int CHUNK_BYTES = 1 << 20;
   // Above this, chunks are faster than one message.
   private static final long INLINE_BYTES = 1 << 19;
 
@@ -70,14 +70,13 @@ final class Transfer {
     guest.flush();
     WriteTensorRequest first =
         WriteTensorRequest.newBuilder().setHeader(header.setSession(guest.name)).build();
-    Stream<WriteTensorRequest> parts = Stream.of(arrays).flatMap(Transfer::chunks);
+    ByteString[] carried = Stream.of(arrays).map(UserArray::carried).toArray(ByteString[]::new);
+    Iterator<WriteTensorRequest> parts =
+        Upload.parts(
+            first, chunk -> WriteTensorRequest.newBuilder().setChunk(chunk).build(), carried);
     OperationResult result;
     try {
-      result =
-          guest
-              .transport
-              .writeTensor(Stream.concat(Stream.of(first), parts).iterator())
-              .getResult();
+      result = guest.transport.writeTensor(parts).getResult();
     } catch (NnpaException error) {
       guest.markUncertain();
       call.creates().forEach(ztensor -> ztensor.invalidate("the call that makes it failed"));
@@ -85,14 +84,6 @@ final class Transfer {
     }
     guest.applyResult(call, result);
     guest.throwForStatus(call, result, -1);
-  }
-
-  private static Stream<WriteTensorRequest> chunks(UserArray array) {
-    int count = (array.size() + CHUNK_BYTES - 1) / CHUNK_BYTES;
-    return IntStream.range(0, count)
-        .map(number -> number * CHUNK_BYTES)
-        .mapToObj(start -> array.carried(start, Math.min(CHUNK_BYTES, array.size() - start)))
-        .map(chunk -> WriteTensorRequest.newBuilder().setChunk(chunk).build());
   }
 
   /** Fetches the user's array, at once. */

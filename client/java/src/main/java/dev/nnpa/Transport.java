@@ -30,12 +30,12 @@ import java.util.function.Function;
  * TransportException}, or {@link ProgramCheckException} where the machine would end the program.
  */
 public interface Transport extends AutoCloseable {
-  /** Returns where the server is, for people. */
+  /** Returns the server's address, for people. */
   String target();
 
   /**
-   * Returns what leads calls of the session that was created to its server, where a proxy is in
-   * front; else "".
+   * Returns the routing ticket that a proxy uses to reach the created session's server; "" without
+   * a proxy.
    */
   default String ticket() {
     return "";
@@ -88,7 +88,7 @@ public interface Transport extends AutoCloseable {
     throw new UnsupportedOperationException("transport: has no other services");
   }
 
-  /** Gives up the connection. */
+  /** Closes the connection. */
   @Override
   void close();
 }

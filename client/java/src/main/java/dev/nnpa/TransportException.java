@@ -24,7 +24,7 @@ public sealed class TransportException extends NnpaException permits SessionLost
     this(code, details, reason, metadata, Texts.advice(code, reason), cause);
   }
 
-  /** Makes one of a call to which the server gave no reason, with advice of its own. */
+  /** Makes an exception without a reason of the server, with this advice. */
   TransportException(String code, String details, String advice, Throwable cause) {
     this(code, details, "", Map.of(), advice, cause);
   }
@@ -51,13 +51,13 @@ public sealed class TransportException extends NnpaException permits SessionLost
     return text.endsWith(".") || text.endsWith("!") || text.endsWith("?") ? text : text + ".";
   }
 
-  /** Sets after which time the server asks to try again. */
+  /** Sets the delay after which the server asks to try again. */
   TransportException retryAfter(Duration delay) {
     retryDelay = delay;
     return this;
   }
 
-  /** Returns after which time the server asks to try again; zero where it does not. */
+  /** Returns the delay after which the server asks to try again; zero if it does not ask. */
   public Duration retryDelay() {
     return retryDelay;
   }
@@ -72,12 +72,14 @@ public sealed class TransportException extends NnpaException permits SessionLost
     return reason;
   }
 
-  /** Returns what is dynamic in the message: "field", "value", "limit", "operation_index", ... */
+  /**
+   * Returns the values in the message, by name: "field", "value", "limit", "operation_index", ...
+   */
   public Map<String, String> metadata() {
     return Collections.unmodifiableMap(metadata);
   }
 
-  /** Returns what to do about it. */
+  /** Returns the remedy. */
   public String advice() {
     return advice;
   }

@@ -1,20 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 package dev.nnpa;
 
+import com.google.protobuf.ByteString;
 import io.grpc.Status;
 import io.grpc.stub.ClientCallStreamObserver;
 import io.grpc.stub.ClientResponseObserver;
 import io.grpc.stub.StreamObserver;
+import java.util.ArrayList;
 import java.util.Iterator;
+import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.function.Consumer;
+import java.util.function.Function;
 
 /**
- * A call of a stream of requests under way: sends as fast as the server takes, and keeps the
- * answer.
+ * A call with a stream of requests: sends as fast as the server reads, and keeps the answer.
  */
 final class Upload<Q, A> implements ClientResponseObserver<Q, A> {
+  private static final int CHUNK_BYTES = 1 << 20;
+
   private final Iterator<Q> parts;
   private final CompletableFuture<A> answer = new CompletableFuture<>();
   private ClientCallStreamObserver<Q> call;
@@ -22,6 +27,19 @@ final class Upload<Q, A> implements ClientResponseObserver<Q, A> {
 
   Upload(Iterator<Q> parts) {
     this.parts = parts;
+  }
+
+  /** Returns a header, then bytes in chunks, as messages. */
+  static <Q> Iterator<Q> parts(Q header, Function<ByteString, Q> message, ByteString... arrays) {
+    List<Q> parts = new ArrayList<>(List.of(header));
+    for (ByteString left : arrays) {
+      while (!left.isEmpty()) {
+        int size = Math.min(CHUNK_BYTES, left.size());
+        parts.add(message.apply(left.substring(0, size)));
+        left = left.substring(size);
+      }
+    }
+    return parts.iterator();
   }
 
   @Override

@@ -11,8 +11,8 @@ import java.util.EnumSet;
 import java.util.Set;
 
 /**
- * A dense array of the user's, as it travels: little-endian, with the pre-transformed types that it
- * may be of.
+ * A dense user array as it travels, little-endian, with the pre-transformed types that its elements
+ * may have.
  */
 public final class UserArray {
   private final ByteBuffer bytes;
@@ -59,7 +59,7 @@ public final class UserArray {
   }
 
   /**
-   * Returns an array of the type, over bytes that it owns; an unknown type counts as any.
+   * Returns an array of the type over these bytes; an unknown type stands for any type.
    */
   static UserArray received(ByteBuffer littleEndian, DataTypes type) {
     boolean valid = type != DataTypes.UNRECOGNIZED;
@@ -114,11 +114,12 @@ public final class UserArray {
         return;
       }
     }
-    throw new IllegalStateException(face + ": the array is of type " + types);
+    throw new IllegalStateException(
+        face + ": the array is of type " + types + ", expected " + Arrays.toString(expected));
   }
 
   /**
-   * Throws IllegalArgumentException when an array of this type cannot be what a descriptor says.
+   * Throws IllegalArgumentException for an array of another type than a descriptor's.
    */
   void check(DataTypes expected) {
     if (expected != DataTypes.UNRECOGNIZED && !types.contains(expected)) {
@@ -132,7 +133,7 @@ public final class UserArray {
     return "UserArray[" + size() + " bytes of " + types + "]";
   }
 
-  /** Throws IllegalArgumentException when an array is not of a type, or not of a size. */
+  /** Throws IllegalArgumentException for an array of another type or size. */
   void check(DataTypes type, int... dims) {
     check(type);
     long elements = Arrays.stream(dims).asLongStream().reduce(1, (a, b) -> a * b);
@@ -152,10 +153,5 @@ public final class UserArray {
   /** Returns the bytes as a message carries them; the array must not change until it has left. */
   ByteString carried() {
     return UnsafeByteOperations.unsafeWrap(buffer());
-  }
-
-  /** Returns some of the bytes as a message carries them. */
-  ByteString carried(int start, int length) {
-    return UnsafeByteOperations.unsafeWrap(bytes.slice(start, length));
   }
 }

@@ -10,8 +10,7 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * One operation under way: how ztensors become references, and how outputs that were left out come
- * to exist.
+ * The call of one operation: makes references of ztensors, and creates outputs that were left out.
  */
 final class Verb {
   private final String name;
@@ -36,7 +35,7 @@ final class Verb {
   TensorRef existing(String operand, Ztensor ztensor) {
     if (guestOf(operand, ztensor) != guest) {
       throw new IllegalArgumentException(
-          operand + ": of another session, expected one of the first's");
+          operand + ": of another session, expected a ztensor of the first operand's session");
     }
     tensors.put(operand, ztensor);
     return ztensor.ref();
@@ -59,7 +58,7 @@ final class Verb {
     return this;
   }
 
-  /** Reshape converts, and says with what flags; the other verbs leave them alone. */
+  /** Sets the flags of a reshape, which converts; other verbs leave flags alone. */
   private void flags(OperationResult result) {
     Ztensor dest = tensors.get("dest");
     if (dest != null) {
@@ -72,7 +71,7 @@ final class Verb {
     return tensors.get(operand);
   }
 
-  /** Runs the operation now, and returns what it answers. */
+  /** Runs the operation now, and returns its answer. */
   OperationResult ask(Operation.Builder operation) {
     return guest.ask(name, operation.build(), tensors);
   }

@@ -10,8 +10,8 @@ final class Waiting {
   private Waiting() {}
 
   /**
-   * Returns for how long a full server is waited for: {@code chosen}, or where that is null the
-   * environment's {@code ZDNN_WAIT}, seconds, else none.
+   * Returns how long to wait for a full server: {@code chosen}, or if it is null the environment's
+   * {@code ZDNN_WAIT}, seconds, else 0.
    */
   static Duration limit(Duration chosen) {
     if (chosen != null) {
@@ -29,7 +29,7 @@ final class Waiting {
     throw new IllegalArgumentException("ZDNN_WAIT: " + text + ", expected seconds, 0 or more");
   }
 
-  /** Creates a session; a full server is asked again until the limit, then it is refused. */
+  /** Creates a session; retries at a full server until the limit, then throws its refusal. */
   static dev.nnpa.zdnn.v1.Session createSession(
       Transport transport, CreateSessionRequest request, Duration limit) {
     long until = System.nanoTime() + limit.toNanos();
@@ -55,7 +55,7 @@ final class Waiting {
     }
   }
 
-  /** Returns half to one and a half of a delay, so that clients do not come at once. */
+  /** Returns 0.5 to 1.5 times a delay, so that waiting clients spread out. */
   private static long jittered(long delay) {
     return delay / 2 + ThreadLocalRandom.current().nextLong(delay);
   }

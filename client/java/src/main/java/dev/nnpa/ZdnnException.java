@@ -17,11 +17,11 @@ public final class ZdnnException extends NnpaException {
   private final int operationIndex;
 
   /**
-   * Tells of an answer.
+   * Makes the exception of an answer.
    *
    * @param op the C function without its prefix
    * @param result the whole answer
-   * @param operationIndex the call's place in a list, 0-based, or -1 outside a list
+   * @param operationIndex the call's index in a list, from 0, or -1 outside a list
    */
   ZdnnException(String op, OperationResult result, int operationIndex) {
     super(sentence(op, result, operationIndex), null);
@@ -30,7 +30,7 @@ public final class ZdnnException extends NnpaException {
     this.operationIndex = operationIndex;
   }
 
-  /** Tells of a status that a local function gives. */
+  /** Makes the exception of a local function's status. */
   ZdnnException(int status, String op, Refusal refusal) {
     this(op, OperationResult.newBuilder().setZdnnStatus(status).setRefusal(refusal).build(), -1);
   }
@@ -55,13 +55,13 @@ public final class ZdnnException extends NnpaException {
     return result.hasRefusal() ? Optional.of(result.getRefusal()) : Optional.empty();
   }
 
-  /** Returns which elements are not numbers, where elements caused the failure. */
+  /** Returns the elements that are not numbers, if they caused the failure. */
   public Optional<RangeViolation> violation() {
     return result.hasRangeViolation() ? Optional.of(result.getRangeViolation()) : Optional.empty();
   }
 
   /**
-   * Returns the call's place in a list, 0-based; what follows it has not run. Empty outside a list.
+   * Returns the call's index in a list, from 0; later calls have not run. Empty outside a list.
    */
   public OptionalInt operationIndex() {
     return operationIndex < 0 ? OptionalInt.empty() : OptionalInt.of(operationIndex);

@@ -12,7 +12,8 @@ import java.util.stream.Collectors;
  *
  * @param status the status, a number of {@code ZdnnStatus}
  * @param op the C function without its prefix
- * @param violation per operand how many elements are not numbers, and the first eight
+ * @param violation for each operand the number of elements that are not numbers, and the first
+ *     eight
  */
 public record ZdnnWarning(int status, String op, RangeViolation violation) {
   /** Says it in one sentence. */

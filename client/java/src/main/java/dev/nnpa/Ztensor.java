@@ -8,9 +8,8 @@ import java.nio.ByteBuffer;
 /**
  * A {@code zdnn_ztensor}: the structure here, the sticks in the session.
  *
- * <p>Made by {@link Session#ztensor}, {@link Ztensors}, or an operation. The fields are those of
- * C's structure, read-only. When the object is dropped, the session forgets the tensor with a later
- * call.
+ * <p>Made by {@link Session#ztensor}, {@link Ztensors}, or an operation. The fields are C's,
+ * read-only. When the object is dropped, the session forgets the tensor with a later call.
  */
 public final class Ztensor {
   private final Guest guest;
@@ -66,7 +65,7 @@ public final class Ztensor {
     structure = next.build();
   }
 
-  /** Notes that the session does not hold this ztensor, and why. */
+  /** Records that the session does not hold this ztensor, and why. */
   void invalidate(String why) {
     id = 0;
     if (structure == null) {
@@ -74,15 +73,15 @@ public final class Ztensor {
     }
   }
 
-  /** Notes that the session has freed this ztensor. */
+  /** Records that the session has freed this ztensor. */
   void lose() {
     id = 0;
     structure = structure().toBuilder().setNullBuffer(true).build();
   }
 
   /**
-   * Returns how an operation names this ztensor; without a buffer it lives here alone and travels
-   * along.
+   * Returns the reference by which an operation names this ztensor; without a buffer the structure
+   * travels along.
    */
   TensorRef ref() {
     TensorRef.Builder ref = TensorRef.newBuilder();
@@ -90,8 +89,8 @@ public final class Ztensor {
   }
 
   /**
-   * Returns the structure as the wire carries it, without contents; runs what a pipeline has queued
-   * if need be.
+   * Returns the structure as the wire carries it, without contents; if need be, runs the calls of
+   * an open pipeline first.
    */
   public dev.nnpa.zdnn.v1.Ztensor structure() {
     if (structure == null && missing.isEmpty()) {
@@ -118,7 +117,7 @@ public final class Ztensor {
     return structure().getBufferSize();
   }
 
-  /** Returns whether the ztensor has sticks; C has NULL where not. */
+  /** Returns whether the ztensor has sticks; C's buffer is NULL if not. */
   public boolean hasBuffer() {
     structure();
     return held();
@@ -129,7 +128,7 @@ public final class Ztensor {
     return id != 0 && structure != null && !structure.getNullBuffer();
   }
 
-  /** Tells whether the sticks hold data. */
+  /** Returns whether the sticks hold data. */
   public boolean isTransformed() {
     return structure().getIsTransformed();
   }
@@ -161,7 +160,8 @@ public final class Ztensor {
   }
 
   /**
-   * Replaces the sticks: {@link #bufferSize} bytes, cells little-endian; they count as data then.
+   * Replaces the sticks: {@link #bufferSize} bytes, cells little-endian; marks the ztensor as
+   * transformed.
    */
   public void writeSticks(ByteBuffer sticks) {
     Transfer.writeSticks(this, sticks);
@@ -182,7 +182,7 @@ public final class Ztensor {
         scale == 0 ? "" : ", rec_scale " + scale + ", offset " + structure.getOffset());
   }
 
-  /** Returns what the buffer is: "4096 bytes, transformed", "freed" or "no buffer". */
+  /** Describes the buffer: "4096 bytes, transformed", "freed" or "no buffer". */
   private String state() {
     if (structure.getNullBuffer()) {
       return structure.getBufferSize() == 0 ? "no buffer" : "freed";

@@ -12,7 +12,7 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * How a ztensor begins and ends.
+ * Creates, allocates and frees ztensors.
  *
  * <p>A ztensor without a buffer lives in the client and travels with the few operations that take
  * one; allocation creates it in the session.
@@ -147,7 +147,7 @@ public final class Ztensors {
   }
 
   /**
-   * Tells whether the ztensor carries a scale.
+   * Returns whether the ztensor carries a scale.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_is_quantized_ztensor.
    */

@@ -107,7 +107,7 @@ final class MessageTest {
       Ztensor a = session.ztensor(new float[1], 1);
       Ztensor theirs = second.ztensor(new float[1], 1);
       refuses(
-          "input_b: of another session, expected one of the first's", () -> Zdnn.add(a, theirs));
+          "input_b: of another session, expected a ztensor of the first operand's session", () -> Zdnn.add(a, theirs));
       assertFalse((session + " " + a).contains(session.name()));
     }
   }

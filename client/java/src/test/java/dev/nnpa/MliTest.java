@@ -134,7 +134,7 @@ final class MliTest {
     refuses(
         "values: NaN, expected finite numbers",
         () -> MliTensor.quantise(none, ElType.MLI_EL_FX_8, 4));
-    refuses("elements: MLI_EL_FX_8, of another width", () -> x().shorts());
+    refuses("elements: MLI_EL_FX_8, expected a type of 2 bytes", () -> x().shorts());
   }
 
   /** A tensor prints shape, type and parameters in one line. */

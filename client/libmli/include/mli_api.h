@@ -2,9 +2,9 @@
 /*
  * mli_api.h - fixed-point kernels of embARC MLI 1.x and utility functions of MLI 2.0, on any host.
  *
- * Names, numbers and fields are those of the embARC Machine Learning Inference Library
+ * Names, numbers and fields are taken from the embARC Machine Learning Inference Library
  * documentation, "Common Group" (1.x) and "Utility Functions" (2.0); the text is this project's.
- * Both generations share one mli_tensor, that of 2.0. Link libmli.so.0 or libmli.a.
+ * Both generations share the mli_tensor of 2.0. Link libmli.so.0 or libmli.a.
  */
 #ifndef MLI_API_H
 #define MLI_API_H
@@ -17,7 +17,7 @@ extern "C" {
 
 #define MLI_MAX_RANK 4
 
-/* What a function returns. A build of debug level RELEASE returns MLI_STATUS_OK always. */
+/* The status of a call. A build of debug level RELEASE always returns MLI_STATUS_OK. */
 typedef enum {
   MLI_STATUS_OK = 0,
   MLI_STATUS_BAD_TENSOR = 1,
@@ -88,7 +88,7 @@ typedef union {
   } sa;
 } mli_element_params;
 
-/* Elements in memory; what is shared with a slice lies there once. */
+/* Elements in memory, which a slice may share. */
 typedef struct {
   mli_data_container data;           /* the first element; no value in place of the pointer */
   int32_t mem_stride[MLI_MAX_RANK];  /* elements between neighbours; 0: derived from the shape */
@@ -156,8 +156,8 @@ mli_status mli_krn_lstm_cell_fx8w16d(
 
 /*
  * Recurrent cell without memory. weights [M, N+M] and bias [M], or from one to one also stacked,
- * [L, M, N+M] and [L, M]; prev_out [M]. out: shape (that of bias, or [frames, M]), rank, el_type,
- * and with an activation frac_bits (7 or 15) are written. From batch to last the data of cfg->ir_tsr
+ * [L, M, N+M] and [L, M]; prev_out [M]. out: shape (the bias's, or [frames, M]), rank, el_type, and
+ * with an activation frac_bits (7 or 15) are written. From batch to last the data of cfg->ir_tsr
  * change, and out may share memory with prev_out; else nothing overlaps.
  */
 mli_status mli_krn_basic_rnn_cell_fx8(
@@ -193,9 +193,9 @@ uint32_t mli_hlp_tensor_element_size(const mli_tensor *in);
 uint32_t mli_hlp_count_elem_num(const mli_tensor *in, uint32_t start_dim);
 
 /*
- * Scale, fractional bits of the scale (of the elements, for FX), zero point, of slice idx where they
- * are per slice; 0 for what is no tensor, or no slice of it. 1, 0 and 0 where a type has none.
- * The documentation has no idx, the library has one: it may be left out, and is 0 then.
+ * Scale, fractional bits of the scale (of the elements, for FX), zero point, of slice idx where
+ * they are per slice; 0 without a tensor, or without such a slice. 1, 0 and 0 where a type has
+ * none. The documentation has no idx, the library has one: it may be left out, and is 0 then.
  */
 #ifdef __cplusplus
 int16_t mli_hlp_tensor_scale(const mli_tensor *in, uint32_t idx = 0);

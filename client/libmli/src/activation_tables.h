@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Entry i is f((i - zero) / 2^frac_bits) * 32768 to the nearest integer, ties away from zero, in
- * int16. Lengths and resolutions are those of the tables of embARC MLI 1.x. */
+ * int16. Lengths and resolutions are taken from the tables of embARC MLI 1.x. */
 #ifndef ACTIVATION_TABLES_H
 #define ACTIVATION_TABLES_H
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a build of the library fixes, by the macros that the library's own makefiles have. */
+/* The options of a build, by the macros of the library's own makefiles. */
 #ifndef BUILD_H
 #define BUILD_H
 
-/* MLI_DEBUG_MODE: how a violated condition is answered. RELEASE: OK, and nothing is written.
- * RET_CODES: its status. ASSERT: a line on stderr, and abort. DEBUG: remarks too. FULL: a partial
- * sum beyond the accumulator aborts too. */
+/* MLI_DEBUG_MODE: the answer to a violated condition. RELEASE: OK, and nothing is written.
+ * RET_CODES: its status. ASSERT: a line on stderr, and abort. DEBUG: also remarks. FULL: a
+ * partial sum beyond the accumulator aborts too. */
 #define DBG_MODE_RELEASE 0
 #define DBG_MODE_RET_CODES 1
 #define DBG_MODE_ASSERT 2
@@ -22,16 +22,16 @@
 #define ROUND_MODE ROUND_MODE_CONVERGENT
 #endif
 
-/* ACCUMULATOR: what a partial sum beyond its width does. EXACT loses nothing; HARDWARE wraps 32
- * bits and saturates 40 after every product, which no public document confirms. */
+/* ACCUMULATOR: the treatment of a partial sum beyond its width. EXACT loses nothing; HARDWARE
+ * wraps 32 bits and saturates 40 after every product, which no public document confirms. */
 #define ACCUMULATOR_EXACT 0
 #define ACCUMULATOR_HARDWARE 1
 #ifndef ACCUMULATOR
 #define ACCUMULATOR ACCUMULATOR_EXACT
 #endif
 
-/* CONVERSION: whose arithmetic converts integers: the documented formula rounded once, or that of
- * the library 2.0.2 or 2.0 EA (early access). */
+/* CONVERSION: the arithmetic that converts integers: the documented formula rounded once, or the
+ * arithmetic of the library 2.0.2 or 2.0 EA (early access). */
 #define CONVERSION_EXACT 0
 #define CONVERSION_LIBRARY_2_0_2 1
 #define CONVERSION_LIBRARY_2_0_EA 2

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Conditions that more than one function places on a tensor, and how a violated one is answered. */
+/* Conditions of several functions on their tensors, and the answer to a violated condition. */
 #ifndef CHECKS_H
 #define CHECKS_H
 
@@ -32,10 +32,10 @@
 /* Answers a violated constraint: the status, or from ASSERT on a line on stderr and abort. */
 mli_status refuse(mli_status status, const char *constraint, const char *text, ...) PRINTS(3, 4);
 
-/* Says from DEBUG on what a function that did its work has to say. */
+/* Prints a remark of a function that succeeds, in a build of level DEBUG or more. */
 void remark(const char *constraint, const char *text, ...) PRINTS(2, 3);
 
-/* What the caller of a build sees of a status: OK always under RELEASE. */
+/* Returns the status as the caller of the build sees it: always OK under RELEASE. */
 mli_status answer(mli_status status);
 
 /* Sizes saturate at 2^62, which is more than any capacity. */
@@ -55,10 +55,11 @@ uint64_t used_bytes(const mli_tensor *tensor);
 /* Strides with every 0 replaced: innermost 1, else the next stride times the next extent. */
 void derive_strides(
     const uint32_t *shape, const int32_t *strides, uint32_t rank, uint64_t *derived);
-/* Bytes from the first element to the end of the last one that a shape reaches in a tensor. */
+/* Bytes from the first element of a tensor to the end of the last element of a shape in it. */
 uint64_t reach_bytes(const mli_tensor *tensor, const uint32_t *shape, uint32_t rank);
 
-/* Values per parameter of an SA tensor: 1 per tensor, else those that all three arrays hold. */
+/* Values per parameter of an SA tensor: 1 for the whole tensor, else the least length of the
+ * three arrays. */
 uint32_t sa_length(const mli_tensor *tensor);
 int16_t sa_zero_point(const mli_tensor *tensor, uint32_t slice);
 int16_t sa_scale(const mli_tensor *tensor, uint32_t slice);
@@ -81,7 +82,7 @@ bool is_inner_dense(const mli_tensor *tensor, uint32_t rank);
 mli_status require_contiguous(const mli_tensor *tensor, const char *name, const char *constraint);
 mli_status require_contiguous_output(
     const mli_tensor *out, uint32_t rank, const char *constraint);
-/* A dimension or rank is what the other tensors ask for. */
+/* A dimension or rank equals the number that the other tensors require. */
 mli_status require_equal(
     const char *constraint, const char *field, uint64_t value, uint64_t limit);
 /* 0..255, the unsigned byte of the 1.x kernels. */

@@ -5,8 +5,8 @@
 
 #include "checks.h"
 
-/* A data type of the kernels: io is that of input, state, cell and output. The accumulator has 32
- * bits, or 40 where 16-bit weights meet 16-bit input. */
+/* A data type of the kernels: io is the type of input, state, cell and output. The accumulator
+ * has 32 bits, or 40 where 16-bit weights meet 16-bit input. */
 typedef struct {
   mli_element_type io, weights;
   int accumulator_bits;

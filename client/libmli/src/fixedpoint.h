@@ -24,7 +24,7 @@ static inline int64_t saturate(int64_t x, int bits) {
   return clamp(x, -limit, limit - 1);
 }
 
-/* What `bits` bits of two's complement keep of x. */
+/* x modulo 2^bits, in two's complement. */
 static inline int64_t wrap(int64_t x, int bits) {
   const int64_t half = INT64_C(1) << (bits - 1);
   return ((x + half) & (2 * half - 1)) - half;

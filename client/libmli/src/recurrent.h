@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the LSTM cell and the basic RNN cell of MLI 1.x share. */
+/* Checks and arithmetic that the LSTM cell and the basic RNN cell of MLI 1.x share. */
 #ifndef RECURRENT_H
 #define RECURRENT_H
 

@@ -16,8 +16,8 @@ typedef struct {
 /* An integer of one quantisation as one of another, by the arithmetic of CONVERSION. */
 int64_t requantise(int64_t x, const quantisation *src, const quantisation *dst);
 
-/* FP_32 in single precision: nearest, ties away from zero in either rounding mode. NaN becomes the
- * zero point; what is beyond the container, infinities too, saturates by sign. */
+/* FP_32 in single precision: nearest, ties away from zero in either rounding mode. NaN becomes
+ * the zero point; a value beyond the container, also an infinity, saturates by its sign. */
 int64_t from_float(float x, const quantisation *dst);
 
 /* An integer as FP_32: one single-precision product of the difference and the scale. */

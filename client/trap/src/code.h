@@ -12,7 +12,7 @@ struct segment {
   uint64_t first, end;  /* addresses */
   uint64_t offset;      /* in the file */
   int protection;       /* PROT_R and so on */
-  char path[MAX_PATH];  /* of the file; empty for none, and for one that is too long */
+  char path[MAX_PATH];  /* of the file; empty for none, or if it is too long */
 };
 
 typedef int segment_visitor(const struct segment *segment, void *context);
@@ -20,12 +20,12 @@ typedef int segment_visitor(const struct segment *segment, void *context);
 /* Visit the mappings of this process until a visitor returns other than 0, and return that. */
 int visit_segments(segment_visitor *visitor, void *context);
 
-/* Give the pages of some bytes a protection; 0 where the system refuses. Only who holds the lock
- * may call it. */
+/* Give the pages of some bytes a protection; returns 0 if the system refuses. The caller holds
+ * the lock. */
 int code_protect(uint64_t address, uint64_t size, int protection);
 
-/* Make some bytes of code writable; the lock as above. Return their own protection, -1 where the
- * system refuses. */
+/* Make some bytes of code writable; the caller holds the lock. Returns their present protection,
+ * -1 if the system refuses. */
 int code_open(uint64_t address, uint64_t size);
 
 /* One thread of the process changes code at a time. A copy of a process inherits no lock. */

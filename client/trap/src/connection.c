@@ -59,14 +59,14 @@ static int take(struct connection *slot, int32_t expected, int32_t thread)
                                      __ATOMIC_ACQUIRE);
 }
 
-/* Return whether the slot's thread has ended. Its connection goes to the next. A slot without a
- * thread is one that is just being taken. */
+/* Return whether the slot's thread has ended, so that another thread may take its connection. A
+ * slot without a thread is being taken right now. */
 static int is_left(int32_t process, int32_t holder)
 {
   return holder != 0 && SYS3(NR_TGKILL, process, holder, 0) == -ERR_SRCH;
 }
 
-/* Find the thread's own slot, else one that another has left, else a new one. */
+/* Find the thread's own slot, else a slot whose thread has ended, else a new slot. */
 static struct connection *slot_of(int32_t process, int32_t thread)
 {
   uint32_t used = __atomic_load_n(&slots_used, __ATOMIC_ACQUIRE);
@@ -220,7 +220,7 @@ static int connect_to_server(struct connection *connection)
                   &connection->memory);
 }
 
-/* Return whether metadata have this line, which a server that cut an idle call off sends. */
+/* Return whether metadata contain these characters. */
 static int has_line(const uint8_t *metadata, uint32_t size, const char *line)
 {
   size_t length = length_of(line);
@@ -234,7 +234,7 @@ static int has_line(const uint8_t *metadata, uint32_t size, const char *line)
   return 0;
 }
 
-/* Tell the status and the message of metadata, which is percent-encoded, as they are. */
+/* Print the status and the message of metadata as they are, percent-encoded. */
 static void complain_of_end(const uint8_t *metadata, uint32_t size, uint64_t address)
 {
   struct text words = {.size = 0};
@@ -313,7 +313,7 @@ int connection_exchange(struct connection *connection, uint32_t size, struct res
   int was_open = connection->socket >= 0;
   connection->is_busy = 1;
   enum exchange end = attempt(connection, size, response, address);
-  if (end == LOST && was_open) { /* cut off in idleness, or closed by the program */
+  if (end == LOST && was_open) { /* ended by the idle server, or closed by the program */
     SYS3(NR_CLOSE, connection->socket, 0, 0);
     connection->socket = -1;
     end = attempt(connection, size, response, address);

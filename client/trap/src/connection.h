@@ -33,17 +33,18 @@ struct response {
   char text[513]; /* why, where the machine refuses; for people */
 };
 
-/* The connection of this thread, 0 where that cannot be. It may have no socket yet. */
+/* Return the connection of this thread, 0 if there is no slot or storage for it. It may have no
+ * socket yet. */
 struct connection *connection_of_thread(void);
 
-/* Give it memory of so many bytes at least. What the memory had is lost. Returns 0, or -errno. */
+/* Give it memory of at least `size` bytes; the old contents are lost. Returns 0, or -errno. */
 long connection_reserve(struct connection *connection, uint64_t size);
 
 /* The place for a request: MAX_REQUEST bytes. */
 uint8_t *connection_request(struct connection *connection);
 
-/* Send a request of so many bytes and await its response. Returns 0 where the server did not
- * answer; why is on standard error then. */
+/* Send a request of `size` bytes and await its response. Returns 0, and prints why on standard
+ * error, if the server did not answer. */
 int connection_exchange(struct connection *connection, uint32_t size, struct response *response,
                         uint64_t address);
 

@@ -18,10 +18,10 @@ struct conversion {
   const char *name;
   conversion_function *function;
   unsigned target, source, second; /* vector registers; `second` is of VCRNF */
-  int is_specified;                /* whether the fields of formats are those of the machine */
+  int is_specified;                /* whether the machine has these fields of formats */
 };
 
-/* Read the instruction at an address; returns 0 where it is none of the five. */
+/* Read the instruction at an address; returns 0 if it is none of the five. */
 int conversion_at(uint64_t address, struct conversion *conversion);
 
 int is_conversion(uint64_t address);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Whether there is NNPA: STFLE, which does not trap by itself, and the hardware capabilities.
+ * The facility bit of NNPA, in STFLE, which does not trap by itself, and in the hardware
+ * capabilities.
  */
 #ifndef NNPA_TRAP_FACILITY_H
 #define NNPA_TRAP_FACILITY_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What a signal handler finds on its stack: siginfo, and the registers of the interrupted program.
+ * The stack of a signal handler: siginfo, and the registers of the interrupted program.
  * Source: Linux, arch/s390/include/uapi/asm/{sigcontext,ucontext}.h and asm-generic/siginfo.h.
  */
 #ifndef NNPA_TRAP_FRAME_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A sweep by the lengths of instructions has to end where the function ends; then branches are
  * followed from the entry, those by tables of a switch, too. Data in a function, such as a pool of
- * literals that is branched around, may pass the sweep, and are not reached. Neither is what only a
- * handler of exceptions has.
+ * literals that is branched around, may pass the sweep, and are not reached. Nor are instructions
+ * that only a handler of exceptions reaches.
  * Source: z/Architecture Principles of Operation, "Instruction Formats", "Branching".
  */
 #include "function.h"
@@ -139,8 +139,8 @@ static int sweep(const uint8_t *code, uint64_t size)
   return place == size;
 }
 
-/* Follow what control reaches, once from the first instruction to the last. Returns 1 where a
- * branch back or a table reached more, -1 where a branch leads into an instruction. */
+/* Mark the instructions that control reaches, in one pass from the first to the last. Returns 1
+ * where a branch back or a table reached more, -1 where a branch leads into an instruction. */
 static int follow_once(const uint8_t *code, uint64_t size)
 {
   int goes_on = 1, is_more = 0;

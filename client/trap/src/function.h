@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Whether bytes of a function are an instruction.
+ * Tells instructions of a function from data and from parts of instructions.
  */
 #ifndef NNPA_TRAP_FUNCTION_H
 #define NNPA_TRAP_FUNCTION_H
@@ -16,7 +16,7 @@ enum proof {
  * instructions. */
 int function_follow(uint64_t first, uint64_t end, const struct object *object);
 
-/* Tell what a place of the function is that was followed last. */
+/* Return what is known of a place in the function that was followed last. */
 enum proof function_proof(uint64_t address);
 
 #endif

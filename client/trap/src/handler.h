@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The handler of SIGILL, which is where all instructions arrive that the processor lacks.
+ * The handler of SIGILL, which answers the instructions that the processor lacks.
  */
 #ifndef NNPA_TRAP_HANDLER_H
 #define NNPA_TRAP_HANDLER_H

@@ -13,7 +13,7 @@
 #include "text.h"
 
 #define QUERY_SIZE 256U
-#define UNDEFINED_FUNCTION 255U /* what all codes that no machine has count as */
+#define UNDEFINED_FUNCTION 255U /* under which codes that no machine has are counted */
 #define BLOCK_OFFSET 0U     /* of the parameter block in shared memory */
 #define BLOCK_WRITTEN 512U  /* bytes of the block that say everything */
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The file that a segment of code comes from: what links its addresses to the file's own, and its
- * unwind information.
+ * The file that a segment of code comes from: its load address, and its unwind information.
  */
 #ifndef NNPA_TRAP_OBJECT_H
 #define NNPA_TRAP_OBJECT_H
@@ -17,7 +16,7 @@ struct object {
  * Returns 0 where the two do not fit. */
 int object_of(const struct segment *code, const struct segment *start, struct object *object);
 
-/* Whether some bytes of memory come from the file. */
+/* Return whether some bytes of memory come from the file. */
 int object_has(const struct object *object, uint64_t address, uint64_t size);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A branch has six bytes, as the conversions have, and six bytes are not stored at once. First the
- * place gets an invalid opcode, then the branch's offset, then its opcode: who executes a place in
- * between traps, waits for the lock, and tries again. Offsets end with a zero byte: a thread that
- * has read the old first half and reads the new second one finds no valid instruction either.
+ * place gets an invalid opcode, then the branch's offset, then its opcode: a thread that executes
+ * the place in between traps, waits for the lock, and tries again. Offsets end with a zero byte: a
+ * thread that has read the old first half and reads the new second one finds no valid instruction
+ * either.
  */
 #include "patch.h"
 
@@ -49,7 +50,7 @@ static uint64_t new_pool(uint64_t place)
   return 0;
 }
 
-/* Return the address for a stub of a place, 0 where there is no storage in reach. */
+/* Return the address for a stub of a place, 0 if there is no storage in reach. */
 static uint64_t cell_for(uint64_t place)
 {
   for (int i = 0; i < POOLS; i++) {

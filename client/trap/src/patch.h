@@ -6,8 +6,8 @@
 
 #include "frame.h"
 
-/* Carry out the conversion at an address, and have it not trap again where that can be. Returns 0
- * where there is no conversion. */
+/* Carry out the conversion at an address, and patch it, if possible, so that it does not trap
+ * again. Returns 0 if there is no conversion. */
 int answer_conversion(struct frame *frame, uint64_t address);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The functions of the C library that start programs. Without NNPA_TRAP_QEMU, as where the system
- * itself starts programs for s390x, they do what they did.
+ * The functions of the C library that start programs. Without NNPA_TRAP_QEMU, as on a system that
+ * starts s390x programs itself, they call the C library's own functions.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -36,7 +36,7 @@ EXPORTED int execve(const char *path, char *const arguments[], char *const envir
   if (statistics.traps)
     statistics_write();
   real_execve()(start.path, start.arguments, start.environment);
-  statistics_clear(); /* it goes on: what was written is not written again */
+  statistics_clear(); /* the process goes on: nothing is written twice */
   return -1;
 }
 
@@ -51,7 +51,7 @@ EXPORTED int execvpe(const char *name, char *const arguments[], char *const envi
   if (!find_in_path(name, path, sizeof path))
     return -1;
   execve(path, arguments, environment);
-  if (errno == ENOEXEC) { /* a script without a first line that says what runs it */
+  if (errno == ENOEXEC) { /* a script without a #! line */
     size_t count = pointers(arguments);
     char *shell[count + 3];
     shell[0] = "/bin/sh";

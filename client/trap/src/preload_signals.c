@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A program's own handler of SIGILL is kept here, and called where the machine would interrupt.
- * No thread blocks SIGILL: a blocked one that an instruction raises ends the process.
+ * A program's own handler of SIGILL is kept here, and called where the machine would interrupt. No
+ * thread blocks SIGILL: an instruction that raises a blocked SIGILL ends the process.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

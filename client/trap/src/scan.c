@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The halfword B2B0 is STFLE, or a displacement, an offset, data. A place is changed where a
- * function proves it an instruction, or where the program's owner says so.
+ * The halfword B2B0 is STFLE, or a displacement, an offset, data. A place is changed if a function
+ * proves it an instruction, or if the program's owner names it.
  */
 #include "scan.h"
 
@@ -27,7 +27,7 @@ static unsigned seen_count;
 
 struct place { uint64_t address; enum proof proof; };
 
-/* Places of one segment, as many as fit at a time. */
+/* Places of one segment, at most MAX_PLACES at a time. */
 static struct { unsigned count; struct place list[MAX_PLACES]; } places;
 
 static int is_ours(uint64_t address)

@@ -25,8 +25,15 @@ static void keep(char *place, size_t room, char **environment, const char *name)
   const char *value = value_of(environment, name);
   size_t size = length_of(value);
   if (size >= room) {
-    complain(name, 0);
-    complain("the variable above is too long, it counts as not set", 0);
+    struct text words = {.size = 0};
+    text_add(&words, name);
+    text_add(&words, " is ");
+    text_add_decimal(&words, size);
+    text_add(&words, " bytes, must be fewer than ");
+    text_add_decimal(&words, room);
+    text_add(&words, ": it counts as not set");
+    text_add_bytes(&words, "", 1);
+    complain(words.characters, 0);
     size = 0;
   }
   copy_bytes(place, value, size);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What the environment says, copied at the start: programs may change theirs.
+ * The environment's variables, copied at the start, because programs may change theirs.
  */
 #ifndef NNPA_TRAP_SETTINGS_H
 #define NNPA_TRAP_SETTINGS_H
@@ -11,7 +11,7 @@ struct settings {
   char session[MAX_VARIABLE]; /* NNPA_TRAP_SESSION */
   char token[MAX_VARIABLE];   /* NNPA_TRAP_TOKEN */
   char stats[MAX_VARIABLE];   /* NNPA_TRAP_STATS: file that gets a line of JSON at the end */
-  char qemu[MAX_VARIABLE];    /* NNPA_TRAP_QEMU: program that runs what this one starts */
+  char qemu[MAX_VARIABLE];    /* NNPA_TRAP_QEMU: runs programs that this one starts */
   char sysroot[MAX_VARIABLE]; /* NNPA_TRAP_SYSROOT, for qemu's -L */
   char preload[MAX_VARIABLE]; /* LD_PRELOAD */
   char patch[MAX_VARIABLE];   /* NNPA_TRAP_PATCH_STFLE: NAME or NAME+0xOFFSET, between colons */
@@ -19,7 +19,7 @@ struct settings {
   char machine[8];            /* NNPA_TRAP_MACHINE: z15, z16, z17 */
   int has_facility;           /* whether that machine has NNPA */
   int patches;                /* NNPA_TRAP_PATCH: 0 leaves conversions as they are */
-  int verbose;                /* NNPA_TRAP_VERBOSE: 1 tells why the machine refuses */
+  int verbose;                /* NNPA_TRAP_VERBOSE: 1 prints why the machine refuses */
 };
 
 extern struct settings settings;

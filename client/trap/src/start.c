@@ -118,7 +118,8 @@ static void run_as_it_is(struct start *start, const char *path, char *const argu
   start->arguments[count] = NULL;
 }
 
-/* The system starts programs of this machine where they are; qemu's -L is for what they open. */
+/* The system looks for programs outside of the sysroot; qemu's -L redirects only files that they
+ * open. */
 void start_of(struct start *start, const char *path, char *const arguments[],
               char *const environment[])
 {

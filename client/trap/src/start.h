@@ -13,8 +13,8 @@
 
 struct start {
   const char *path;
-  char **arguments;    /* room for those of the program and MORE_ARGUMENTS */
-  char **environment;  /* room for those of the program and MORE_VARIABLES */
+  char **arguments;    /* room for the program's and MORE_ARGUMENTS */
+  char **environment;  /* room for the program's and MORE_VARIABLES */
   char file[PATH_MAX]; /* the program in the sysroot */
   char preload[PATH_MAX + 16];
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What this process did, for `nnpa run --stats`.
+ * Counts of this process's work, for `nnpa run --stats`.
  */
 #ifndef NNPA_TRAP_STATISTICS_H
 #define NNPA_TRAP_STATISTICS_H
@@ -20,7 +20,7 @@ extern struct statistics statistics;
 
 void statistics_clear(void);
 
-/* Append a line at once: what became of a place that looks like STFLE. */
+/* Append a line at once about a place that looks like STFLE, and whether it was patched. */
 void statistics_place(const char *object, uint64_t offset, const char *fate);
 
 /* Append the line of the end once; a second call does nothing. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What a patched conversion branches to. It is copied for each place, with that place's registers,
- * function and way back. It keeps all registers, the condition code, and the FPC but for the flags.
- * Until it lowers register 15 it stores nothing: a signal's frame lies below it.
+ * The stub that a patched conversion branches to. It is copied for each place, with that place's
+ * registers, function and way back. It keeps all registers, the condition code, and the FPC but for
+ * the flags. Until it lowers register 15 it stores nothing: a signal's frame lies below it.
  */
 	.machine z13
 	.section .rodata

@@ -13,7 +13,7 @@ enum role { INPUT_1 = 1, INPUT_2, INPUT_3, OUTPUT_1 = 17, OUTPUT_2, SAVE_AREA = 
 struct operand {
   enum role role;
   uint64_t address;
-  uint64_t size; /* 0 where the descriptor gives none that the machine takes */
+  uint64_t size; /* 0 if the machine takes no tensor of this descriptor */
 };
 
 /* List the operands that a function has by its parameter block; returns how many, 6 at most. */

@@ -56,7 +56,7 @@ static unsigned encoding_of(struct bytes cie)
   skip_number(&cie); /* register of the return address, below 128 */
   if (!first)
     return ABSOLUTE;
-  skip_number(&cie); /* size of what follows */
+  skip_number(&cie); /* size of the augmentation data */
   for (unsigned letter = next_byte(&letters); letter; letter = next_byte(&letters)) {
     unsigned encoding = letter == 'R' || letter == 'L' || letter == 'P' ? next_byte(&cie) : 0;
     if (letter == 'R')

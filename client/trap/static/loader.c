@@ -48,7 +48,7 @@ static long base_of(const struct image *image)
   return system_call_mmap(0, end + PAGE, 0, MAP_PRIVATE_ANONYMOUS, -1, 0);
 }
 
-/* Map one segment; what is behind its bytes in the file is zero. */
+/* Map one segment; memory behind its bytes in the file is zero. */
 static int map_segment(long file, uint64_t base, const struct program_header *header)
 {
   uint64_t address = base + header->address, skew = address % PAGE;

@@ -26,7 +26,7 @@ __all__ = [
 
 
 def init() -> None:
-    """Has the library query the machine anew, as at load time.
+    """Makes the library query the machine again, as at load time.
 
     To change what C reads from environment variables, call UpdateSession first.
 
@@ -38,7 +38,7 @@ def init() -> None:
 
 
 def is_nnpa_installed() -> bool:
-    """Tells whether the machine, not the cache, has the facility.
+    """Returns whether the machine, not the cache, has the facility.
 
     Source: zDNN API Reference 1.2.0, zdnn_is_nnpa_installed.
     """
@@ -46,7 +46,7 @@ def is_nnpa_installed() -> bool:
 
 
 def is_nnpa_function_installed(count: int, *function_codes: int) -> bool:
-    """Tells whether all functions are installed.
+    """Returns whether all functions are installed.
 
     The query functions answer from the library's cached query result; only zdnn_init and
     zdnn_refresh_nnpa_query_result ask the machine. Without NNPA the cache is all zeros.
@@ -62,7 +62,7 @@ def is_nnpa_function_installed(count: int, *function_codes: int) -> bool:
 
 
 def is_nnpa_parmblk_fmt_installed(count: int, *format_codes: int) -> bool:
-    """Tells whether all parameter block formats are installed.
+    """Returns whether all parameter block formats are installed.
 
     - `format_codes`: Formats, of enum NnpaParmblkFormat or any other number; the library reads the
       low 8 bits, and 128 and above are not installed.
@@ -74,7 +74,7 @@ def is_nnpa_parmblk_fmt_installed(count: int, *format_codes: int) -> bool:
 
 
 def is_nnpa_datatype_installed(types_bitmask: int) -> bool:
-    """Tells whether all types of the mask are installed.
+    """Returns whether all types of the mask are installed.
 
     - `types_bitmask`: 16 bits, bit n from the left is NnpaDataType n: QUERY_DATATYPE_INTERNAL1
       0x8000, QUERY_DATATYPE_BINARY_FP32 0x0200, QUERY_DATATYPE_BINARY_INT8 0x0080,
@@ -86,7 +86,7 @@ def is_nnpa_datatype_installed(types_bitmask: int) -> bool:
 
 
 def is_nnpa_layout_fmt_installed(layout_bitmask: int) -> bool:
-    """Tells whether all layout formats of the mask are installed.
+    """Returns whether all layout formats of the mask are installed.
 
     - `layout_bitmask`: 32 bits, bit n from the left is format n: QUERY_LAYOUTFMT_4DFEATURE
       0x80000000, QUERY_LAYOUTFMT_4DKERNEL 0x40000000, QUERY_LAYOUTFMT_4DWEIGHTS 0x20000000,
@@ -98,7 +98,7 @@ def is_nnpa_layout_fmt_installed(layout_bitmask: int) -> bool:
 
 
 def is_nnpa_conversion_installed(type: int, format_bitmask: int) -> bool:
-    """Tells whether a type converts from and to all formats of the mask.
+    """Returns whether a type converts from and to all formats of the mask.
 
     - `type`: The accelerator's type; any but NNPA_DATATYPE_1 is false.
     - `format_bitmask`: 16 bits, bit n from the left is NnpaBfpFormat n: QUERY_BFPFMT_TINY 0x4000,
@@ -146,7 +146,7 @@ def refresh_nnpa_query_result() -> None:
 
 
 def is_version_runnable(ver_num: int) -> bool:
-    """Tells whether code written for a zDNN version can run on library and machine.
+    """Returns whether code written for a zDNN version can run on library and machine.
 
     - `ver_num`: Version, 0x00MMmmpp: major, minor, patch. The patch is ignored.
 

@@ -25,7 +25,7 @@ Answer = int | str
 
 @dataclass(slots=True)
 class Case:
-    """One call under construction: what the library remembers of the machine, and what is there."""
+    """A call under construction: the machine that the library remembers, and the actual one."""
 
     name: str
     arguments: dict[str, Any]
@@ -82,7 +82,7 @@ class Breach:
         self.apply(case)
         case.broken.append(self.label)
 
-    def told(self, name: str, precheck: bool) -> tuple[Answer, str]:
+    def expected_answer(self, name: str, precheck: bool) -> tuple[Answer, str]:
         """Return the expected answer and the constraint that it names."""
         seen = precheck and self.verifier is not None
         answer = self.verifier if seen and self.verifier is not None else self.machine
@@ -212,7 +212,7 @@ def check_alone(make: MakeCase, breach: Breach) -> None:
     for precheck in (True, False):
         case = make()
         breach.break_in(case)
-        assert case.answer(precheck) == breach.told(case.name, precheck), precheck
+        assert case.answer(precheck) == breach.expected_answer(case.name, precheck), precheck
 
 
 def check_pairs(make: MakeCase, breaches: Sequence[Breach]) -> int:
@@ -232,7 +232,7 @@ def check_pairs(make: MakeCase, breaches: Sequence[Breach]) -> int:
             second.break_in(case)
             first.break_in(case)
             winner = min(first, second, key=lambda breach: breach.rank(precheck))
-            want = winner.told(case.name, precheck)
+            want = winner.expected_answer(case.name, precheck)
             got = case.answer(precheck)
             assert got == want, (first.label, second.label, precheck, got, want)
     return len(pairs)

@@ -56,8 +56,8 @@ def store_relations(random: Random) -> Case:
     sums = random.choice([-1, 0, 2, np.nan], place[3] * rows[1] * columns[1]).astype(dtype)
     operands = columns[1] * (place[3] if flag(random) else 1)
     operand = random.choice([-1, 0, 2, np.nan], operands).astype(dtype)
-    wanted = int(random.integers(1, 7))
-    return (sums, operand, tensor(random, dims)[0], place, rows, columns, wanted), (2,)
+    relation = int(random.integers(1, 7))
+    return (sums, operand, tensor(random, dims)[0], place, rows, columns, relation), (2,)
 
 
 def store_codes(random: Random) -> Case:
@@ -93,10 +93,10 @@ def multiply(random: Random) -> Case:
     b = matrix(random, of_b, *((columns, inner) if turned[1] else (inner, columns)))
     operands = a.view(np.uint8), b.view(np.uint8)
     c, output = matrix(random, of_c, 1, columns), matrix(random, stacks, rows, columns)
-    wanted = int(random.choice([0, 0, 4, 6, 2, 5, 3, 1]))
+    relation = int(random.choice([0, 0, 4, 6, 2, 5, 3, 1]))
     shape, work = (of_a, of_b, of_c, stacks, rows, inner, columns), np.zeros(matmul.WORK)
-    others = c.view(np.uint8), output.view(np.uint8), shape, turned, wanted
-    return (*operands, np.empty(0, np.float32), *others, work.astype(np.float32)), (4,)
+    trailing = c.view(np.uint8), output.view(np.uint8), shape, turned, relation
+    return (*operands, np.empty(0, np.float32), *trailing, work.astype(np.float32)), (4,)
 
 
 def _sliding(random: Random) -> tuple[Dims, Dims, tuple[int, int, int, int], Tile]:

@@ -118,5 +118,15 @@ def run_layer(random: Random) -> Case:
     weights_of = _panels(random, hidden, shape, width)
     fused = dlfloat.from_fp32(numbers_of)
     probing = random.integers(0, 5) == 0
-    given = fused, weights_of, biases, *states, *outputs, shape, target, flag(random), bool(probing)
-    return (*given, work, new), (5, 6)
+    inputs = (
+        fused,
+        weights_of,
+        biases,
+        *states,
+        *outputs,
+        shape,
+        target,
+        flag(random),
+        bool(probing),
+    )
+    return (*inputs, work, new), (5, 6)

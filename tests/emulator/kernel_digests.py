@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Digests of what every kernel computes, a line for each, to compare processors by `diff`.
+"""A line per kernel with a digest of its results, so that `diff` compares two processors.
 
-python -m tests.emulator.kernel_digests 20    as many calls of each kernel, of drawn arguments
+python -m tests.emulator.kernel_digests 20    makes 20 calls of each kernel, arguments drawn
 """
 
 import sys
@@ -17,7 +17,7 @@ from tests.emulator.kernel_cases import CASES
 
 
 def digest(name: str, calls: int) -> str:
-    """Return a digest of all that a compiled kernel returns and writes, in drawn calls."""
+    """Call a compiled kernel with drawn arguments; digest the values it returns and writes."""
     compiled, computed = jit.KERNELS[name].compiled(), sha256()
     for seed in range(calls):
         arguments, written = CASES[name](np.random.default_rng((seed, *name.encode())))
@@ -27,7 +27,7 @@ def digest(name: str, calls: int) -> str:
 
 
 def _contents(value: Any) -> Iterator[bytes]:
-    """Yield the bytes of arrays and numbers; all NaNs are one, as processors differ in theirs."""
+    """Yield the bytes of arrays and numbers; every NaN is the same one, as processors differ."""
     if isinstance(value, tuple):
         for member in value:
             yield from _contents(member)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""zDNN functions as the instructions that the library issues for them, and nothing of the pipeline.
+"""zDNN functions as the instructions that the library issues, without the emulator's pipeline.
 
 Parameter blocks are laid out here by hand, from nnpa.h of zDNN 1.2.0: what `machine_functions` says
 of the same is under test. Software steps of quantized_matmul_op are the emulator's.
@@ -53,7 +53,7 @@ class Issuer:
         words: Mapping[int, int] | None = None,
         save_area: bool = False,
     ) -> int:
-        """Return the status that the library makes of an instruction."""
+        """Issue an instruction; return the status that the library derives from its response."""
         if not self.guest.cached.has_parmblk_format(version):
             return Status.ZDNN_UNAVAILABLE_FUNCTION
         block = bytearray(_PAGE)
@@ -133,7 +133,7 @@ def _codes(*names: str) -> _Words:
 
 
 def _numbers(**widths: int) -> _Words:
-    """Put so many bits of arguments into the words 1, 2, 3."""
+    """Put arguments into the words 1, 2, 3, each cut to its width in bits."""
 
     def words(_issuer: Issuer, a: Arguments) -> Mapping[int, int]:
         pairs = enumerate(widths.items(), 1)
@@ -190,7 +190,7 @@ _SIMPLE = {
 
 
 def operand(tensor: Ztensor) -> Operand:
-    """Return what the machine gets of a ztensor."""
+    """Return the descriptor and the cells of a ztensor, as the machine gets them."""
     return Operand(tensor.transformed_desc, tensor.buffer)
 
 

@@ -56,35 +56,39 @@ class Net:
         return 2 * padded(self.hidden) if self.direction == BIDIR else self.hidden
 
     def expected(self) -> list[oracle.Pass]:
-        """Return what the oracle makes of each direction."""
+        """Run the oracle on each direction; return its results."""
         passes: list[oracle.Pass] = []
         for half in range(len(self.h0)):
-            one = slice(half, half + 1)
-            given = oracle.Weights(
-                self.weights[one],
-                self.biases[one],
-                self.hidden_weights[one],
-                self.hidden_biases[one],
+            of_half = slice(half, half + 1)
+            parameters = oracle.Weights(
+                self.weights[of_half],
+                self.biases[of_half],
+                self.hidden_weights[of_half],
+                self.hidden_biases[of_half],
             )
             backward = self.direction == BWD or half == 1
             if self.name == "lstm":
-                passes.append(oracle.lstm(self.source, self.h0[one], self.c0[one], given, backward))
+                passes.append(
+                    oracle.lstm(
+                        self.source, self.h0[of_half], self.c0[of_half], parameters, backward
+                    )
+                )
             else:
-                passes.append(oracle.gru(self.source, self.h0[one], given, backward))
+                passes.append(oracle.gru(self.source, self.h0[of_half], parameters, backward))
         return passes
 
     def expected_outputs(self, every: bool) -> dict[str, Codes]:
-        """Lay what the oracle makes out as hn_output and cf_output."""
+        """Lay the oracle's results out as hn_output and cf_output."""
         timesteps, batch = len(self.source), self.source.shape[2]
         hn = np.zeros((timesteps if every else 1, 1, batch, self.side), np.uint16)
         cf = np.zeros((1, 1, batch, self.side), np.uint16)
-        for half, one in enumerate(self.expected()):
+        for half, result in enumerate(self.expected()):
             start = half * padded(self.hidden)
             columns = slice(start, start + self.hidden)
             last = 0 if self.direction == BWD or half == 1 else timesteps - 1
             for t in range(timesteps) if every else [last]:
-                hn[t if every else 0, ..., columns] = one.hidden[t][0]
-            cf[..., columns] = one.cell[0]
+                hn[t if every else 0, ..., columns] = result.hidden[t][0]
+            cf[..., columns] = result.cell[0]
         return {"hn_output": hn, "cf_output": cf} if self.name == "lstm" else {"hn_output": hn}
 
 
@@ -114,15 +118,17 @@ def net(name: str, shape: Shape, direction: int = FWD, seed: int = 0) -> Net:
     )
 
 
-def call(one: Net, every: bool, program: Guest | None = None) -> tuple[Outcome, dict[str, Ztensor]]:
+def call(
+    layer: Net, every: bool, program: Guest | None = None
+) -> tuple[Outcome, dict[str, Ztensor]]:
     """Run a layer; return the outcome and the outputs."""
-    timesteps, batch = len(one.source) if every else 1, one.source.shape[2]
-    outputs = {"hn_output": blank((timesteps, 1, batch, one.side))}
-    arguments: dict[str, Any] = {"input": tensor(one.source), "h0": tensor(one.h0)}
-    if one.name == "lstm":
-        outputs["cf_output"] = blank((1, 1, batch, one.side))
-        arguments["c0"] = tensor(one.c0)
+    timesteps, batch = len(layer.source) if every else 1, layer.source.shape[2]
+    outputs = {"hn_output": blank((timesteps, 1, batch, layer.side))}
+    arguments: dict[str, Any] = {"input": tensor(layer.source), "h0": tensor(layer.h0)}
+    if layer.name == "lstm":
+        outputs["cf_output"] = blank((1, 1, batch, layer.side))
+        arguments["c0"] = tensor(layer.c0)
     for name in ("weights", "biases", "hidden_weights", "hidden_biases"):
-        arguments[name] = tensor(getattr(one, name))
-    arguments |= {"direction": one.direction, **outputs}
-    return run(program or guest(precheck=True), one.name, arguments), outputs
+        arguments[name] = tensor(getattr(layer, name))
+    arguments |= {"direction": layer.direction, **outputs}
+    return run(program or guest(precheck=True), layer.name, arguments), outputs

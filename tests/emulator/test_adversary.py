@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls that no honest program makes end with a status or a program check, and touch nothing else.
 
-Buffers of these tests lie between pages that nobody may touch: who leaves one ends the process.
+Buffers of these tests lie between protected pages: an access outside a buffer ends the process.
 """
 
 import json
@@ -36,7 +36,7 @@ def _tensor(*dims: int, fmt: int = FEATURE, kind: int = PLAIN, pages: int = 0) -
 
 
 def _attack(first: int, count: int, timeout: float) -> dict[str, tuple[int, int]]:
-    """Make calls in a process of their own; return how many of each function, and how many ran."""
+    """Make calls in a separate process; count per function the calls, and those that computed."""
     command = [sys.executable, "-m", "tests.emulator.adversary", str(first), str(count)]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False
@@ -81,7 +81,7 @@ def _layer(direction: int, **changed: Ztensor) -> dict[str, Any]:
 
 @pytest.mark.parametrize("output", ["hn_output", "cf_output"])
 def test_an_output_without_a_backward_half_ends_the_program(output: str) -> None:
-    """A buffer of BIDIR as wide as h0 has no room for both halves, and nobody writes behind it."""
+    """A BIDIR output as wide as h0 cannot hold both halves; nothing is written behind it."""
     narrow = _tensor(1, 1, 40, 4)
     with pytest.raises(ProgramCheck) as caught:
         run(guest(), "lstm", _layer(2, **{output: narrow}))
@@ -143,7 +143,7 @@ def test_a_repeated_layer_finds_its_outputs_too_small() -> None:
 
 @pytest.mark.parametrize("wrong", ["small", "empty"])
 def test_the_cell_state_is_looked_at_before_it_is_read(wrong: str) -> None:
-    """Without precheck a c0 that does not fit ends the program instead of being read beyond."""
+    """Without precheck a c0 that is too small ends the program; nothing beyond it is read."""
     c0 = _tensor(1, 1, 40 if wrong == "empty" else 1, 4)
     if wrong == "empty":
         c0.buffer = None
@@ -178,7 +178,7 @@ def test_quantized_operands_have_numbers_of_one_byte(operand: str, fmt: int, kin
 
 
 def test_an_accepted_call_does_not_speak_for_another_order_of_operands() -> None:
-    """What was accepted is remembered by operand, in whatever order arguments are handed over."""
+    """Accepted descriptors are remembered by operand name, not by the order of the arguments."""
     program: Guest = guest()
     wide, narrow = _tensor(1, 1, 2, 4096), _tensor(1, 1, 2, 1)
     fitting = {"input_a": wide, "input_b": wide, "output": narrow}

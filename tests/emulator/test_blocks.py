@@ -31,7 +31,7 @@ SCALARS = {"beta_value": 0.5, "gamma_value": 2.0, "epsilon_value": 0.1}
 
 
 class Stopped(Exception):
-    """What the check of these tests raises."""
+    """The check of these tests raises it."""
 
 
 @pytest.fixture(autouse=True)
@@ -109,7 +109,7 @@ def outputs(name: str, arguments: Arguments) -> list[Ztensor]:
 
 
 def results(name: str, arguments: Arguments) -> list[object]:
-    """Return all bytes of what a function writes, its status, and what it says of NINF."""
+    """Run a function; return all bytes of its outputs, its status and its report of NINF."""
     written = outputs(name, arguments)
     named = dict(zip(FUNCTIONS[name].outputs, written, strict=True))
     outcome = run(guest(), name, {**arguments, **named})
@@ -123,7 +123,9 @@ def results(name: str, arguments: Arguments) -> list[object]:
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("dims", SHAPES)
 @pytest.mark.parametrize("name", CALLS)
-def test_operations(monkeypatch: pytest.MonkeyPatch, name: str, dims: Dims, size: int) -> None:
+def test_operations_in_blocks_have_the_same_bytes(
+    monkeypatch: pytest.MonkeyPatch, name: str, dims: Dims, size: int
+) -> None:
     """An operation in blocks writes the same bytes, padding included."""
     arguments = CALLS[name](dims)
     whole = results(name, arguments)
@@ -166,7 +168,7 @@ def buffer_of(desc: TensorDesc) -> stick.Buffer:
 
 
 def there_and_back(array: Array, desc: TensorDesc, kind: int, nchw: bool) -> list[object]:
-    """Return the sticks of an array, what they are read as, and what both ways met."""
+    """Return an array's sticks, the array read back, and the conversion reports of both ways."""
     sticks = buffer_of(desc)
     met = stick.stickify(array, desc, sticks, nchw=nchw)
     back, read = stick.unstickify(sticks, desc, kind, nchw=nchw)
@@ -177,7 +179,7 @@ def there_and_back(array: Array, desc: TensorDesc, kind: int, nchw: bool) -> lis
 @pytest.mark.parametrize("dims", SHAPES)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW", "HWCK"])
-def test_transforms(
+def test_transforms_in_blocks_have_the_same_sticks(
     monkeypatch: pytest.MonkeyPatch, layout: str, kind: str, dims: Dims, size: int
 ) -> None:
     """Sticks and arrays are the same, and so is what a conversion met."""
@@ -193,7 +195,9 @@ def test_transforms(
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("dims", SHAPES)
 @pytest.mark.parametrize("layout", ["INT8", "INT32", "WEIGHTS"])
-def test_cells(monkeypatch: pytest.MonkeyPatch, layout: str, dims: Dims, size: int) -> None:
+def test_cells_in_blocks_are_where_they_belong(
+    monkeypatch: pytest.MonkeyPatch, layout: str, dims: Dims, size: int
+) -> None:
     """Cells that are copied, or quantized, are where they belong."""
     desc = TensorDesc(*LAYOUTS[layout], *dims)
     values = np.random.default_rng(dims).integers(-128, 128, dims)
@@ -233,7 +237,7 @@ def test_an_operation_ends_between_blocks(monkeypatch: pytest.MonkeyPatch, name:
 
 @pytest.mark.parametrize("dims", SHAPES)
 def test_blocks_keep_their_size(monkeypatch: pytest.MonkeyPatch, dims: Dims) -> None:
-    """A block has at most so many elements, and together they are the tensor."""
+    """No block has more elements than the limit, and all blocks together cover the tensor."""
     cut_at(monkeypatch, 10000)
     shape = stick.geometry(TensorDesc(*LAYOUTS["NHWC"], *dims))
     counts = [

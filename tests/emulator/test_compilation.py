@@ -100,8 +100,8 @@ print(compiler.asked)
 @pytest.mark.usefixtures("no_kernels")
 def test_a_kernel_is_compiled_after_many_calls() -> None:
     """2,048 small calls ask for Numba, then for the kernel, once; calls go on by the reference."""
-    asked = "['load', 'elementwise.binary']"
-    assert lines_of(OFTEN) == ["[]", "['load']", f"{asked} []", asked]
+    requests = "['load', 'elementwise.binary']"
+    assert lines_of(OFTEN) == ["[]", "['load']", f"{requests} []", requests]
 
 
 BYTES = f"""

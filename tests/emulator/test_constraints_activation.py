@@ -121,7 +121,7 @@ def test_adjustment_factors_that_are_refused(factor: float) -> None:
 
 @pytest.mark.parametrize("factor", [0.0, -0.0, 1.0, 1.0005, 1e-12])
 def test_adjustment_factors_that_are_accepted(factor: float) -> None:
-    """What rounds to +0 to 1 is accepted, -0.0 as +0."""
+    """A factor that rounds to a number from +0 to 1 is accepted; -0.0 counts as +0."""
     case = make("leaky_relu")
     case.arguments["adjustment_factor"] = factor
     assert case.answer(True)[0] == Status.ZDNN_OK

@@ -68,10 +68,10 @@ def _home_of(name: str) -> ModuleType:
 def test_local_constraints_are_all_broken() -> None:
     """The numbers in the docstrings of the local functions and the table above are the same."""
     names = {label.rpartition("_c")[0] for label, _, _ in LOCAL}
-    told = {
+    documented = {
         f"{name}_c{line.split('.')[0]}"
         for name in names
         for line in (getattr(_home_of(name), name).__doc__ or "").replace(" ", "").splitlines()
         if line.split(".")[0].isdigit()
     }
-    assert told == {label for label, _, _ in LOCAL}
+    assert documented == {label for label, _, _ in LOCAL}

@@ -41,10 +41,10 @@ class Judged(Breach):
 
     machine_label: str = ""
 
-    def told(self, name: str, precheck: bool) -> tuple[Answer, str]:
+    def expected_answer(self, name: str, precheck: bool) -> tuple[Answer, str]:
         """Return the expected answer and the constraint that it names."""
         if precheck:
-            return Breach.told(self, name, precheck)
+            return Breach.expected_answer(self, name, precheck)
         return self.machine, f"{name}_{self.machine_label}"
 
 

@@ -47,7 +47,7 @@ class Quantized(Breach):
     turn: float = 0
     machine_label: str = ""
 
-    def told(self, name: str, precheck: bool) -> tuple[Answer, str]:
+    def expected_answer(self, name: str, precheck: bool) -> tuple[Answer, str]:
         """Return the expected answer and the constraint that it names."""
         if precheck and self.verifier is not None:
             return self.verifier, f"{name}_{self.label}"
@@ -243,7 +243,7 @@ def test_a_negative_tiny_scale_passes_the_verifier() -> None:
 
 
 def test_clips_of_normal_calls_are_not_tested() -> None:
-    """With an INT8 input_a the order of clip_min and clip_max is nobody's business."""
+    """With an INT8 input_a nothing tests the order of clip_min and clip_max."""
     case = make("normal")
     case.arguments |= {"clip_min": 5, "clip_max": -5}
     assert case.answer(True)[0] == case.answer(False)[0] == OK
@@ -258,7 +258,7 @@ def test_weights_as_the_first_operand_are_f001() -> None:
 
 
 def test_weights_as_the_bias_fail_in_the_work_area() -> None:
-    """The format of input_c is that of c~ too, where the verifier finds it."""
+    """c~ takes over the format of input_c, and the verifier refuses it there."""
     case = make("normal")
     case.change("input_c", format=WEIGHTS)
     assert case.answer(True) == (Status.ZDNN_INVALID_FORMAT, f"{NAME}_c13")

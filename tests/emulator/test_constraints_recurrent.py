@@ -51,7 +51,7 @@ class Turn(Breach):
     named: str = ""
     verified: str = ""
 
-    def told(self, name: str, precheck: bool) -> tuple[Answer, str]:
+    def expected_answer(self, name: str, precheck: bool) -> tuple[Answer, str]:
         """Return the expected answer and the constraint that it names."""
         if precheck and self.verifier is not None:
             return self.verifier, f"{name}_{self.verified or self.label}"
@@ -199,8 +199,8 @@ def _eighths(*dims: int) -> Ztensor:
     return values(np.full(dims, 0.125))
 
 
-def ones(*dims: int) -> Ztensor:
-    """Return an input; its sticks are shared by all cases."""
+def eighths(*dims: int) -> Ztensor:
+    """Return an input of eighths; all cases share its sticks."""
     return copy(_eighths(*dims))
 
 
@@ -216,16 +216,16 @@ def make(use: str) -> Case:
     columns = 2 * PADDED if side else HIDDEN
 
     arguments: dict[str, Any] = {
-        "input": ones(TIMESTEPS, 1, BATCH, FEATURES),
-        "h0": ones(directions, 1, BATCH, HIDDEN),
+        "input": eighths(TIMESTEPS, 1, BATCH, FEATURES),
+        "h0": eighths(directions, 1, BATCH, HIDDEN),
     }
     if name == "lstm":
-        arguments["c0"] = ones(directions, 1, BATCH, HIDDEN)
+        arguments["c0"] = eighths(directions, 1, BATCH, HIDDEN)
     arguments |= {
-        "weights": ones(directions, 1, FEATURES, width),
-        "biases": ones(directions, 1, 1, width),
-        "hidden_weights": ones(directions, 1, HIDDEN, width),
-        "hidden_biases": ones(directions, 1, 1, width),
+        "weights": eighths(directions, 1, FEATURES, width),
+        "biases": eighths(directions, 1, 1, width),
+        "hidden_weights": eighths(directions, 1, HIDDEN, width),
+        "hidden_biases": eighths(directions, 1, 1, width),
         "direction": BIDIR if side else FWD,
         "hn_output": blank((5, 1, BATCH, columns)),
     }
@@ -258,7 +258,7 @@ def test_every_numbered_constraint_is_broken(name: str) -> None:
 @pytest.mark.parametrize("tensor", [*SLICED[1:], "hn_output", "cf_output"])
 @pytest.mark.parametrize("name", GATES)
 def test_types_before_formats_tensor_by_tensor(name: str, tensor: str) -> None:
-    """Each tensor's type is tested, then its format, against those of input."""
+    """Each tensor's type, then its format, is compared with the input's, tensor by tensor."""
     case = make(name)
     if tensor not in case.arguments:
         return
@@ -297,7 +297,7 @@ def test_availability(name: str) -> None:
 
 
 def answer_of_size(name: str, machine: str, hidden: int, features: int = 1) -> Status | str:
-    """Return what a layer of one timestep and one row answers that has no buffers at all."""
+    """Return the answer of a layer of one timestep and one row whose tensors have no buffers."""
     width = GATES[name] * (-(-hidden // 64) * 64)
     dims: dict[str, tuple[int, int, int, int]] = {
         "input": (1, 1, 1, features),
@@ -355,7 +355,7 @@ def test_documented_limit_is_below_the_enforced_one() -> None:
 
 @pytest.mark.parametrize("name", GATES)
 def test_storage_that_is_not_there(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A work area that cannot be had is ZDNN_ALLOCATION_FAILURE."""
+    """A work area that cannot be allocated is ZDNN_ALLOCATION_FAILURE."""
 
     def exhausted(*_: object, **__: object) -> None:
         raise MemoryError

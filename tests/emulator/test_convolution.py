@@ -209,24 +209,24 @@ def test_relu_and_clipping(clipping: float | None, accumulate: str) -> None:
     assert not np.any(got & 0x8000)
 
 
-@pytest.mark.parametrize("one", [guest(), fp64()])
-def test_clipping_is_ignored_without_relu(one: Guest) -> None:
+@pytest.mark.parametrize("program", [guest(), fp64()])
+def test_clipping_is_ignored_without_relu(program: Guest) -> None:
     """With CONV2D_ACT_NONE a bad clipping value does nothing."""
     layer = LAYERS[1]
     layer_operands = operands(layer)
-    got, status = convolved(layer, layer_operands, one, clipping_value=-1.0)
+    got, status = convolved(layer, layer_operands, program, clipping_value=-1.0)
     assert status == Status.ZDNN_OK
     assert distance(got, rounded(exact(layer, layer_operands))) <= 1
 
 
-@pytest.mark.parametrize("one", [guest(), fp64()])
+@pytest.mark.parametrize("program", [guest(), fp64()])
 @pytest.mark.parametrize("act", [0, 1])
-def test_ninf(one: Guest, act: int) -> None:
+def test_ninf(program: Guest, act: int) -> None:
     """NINF spreads to the windows over it, or to the output channel of a kernel or bias."""
     layer = Layer((1, 5, 5, 3), (2, 2), 3, (3, 3), False)
     layer_operands = operands(layer)
     layer_operands[0][0, 2, 2, 0] = NINF
-    got, status = convolved(layer, layer_operands, one, act_func=act)
+    got, status = convolved(layer, layer_operands, program, act_func=act)
     assert status == Status.ZDNN_OK, "no window covers it"
     for operand, place, hit in (
         (0, (0, 4, 4, 2), (0, 1, 1)),
@@ -235,15 +235,15 @@ def test_ninf(one: Guest, act: int) -> None:
     ):
         bad = [one_of.copy() for one_of in layer_operands]
         bad[operand][place] = 0xFFFF
-        spoilt, status = convolved(layer, (bad[0], bad[1], bad[2]), one, act_func=act)
+        spoilt, status = convolved(layer, (bad[0], bad[1], bad[2]), program, act_func=act)
         assert status == Status.ZDNN_ELEMENT_RANGE_VIOLATION
         want = got.copy()
         want[hit] = NINF
         assert spoilt.tolist() == want.tolist()
 
 
-@pytest.mark.parametrize("one", [guest(), fp64()])
-def test_overflow_keeps_its_sign(one: Guest) -> None:
+@pytest.mark.parametrize("program", [guest(), fp64()])
+def test_overflow_keeps_its_sign(program: Guest) -> None:
     """A sum beyond the range is NINF of its sign; relu and clipping come before rounding."""
     layer = Layer((1, 1, 1, 2), (1, 1), 2, (1, 1), False)
     kernel = np.array([[[[0x7FFE, 0xFFFE], [0x7FFE, 0xFFFE]]]], np.uint16)
@@ -252,10 +252,10 @@ def test_overflow_keeps_its_sign(one: Guest) -> None:
         kernel,
         np.zeros((1, 1, 1, 2), np.uint16),
     )
-    got, status = convolved(layer, layer_operands, one)
+    got, status = convolved(layer, layer_operands, program)
     assert got.reshape(-1).tolist() == [0x7FFF, 0xFFFF]
     assert status == Status.ZDNN_ELEMENT_RANGE_VIOLATION
-    got, status = convolved(layer, layer_operands, one, act_func=1, clipping_value=6.0)
+    got, status = convolved(layer, layer_operands, program, act_func=1, clipping_value=6.0)
     assert decoded(got).reshape(-1).tolist() == [6.0, 0.0]
     assert status == Status.ZDNN_OK
 

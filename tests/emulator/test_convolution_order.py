@@ -35,7 +35,7 @@ def in_order(layer: Layer, layer_operands: Operands) -> Codes:
 
 @pytest.mark.parametrize("layer", [*LAYERS, *WIDTHS, *PANELS, *JOINED, *CHANNELS])
 def test_singles_are_summed_in_order(layer: Layer) -> None:
-    """FP32 sums are those of one addition after the other, the bias last: the bits of any host."""
+    """FP32 sums add one product after the other, the bias last: every host gets the same bits."""
     layer_operands = operands(layer)
     got, status = convolved(layer, layer_operands)
     assert status == Status.ZDNN_OK

@@ -20,7 +20,7 @@ TURNS: list[Turns] = [(False, False), (True, False), (False, True), (True, True)
 
 
 class Stopped(Exception):
-    """What the check of these tests raises."""
+    """The check of these tests raises it."""
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def no_check() -> Iterator[None]:
 
 
 def stop_at(call: int) -> None:
-    """Have the check raise when it is called so often."""
+    """Have the check raise from its call number `call` on."""
     calls = count(1)
 
     def check() -> None:
@@ -55,7 +55,7 @@ def random(stacks: int, rows: int, columns: int, turned: bool = False) -> Codes:
 def test_products_in_parts_have_the_same_bits(
     monkeypatch: pytest.MonkeyPatch, shape: Sizes, turns: Turns, relation: int, panels: int
 ) -> None:
-    """A product that is cut by stacks and columns is the one that is not, to the last bit."""
+    """A product cut by stacks and columns has the same bits as the uncut one."""
     s, m, n, p = shape
     monkeypatch.setattr(matmul, "MAX_PANELS", panels)
     a, b, c = random(s, m, n, turns[0]), random(s, n, p, turns[1]), random(s, 1, p)

@@ -140,15 +140,15 @@ def _laid(shape: tuple[int, ...]) -> Ztensor:
 
 
 @given(
-    there=st.sampled_from(SHAPES),
+    shape=st.sampled_from(SHAPES),
     through=st.sampled_from(SHAPES),
     codes=strategies.codes((1, 1, 1, 3840), finite=True),
 )
 def test_reshape_there_and_back(
-    there: tuple[int, ...], through: tuple[int, ...], codes: Codes
+    shape: tuple[int, ...], through: tuple[int, ...], codes: Codes
 ) -> None:
-    """Reshaping into any shape of as many elements and back gives the same elements in order."""
-    first, middle, last = _laid(there), _laid(through), _laid(there)
+    """Reshaping into a shape with the same element count, and back, keeps the elements' order."""
+    first, middle, last = _laid(shape), _laid(through), _laid(shape)
     values = _dense(tensor(codes)).ravel()
     assert _there(first, values).status == Status.ZDNN_OK
     for src, dest in ((first, middle), (middle, last)):

@@ -233,7 +233,7 @@ def test_maxima_of_dimensions_are_no_part_of_the_signature() -> None:
 
 
 def test_custom_machine() -> None:
-    """A custom machine changes what it is told to and keeps the rest of its model."""
+    """A custom machine changes the overridden fields and keeps the rest of its model."""
     custom = customise(
         MACHINES["telum2"],
         Overrides(max_dims=(None, 8, 64, 0), max_tensor_size=16384, data_types=0x8000),
@@ -261,10 +261,10 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("overrides", "told"), REFUSED, ids=[told for _, told in REFUSED])
-def test_impossible_machines_are_refused(overrides: Overrides, told: str) -> None:
+@pytest.mark.parametrize(("overrides", "message"), REFUSED, ids=[message for _, message in REFUSED])
+def test_impossible_machines_are_refused(overrides: Overrides, message: str) -> None:
     """An override outside its range is refused with the field and the value."""
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         customise(MACHINES["telum2"], overrides)
 
 

@@ -182,7 +182,7 @@ def test_overflow_and_underflow(accumulate: Any) -> None:
 def test_blocks_do_not_show(
     monkeypatch: pytest.MonkeyPatch, accumulate: Any, turns: tuple[bool, bool]
 ) -> None:
-    """A product that is cut in all three directions is that of the whole, NINF included."""
+    """A product cut in all three directions has the bits of the uncut one, NINF included."""
     monkeypatch.setattr(engine, "BLOCK", 1 << 13)
     monkeypatch.setattr(engine, "INNER", 64)
     a = stack(2, *((200, 150) if turns[0] else (150, 200)))
@@ -233,7 +233,7 @@ def test_attention_of_bert_base() -> None:
 @pytest.mark.parametrize("op", [0, 5])
 @pytest.mark.parametrize("sizes", [(2, 33, 700, 65), (1, 70, 5000, 33), (1, 1, 300, 130)])
 def test_singles_are_summed_in_order(sizes: Sizes, op: int, turns: Turns) -> None:
-    """FP32 sums are those of one addition after the other, input_c last: the bits of any host."""
+    """FP32 sums add one product after the other, input_c last: every host gets the same bits."""
     s, m, n, p = sizes
     random = np.random.default_rng(n)
     shapes = (s, 1, m, n), (s, 1, n, p), (s, 1, 1, p)
@@ -256,7 +256,7 @@ def test_singles_are_summed_in_order(sizes: Sizes, op: int, turns: Turns) -> Non
 @pytest.mark.parametrize("turns", [(False, False), (True, True)])
 @pytest.mark.parametrize("op", [0, 3])
 def test_long_products_of_many_rows(op: int, turns: Turns) -> None:
-    """A product longer than what is summed at once, of more rows than fit, is exact; NINF stays."""
+    """A product too long and too tall for one pass is exact, and NINF stays."""
     a, b, c = stack(2, 75, 4200), stack(2, 4200, 70, 1), stack(2, 1, 70, 2)
     a[1, 0, 70, 4150], b[0, 0, 4199, 69] = NINF, 0xFFFF
     a, b = (item.swapaxes(2, 3) if turn else item for item, turn in zip((a, b), turns, strict=True))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a call leaves behind, whichever way it ends."""
+"""State of tensors, flags and guest after a call, whichever way the call ends."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prepared calls: the same answers without checks, or none once anything has changed."""
+"""Prepared calls answer without checks as a full call does, and refuse after any change."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -46,7 +46,7 @@ def copied(arguments: Mapping[str, Any]) -> dict[str, Any]:
 @pytest.mark.heavy
 @pytest.mark.parametrize("vector", vector_runner.load(), ids=str)
 def test_vectors_by_prepared_calls(vector: Vector, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A prepared call gives what its vector says of the first."""
+    """A prepared call gives the results that the vector states for the first call."""
 
     def run_prepared(
         guest: Guest, name: str, arguments: Mapping[str, Any], alignment: Alignment = ALIGNED
@@ -114,7 +114,7 @@ def moved(guest: Guest, _tensors: dict[str, Ztensor]) -> None:
     guest.machine = MACHINES["telum1"]
 
 
-def asked(guest: Guest, _tensors: dict[str, Ztensor]) -> None:
+def recached(guest: Guest, _tensors: dict[str, Ztensor]) -> None:
     """Have the library remember another machine."""
     guest.cached = replace(guest.cached)
 
@@ -131,13 +131,13 @@ def jittering(guest: Guest, _tensors: dict[str, Ztensor]) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [changed_desc, equal_desc, freed, small, moved, asked, prechecking, jittering],
+    [changed_desc, equal_desc, freed, small, moved, recached, prechecking, jittering],
     ids=lambda change: change.__name__,
 )
 def test_nothing_is_done_after_a_change(
     guest: Guest, change: Callable[[Guest, dict[str, Ztensor]], None]
 ) -> None:
-    """What the checks depend on is looked at; then nothing has been written."""
+    """After a change of an input of the checks, a prepared call refuses and writes nothing."""
     tensors = tensors_of(guest, 1, 1, 1, 64)
     call = addition(guest, tensors)
     tensors["output"].sticks[:] = 0x55
@@ -158,7 +158,7 @@ def test_violation_is_explained(guest: Guest) -> None:
 
 
 def test_only_operations_are_prepared(guest: Guest) -> None:
-    """What computes nothing decides everything itself, each time."""
+    """A function that computes nothing gets no prepared call: it decides anew each time."""
     tensors = tensors_of(guest, 1, 1, 1, 64)
     assert prepare(guest, "free_ztensor_buffer", {"ztensor": tensors["output"]}) is None
 

@@ -33,7 +33,7 @@ SHAPES = [
 
 
 def scaled(scale: float, offset: float) -> Quantized:
-    """Return what a ztensor keeps of a scale and an offset."""
+    """Return the reciprocal scale and the offset that a ztensor keeps."""
     return Quantized(F(1) / F(scale), F(offset))
 
 
@@ -162,7 +162,7 @@ def test_comparison_with_an_equal_operand() -> None:
 @pytest.mark.parametrize("op", [0, 1, 5])
 @pytest.mark.parametrize("on_the_fly", [False, True], ids=["normal", "fly"])
 def test_pre_computed(on_the_fly: bool, op: int) -> None:
-    """With c~ handed over the result is that of the library's own c~."""
+    """A call that passes c~ has the same result as one whose c~ the library computes."""
     call = random_call((33, 65, 66), 0, on_the_fly, op)
     ready = replace(call, c=oracle.bias(call), pre_computed=True)
     assert result(ready)[0].tolist() == result(call)[0].tolist()
@@ -209,7 +209,7 @@ def test_stacks_are_not_mixed_up() -> None:
 
 
 def test_blocks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A product that is cut in all directions is that of the whole."""
+    """A product cut in all directions has the bits of the uncut one."""
     calls = [random_call((70, 300, 200), 7, on_the_fly) for on_the_fly in (False, True)]
     whole = [result(call).tolist() for call in calls]
     monkeypatch.setattr(quantized, "ROWS", 32)
@@ -244,7 +244,7 @@ def test_ninf_of_a_ready_bias_spoils_its_column() -> None:
 
 
 def test_storage_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A work area that cannot be had is ZDNN_ALLOCATION_FAILURE, but pre_computed needs none."""
+    """A work area that cannot be allocated is ZDNN_ALLOCATION_FAILURE; pre_computed needs none."""
 
     def exhausted(_size: int) -> None:
         return None

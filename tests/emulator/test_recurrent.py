@@ -55,12 +55,13 @@ def compare(net: Net, every: bool, program: Guest | None = None) -> float:
 
 @pytest.mark.parametrize("every", [True, False], ids=["all", "final"])
 @pytest.mark.parametrize(
-    "direction", [*(pytest.param(one, marks=pytest.mark.heavy) for one in (FWD, BWD)), BIDIR]
+    "direction",
+    [*(pytest.param(direction, marks=pytest.mark.heavy) for direction in (FWD, BWD)), BIDIR],
 )
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", GATES)
 def test_layers_in_double_precision(name: str, shape: Shape, direction: int, every: bool) -> None:
-    """With float64 sums every output is that of extended precision, halves padded with zero."""
+    """With float64 sums every output equals extended precision, and halves are padded with zero."""
     program = Guest(MACHINES["telum1"], precheck=True, accumulate="fp64")
     assert compare(net(name, shape, direction), every, program) == 0
 
@@ -87,7 +88,7 @@ def summed_in_order(a: Codes, b: Codes, c: Codes, _op: int) -> Codes:
 def test_gates_are_summed_in_order(
     monkeypatch: pytest.MonkeyPatch, name: str, direction: int
 ) -> None:
-    """FP32 sums are those of one addition after the other, in first and in later calls."""
+    """FP32 sums add one product after the other, in first and in later calls."""
     monkeypatch.setattr(oracle, "matmul", summed_in_order)
     program = guest()
     for shape in [*SHAPES, (4, 13, 70, 200)]:
@@ -116,7 +117,7 @@ def test_what_is_between_gates_does_not_count(name: str) -> None:
 
 @pytest.mark.parametrize("name", GATES)
 def test_states_may_be_updated_in_place(name: str) -> None:
-    """Outputs in the memory of the states that the layer begins with hold what others hold."""
+    """Outputs in the memory of the initial states hold the same bits as outputs elsewhere."""
     layer = net(name, (3, 35, 9, 70))
     want = layer.expected_outputs(False)
     program = Guest(MACHINES["telum2"])
@@ -139,7 +140,7 @@ def test_states_may_be_updated_in_place(name: str) -> None:
 @pytest.mark.parametrize("name", GATES)
 @pytest.mark.parametrize("accumulate", ["fp32", "fp64"])
 def test_real_layers(name: str, shape: Shape, accumulate: Any) -> None:
-    """Long sequences stay within four units of extended precision, and are it in float64."""
+    """Long sequences stay within four units of extended precision, and equal it in float64."""
     program = Guest(MACHINES["telum2"], accumulate=accumulate)
     worst = compare(net(name, shape, BIDIR), True, program)
     print(f"{name} {shape} BIDIR {accumulate}: {worst} ulp")

@@ -42,7 +42,7 @@ def test_ninf_ends_the_call(name: str, place: str) -> None:
     assert outcome.violation is not None
     code, operands = PLACES[place]
     assert outcome.violation.function == code
-    assert [one.operand for one in outcome.violation.operands] == operands
+    assert [operand.operand for operand in outcome.violation.operands] == operands
 
 
 @pytest.mark.parametrize("name", GATES)

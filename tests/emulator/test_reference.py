@@ -51,9 +51,9 @@ def forms(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
 
 
 def same(name: str, *arguments: Any, written: tuple[int, ...] = ()) -> list[Any]:
-    """Call both forms: results are equal, and so is what they write into some arguments.
+    """Call both forms: results are equal, and so are the arguments that they write.
 
-    Returns what was written.
+    Returns the written arguments.
     """
     results, copies = [], []
     for form in forms(name):
@@ -204,7 +204,7 @@ def test_every_16_bit_value(kind: int) -> None:
 
 @pytest.mark.parametrize("dims", SHAPES)
 @pytest.mark.parametrize("kernel", [False, True], ids=["feature", "kernel"])
-def test_movement(dims: Dims, kernel: bool) -> None:
+def test_kernels_fill_and_read_sticks_as_references_do(dims: Dims, kernel: bool) -> None:
     """Sticks of every shape are filled, padded or left alone, and read, alike by both forms."""
     words, layout = line_of(dims), laid_out(dims, kernel)
     halves, table = words.astype(np.uint16), tables.from_bits(DataTypes.FP16, False)
@@ -222,7 +222,7 @@ def test_movement(dims: Dims, kernel: bool) -> None:
 @pytest.mark.parametrize("dims", SHAPES)
 @pytest.mark.parametrize("fmt", [1, 2], ids=["feature", "kernel"])
 @pytest.mark.parametrize("width", [1, 2, 4])
-def test_copies(dims: Dims, fmt: int, width: int) -> None:
+def test_kernels_copy_cells_as_references_do(dims: Dims, fmt: int, width: int) -> None:
     """Cells of one, two and four bytes are copied alike by both forms."""
     types = {1: DataTypes.ZDNN_BINARY_INT8, 2: DataTypes.ZDNN_DLFLOAT16,
              4: DataTypes.ZDNN_BINARY_INT32}  # fmt: skip
@@ -239,7 +239,7 @@ def test_copies(dims: Dims, fmt: int, width: int) -> None:
 
 
 @pytest.mark.parametrize("dims", SHAPES)
-def test_scans(dims: Dims) -> None:
+def test_kernels_scan_codes_as_references_do(dims: Dims) -> None:
     """The range of codes, and the places of large ones, are found alike by both forms."""
     d4, d3, d2, d1 = dims
     _, pages, buffer = laid_out(dims)
@@ -254,7 +254,7 @@ def test_scans(dims: Dims) -> None:
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("function", sorted(one.stem for one in VECTORS.glob("*.jsonl")))
+@pytest.mark.parametrize("function", sorted(file.stem for file in VECTORS.glob("*.jsonl")))
 def test_vectors_by_references(function: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every vector keeps its bits where references stand for all kernels."""
     for name, entry in jit.KERNELS.items():

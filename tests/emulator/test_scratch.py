@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scratch: what a call has is its own, no more than calls at once, and let go of when asked."""
+"""Scratch: blocks belong to one call, are no more than concurrent calls, and can be released."""
 
 import threading
 import tracemalloc
@@ -23,7 +23,7 @@ THREADS = 4
 
 @pytest.fixture(autouse=True)
 def nothing_lent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Begin without blocks of other tests, whose size is another."""
+    """Begin without blocks of other tests, whose sizes differ."""
     monkeypatch.setattr("nnpa_emulator.scratch._free", [])
 
 
@@ -36,7 +36,7 @@ def test_calls_at_once_have_blocks_of_their_own() -> None:
 
 
 def test_a_block_is_lent_again() -> None:
-    """What came back is lent again, to whatever thread."""
+    """A block that was given back is lent again, to any thread."""
     first, addresses = borrow(COUNT), set[int]()
     give_back(first)
 
@@ -60,7 +60,7 @@ def test_roles_are_apart() -> None:
 
 
 def test_a_role_that_grows_has_all_of_its_arrays_in_the_larger_block() -> None:
-    """What was asked for before comes of the new block too, and as often as it is asked for."""
+    """After a role grows, its earlier arrays lie in the new block, at every later request."""
     small = scratch("grown", (3,), np.float32)
     assert scratch("grown", (3,), np.float32) is small
     large = scratch("grown", (1 << 16,), np.float32)
@@ -75,7 +75,7 @@ def test_a_role_that_grows_has_all_of_its_arrays_in_the_larger_block() -> None:
 
 
 def test_release_reaches_all_threads() -> None:
-    """What idle threads keep is freed; a call that runs keeps its array until it ends."""
+    """`release` frees blocks of idle threads; a running call keeps its array until it ends."""
     release()
     kept, ended = threading.Barrier(THREADS + 1), threading.Event()
 
@@ -102,7 +102,7 @@ def test_release_reaches_all_threads() -> None:
 
 
 def test_scratch_is_used_again_after_a_release() -> None:
-    """A role has one block until it is let go of, and another one then."""
+    """A role keeps its block until `release`, and gets a new one after it."""
     first = scratch("test", (8,), np.float32)
     assert scratch("test", (8,), np.float32) is first
     release()

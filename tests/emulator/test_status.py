@@ -29,7 +29,7 @@ def test_class(status: Status) -> None:
 
 
 def test_numbers_are_the_contracts() -> None:
-    """Names and numbers of the statuses equal those of the wire contract."""
+    """Names and numbers of the statuses equal the wire contract's."""
     assert {item.name: int(item) for item in Status} == dict(wire.ZdnnStatus.items())
 
 

@@ -118,8 +118,8 @@ def test_one_odd_element_is_told(
     """One odd value among ones, at the tensor's end, is met whatever path its place takes."""
     desc = descriptor("feature", dims)
     raw = np.dtype(f"u{np.dtype(dtype).itemsize}")
-    one = {"float32": 0x3F800000, "float16": 0x3C00, "uint16": 0x3F80}[np.dtype(dtype).name]
-    data = np.full(dims, one, raw)
+    bits_of_one = {"float32": 0x3F800000, "float16": 0x3C00, "uint16": 0x3F80}[np.dtype(dtype).name]
+    data = np.full(dims, bits_of_one, raw)
     data[-1, -1, -1, -1] = bits
     met = stick.stickify(data.view(dtype), desc, dirty(desc))
     assert met == stick.Conversion(flags, any_ninf)

@@ -55,11 +55,11 @@ COMBINATIONS: dict[tuple[int, int, int], str] = {
 def test_quantized_combinations(fmt: int, kind: int, user: DataTypes, machine: str) -> None:
     """Format, type and pre-transformed type have one answer each, by machine where it matters."""
     desc = TensorDesc(L.ZDNN_NHWC, fmt, kind, 1, 1, 2, 3)
-    one = fresh(TensorDesc(L.ZDNN_2D, 0, user, 0, 0, 2, 3), desc)
-    one.rec_scale = 1.0
+    ztensor = fresh(TensorDesc(L.ZDNN_2D, 0, user, 0, 0, 2, 3), desc)
+    ztensor.rec_scale = 1.0
     scalars = {"saturation_control": False, "clip_min": -128, "clip_max": 127}
     data = (np.ones(6, DTYPES.get(user, np.int32)),)
-    arguments = {"ztensor": one, **scalars, "data": data}
+    arguments = {"ztensor": ztensor, **scalars, "data": data}
     status = run(guest(machine), "transform_quantized_ztensor", arguments).status
     engine = COMBINATIONS.get((fmt, kind, user))
     if engine is None:
@@ -69,7 +69,7 @@ def test_quantized_combinations(fmt: int, kind: int, user: DataTypes, machine: s
         assert status == Status.ZDNN_UNAVAILABLE_FUNCTION
     else:
         assert status == OK
-    assert one.is_transformed is (status == OK)
+    assert ztensor.is_transformed is (status == OK)
 
 
 def _quantized(
@@ -77,11 +77,11 @@ def _quantized(
 ) -> tuple[Outcome, list[int]]:
     pre = TensorDesc(L.ZDNN_1D, 0, user, 0, 0, 0, array.size)
     desc = structs.generate_quantized_transformed_desc(pre, 1)
-    one = structs.init_quantized_ztensor(pre, desc, scale, offset)
-    one.buffer, one.buffer_size = np.zeros(4096, np.uint8), 4096
-    arguments = {"ztensor": one, "saturation_control": False, "clip_min": low, "clip_max": high}
+    ztensor = structs.init_quantized_ztensor(pre, desc, scale, offset)
+    ztensor.buffer, ztensor.buffer_size = np.zeros(4096, np.uint8), 4096
+    arguments = {"ztensor": ztensor, "saturation_control": False, "clip_min": low, "clip_max": high}
     outcome = run(guest(), "transform_quantized_ztensor", {**arguments, "data": (array,)})
-    return outcome, one.sticks.view(np.int8)[: array.size].tolist()
+    return outcome, ztensor.sticks.view(np.int8)[: array.size].tolist()
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.5, 0.1, 3.0, 1 / 3])
@@ -96,7 +96,7 @@ def test_quantized_numbers(scale: float, offset: float) -> None:
     assert rs is not None
     assert of is not None
     total = (array * np.float32(float(rs))) + np.float32(float(of))
-    assert got == [min(max(round(float(one)), -100), 90) for one in total]
+    assert got == [min(max(round(float(number)), -100), 90) for number in total]
 
 
 def test_quantized_halves_go_to_even() -> None:
@@ -130,15 +130,15 @@ def test_plain_ztensor_cannot_be_quantized() -> None:
 @pytest.mark.parametrize("machine", ["telum1", "telum2"])
 def test_range_excludes_padding(machine: str) -> None:
     """Least and greatest come from elements only, starting at -0 and +0."""
-    one = described(L.ZDNN_2D, FP32, 33, 65)
+    ztensor = described(L.ZDNN_2D, FP32, 33, 65)
     array = np.linspace(0.5, 1, 33 * 65, dtype=np.float32)
     mine = guest(machine)
-    assert transform(mine, one, array).status == OK
+    assert transform(mine, ztensor, array).status == OK
     offsets, size = places.offsets(0, 2, (1, 1, 33, 65))
     padding = np.ones(size // 2, bool)
     padding[offsets.ravel() // 2] = False
-    one.sticks.view(np.uint16)[padding] = 0xFFFF
-    value = run(mine, "getrange_ztensor", {"ztensor": one}).value
+    ztensor.sticks.view(np.uint16)[padding] = 0xFFFF
+    value = run(mine, "getrange_ztensor", {"ztensor": ztensor}).value
     assert value == (0.0, 1.0)
     assert isinstance(value, tuple)
     assert math.copysign(1, value[0]) == -1
@@ -156,10 +156,10 @@ def test_range_excludes_padding(machine: str) -> None:
 )
 def test_range_of_codes(codes: list[int], least: float, greatest: float) -> None:
     """NINF makes the end of its sign NaN; the status stays ZDNN_OK."""
-    one = described(L.ZDNN_1D, FP32, 2)
-    one.sticks.view(np.uint16)[:2] = codes
-    one.is_transformed = True
-    outcome = run(guest(), "getrange_ztensor", {"ztensor": one})
+    ztensor = described(L.ZDNN_1D, FP32, 2)
+    ztensor.sticks.view(np.uint16)[:2] = codes
+    ztensor.is_transformed = True
+    outcome = run(guest(), "getrange_ztensor", {"ztensor": ztensor})
     assert outcome.status == OK
     assert np.array_equal(np.array(outcome.value), [least, greatest], equal_nan=True)
 
@@ -167,11 +167,11 @@ def test_range_of_codes(codes: list[int], least: float, greatest: float) -> None
 def test_int32_comes_back() -> None:
     """INT32 tensors, the index outputs of reduce, give cell 0 of each row."""
     user = TensorDesc(L.ZDNN_3D, 0, DataTypes.INT32, 0, 2, 33, 1)
-    one = fresh(user, structs.generate_transformed_desc(user))
+    ztensor = fresh(user, structs.generate_transformed_desc(user))
     offsets, _ = places.offsets(0, 4, (1, 2, 33, 1))
-    one.sticks.view(np.int32)[offsets.ravel() // 4] = np.arange(-10, 56)
-    one.is_transformed = True
-    outcome = back(guest("telum1"), one)
+    ztensor.sticks.view(np.int32)[offsets.ravel() // 4] = np.arange(-10, 56)
+    ztensor.is_transformed = True
+    outcome = back(guest("telum1"), ztensor)
     assert outcome.status == OK
     assert isinstance(outcome.value, np.ndarray)
     assert outcome.value.ravel().tolist() == list(range(-10, 56))
@@ -181,8 +181,8 @@ def test_int32_comes_back() -> None:
 def test_int32_does_not_go_in(name: str) -> None:
     """INT32 and INT8 tensors cannot be transformed by the float transforms."""
     user = TensorDesc(L.ZDNN_1D, 0, DataTypes.INT32, 0, 0, 0, 3)
-    one = fresh(user, structs.generate_transformed_desc(user))
-    outcome = transform(guest(), one, np.ones(3, np.int32), name=name)
+    ztensor = fresh(user, structs.generate_transformed_desc(user))
+    outcome = transform(guest(), ztensor, np.ones(3, np.int32), name=name)
     assert outcome.status == Status.ZDNN_INVALID_TYPE
-    one.transformed_desc = replace(one.transformed_desc, type=I8)
-    assert transform(guest(), one, np.ones(3, np.int32), name=name).status == outcome.status
+    ztensor.transformed_desc = replace(ztensor.transformed_desc, type=I8)
+    assert transform(guest(), ztensor, np.ones(3, np.int32), name=name).status == outcome.status

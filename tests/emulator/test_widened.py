@@ -76,7 +76,7 @@ def replaced(_guest: Guest, ztensor: Ztensor) -> None:
 
 
 def refilled(_guest: Guest, ztensor: Ztensor) -> None:
-    """Be filled past the pipeline by one who says so."""
+    """Be filled past the pipeline by code that announces its write."""
     ztensor.sticks[:] = weights(5).sticks
     widened.written(ztensor.buffer)
 
@@ -108,7 +108,7 @@ WRITERS = [
 @pytest.mark.parametrize("accumulate", ["fp32", "fp64"])
 @pytest.mark.parametrize("change", WRITERS, ids=lambda ztensor: ztensor.__name__)
 def test_what_is_written_is_multiplied(change: Change, accumulate: Any) -> None:
-    """After weights were used three times, whoever writes them is seen by the next product."""
+    """After weights were used three times, the next product sees every way of writing them."""
     guest = Guest(MACHINES["telum2"], accumulate=accumulate)
     ztensor = weights(2)
     for _ in range(3):
@@ -119,7 +119,7 @@ def test_what_is_written_is_multiplied(change: Change, accumulate: Any) -> None:
 
 
 def test_jittered_weights_are_those_that_are_multiplied() -> None:
-    """A perturbed result that serves as weights is multiplied as it is stored."""
+    """A perturbed result that serves as weights is multiplied with its stored values."""
     guest = Guest(MACHINES["telum2"], numerics="jitter")
     ztensor = weights(2)
     for _ in range(3):
@@ -209,7 +209,7 @@ def test_what_is_kept_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_freed_memory_takes_its_values_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is kept of a tensor that is gone."""
+    """The cache keeps no values of a freed tensor."""
     kept = widened.Kept()
     monkeypatch.setattr(widened, "_kept", kept)
     guest, ztensor = Guest(MACHINES["telum2"]), weights(2)
@@ -248,7 +248,7 @@ def test_ninf_of_kept_weights_is_reported_every_time() -> None:
 
 
 def test_repeated_operands_are_seen_when_written() -> None:
-    """What widens an operand often gives what it holds now, whoever says that it was written."""
+    """A repeated widening returns the operand's present cells after every announced write."""
     ztensor, second = weights(2), weights(3)
     read = operands.repeated(ztensor.sticks, "cells", lambda _: (ztensor.sticks.copy(), False))
     write = widened.writing(ztensor.sticks, second.sticks)

@@ -40,15 +40,15 @@ def described(layout: int, kind: int, *dims: int) -> Ztensor:
 
 
 def transform(
-    mine: Guest, one: Ztensor, *arrays: Array, name: str = "transform_ztensor"
+    mine: Guest, ztensor: Ztensor, *arrays: Array, name: str = "transform_ztensor"
 ) -> Outcome:
     """Transform arrays into a ztensor."""
-    return run(mine, name, {"ztensor": one, "data": arrays})
+    return run(mine, name, {"ztensor": ztensor, "data": arrays})
 
 
-def back(mine: Guest, one: Ztensor) -> Outcome:
+def back(mine: Guest, ztensor: Ztensor) -> Outcome:
     """Transform a ztensor back."""
-    return run(mine, "transform_origtensor", {"ztensor": one})
+    return run(mine, "transform_origtensor", {"ztensor": ztensor})
 
 
 def sample(shape: tuple[int, ...], kind: int, seed: int = 1) -> Array:

@@ -81,9 +81,9 @@ def _show_fuzz(console: Console, progress: fuzz.Progress, lacking: Sequence[str]
     console.print(f"ends: {progress.codes}")
     for path in lacking:
         console.print(escape(f"too few calls: {path}"))
-    for found in progress.findings:
-        console.print(escape(f"{found.count:>5} {found.method or 'server'}: {found.text}"))
-        console.print(escape(f"      case {found.origin}: {found.smallest}"), style="dim")
+    for finding in progress.findings:
+        console.print(escape(f"{finding.count:>5} {finding.method or 'server'}: {finding.text}"))
+        console.print(escape(f"      case {finding.origin}: {finding.smallest}"), style="dim")
     console.print(f"{len(progress.findings)} findings")
 
 

@@ -34,9 +34,9 @@ HEALTH_FLAG = "--health-listen"
 
 @dataclass
 class Verdict:
-    """What became of one row; times in milliseconds, memory in MiB.
+    """The result of one row; times in milliseconds, memory in MiB.
 
-    `unsure` is why the times of bystanders say nothing of the server.
+    `unsure` says why the bystanders' times do not count against the server.
     """
 
     number: str
@@ -101,7 +101,7 @@ def attack(executable: Path, row: Row) -> Verdict:
 
 
 def _attack_beside_bystander(scene: Scene, verdict: Verdict) -> None:
-    """Attack while a bystander works, and measure both; what it bears is part of the verdict."""
+    """Attack while a bystander works, and measure both; its complaints are part of the verdict."""
     server = scene.start(*_health_flags(scene))
     wait_until_quiet(server.pid, QUIET_TIMEOUT)
     bystander = BystanderProcess(
@@ -138,14 +138,14 @@ def _health_address(server: Server) -> str:
 
 
 def _most(row: Row) -> int:
-    """Return the bytes that an attack may take: those of all sessions, and of the budget."""
+    """Return the bytes that an attack may take: for all sessions together, and for the budget."""
     if row.budget:
         return SESSIONS * row.session_bytes + int(MAX_SHARE * row.budget)
     return SESSIONS * SESSION_BYTES + SPARE
 
 
 def _judge_times(scene: Scene, verdict: Verdict, complaints: list[str], load: float) -> None:
-    """Add what bystanders had to wait for, unless that says nothing of the server."""
+    """Add the bystanders' late calls; on a busy machine they make the verdict unsure instead."""
     late = [*scene.late, *complaints]
     if late and scene.row.idle_machine and load > MAX_LOAD:
         verdict.unsure = f"load {load:.1f}, at most {MAX_LOAD:g}: repeat it on an idle machine"
@@ -157,7 +157,7 @@ def _judge_times(scene: Scene, verdict: Verdict, complaints: list[str], load: fl
 def _judge(
     row: Row, verdict: Verdict, phases: dict[str, Phase], idle: int, sampler: MemorySampler
 ) -> None:
-    """Add what bystander and memory say to the verdict."""
+    """Add the bystander's complaints and the memory's growth to the verdict."""
     quiet, busy = phases["idle"], phases["attack"]
     verdict.idle_p99, verdict.attack_p99 = (
         round(1e3 * phase.quantile(0.99), 1) for phase in (quiet, busy)

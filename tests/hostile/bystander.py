@@ -37,7 +37,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass
 class Phase:
-    """What was seen in a phase; seconds of each call, and what went wrong."""
+    """Observations of a phase: the seconds of each call, and the failures."""
 
     seconds: list[float] = field(default_factory=list[float])
     failures: list[str] = field(default_factory=list[str])
@@ -50,7 +50,7 @@ class Phase:
             self.failures.append(text[:300])
 
     def quantile(self, share: float) -> float:
-        """Return the seconds that so large a share of the calls does not exceed."""
+        """Return the seconds that a share of the calls does not exceed."""
         ordered = sorted(self.seconds)
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
@@ -60,7 +60,7 @@ class Phase:
         return max(self.seconds, default=0.0)
 
     def complaints(self) -> list[str]:
-        """Return what was worse than a bystander has to bear."""
+        """Return the failures, and the times beyond a bystander's limits."""
         texts = [f"bystander: {text}" for text in self.failures]
         if self.longest > MAX_SECONDS:
             texts.append(f"bystander: a call took {self.longest:.1f} s")

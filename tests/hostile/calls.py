@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of any method with any bytes, and what comes of them."""
+"""Calls of any method with any bytes, and their answers."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -69,7 +69,7 @@ class Caller:
         timeout: float = 10.0,
         max_answers: int = MAX_ANSWERS,
     ) -> Answer:
-        """Make a call; it ends when so many answers have come."""
+        """Make a call; it ends after `max_answers` answers."""
         begin = time.monotonic()
         answers: list[bytes] = []
         call = self.open(path, iter([_raw(message) for message in messages]), timeout)

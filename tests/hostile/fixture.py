@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a fuzzing client has on the server: a session, tensors, a network, a model, a trace."""
+"""A fuzzing client's belongings on the server: session, tensors, network, model, trace."""
 
 import itertools
 import secrets
@@ -89,7 +89,7 @@ class Fixture:
         return raw
 
     def _send_frames(self, raws: tuple[bytes, ...]) -> Answer:
-        """Send what is inside of the messages; bytes that are none, as they are."""
+        """Send the contents of the messages as frames; bytes that do not parse go as they are."""
         inner: list[bytes] = []
         for raw in raws:
             try:

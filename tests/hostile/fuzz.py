@@ -62,7 +62,7 @@ class MethodCount:
 
 @dataclass
 class Finding:
-    """What broke, and by which case; `smallest` is the least that does, its file or its bytes."""
+    """A fault and the case that showed it; `smallest` is its smallest case, a file or bytes."""
 
     text: str
     method: str
@@ -72,13 +72,13 @@ class Finding:
 
     @property
     def kind(self) -> tuple[str, str]:
-        """What findings have in common that differ in numbers and names alone."""
+        """The method and the text without numbers and names, equal for findings of one kind."""
         return re.sub(r"\[.*?\]|[0-9a-f]{6,}|\d+", "#", self.text), self.method
 
 
 @dataclass
 class Progress:
-    """What a file of state keeps of a run."""
+    """The progress of a run, as its file of state keeps it."""
 
     seed: int
     next: int = 0
@@ -128,7 +128,7 @@ class Fuzzer:
         self._first_rest = len(progress.rests)
 
     def run(self) -> None:
-        """Fuzz until the bounds; what is found is in the progress."""
+        """Fuzz until the bounds; findings go into the progress."""
         if self.is_over():
             return
         with ExitStack() as stack:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a server and its children take: memory, processors, threads, descriptors, objects."""
+"""Resources of a server and its children: memory, processors, threads, descriptors, objects."""
 
 import threading
 import time
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def family(pid: int) -> list[psutil.Process]:
-    """Return a process and all that it started; nothing when it is gone."""
+    """Return a process and all its descendants; nothing when it is gone."""
     with suppress(psutil.Error):
         process = psutil.Process(pid)
         return [process, *process.children(recursive=True)]
@@ -51,17 +51,17 @@ def _shared_objects(process: psutil.Process) -> int:
 
 
 def memory(pid: int, *kinds: str) -> int:
-    """Return the resident bytes of a family, of some kinds or all; a page of several counts once.
+    """Return the resident bytes of a family, of some kinds or all; a shared page counts once.
 
-    Kinds are those of smaps_rollup, such as Pss_Anon.
+    Kinds are fields of smaps_rollup, such as Pss_Anon.
     """
     return _sum(pid, lambda process: _resident_bytes(process, *(kinds or ("Pss",))))
 
 
 def own_memory(pid: int) -> int:
-    """Return the resident bytes of a process without what it started, and without files' pages.
+    """Return the resident bytes of a process without its children, and without files' pages.
 
-    Its share of these depends on how many workers map the same libraries at the moment.
+    Its share of files' pages depends on how many workers map the same libraries at the moment.
     """
     with suppress(psutil.Error, OSError):
         return _resident_bytes(psutil.Process(pid), "Pss_Anon", "Pss_Shmem")
@@ -70,7 +70,7 @@ def own_memory(pid: int) -> int:
 
 @dataclass(frozen=True)
 class Gauges:
-    """What a family takes at one moment; `shared` is the open objects of /dev/shm."""
+    """Resources of a family at one moment; `shared` counts the open objects of /dev/shm."""
 
     memory: int
     threads: int
@@ -111,7 +111,7 @@ def _runnable_threads(process: psutil.Process) -> int:
 
 
 def wait_until_quiet(pid: int, timeout: float, share: float = QUIET_SHARE) -> bool:
-    """Wait until fewer threads of a family run than a share of one; tell whether it came."""
+    """Wait until a family's running threads are below a share of one; return whether they are."""
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         if runnable(pid, 1.0) < share:

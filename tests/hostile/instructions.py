@@ -59,50 +59,51 @@ def _recorded(
 
 def recorded_instructions() -> list[Recorded]:
     """Return instructions of all kinds of operands."""
-    one, matrix = (1, 1, 1, 8), (1, 1, 4, 4)
+    row, matrix = (1, 1, 1, 8), (1, 1, 4, 4)
     product = dict.fromkeys((INPUT_1, INPUT_2, OUTPUT_1), matrix) | {INPUT_3: (1, 1, 1, 4)}
     of_bytes = {INPUT_1: (0, 8), INPUT_2: (2, 8)}
     scales = {3: 0x3E00, 5: 0x3E00, 7: 0x3E00, 10: 127}
     return [
         Recorded(QAF, bytes(256), {}),
-        _recorded(ADD, {INPUT_1: one, INPUT_2: one, OUTPUT_1: one}),
-        _recorded(EXP, {INPUT_1: one, OUTPUT_1: one}, version=1),
-        _recorded(_SOFTMAX, {INPUT_1: one, OUTPUT_1: one}, save_area=0x9000),
+        _recorded(ADD, {INPUT_1: row, INPUT_2: row, OUTPUT_1: row}),
+        _recorded(EXP, {INPUT_1: row, OUTPUT_1: row}, version=1),
+        _recorded(_SOFTMAX, {INPUT_1: row, OUTPUT_1: row}, save_area=0x9000),
         _recorded(_PRODUCT, product, words={1: 0}),
         _recorded(_PRODUCT, product, version=1, words=scales, form=of_bytes),
-        _recorded(_TRANSFORM, {INPUT_1: one, OUTPUT_1: one}, 1, {1: 2}, form={INPUT_1: (31, 6)}),
+        _recorded(_TRANSFORM, {INPUT_1: row, OUTPUT_1: row}, 1, {1: 2}, form={INPUT_1: (31, 6)}),
     ]
 
 
 def messages(session: str) -> list[pb.IssueRequest]:
     """Return instructions as messages."""
-    found: list[pb.IssueRequest] = []
-    for one in recorded_instructions():
+    requests: list[pb.IssueRequest] = []
+    for instruction in recorded_instructions():
         message = pb.IssueRequest(
             session=session,
-            general_register_0=one.code,
+            general_register_0=instruction.code,
             general_register_1=0x8000,
-            parameter_block=one.block,
+            parameter_block=instruction.block,
         )
-        for role, size in one.sizes.items():
+        for role, size in instruction.sizes.items():
             operand = message.operands.add(role=pb.Role.ValueType(role))
             if role in _INPUTS:
                 operand.contents = bytes(size)
             else:
                 operand.size = size
-        found.append(message)
-    return found
+        requests.append(message)
+    return requests
 
 
 def frames() -> Sequence[BytesValue]:
     """Return instructions as frames, their operands behind each other."""
-    found: list[BytesValue] = []
-    for one in recorded_instructions():
+    payloads: list[BytesValue] = []
+    for instruction in recorded_instructions():
         operands = [
-            (role, number * PAGE, size) for number, (role, size) in enumerate(one.sizes.items())
+            (role, number * PAGE, size)
+            for number, (role, size) in enumerate(instruction.sizes.items())
         ]
-        found.append(BytesValue(value=request(one.code, one.block, operands)))
-    return found
+        payloads.append(BytesValue(value=request(instruction.code, instruction.block, operands)))
+    return payloads
 
 
 def operand_memory() -> int:

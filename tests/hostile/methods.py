@@ -57,16 +57,16 @@ class Method:
 
 def methods() -> Mapping[str, Method]:
     """Return all methods by path, in the order of the contract."""
-    found: dict[str, Method] = {}
+    by_path: dict[str, Method] = {}
     for file in FILES:
         for service in file.services_by_name.values():
             for descriptor in service.methods:
                 method = _method(service.full_name, descriptor)
-                found[method.path] = method
+                by_path[method.path] = method
     request = accelerator_pb2.ExecuteRequest
-    found[PLAIN_SOCKET] = Method(PLAIN_SOCKET, request, True, True)
-    found[FRAMES] = Method(FRAMES, BytesValue, True, True)
-    return found
+    by_path[PLAIN_SOCKET] = Method(PLAIN_SOCKET, request, True, True)
+    by_path[FRAMES] = Method(FRAMES, BytesValue, True, True)
+    return by_path
 
 
 def _method(service: str, descriptor: MethodDescriptor) -> Method:

@@ -79,10 +79,10 @@ def harmless(operator: str = "Relu") -> bytes:
 
 def filled(size: int) -> list[NodeProto]:
     """Return nodes that make `size` integers, add them to themselves, and sum them up, as `s`."""
-    ones = helper.make_tensor("", INT64, (1,), [1])
+    fill = helper.make_tensor("", INT64, (1,), [1])
     return [
         constant("shape", ints(size)),
-        node("ConstantOfShape", ["shape"], ["c"], value=ones),
+        node("ConstantOfShape", ["shape"], ["c"], value=fill),
         node("Add", ["c", "c"], ["a"]),
         node("ReduceSum", ["a"], ["s"], keepdims=0),
     ]
@@ -105,7 +105,7 @@ def inference_bomb_in_a_loop(size: int = 64 << 20) -> bytes:
 
 
 def doubling_loop(times: int) -> bytes:
-    """Return a Loop that doubles a tensor so many times: y has 2**times times x's elements."""
+    """Return a Loop that doubles a tensor `times` times: y sums 2**times times x's elements."""
     body = graph(
         [node("Concat", ["v", "v"], ["w"], axis=0), node("Identity", ["on"], ["on_out"])],
         [("i", INT64, ()), ("on", BOOL, ()), ("v", FLOAT, None)],
@@ -121,7 +121,7 @@ def doubling_loop(times: int) -> bytes:
 
 
 def long_loop(times: int = 10_000, size: int = LONG) -> bytes:
-    """Return a Loop of so many turns in little memory: a host node that runs for minutes."""
+    """Return a Loop of `times` turns in little memory: a host node that runs for minutes."""
     body = graph(
         [node("Sin", ["v"], ["w"]), node("Identity", ["on"], ["on_out"])],
         [("i", INT64, ()), ("on", BOOL, ()), ("v", FLOAT, (size,))],
@@ -149,7 +149,7 @@ def expanding(size: int) -> bytes:
 
 
 def sized_by_input() -> bytes:
-    """Return a model that makes as many numbers as its input says, on the host."""
+    """Return a model whose input sets the number of elements that it makes on the host."""
     zeros = helper.make_tensor("", FLOAT, (1,), [0.0])
     nodes = [
         node("ConstantOfShape", ["n"], ["c"], value=zeros),

@@ -25,7 +25,7 @@ class Row:
 
     `has_bystander` rows have one server and a bystander; others start servers of their own. With a
     `budget` of bytes under way the server's memory is bounded by it, and by `session_bytes` each.
-    What bystanders of an `idle_machine` row bear says something on a machine without other work.
+    Bystanders' times in an `idle_machine` row count only on a machine without other work.
     """
 
     number: str
@@ -77,9 +77,9 @@ def row(
 
 @dataclass
 class Scene:
-    """Where one attack happens; `broken` is why the build does not hold.
+    """The place of one attack; `broken` says why the build does not hold.
 
-    `late` is what took others too long.
+    `late` names calls of other clients that took too long.
     """
 
     executable: Path
@@ -140,7 +140,7 @@ class Scene:
         self.seen.append(text)
 
     def require_documented(self, attempt: str, answer: Answer) -> None:
-        """An answer is no failure of the server's own."""
+        """Require that an answer is no internal failure of the server."""
         self.saw(f"{attempt}: {answer.name} {answer.details[:100]}")
         self.require(
             answer.code not in INTERNAL, f"{attempt}: {answer.code} {answer.details[:120]}"
@@ -151,7 +151,7 @@ class Scene:
         )
 
     def require_quiet_log(self, attempt: str, before: str = "") -> None:
-        """The log has no traceback beyond those before."""
+        """Require that the log has no more tracebacks than `before`."""
         count = self.server.log_text().count("Traceback") - before.count("Traceback")
         self.require(count == 0, f"{attempt}: {count} tracebacks in the log")
 

@@ -37,7 +37,7 @@ MAX_FAILURES = 20
 class Sample:
     """A few seconds of a run: gauges in the end; calls, failures, and quantiles in milliseconds.
 
-    `own_memory` is that of the server alone, without files' pages; `memory` is with its workers.
+    `own_memory` counts the server alone, without files' pages; `memory` includes its workers.
     """
 
     seconds: float
@@ -54,7 +54,7 @@ class Sample:
 
 @dataclass
 class Soak:
-    """What a file of state keeps; a run that was interrupted is followed by another."""
+    """The runs that a file of state keeps; a new run follows an interrupted one."""
 
     runs: list[list[Sample]] = field(default_factory=list[list[Sample]])
     failures: list[str] = field(default_factory=list[str])
@@ -134,7 +134,7 @@ class _Load:
                 self._lines.put(line)
 
     def take(self) -> tuple[list[float], int, list[str]]:
-        """Return what clients saw since the last time: seconds, failures, texts of some."""
+        """Return the clients' news since the last call: seconds, failures, texts of some."""
         seconds, failed, failures = list[float](), 0, list[str]()
         with suppress(queue.Empty):
             while line := self._lines.get_nowait():
@@ -160,7 +160,7 @@ class _Load:
 
 
 def soak(executable: Path, minutes: float, clients: int, state_file: Path | None = None) -> Soak:
-    """Load a server until all runs together took so many minutes; return what was seen."""
+    """Load a server until all runs together took `minutes`; return their samples."""
     progress = Soak.load(state_file)
     before = progress.seconds
     if before >= 60 * minutes:

@@ -159,7 +159,7 @@ class Client:
         return turn
 
     def by_published_models(self) -> Turn:
-        """Run a model of everybody's."""
+        """Run a published model."""
 
         def turn(number: int) -> None:
             row = _row(number)
@@ -218,7 +218,7 @@ def _listen(ended: threading.Event) -> None:
 
 
 def main(address: str, socket: Path, first: int, count: int) -> None:
-    """Run so many clients until standard input ends."""
+    """Run `count` clients until standard input ends."""
     watch, ended = Watch(), threading.Event()
     threads = [
         threading.Thread(target=work, args=(number, address, socket, watch, ended))

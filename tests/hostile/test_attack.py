@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The attacks and their bystander: the table is whole, and what a server does wrong is seen."""
+"""The attacks and their bystander: the table is whole, and a server's faults are seen."""
 
 from pathlib import Path
 
@@ -72,7 +72,7 @@ def test_answers_of_a_server_that_fails(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("load", "word"), [(attack.MAX_LOAD, "broken"), (9e9, "unsure")])
 def test_a_row_that_needs_an_idle_machine(tmp_path: Path, load: float, word: str) -> None:
-    """What others wait for breaks such a row on an idle machine, else it says what it needs."""
+    """Late bystanders break such a row on an idle machine; on a busy one it is unsure."""
     scene = Scene(OWN_SERVER, tmp_path, Row("0", "nothing", _nothing, idle_machine=True))
     verdict = attack.Verdict("0", "nothing", scene.broken, scene.seen)
     judge = vars(attack)["_judge_times"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fuzzer: its cases come from a seed alone, its oracles see what is wrong."""
+"""The fuzzer: a seed alone determines its cases, and its oracles see faults."""
 
 import subprocess
 import sys
@@ -94,7 +94,7 @@ def test_cases_become_small() -> None:
 
 
 def test_the_corpus_is_readable(tmp_path: Path) -> None:
-    """Kept cases are read as they were; those of the repository name methods that there are."""
+    """Kept cases are read back unchanged; cases of the repository name existing methods."""
     case = Case(EXECUTE, (b"\x0a", b""), "1:2")
     corpus.keep(case, "INTERNAL: it failed", tmp_path)
     (kept,) = corpus.kept_cases(tmp_path)
@@ -150,7 +150,7 @@ def test_recorded_calls_are_valid() -> None:
 
 @pytest.mark.heavy
 def test_the_corpus_breaks_nothing() -> None:
-    """What once broke something is answered as documented."""
+    """Cases that once broke a server are answered as documented."""
     ends = fuzz.replay(OWN_SERVER, corpus.kept_cases(), QUICK)
     assert [str(end) for end in ends if end.fault] == []
 
@@ -164,7 +164,7 @@ def test_the_corpus_breaks_nothing() -> None:
 def test_a_fault_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, text: str
 ) -> None:
-    """What is planted into a server is found within a few hundred messages."""
+    """The fuzzer finds a fault planted into a server within a few hundred messages."""
     monkeypatch.setattr(fuzz, "REST_SECONDS", 0.5)
     progress = fuzz.Progress(1)
     bounds = fuzz.Bounds(messages=600)

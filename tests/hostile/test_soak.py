@@ -32,7 +32,7 @@ def test_a_leak_is_seen() -> None:
 
 
 def test_workers_may_come_and_go_and_not_grow() -> None:
-    """What workers take may double for a while; a quarter more in the later half is a complaint."""
+    """Workers' memory may double for a while; a quarter more in the later half is a complaint."""
     restless = [_sample(at, workers=300 * (at // 20 % 2)) for at in range(SAMPLES)]
     assert Soak([restless]).complaints() == []
     growing = [_sample(at, workers=300 * at / SAMPLES) for at in range(SAMPLES)]

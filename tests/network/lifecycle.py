@@ -44,7 +44,7 @@ def ready(model: ModelProto | None = None, **options: Any) -> Network:
 
 
 def buffers(network: Network, *values: Any) -> tuple[list[Buffer], list[Buffer]]:
-    """Describe arrays, batches first, as inputs, and memory for as many batches of outputs."""
+    """Describe arrays, batches first, as inputs, and memory for the same batches of outputs."""
     report = network.get_info()
     count = len(values[0])
     inputs = [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A random graph while it is drawn, and the table of what draws its nodes."""
+"""A random graph while it is drawn, and the table of functions that draw its nodes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ _POOL_SHARE, _CONSTANT_SHARE = 0.6, 0.4
 class Sketch:
     """A graph that is being drawn: its operands so far with their arrays, and its nodes.
 
-    `opset` is that of ONNX's own domain, `dtype` the type of its floating-point operands.
+    `opset` is the opset of ONNX's own domain, `dtype` the type of its floating-point operands.
     """
 
     rng: np.random.Generator
@@ -99,7 +99,7 @@ class Sketch:
     def node(
         self, op_type: str, inputs: Sequence[str], outputs: int = 1, **attributes: Any
     ) -> NodeProto:
-        """Return a node of as many new outputs; attributes that are None are left out."""
+        """Return a node with `outputs` new outputs; attributes that are None are left out."""
         kept = {name: value for name, value in attributes.items() if value is not None}
         at = len(self.nodes)
         names = [f"v{at}_{number}" for number in range(outputs)]
@@ -112,7 +112,7 @@ ANY_RANK = (1, 2, 3, 4, 5)
 
 
 def draw(*names: str) -> Callable[[Callable[[Sketch, str], NodeProto]], Callable[..., NodeProto]]:
-    """Register what draws nodes of operators."""
+    """Register a function that draws nodes of operators."""
 
     def decorate(function: Callable[[Sketch, str], NodeProto]) -> Callable[..., NodeProto]:
         for name in names:

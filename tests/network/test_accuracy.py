@@ -158,7 +158,7 @@ def test_probe_finds_the_size() -> None:
 
 
 def test_probe_reports_limits() -> None:
-    """What a size makes impossible is a limit in its row, not the end of the probe."""
+    """A size that a model cannot have is a limit in its row, not the end of the probe."""
     body = "g (float[N] x) => (float[64] y) <float[64] w> { y = Add(x, w) }"
     model = text_model(body.replace("<float[64] w>", f"<float[64] w = {{{','.join('0' * 64)}}}>"))
     rows = probe(model, machines=("telum1",))

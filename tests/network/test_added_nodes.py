@@ -31,7 +31,7 @@ def test_what_two_nodes_broadcast_is_broadcast_once() -> None:
 
 
 def test_what_two_nodes_broadcast_to_other_shapes_is_broadcast_twice() -> None:
-    """Added nodes with other constants, or of other values, are others."""
+    """Added nodes with different constants or different operands are not merged."""
     body = (
         "g (float[3,8] x, float[5,8] w, float[8] a, float[8] b)"
         " => (float[3,8] y, float[5,8] z, float[3,8] u)"
@@ -43,7 +43,7 @@ def test_what_two_nodes_broadcast_to_other_shapes_is_broadcast_twice() -> None:
 
 
 def test_what_an_attempt_broadcast_in_vain_is_forgotten() -> None:
-    """What was added for a node that goes to the host after all is added anew for the next one."""
+    """Nodes added for a node that then goes to the host are added anew for the next one."""
     body = (
         "g (float[3,8] x, float[8] b) => (float[3,8] y, float[3,8] z)"
         " { y = Max(x, b, x) z = Add(x, b) }"

@@ -123,8 +123,8 @@ def test_a_claimed_case_passes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ONNX_MLIR)
-def test_what_the_compiler_claims_is_placed_by_its_placement(name: str) -> None:
-    """What the compiler for the machine claims passes under the placement `compiler`."""
+def test_a_case_of_the_compiler_is_placed_by_its_placement(name: str) -> None:
+    """A case that the compiler for the machine claims passes under the placement `compiler`."""
     _require_placed(*_run(cases()[f"test_{name}"], COMPILER))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What strangers hide deep inside of models and programs is refused before it does anything."""
+"""Hostile parts deep inside of models and programs are refused before they do anything."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -138,7 +138,7 @@ def test_functions_that_do_not() -> None:
 
 
 def test_sticks_that_follow_from_shapes_are_let_go() -> None:
-    """Constants of programs that are kept no more are not kept either."""
+    """Constants go with the last program that uses them."""
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 4]) for name in "xy"]
     nodes = [
         helper.make_node("Shape", ["x"], ["s"]),

@@ -84,7 +84,7 @@ def images(height: int, width: int) -> Array:
 
 
 def close(got: Array, model: bytes, data: Array) -> None:
-    """Assert that a result is that of ONNX Runtime, within the tolerances."""
+    """Assert that a result agrees with ONNX Runtime's, within the tolerances."""
     (expected,) = reference(model, {"images": data})
     assert got.shape == expected.shape
     np.testing.assert_allclose(got, expected, rtol=0.05, atol=0.02)
@@ -121,7 +121,7 @@ def _infer(client: Client, handle: str, data: Array) -> Array:
 
 @pytest.mark.parametrize("size", [(32, 32), (64, 96), (8, 40)])
 def test_a_detector_of_any_size(size: tuple[int, int], client: Client) -> None:
-    """Sizes that are computed from those of an image follow each request."""
+    """Sizes that a model computes from an image's sizes follow each request."""
     model, data = detector(), images(*size)
     close(load(model).run({"images": data}).outputs["boxes"], model, data)
     handle = _ready(client, model)
@@ -129,7 +129,7 @@ def test_a_detector_of_any_size(size: tuple[int, int], client: Client) -> None:
 
 
 def test_sizes_that_no_guess_fits(client: Client) -> None:
-    """A session hosts a model of sizes that nobody can guess, and compiles it when they come."""
+    """A session hosts a model whose sizes no guess fits, and compiles it when they come."""
     handle = _ready(client, ANCHORED)
     assert client.info(handle).n_nodes == 0
     data = images(64, 96)
@@ -140,7 +140,7 @@ def test_sizes_that_no_guess_fits(client: Client) -> None:
 
 
 def test_what_needs_a_size_says_so(client: Client) -> None:
-    """Buffers, programs and random samples need sizes, and name what says them."""
+    """Buffers, programs and random samples need sizes, and name the option that sets them."""
     handle = _ready(client, ANCHORED)
     text = "free dims of images were taken as 1, 32, 256: options.shapes, --shape"
     assert client.run(handle, [], []).n_batches == -1
@@ -162,7 +162,7 @@ def test_what_needs_a_size_says_so(client: Client) -> None:
 
 @pytest.mark.heavy
 def test_the_client_loads_it() -> None:
-    """`load` takes it with sizes and without, and a call has those of its arrays."""
+    """`load` takes a detector with sizes and without; a call uses the sizes of its arrays."""
     data = images(64, 96)
     with connect() as session, session.load(ANCHORED) as net:
         close(net(data), ANCHORED, data)

@@ -61,7 +61,7 @@ def classifier(kind: str, imports: dict[str, int]) -> onnx.ModelProto:
 @pytest.mark.parametrize("kind", LABELS)
 @pytest.mark.parametrize("imports", [{"": 15, ML: 1}, {ML: 1}], ids=["both", "own"])
 def test_a_zip_map_at_an_output_is_cut(kind: str, imports: dict[str, int]) -> None:
-    """The output is a tensor of what the map's rows hold, its columns are named in the report."""
+    """The output is a tensor of the values in the map's rows; the report names its columns."""
     proto = classifier(kind, imports)
     session = onnxruntime.InferenceSession(proto.SerializeToString())
     answer: Any = session.run(None, FEEDS)
@@ -78,7 +78,7 @@ def test_a_zip_map_at_an_output_is_cut(kind: str, imports: dict[str, int]) -> No
 
 
 def test_probabilities_are_measured() -> None:
-    """A measurement compares the tensor in place of the map with that of ONNX Runtime."""
+    """A measurement compares the tensor in place of the map with ONNX Runtime's."""
     measurer = Measurer(classifier("ints", {"": 15, ML: 1}).SerializeToString())
     measured = measurer.measure(0, {"x": normal(4, 2)})
     outputs = measured.runs[0].outputs

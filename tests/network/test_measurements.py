@@ -75,8 +75,8 @@ def test_sums_are_exact_where_floats_are_not() -> None:
     assert float(np.sum([1e16, *[1.0] * 64, -1e16])) != 64
 
 
-def test_figures_of_fp32_are_those_of_float64() -> None:
-    """What is compiled for FP32 counts as NumPy counts the same numbers in float64, to the bit."""
+def test_figures_of_fp32_equal_figures_of_float64() -> None:
+    """Kernels for FP32 count as NumPy counts the same numbers in float64, to the bit."""
     expected = RNG.standard_normal((600, 64)).astype(np.float32)
     got = expected * RNG.normal(1, 0.01, expected.shape).astype(np.float32)
     got[7, 3], got[8], expected[9, 1], expected[10] = np.nan, 0, np.inf, 0
@@ -92,7 +92,7 @@ def test_figures_of_fp32_are_those_of_float64() -> None:
 
 
 def test_labels_give_accuracy_top_5_and_confusion() -> None:
-    """Figures are those that NumPy computes; of equal values the first class is the larger."""
+    """Figures equal NumPy's; of equal values the first class is the larger."""
     scores = RNG.integers(0, 3, (200, 9)).astype(np.float32)
     labels = RNG.integers(0, 9, 200)
     agreement = Agreement()
@@ -127,7 +127,7 @@ def chain() -> ModelProto:
 
 
 def test_nodes_alone_take_what_fp32_gives() -> None:
-    """What a node adds alone is what a model of this node gives over FP32's values."""
+    """The error of a node alone is the error of a model of this node over FP32's values."""
     (part,) = measured(chain(), Settings(BATCH, BATCH), X[:BATCH], None)
     rows = {row.node.name: row for row in node_rows(Report(part), part.runs[0])}
     assert set(rows) == {"grow", "shrink", "product", "squash"}

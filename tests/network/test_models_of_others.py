@@ -208,7 +208,7 @@ def _reshaped(dims: list[int]) -> onnx.GraphProto:
 
 
 def test_foreign_refusals_name_the_node() -> None:
-    """What ONNX Runtime does not take of its own operators is refused with node and reason."""
+    """A node that ONNX Runtime refuses though it has the operator is refused with the reason."""
     data = _model(
         make("FusedMatMul", ["x", "x"], ["m"], "fused", domain="com.microsoft"), RELU, **MICROSOFT
     )

@@ -191,7 +191,7 @@ def test_no_number_among_what_is_regrouped() -> None:
 
 
 def test_a_view_of_an_input_is_not_rounded() -> None:
-    """What an Identity or a Flatten hands on is the input, though a reader makes sticks of it."""
+    """Identity and Flatten hand on the input's bits, though their readers make sticks of them."""
     body = (
         "g (float[3,5] x) => (float[3,5] i, float[1,15] f, float[3,5] e, float[1,15] t)"
         " { i = Identity(x) e = Exp(i) f = Flatten <axis = 0> (x) t = Tanh(f) }"

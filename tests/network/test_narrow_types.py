@@ -120,7 +120,7 @@ def test_weights_through_cast(kind: str, client: Client) -> None:
 
 @pytest.mark.parametrize("kind", [*EIGHT_BITS, "BFLOAT16"])
 def test_between_nodes(kind: str, client: Client) -> None:
-    """What one node makes of such a type the next one takes, infinities and NaN too."""
+    """A node reads its predecessor's values of such a type, infinities and NaN too."""
     nodes = [
         helper.make_node("Cast", ["x"], ["q"], to=getattr(TensorProto, kind)),
         helper.make_node("Reshape", ["q", "size"], ["r"]),

@@ -122,7 +122,7 @@ def test_free_dims_of_one_name_agree() -> None:
 
 
 def test_a_run_time_shape_blocks_its_node() -> None:
-    """What only the data tells keeps a node on the host; the reason names the value."""
+    """A shape known only at run time keeps a node on the host; the reason names the value."""
     body = (
         "g (float[4] x) => (float[M,1] y)"
         " { i = NonZero(x) t = Transpose(i) f = Cast <to = 1> (t) y = Tanh(f) }"

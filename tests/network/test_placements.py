@@ -333,7 +333,7 @@ NEAR_MISSES = {
 
 @pytest.mark.parametrize("name", NEAR_MISSES)
 def test_near_misses_are_not_taken(name: str) -> None:
-    """What differs from a spelling in an axis, a constant or an operand goes node by node."""
+    """Nodes that differ from a spelling in an axis, constant or operand go one by one."""
     result, placed = agree(_spelled(NEAR_MISSES[name]), WIDE, placement="all")
     assert not {"gelu", "layernorm"} & set(result.calls)
     assert "--placement" not in "".join(node.reason for node in placed)
@@ -398,7 +398,7 @@ LINEAR: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("name", LINEAR)
 def test_linear_models(name: str, machine: str) -> None:
-    """Linear models are products under `all`; labels are those of the greatest score."""
+    """Linear models are products under `all`; the label belongs to the greatest score."""
     op_type, attributes = LINEAR[name]
     model, feeds = _linear(op_type, **WEIGHTS, **attributes), {"x": normal(40, 5)}
     (left,) = nodes(load(model, machine), feeds)
@@ -451,7 +451,7 @@ def test_strict_names_the_placement() -> None:
     [(real_models.encoder, real_models.sentences), (real_models.tagger, real_models.words)],
 )
 def test_all_is_the_compiler_where_no_more_is_placed(make: Any, draw: Any, machine: str) -> None:
-    """Where `all` places no more nodes, its results are those of `compiler` bit for bit."""
+    """Where `all` places no more nodes, its results equal `compiler`'s bit for bit."""
     feeds = draw(2)
     compiler, everything = (load(make(), machine, placement=name) for name in PLACEMENTS)
     places = [

@@ -132,7 +132,7 @@ def layer(op_type: str, direction: str, layout: int, arrays: dict[str, Array]) -
 @pytest.mark.parametrize("op_type", GATES)
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 def test_layers_with_the_batch_first(op_type: str, direction: str) -> None:
-    """A layer of layout 1 is that of layout 0 over turned operands, its outputs turned back."""
+    """A layer of layout 1 runs as one of layout 0 over turned operands, outputs turned back."""
     sides, gates = 1 + (direction == "bidirectional"), GATES[op_type]
     first: dict[str, Array] = {
         "x": normal(5, 2, 3),

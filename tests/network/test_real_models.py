@@ -66,7 +66,7 @@ def test_placement_baseline(name: str, machine: str) -> None:
 
 
 def test_masked_words_change_nothing() -> None:
-    """What a masked word is does not reach the other words of an encoder."""
+    """The ids of masked words do not change an encoder's outputs for the other words."""
     model, feeds = models.encoder(), dict(models.sentences(2))
     masked = feeds["attention_mask"] == 0
     changed = feeds["input_ids"].copy()

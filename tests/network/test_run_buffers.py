@@ -77,7 +77,7 @@ def _matmul_integer() -> bytes:
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", ["add", "integers"])
 def test_an_answer_does_not_change_when_its_buffers_serve_again(name: str) -> None:
-    """What a run returned is the caller's: later runs over the same buffers leave it alone."""
+    """A run's outputs belong to the caller: later runs over the same buffers leave them alone."""
     executor = _executor(b"" if name == "add" else _matmul_integer())
     first = [executor.run(_feeds(executor, seed)).outputs for seed in range(3)]
     copies = [{key: array.copy() for key, array in outputs.items()} for outputs in first]
@@ -95,7 +95,7 @@ class Arenas:
         self.allocate = self._allocate  # one object, as `page_memory` is
 
     def guest(self, machine: str = "telum2") -> Guest:
-        """Return a guest whose memory nobody counts."""
+        """Return a guest whose memory is not counted."""
         return Guest(MACHINES[machine], allocate=self.allocate)
 
     def _allocate(self, size: int, *, zeroed: bool = True) -> Memory | None:
@@ -106,7 +106,7 @@ class Arenas:
         return memory
 
     def poison(self) -> None:
-        """Leave what no later run may read."""
+        """Fill the arenas with numbers that no later run may read."""
         for memory in self.made:
             memory.view(np.uint16).fill(NINF)
 
@@ -184,7 +184,7 @@ def test_what_lay_in_the_arena_before_makes_no_difference(
 @pytest.mark.parametrize("name", ["dense", "image", "quantised", "two_ends"])
 @pytest.mark.parametrize("machine", ["telum1", "telum2"])
 def test_networks_run_over_anything(arenas: Arenas, name: str, machine: str) -> None:
-    """So do networks with convolutions, INT8 sticks, and steps of the host."""
+    """Networks with convolutions, INT8 sticks and host steps give the plain path's results, too."""
     model = getattr(small_models, name)().SerializeToString()
     guests = Guest(MACHINES[machine]), arenas.guest(machine)
     plain, arena = (
@@ -266,7 +266,7 @@ def test_memory_that_somebody_counts_is_counted_again() -> None:
 
 @pytest.mark.heavy
 def test_a_guest_that_refuses_the_arena_again_gives_tensors_one_by_one() -> None:
-    """What was kept is given up where its account has become too small, and nothing is refused."""
+    """An arena that the guest's account no longer fits is freed, and the run is not refused."""
     guest = Guest(MACHINES["telum2"])
     executor = _executor(guest=guest)
     expected = executor.run(_feeds(executor, 1))

@@ -49,7 +49,7 @@ def test_dims_are_height_width_channels(
 
 @pytest.mark.parametrize("shape", [(1, 3, 4, 5), (1, 2, 3, 4, 5), (1, 6, 7), (1, 9)])
 def test_round_trip(shape: tuple[int, ...]) -> None:
-    """What goes to the model comes back as the same bytes."""
+    """Bytes that go to the model and back are the same."""
     port = tensor(shape)
     values = np.random.default_rng(0).random(shape, np.float32)
     data = port.from_model(values)

@@ -32,7 +32,7 @@ WINDOW = "<kernel_shape = [1, 1], strides = [3, 3], ceil_mode = 1>"
 
 
 def _looped(body: str, produced: str, outputs: str) -> str:
-    """Return a Loop over x that has as many rounds as its caller says."""
+    """Return a Loop over x whose input `trips` is its number of rounds."""
     names = ", ".join(output.split()[-1] for output in outputs.split(", "))
     return f"""m (float[2] x, int64 trips) => ({outputs}) <bool go = {{1}}> {{
         {names} = Loop <body = step (int64 i, bool on, float[2] a) => (bool still, {produced})
@@ -104,7 +104,7 @@ def pools() -> Iterator[Pools | None]:
 @pytest.mark.parametrize("place", ["here", "worker"])
 @pytest.mark.parametrize("name", CASES)
 def test_a_run_has_the_shapes_of_onnx_runtime(name: str, place: str, pools: Pools | None) -> None:
-    """Values and shapes are those of ONNX Runtime, with the sandbox and without."""
+    """Values and shapes equal ONNX Runtime's, with the sandbox and without."""
     body, feeds = CASES[name]
     model, guest = text_model(body), Guest(GUEST)
     plan: Plan = OnnxPlan(model, guest)

@@ -130,8 +130,8 @@ def _runs_alike(model: bytes, feeds: Mapping[str, Array], plan: Plan) -> None:
 
 @pytest.mark.parametrize("place", ["here", "worker"])
 @pytest.mark.parametrize("case", CASES)
-def test_a_run_is_that_of_onnx_runtime(case: str, place: str, pools: Pools | None) -> None:
-    """Values, shapes and types are those of ONNX Runtime, with the sandbox and without."""
+def test_a_run_equals_onnx_runtimes(case: str, place: str, pools: Pools | None) -> None:
+    """Values, shapes and types equal ONNX Runtime's, with the sandbox and without."""
     body, opset, feeds = CASES[case]
     model = text_model(body, opset)
     _runs_alike(model, feeds, _plan(model, place, pools))

@@ -69,7 +69,7 @@ def _facts(result: Result) -> tuple[object, ...]:
 @pytest.mark.parametrize("machine", ["telum1", "telum2"])
 @pytest.mark.parametrize("name", MODELS)
 def test_every_subset_of_shortcuts_gives_the_plain_bytes(name: str, machine: str) -> None:
-    """Outputs, warnings, NaN and calls of run after run are those of the plain path."""
+    """Outputs, warnings, NaN and calls of run after run equal the plain path's."""
     plain = _executor(name, machine, frozenset())
     shortened = [_executor(name, machine, names) for names in SUBSETS]
     rng = np.random.default_rng(7)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers that nobody takes, and messages that do not end: rows 15 to 17."""
+"""Answers that clients never read, and messages that do not end: rows 15 to 17."""
 
 import socket
 import struct
@@ -110,13 +110,13 @@ def untaken_reflection(scene: Scene) -> None:
 def _send(connection: http2.Connection, path: str, token: str) -> int:
     """Send a message but for its end, as far as the server takes it; return the bytes."""
     stream = connection.begin(path, token)
-    block, taken = bytes(MIB), connection.data(stream, PREFIX.pack(0, MESSAGE))
+    block, sent = bytes(MIB), connection.data(stream, PREFIX.pack(0, MESSAGE))
     deadline = time.monotonic() + SECONDS
-    while taken < MESSAGE - MIB and time.monotonic() < deadline and connection.is_open:
+    while sent < MESSAGE - MIB and time.monotonic() < deadline and connection.is_open:
         if (size := connection.data(stream, block)) == 0:
             break
-        taken += size
-    return taken
+        sent += size
+    return sent
 
 
 def _send_endless(scene: Scene, address: str, path: str, calls: int = 320) -> None:
@@ -159,16 +159,16 @@ def endless_frames(scene: Scene) -> None:
     first = PREFIX.pack(METADATA, len(metadata)) + metadata + PREFIX.pack(0, MESSAGE)
 
     def send(_number: int) -> int:
-        taken = 0
+        sent = 0
         with socket.socket(socket.AF_UNIX) as plain, suppress(OSError):
             plain.settimeout(3.0)
             plain.connect(str(path))
             plain.sendall(first)
             for _ in range(62):
                 plain.sendall(bytes(MIB))
-                taken += MIB
+                sent += MIB
             time.sleep(SECONDS)
-        return taken
+        return sent
 
     with ThreadPoolExecutor(160) as pool:
         sizes = list(pool.map(send, range(160)))

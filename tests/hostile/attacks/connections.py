@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Callers who own nothing and keep much: rows 3, 4 and 11."""
+"""Callers without a session that hold many resources: rows 3, 4 and 11."""
 
 import gzip
 import socket
@@ -64,7 +64,7 @@ def only_headers(scene: Scene) -> None:
 
 @row("3c", "130 streams of lists without a token, of which only headers come", tokens=True)
 def only_headers_of_streams(scene: Scene) -> None:
-    """Conversations of nobody."""
+    """Conversations without a token that never get a message."""
     _hold(scene, ACCELERATOR + "ExecuteStream")
 
 
@@ -130,7 +130,7 @@ def endless_headers(scene: Scene) -> None:
 
 @row("3h", "300 requests to the metrics' port that do not end", "--metrics", "127.0.0.1:0")
 def slow_requests(scene: Scene) -> None:
-    """Half of a request keeps a thread at most for a while, and not one for each."""
+    """Half a request holds a thread for a limited time, and many halves hold few threads."""
     port = scene.server.log_text().partition("metrics at http://")[2].partition("/")[0]
     if not port:
         scene.require(False, "the log names no port of metrics")
@@ -193,13 +193,13 @@ def _send_endless(scene: Scene, path: str, token: str = "") -> None:
 def _send_most(connection: http2.Connection, path: str, token: str) -> int:
     """Send a message but for its last bytes; return how many were taken."""
     stream = connection.begin(path, token)
-    block, taken = bytes(1 << 20), connection.data(stream, PREFIX.pack(0, MESSAGE))
+    block, sent = bytes(1 << 20), connection.data(stream, PREFIX.pack(0, MESSAGE))
     deadline = time.monotonic() + 2 * SECONDS
-    while taken < MESSAGE - len(block) and time.monotonic() < deadline and connection.is_open:
+    while sent < MESSAGE - len(block) and time.monotonic() < deadline and connection.is_open:
         if (size := connection.data(stream, block)) == 0:
             break
-        taken += size
-    return taken
+        sent += size
+    return sent
 
 
 def _require_given_back(scene: Scene) -> None:
@@ -273,16 +273,16 @@ def endless_frames(scene: Scene) -> None:
         return
 
     def send(_number: int) -> int:
-        taken = 0
+        sent = 0
         with socket.socket(socket.AF_UNIX) as plain, suppress(OSError):
             plain.settimeout(3.0)
             plain.connect(str(path))
             plain.sendall(PREFIX.pack(METADATA, 0) + PREFIX.pack(0, MESSAGE))
             for _ in range(62):
                 plain.sendall(bytes(1 << 20))
-                taken += 1 << 20
+                sent += 1 << 20
             time.sleep(SECONDS)
-        return taken
+        return sent
 
     with ThreadPoolExecutor(CONNECTIONS) as pool:
         sizes = list(pool.map(send, range(CONNECTIONS)))
@@ -314,7 +314,7 @@ def few_descriptors(scene: Scene) -> None:
 
 @row("11b", "8,000 silent connections at 4,096 descriptors", descriptors=4096, idle_machine=True)
 def silent_connections(scene: Scene) -> None:
-    """New callers get in while connections of which nothing comes are kept open."""
+    """New callers get in while connections that send nothing are kept open."""
     silent = _silent_connections(scene)
     latest: list[str] = []
     for _ in range(5):
@@ -328,7 +328,7 @@ def silent_connections(scene: Scene) -> None:
 
 
 def _served_in_time(scene: Scene) -> str:
-    """Return how a newcomer's first call ends, who tries again for 2 s as gRPC's channels do."""
+    """Return how a new client's first call ends; like a gRPC channel, it retries for 2 s."""
     deadline, name = time.monotonic() + 2.0, ""
     while name != "OK" and (left := deadline - time.monotonic()) > 0:
         guest = scene.caller(BYSTANDER)
@@ -338,7 +338,7 @@ def _served_in_time(scene: Scene) -> str:
 
 
 def _silent_connections(scene: Scene) -> list[socket.socket]:
-    """Open connections of which nothing comes, as many as the server takes in some seconds."""
+    """Open connections that send nothing, until the limit is reached or some seconds are over."""
     silent: list[socket.socket] = []
     deadline = time.monotonic() + 2 * SECONDS
     for _ in range(SILENT_CONNECTIONS):

@@ -27,7 +27,7 @@ READY_TIMEOUT, LOAD_TIMEOUT, PUBLISH_TIMEOUT = 60.0, 10.0, 20.0
 
 @dataclass
 class _Kept:
-    """What a server must have after a kill: names that were published, and what each may be."""
+    """Models that a server must have after a kill: published names, and each one's operators."""
 
     operators: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     published: set[str] = field(default_factory=set[str])
@@ -76,7 +76,7 @@ def _wait_until_ready(caller: Caller, scene: Scene) -> None:
 
 
 def _require_kept(scene: Scene, caller: Caller, kept: _Kept) -> None:
-    """Each model is what it may be; one that was published is there."""
+    """Require every published model, and of each model one of its allowed operators."""
     for name, operators in sorted(kept.operators.items()):
         end, result = _result(caller, name)
         is_right = result in (RESULTS[operator] for operator in operators)
@@ -87,7 +87,7 @@ def _require_kept(scene: Scene, caller: Caller, kept: _Kept) -> None:
 
 @row("14", f"kill -9 while models are published, {KILLS} times, with --state", bystander=False)
 def kill_while_publishing(scene: Scene) -> None:
-    """A model that was published is there after a kill, and none is half there."""
+    """After a kill every published model is complete, and no model is incomplete."""
     if not scene.offers("--state"):
         scene.require(False, "the build has no --state: nothing stays")
         return

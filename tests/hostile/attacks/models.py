@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models that take memory or time of everybody: rows 1, 6, 8 and 9."""
+"""Models that take memory or time from all clients: rows 1, 6, 8 and 9."""
 
 import threading
 import time
@@ -83,7 +83,7 @@ def many_functions(scene: Scene) -> None:
 
 @row("1g", "three sessions and eight loads bring the model of row 1a at once")
 def many_bombs(scene: Scene) -> None:
-    """What models take is bounded for all of them together."""
+    """The memory of all models together is bounded."""
     callers = [scene.caller() for _ in range(11)]
     data = models.inference_bomb()
 
@@ -195,13 +195,13 @@ def slow_load(scene: Scene) -> None:
     tokens=True,
 )
 def slow_sessions(scene: Scene) -> None:
-    """One token does not take what compiles the models of all."""
+    """One token does not take all workers that compile models."""
     _crowd(scene, partial(models.create, data=models.slow_to_fold(), timeout=60.0))
 
 
 @row("8c", "slow loads of one token, before another token's model", tokens=True)
 def slow_loads(scene: Scene) -> None:
-    """Nor by publishing."""
+    """One token does not take the compilers of all by publishing, either."""
 
     def load(caller: Caller, number: str) -> Answer:
         name = f"slow{number.rpartition('/')[2]}"
@@ -213,7 +213,7 @@ def slow_loads(scene: Scene) -> None:
 def _crowd(
     scene: Scene, begin: Callable[[Caller, str], Answer], *, has_sessions: bool = True
 ) -> None:
-    """Begin 20 calls with one token; another's network and published model come in time."""
+    """Begin 20 calls with one token; a second token's network and model are ready in time."""
     slow, quick = scene.caller(), scene.caller(BYSTANDER)
     session = quick.session()
     for number in range(20):
@@ -231,7 +231,7 @@ def _crowd(
 
 
 def _must_stop(scene: Scene, begin: Callable[[], object], stop: Callable[[], object]) -> None:
-    """What runs must have a thread that runs, and must not any more after it was stopped."""
+    """Require that work has a running thread after `begin`, and none soon after `stop`."""
     pid = scene.server.pid
     wait_until_quiet(pid, QUIET_SECONDS, share=BUSY_THREADS)
     idle = before = runnable(pid, 1.0)
@@ -271,7 +271,7 @@ def host_after_deadline(scene: Scene) -> None:
 
 @row("9b", "a host node runs on after DeleteSession")
 def host_after_delete(scene: Scene) -> None:
-    """Deleting a session ends what runs in it."""
+    """Deleting a session ends its running calls."""
     caller, second = scene.caller(), scene.caller()
     session = caller.session()
     run = _host_run(caller, session)
@@ -283,7 +283,7 @@ def host_after_delete(scene: Scene) -> None:
 
 @row("9c", "a host node runs on after its client has left")
 def host_after_client(scene: Scene) -> None:
-    """Nothing runs for nobody."""
+    """A run ends when its client is gone."""
     caller = scene.caller()
     run = _host_run(caller, caller.session())
     _must_stop(scene, lambda: run(30.0), caller.close)
@@ -305,7 +305,7 @@ def list_after_delete(scene: Scene) -> None:
 
 @row("9e", "compilation of a model runs on after its client has left")
 def compilation_after_client(scene: Scene) -> None:
-    """A model that is compiled for nobody is not compiled."""
+    """The compilation of a network ends when its client is gone."""
     caller = scene.caller()
     session, data = caller.session(), models.slow_to_fold()
     _must_stop(scene, lambda: models.create(caller, session, data, timeout=60.0), caller.close)
@@ -313,14 +313,14 @@ def compilation_after_client(scene: Scene) -> None:
 
 @row("9f", "loading of a model runs on after its client has left")
 def load_after_client(scene: Scene) -> None:
-    """Nor is one that is to be published."""
+    """The compilation of a model for publishing ends when its client is gone."""
     caller, data = scene.caller(), models.slow_to_fold()
     _must_stop(scene, lambda: models.load(caller, "slow", data, timeout=60.0), caller.close)
 
 
 @row("9g", "compilation of a model runs on after DeleteSession")
 def compilation_after_delete(scene: Scene) -> None:
-    """Deleting a session ends what compiles for it."""
+    """Deleting a session ends compilations for it."""
     caller, second = scene.caller(), scene.caller()
     session, data = caller.session(), models.slow_to_fold()
     request = zdnn.DeleteSessionRequest(name=session)

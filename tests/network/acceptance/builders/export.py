@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the builders share: typed ends, several outputs, other domains, pieces of exports."""
+"""Shared parts of the builders: typed ends, several outputs, domains, pieces of exports."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

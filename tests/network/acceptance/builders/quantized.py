@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ONNX Runtime's own tools make of models: quantised in four ways, and optimised."""
+"""Models as ONNX Runtime's own tools write them: quantised in four ways, and optimised."""
 
 import logging
 import tempfile
@@ -42,7 +42,7 @@ def _quiet() -> Generator[None]:
 
 
 def _rewritten(model: bytes, rewrite: Callable[[str, str], object]) -> bytes:
-    """Return what a tool writes that reads and writes files."""
+    """Return the output file of a tool that reads and writes files."""
     with _quiet(), tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / "source.onnx", Path(folder) / "target.onnx"
         source.write_bytes(model)

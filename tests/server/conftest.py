@@ -51,9 +51,9 @@ def running() -> Iterator[Running]:
 @pytest.fixture
 def client(running: Running) -> Iterator[Client]:
     """A session of its own; the store is empty afterwards."""
-    one = running.client()
-    yield one
-    one.delete()
+    fresh_client = running.client()
+    yield fresh_client
+    fresh_client.delete()
     assert running.server.store.counts() == Counts()
 
 

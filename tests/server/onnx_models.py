@@ -51,10 +51,10 @@ def model(
     """Return a serialised model of (operator, inputs, outputs); ports are (type, shape)."""
 
     def ports(named: Mapping[str, tuple[int, Shape]]) -> list[Any]:
-        return [helper.make_tensor_value_info(name, *one) for name, one in named.items()]
+        return [helper.make_tensor_value_info(name, *port) for name, port in named.items()]
 
     graph = helper.make_graph(
-        [helper.make_node(op, list(given), list(made)) for op, given, made in nodes],
+        [helper.make_node(op, list(sources), list(results)) for op, sources, results in nodes],
         "test",
         ports(inputs),
         ports(outputs),
@@ -151,7 +151,7 @@ class Caller:
     def states(self) -> dict[str, str]:
         """Return the states of all models by name."""
         index = self.stub.RepositoryIndex(pb.RepositoryIndexRequest())
-        return {one.name: one.state for one in index.models}
+        return {entry.name: entry.state for entry in index.models}
 
 
 def request(name: str, /, **feeds: Array) -> pb.ModelInferRequest:
@@ -166,8 +166,8 @@ def request(name: str, /, **feeds: Array) -> pb.ModelInferRequest:
 def outputs_of(response: pb.ModelInferResponse) -> dict[str, Array]:
     """Return the FP32 outputs of a response by name."""
     return {
-        one.name: np.frombuffer(raw, "<f4").reshape(one.shape)
-        for one, raw in zip(response.outputs, response.raw_output_contents, strict=True)
+        output.name: np.frombuffer(raw, "<f4").reshape(output.shape)
+        for output, raw in zip(response.outputs, response.raw_output_contents, strict=True)
     }
 
 

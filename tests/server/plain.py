@@ -72,7 +72,7 @@ class Plain:
         with suppress(ConnectionResetError):  # what the server has not read is lost
             assert self.socket.recv(1) == b""
         lines = payload.decode().split("\r\n")
-        return {name: value.strip() for name, _, value in (one.partition(":") for one in lines)}
+        return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
     def finish(self) -> dict[str, str]:
         """Say that there are no more lists, and return what the last frame says."""

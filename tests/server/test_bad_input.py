@@ -36,10 +36,10 @@ FOUR_MIB = 4 << 20
 @pytest.fixture(autouse=True)
 def neighbour(client: Client) -> Iterator[Client]:
     """Another session with a tensor, which must be as it was when the test ends."""
-    other = client.other()
-    other.run(*load(1, 7 * DATA))
-    yield other
-    assert np.array_equal(other.array(1), 7 * DATA.ravel())
+    second = client.other()
+    second.run(*load(1, 7 * DATA))
+    yield second
+    assert np.array_equal(second.array(1), 7 * DATA.ravel())
 
 
 def inline(**fields: Any) -> tensor_pb2.Ztensor:
@@ -203,7 +203,7 @@ def test_quota_of_bytes_is_checked_before_allocation(client: Client) -> None:
 def test_quota_of_tensors(client: Client) -> None:
     """A tensor beyond max_tensors is refused; freeing one makes room."""
     most = client.limits.max_tensors
-    client.run(*(init(one, 4)[0] for one in range(1, most + 1)))
+    client.run(*(init(tensor_id, 4)[0] for tensor_id in range(1, most + 1)))
     with refused(CODE.RESOURCE_EXHAUSTED, "TENSOR_QUOTA_EXCEEDED", field="max_tensors", limit=most):
         client.run(init(most + 1, 4)[0])
     client.run(op("allochelper_ztensor", ztensor=1), op("free_ztensor_buffer", ztensor=1))
@@ -214,7 +214,7 @@ def test_new_outputs_count_in_both_quotas(client: Client) -> None:
     """A chain of new outputs ends at the quota, with all before it kept."""
     client.run(*load(1, DATA))
     with refused(CODE.RESOURCE_EXHAUSTED, "TENSOR_QUOTA_EXCEEDED", field="max_tensors"):
-        client.run(*(op("exp", input=1, output=New(one)) for one in range(2, 100)))
+        client.run(*(op("exp", input=1, output=New(tensor_id)) for tensor_id in range(2, 100)))
     assert client.used() == (50, 50 * 4096)
 
 

@@ -29,12 +29,12 @@ def test_codes_are_those_that_the_contract_names() -> None:
     """The comment of each reason begins with the code that the table has."""
     source = (ROOT / "protos/nnpa/zdnn/v1/status.proto").read_text()
     comments = re.findall(r"((?:  //.*\n)+)  (ERROR_REASON_\w+) = (\d+);", source)
-    told = {
+    documented = {
         int(number): re.match(r"\s*// ([A-Z_]+):", comment)
         for comment, _, number in comments
         if int(number)
     }
-    codes = {number: match[1] for number, match in told.items() if match is not None}
+    codes = {number: match[1] for number, match in documented.items() if match is not None}
     assert codes == {reason: code.name for reason, code in CODES.items()}
 
 
@@ -75,9 +75,9 @@ def test_exceptions_become_errors(error: Exception, reason: str) -> None:
 def test_every_exception_of_the_emulator_is_mapped() -> None:
     """What `run` may raise is in the table: all exceptions of status.py but the one it catches."""
     defined = {
-        one
-        for one in vars(nnpa_emulator.status).values()
-        if inspect.isclass(one) and issubclass(one, Exception)
+        member
+        for member in vars(nnpa_emulator.status).values()
+        if inspect.isclass(member) and issubclass(member, Exception)
     }
     mapped = {type(error) for error, reason in RAISED if reason != "INTERNAL"}
     assert defined - mapped == {nnpa_emulator.status.Refused}
@@ -100,11 +100,15 @@ def test_arms_are_the_functions_of_the_emulator() -> None:
 @pytest.mark.parametrize("name", sorted(OPERATION_SPECS))
 def test_fields_are_the_parameters(name: str) -> None:
     """An arm's fields are the parameters of its function, in C order, but for hints of ours."""
-    (field,) = (one for one in ARM_FIELDS if one.name == name)
+    (field,) = (arm for arm in ARM_FIELDS if arm.name == name)
     assert field.message_type is not None
-    fields = [one.name for one in field.message_type.fields if one.name != "all_timesteps"]
+    fields = [
+        parameter.name
+        for parameter in field.message_type.fields
+        if parameter.name != "all_timesteps"
+    ]
     assert set(fields) == set(FUNCTIONS[name].parameters) - {"all_timesteps"}
-    tensors = [one for one in fields if one in FUNCTIONS[name].tensors]
+    tensors = [parameter for parameter in fields if parameter in FUNCTIONS[name].tensors]
     assert tensors == list(FUNCTIONS[name].tensors)
 
 

@@ -74,7 +74,7 @@ def test_health_and_reflection(tmp_path: Path) -> None:
         mirror: Any = reflection_pb2_grpc.ServerReflectionStub(channel)
         request = reflection_pb2.ServerReflectionRequest(list_services="")
         (listed,) = mirror.ServerReflectionInfo(iter([request]))
-        names = {one.name for one in listed.list_services_response.service}
+        names = {entry.name for entry in listed.list_services_response.service}
         assert "nnpa.zdnn.v1.AcceleratorService" in names
 
 
@@ -155,9 +155,9 @@ def test_version_and_help() -> None:
     run = [sys.executable, "-m", "nnpa_server"]
     version = subprocess.run([*run, "--version"], capture_output=True, text=True, check=True)
     assert version.stdout.startswith("nnpa-server, version ")
-    told = subprocess.run([*run, "--help"], capture_output=True, text=True, check=True).stdout
+    help_text = subprocess.run([*run, "--help"], capture_output=True, text=True, check=True).stdout
     for text in ("8GiB", "15m", "64MiB", "100000", "127.0.0.1:50051", "Exit"):
-        assert text in told
+        assert text in help_text
 
 
 def test_documents_call_no_server_ready_that_listens() -> None:
@@ -324,7 +324,7 @@ def test_waiting_conversations_hear_of_the_end(tmp_path: Path) -> None:
     with serving(tmp_path, *ANY_PORT) as server:
         ready = threading.Semaphore(0)
         clients = [Client(grpc.insecure_channel(server.address)) for _ in range(12)]
-        threads = [threading.Thread(target=converse, args=(one, ready)) for one in clients]
+        threads = [threading.Thread(target=converse, args=(client, ready)) for client in clients]
         for thread in threads:
             thread.start()
         for _ in threads:
@@ -492,10 +492,10 @@ def test_request_id_comes_back(tmp_path: Path) -> None:
         assert "x-request-id" not in dict(call.trailing_metadata())
         with pytest.raises(grpc.RpcError) as caught:
             client.stub.GetSession(pb.GetSessionRequest(name="sessions/none"))
-        told = read_error(caught.value).request_id
-        assert len(told) == 16
+        request_id = read_error(caught.value).request_id
+        assert len(request_id) == 16
         assert server.stop() == 0
-        assert f"id={told}" in server.log_text()
+        assert f"id={request_id}" in server.log_text()
 
 
 @pytest.mark.heavy

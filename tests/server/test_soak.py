@@ -55,8 +55,8 @@ class Soak:
             except grpc.FutureCancelledError:
                 self.met[f"{misbehave.__name__}: cancelled"] += 1
             except grpc.RpcError as error:
-                told = read_error(error)
-                self.met[f"{misbehave.__name__}: {told.reason or told.code.name}"] += 1
+                refusal = read_error(error)
+                self.met[f"{misbehave.__name__}: {refusal.reason or refusal.code.name}"] += 1
             except Exception as error:  # a thread's failure must reach the test
                 self.failures.append(f"{misbehave.__name__}: {error!r}")
                 return
@@ -148,7 +148,7 @@ def hoard(soak: Soak) -> None:
     """Fill a session up to its quota, and go away without a word."""
     client = soak.client()
     client.run(*init(1, 1, 8, 128, 256))
-    client.run(*(op("exp", input=1, output=New(one)) for one in range(2, 300)))
+    client.run(*(op("exp", input=1, output=New(tensor_id)) for tensor_id in range(2, 300)))
 
 
 def abandon(soak: Soak) -> None:
@@ -172,7 +172,9 @@ MISBEHAVIOURS = (
 
 def misbehave(soak: Soak, good: Client) -> None:
     """Let eight clients misbehave while another one goes on getting right answers."""
-    threads = [threading.Thread(target=soak.loop, args=(one,)) for one in MISBEHAVIOURS]
+    threads = [
+        threading.Thread(target=soak.loop, args=(misbehaviour,)) for misbehaviour in MISBEHAVIOURS
+    ]
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
@@ -213,7 +215,7 @@ def run_soak(tmp_path: Path, seconds: float, growth: int) -> str:
     counts = ", ".join(f"{key} {count}" for key, count in sorted(soak.met.items()))
     return (
         f"soak {seconds:g} s: {sum(soak.met.values())} misdeeds, store empty, memory at rest after "
-        f"each third {[one >> 20 for one in rest]} MiB; {counts}"
+        f"each third {[size >> 20 for size in rest]} MiB; {counts}"
     )
 
 

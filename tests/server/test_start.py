@@ -104,31 +104,31 @@ def test_the_collector_works_after_the_start() -> None:
 def test_first_calls_wait_for_no_compiler(tmp_path: Path) -> None:
     """A start, and the everyday calls behind it, load nothing heavy and have the vectors' bits."""
     socket = tmp_path / "socket"
-    told = [line for line in run(FIRST_CALLS, str(socket)) if "listening" not in line]
-    assert told == ["[]", "True", "[]"]
+    lines = [line for line in run(FIRST_CALLS, str(socket)) if "listening" not in line]
+    assert lines == ["[]", "True", "[]"]
 
 
 @pytest.mark.shortcut
 def test_what_is_late_is_made_once() -> None:
     """Threads that want something at the same time get the same one; a failure is told to each."""
-    begun, made = threading.Event(), list[object]()
+    begun, objects = threading.Event(), list[object]()
 
     def make() -> object:
         begun.wait(10)
-        made.append(object())
-        return made[0]
+        objects.append(object())
+        return objects[0]
 
-    late, found = Lazy(make), list[object]()
+    late, results = Lazy(make), list[object]()
     assert late.peek() is None
-    threads = [threading.Thread(target=lambda: found.append(late.get())) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: results.append(late.get())) for _ in range(4)]
     for thread in threads:
         thread.start()
     begun.set()
     for thread in threads:
         thread.join()
-    assert len(made) == 1
-    assert found == made * 4
-    assert late.peek() is made[0]
+    assert len(objects) == 1
+    assert results == objects * 4
+    assert late.peek() is objects[0]
 
     def fail() -> Any:
         raise ImportError("not installed")

@@ -90,25 +90,25 @@ def _facts(holder: Any) -> dict[str, Any]:
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
     """A receiver of spans on loopback."""
-    made = Receiver()
-    thread = threading.Thread(target=made.serve_forever)
+    server = Receiver()
+    thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    yield made
-    made.shutdown()
-    made.server_close()
+    yield server
+    server.shutdown()
+    server.server_close()
     thread.join()
 
 
 def _lines(server: ServerProcess, method: str) -> list[dict[str, Any]]:
     """Return the lines of the access log of a method, when there is one."""
 
-    def found() -> list[dict[str, Any]]:
+    def matching() -> list[dict[str, Any]]:
         lines = server.log_text().splitlines()
         facts = [json.loads(line) for line in lines if line.startswith("{")]
         return [line for line in facts if line.get("method") == method]
 
-    wait_until(lambda: bool(found()))
-    return found()
+    wait_until(lambda: bool(matching()))
+    return matching()
 
 
 def test_calls_belong_to_the_trace_of_their_client(receiver: Receiver, tmp_path: Path) -> None:

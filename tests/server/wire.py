@@ -111,15 +111,15 @@ class Client:
 
     def __post_init__(self) -> None:
         self.stub: Any = accelerator_pb2_grpc.AcceleratorServiceStub(self.channel)
-        made: pb.Session = self.stub.CreateSession(pb.CreateSessionRequest(session=self.options))
-        self.session = made.name
-        self.limits = made.limits
+        session: pb.Session = self.stub.CreateSession(pb.CreateSessionRequest(session=self.options))
+        self.session = session.name
+        self.limits = session.limits
 
     def other(self, options: pb.Session | None = None) -> "Client":
         """Create another session over the same channel; it is deleted with this one."""
-        one = Client(self.channel, options or pb.Session())
-        self.others.append(one)
-        return one
+        second = Client(self.channel, options or pb.Session())
+        self.others.append(second)
+        return second
 
     def request(self, *operations: Operation) -> pb.ExecuteRequest:
         """Return the request that runs operations."""
@@ -171,8 +171,8 @@ class Client:
 
     def delete(self) -> None:
         """Delete the session and those made from it."""
-        for one in self.others:
-            one.delete()
+        for client in self.others:
+            client.delete()
         self.others.clear()
         self.stub.DeleteSession(pb.DeleteSessionRequest(name=self.session))
 
@@ -214,8 +214,8 @@ def refused(code: grpc.StatusCode, reason: str, **metadata: object) -> Generator
         yield
     error = read_error(caught.value)
     assert (error.code, error.reason) == (code, reason), caught.value
-    wanted = {key: str(value) for key, value in metadata.items()}
-    assert wanted.items() <= error.metadata.items(), error.metadata
+    expected = {key: str(value) for key, value in metadata.items()}
+    assert expected.items() <= error.metadata.items(), error.metadata
     assert error.request_id
 
 

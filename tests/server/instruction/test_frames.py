@@ -259,12 +259,12 @@ def test_a_server_that_takes_no_memory(tmp_path: Path) -> None:
 
 def test_a_session_that_ends(machine_alone: Machine) -> None:
     """A session deleted between two instructions ends the call; a drain ends what waits."""
-    other = machine_alone.client.other()
+    second = machine_alone.client.other()
     machine_alone.client.others.clear()
-    with machine_alone.program(other.session) as program, machine_alone.program() as waiting:
+    with machine_alone.program(second.session) as program, machine_alone.program() as waiting:
         assert program.ask_raw(SUM).written == 1
         assert waiting.ask_raw(SUM).written == 1
-        other.delete()
+        second.delete()
         program.socket.sendall(frame(0, SUM))
         assert info_of(program.end()).reason == "SESSION_NOT_FOUND"
         machine_alone.server.refuse_calls()
@@ -340,7 +340,7 @@ def test_threads_of_one_program(machine: Machine) -> None:
 def test_requests_may_be_sent_ahead(machine: Machine) -> None:
     """A client that does not wait has its responses in order, however the bytes arrive."""
     first, second = request(QAF, bytes(256)), request(99, b"")
-    raw = b"".join(frame(0, one) for one in (first, second, SUM))
+    raw = b"".join(frame(0, payload) for payload in (first, second, SUM))
     with machine.program() as program:
         for start in range(0, len(raw), 777):
             program.socket.sendall(raw[start : start + 777])

@@ -60,8 +60,8 @@ def test_a_response_code(allowing: Running) -> None:
     """A status of the hardware is its response code, for the function that the rule names."""
     rule = FaultRule(operation="NNPA_ADD", nth=2, status="ZDNN_EXCEEDS_MDIS")
     faulty = Faulty(allowing, rule)
-    first, other, second, third = (faulty.issue(code) for code in (ADD, SUB, ADD, ADD))
-    assert [answer.condition_code for answer in (first, other, second, third)] == [0, 0, 1, 0]
+    first, subtraction, second, third = (faulty.issue(code) for code in (ADD, SUB, ADD, ADD))
+    assert [answer.condition_code for answer in (first, subtraction, second, third)] == [0, 0, 1, 0]
     assert second.general_register_0 == 0x0012 << 48 | ADD
     assert (len(second.outputs), second.refusal.constraint) == (0, "fault")
     assert (first.outputs[0].contents, third.outputs[0].contents) == (SUM, SUM)
@@ -91,8 +91,8 @@ def test_interruptions(allowing: Running, kind: str, code: int, address: int) ->
     """A program check interrupts the program; an access exception has an address."""
     faulty = Faulty(allowing, FaultRule(call=2, program_check=kind))
     assert faulty.issue().outputs[0].contents == SUM
-    told = faulty.issue().program_interruption
-    assert (told.code, told.address) == (code, address)
+    interruption = faulty.issue().program_interruption
+    assert (interruption.code, interruption.address) == (code, address)
     assert faulty.injected() == [("NNPA_ADD", "program_check", kind)]
 
 

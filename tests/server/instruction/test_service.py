@@ -84,13 +84,13 @@ def issuer(tmp_path: Path) -> Iterator[Issuer]:
     server.drain()
 
 
-def given(role: "pb.Role.ValueType", *cells: int) -> pb.Operand:
+def input_page(role: "pb.Role.ValueType", *cells: int) -> pb.Operand:
     """Return an input of one page."""
     return pb.Operand(role=role, contents=sticks(*cells).tobytes())
 
 
 OUTPUT = pb.Operand(role=pb.ROLE_OUTPUT_1, size=PAGE)
-INPUTS = given(pb.ROLE_INPUT_1, ONE, TWO), given(pb.ROLE_INPUT_2, ONE, TWO)
+INPUTS = input_page(pb.ROLE_INPUT_1, ONE, TWO), input_page(pb.ROLE_INPUT_2, ONE, TWO)
 STICKS = sticks(TWO, FOUR).tobytes()
 
 
@@ -112,7 +112,7 @@ def test_qaf(issuer: Issuer) -> None:
 
 def test_exception_flags(issuer: Issuer) -> None:
     """Bits 24-31 of register 0 flag a value that is no number."""
-    operands = given(pb.ROLE_INPUT_1, NOT_A_NUMBER), given(pb.ROLE_INPUT_2, ONE)
+    operands = input_page(pb.ROLE_INPUT_1, NOT_A_NUMBER), input_page(pb.ROLE_INPUT_2, ONE)
     answer = issuer.issue(ADD, sums(), *operands, OUTPUT)
     assert answer.general_register_0 == 0x80 << 32 | ADD
     assert answer.outputs[0].contents[:2] == NOT_A_NUMBER.to_bytes(2)
@@ -142,8 +142,8 @@ def test_program_interruptions(
     """An interruption has its code, the address for an access, and why; register 0 stays."""
     register = 0xABCD << 48 | code
     answer = issuer.issue(register, parameter_block, *INPUTS, OUTPUT, at=at)
-    told = answer.program_interruption
-    assert (told.code, told.address) == (interruption, address)
+    program_interruption = answer.program_interruption
+    assert (program_interruption.code, program_interruption.address) == (interruption, address)
     assert (answer.general_register_0, answer.condition_code) == (register, 0)
     assert (len(answer.outputs), bool(answer.refusal.text)) == (0, True)
 
@@ -188,8 +188,8 @@ def test_stream(issuer: Issuer) -> None:
         (pb.Operand(contents=b""), "FIELD_UNSPECIFIED", "operands[2].role"),
         (pb.Operand(role=pb.ROLE_OUTPUT_1), "FIELD_UNSPECIFIED", "operands[2]"),
         (pb.Operand(role=99, contents=b""), "FIELD_INVALID", "operands[2].role"),  # type: ignore[arg-type]  # an open enum  # pyright: ignore[reportArgumentType]
-        (given(pb.ROLE_INPUT_1), "FIELD_INVALID", "operands[2].role"),
-        (given(pb.ROLE_OUTPUT_1), "FIELD_INVALID", "operands[2].contents"),
+        (input_page(pb.ROLE_INPUT_1), "FIELD_INVALID", "operands[2].role"),
+        (input_page(pb.ROLE_OUTPUT_1), "FIELD_INVALID", "operands[2].contents"),
         (pb.Operand(role=pb.ROLE_INPUT_3, size=1), "FIELD_INVALID", "operands[2].size"),
         (
             pb.Operand(role=pb.ROLE_INPUT_3, shared=tensor_pb2.Extent(size=1)),

@@ -59,32 +59,43 @@ def test_records(running: Running, client: Client) -> None:
     traced.issue(ADD, sums(65))
     records = traced.trace.end()
     assert (records[-1].end.calls, records[-1].WhichOneof("record")) == (4, "end")
-    told = [one.instruction for one in records if one.WhichOneof("record") == "instruction"]
-    assert [one.general_register_0 for one in told] == [QAF, ADD, NONE, ADD]
-    assert {(one.session, one.general_register_1) for one in told} == {(1, AT)}
-    assert [one.parameter_block for one in told] == [
+    instructions = [
+        record.instruction for record in records if record.WhichOneof("record") == "instruction"
+    ]
+    assert [instruction.general_register_0 for instruction in instructions] == [QAF, ADD, NONE, ADD]
+    assert {
+        (instruction.session, instruction.general_register_1) for instruction in instructions
+    } == {(1, AT)}
+    assert [instruction.parameter_block for instruction in instructions] == [
         b"",
         sums(2)[:512],
         sums()[:512],
         sums(65)[:512],
     ]
-    assert [one.general_register_0_after for one in told] == [
+    assert [instruction.general_register_0_after for instruction in instructions] == [
         QAF,
         0x80 << 32 | ADD,
         0x0002 << 48 | NONE,
         ADD,
     ]
-    assert [one.condition_code for one in told] == [0, 0, 1, 0]
-    assert [(one.interruption_code, one.address) for one in told] == [
+    assert [instruction.condition_code for instruction in instructions] == [0, 0, 1, 0]
+    assert [
+        (instruction.interruption_code, instruction.address) for instruction in instructions
+    ] == [
         (0, 0),
         (0, 0),
         (0, 0),
         (4, 0x10000 + PAGE),
     ]
-    assert [one.HasField("refusal") for one in told] == [False, False, True, True]
-    starts = [one.start_ns for one in told]
+    assert [instruction.HasField("refusal") for instruction in instructions] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+    starts = [instruction.start_ns for instruction in instructions]
     assert starts == sorted(starts)
-    assert all(one.duration_ns for one in told)
+    assert all(instruction.duration_ns for instruction in instructions)
 
 
 def test_shown(running: Running, client: Client, tmp_path: Path) -> None:

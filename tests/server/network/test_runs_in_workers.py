@@ -75,9 +75,9 @@ def both(model: bytes, workers: Workers) -> tuple[ProgramRunner, ProgramRunner]:
     """Return what runs a model here, and what runs it in a worker."""
     plan = OnnxPlan(model, Guest(GUEST))
     here = plan.executor({})
-    there = WorkerPlan(model, Guest(GUEST), ImportOptions(), workers).executor({})
-    assert isinstance(there, WorkerExecutor)
-    return here, there
+    in_worker = WorkerPlan(model, Guest(GUEST), ImportOptions(), workers).executor({})
+    assert isinstance(in_worker, WorkerExecutor)
+    return here, in_worker
 
 
 def facts(result: Result) -> tuple[object, ...]:
@@ -94,35 +94,35 @@ def facts(result: Result) -> tuple[object, ...]:
 @pytest.mark.parametrize("value", [0.5, -3.0, np.nan, np.inf, 3e38])
 def test_a_run_in_a_worker_is_a_run_here(value: float, workers: Workers) -> None:
     """Outputs, warnings with their counts, NaN counts and calls are the same, bit by bit."""
-    here, there = both(mixed().SerializeToString(), workers)
+    here, in_worker = both(mixed().SerializeToString(), workers)
     feeds = {"x": np.array([[value, 1, -2, 0.25]], np.float32)}
     for _ in range(3):
-        assert facts(there.run(feeds)) == facts(here.run(feeds))
+        assert facts(in_worker.run(feeds)) == facts(here.run(feeds))
 
 
 def test_text_goes_both_ways(workers: Workers) -> None:
     """Arrays of text cross as bytes, those that are empty and those beyond ASCII too."""
-    here, there = both(lettered().SerializeToString(), workers)
+    here, in_worker = both(lettered().SerializeToString(), workers)
     feeds = {"x": np.array(["", "Zürich \N{SNOWMAN}"], object)}
-    assert facts(there.run(feeds)) == facts(here.run(feeds))
+    assert facts(in_worker.run(feeds)) == facts(here.run(feeds))
 
 
 def test_text_has_its_locale_in_a_worker(workers: Workers) -> None:
     """C.UTF-8 lowers letters of all words in a worker, which can open none of its files."""
-    here, there = both(small_models.lowered("C.UTF-8"), workers)
+    here, in_worker = both(small_models.lowered("C.UTF-8"), workers)
     feeds = {"x": np.array(["ÄRGER"], object)}
-    assert there.run(feeds).outputs["y"].tolist() == ["ärger"]
-    assert facts(there.run(feeds)) == facts(here.run(feeds))
+    assert in_worker.run(feeds).outputs["y"].tolist() == ["ärger"]
+    assert facts(in_worker.run(feeds)) == facts(here.run(feeds))
 
 
 def test_wrong_inputs_are_refused_before_they_cross(workers: Workers) -> None:
     """The refusals of a run are those of this process."""
-    here, there = both(mixed().SerializeToString(), workers)
+    here, in_worker = both(mixed().SerializeToString(), workers)
     for feeds in ({}, {"x": np.ones((1, 5), np.float32)}, {"x": np.ones((1, 4), np.int64)}):
         with pytest.raises(ModelRefused) as expected:
             here.run(feeds)
         with pytest.raises(ModelRefused) as got:
-            there.run(feeds)
+            in_worker.run(feeds)
         assert got.value.reason == expected.value.reason
 
 
@@ -132,10 +132,10 @@ def test_a_failed_step_says_which(workers: Workers) -> None:
     model = small_models.model(
         [node], [("at", np.int64, [1])], [("y", np.float32, [1])], {"w": np.ones(3, np.float32)}
     )
-    here, there = both(model.SerializeToString(), workers)
+    here, in_worker = both(model.SerializeToString(), workers)
     for feeds in ({"at": np.array([7])}, {"at": np.array([2])}):
         outcomes: list[object] = []
-        for executor in (here, there):
+        for executor in (here, in_worker):
             try:
                 outcomes.append(facts(executor.run(feeds)))
             except StepFailed as failed:
@@ -163,7 +163,7 @@ def test_observed_runs_are_the_same(workers: Workers) -> None:
 
 def test_an_observer_may_end_a_run(workers: Workers) -> None:
     """What an observer raises ends the run; the next one is not disturbed."""
-    here, there = both(mixed().SerializeToString(), workers)
+    here, in_worker = both(mixed().SerializeToString(), workers)
     feeds = {"x": np.ones((1, 4), np.float32)}
 
     def fail(event: NodeEvent) -> None:
@@ -171,16 +171,16 @@ def test_an_observer_may_end_a_run(workers: Workers) -> None:
             raise StepFailed("act", "failing_node", 0, "it was created to fail")
 
     with pytest.raises(StepFailed, match="created to fail"):
-        there.run(feeds, fail)
-    assert facts(there.run(feeds)) == facts(here.run(feeds))
+        in_worker.run(feeds, fail)
+    assert facts(in_worker.run(feeds)) == facts(here.run(feeds))
 
 
 def test_a_new_worker_takes_the_program_again(workers: Workers) -> None:
     """A worker that ended is replaced, and the run does not notice."""
-    here, there = both(mixed().SerializeToString(), workers)
+    here, in_worker = both(mixed().SerializeToString(), workers)
     feeds = {"x": np.ones((1, 4), np.float32)}
     workers.runner.close()
-    assert facts(there.run(feeds)) == facts(here.run(feeds))
+    assert facts(in_worker.run(feeds)) == facts(here.run(feeds))
 
 
 @pytest.mark.parametrize(
@@ -216,15 +216,15 @@ def test_reports_are_made_by_a_worker(server: Running) -> None:
     names = {"session": client.session, "network": handle}
     without = Running(replace(CONFIG, limits=ROOM, sandbox="off"))
     try:
-        other = Client(without.channel)
-        there = {"session": other.session, "network": other.ready(mixed())}
+        unconfined = Client(without.channel)
+        unconfined_names = {"session": unconfined.session, "network": unconfined.ready(mixed())}
         for method, fields in (
             ("MeasureAccuracy", {"made_up": 3, "seed": 5, "html": True}),
             ("ProbeNetwork", {"sizes": [1, 2]}),
         ):
             request = getattr(pb, f"{method}Request")
             got = getattr(client.stub, method)(request(**names, **fields))
-            assert got == getattr(other.stub, method)(request(**there, **fields))
+            assert got == getattr(unconfined.stub, method)(request(**unconfined_names, **fields))
     finally:
         without.stop()
     lacking = pb.MeasureAccuracyRequest(
@@ -239,28 +239,28 @@ def test_jobs_are_the_same_without_a_sandbox(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`--sandbox off` runs a network by the jobs of workers, which the server itself does."""
-    asked, ask = list[str](), vars(Workers)["_ask"]
+    verbs, ask = list[str](), vars(Workers)["_ask"]
 
     def record(workers: Workers, worker: Worker, job: Message, limits: JobLimits) -> object:
-        asked.append(decode_job(job.text)[0])
+        verbs.append(decode_job(job.text)[0])
         return ask(workers, worker, job, limits)
 
     monkeypatch.setattr(Workers, "_ask", record)
     without = Running(replace(CONFIG, limits=ROOM, sandbox="off"))
     try:
-        jobs = [_jobs_of(Client(running.channel), asked) for running in (server, without)]
+        jobs = [_jobs_of(Client(running.channel), verbs) for running in (server, without)]
     finally:
         without.stop()
     assert jobs[0] == jobs[1]
     assert {"facts", "program", "load", "run", "measure"} <= set(jobs[0])
 
 
-def _jobs_of(client: Client, asked: list[str]) -> list[str]:
+def _jobs_of(client: Client, verbs: list[str]) -> list[str]:
     """Return the verbs of the jobs by which a server hosts, runs and measures a network."""
-    asked.clear()
+    verbs.clear()
     handle = client.ready(mixed())
     client.infer(handle, x=np.ones((2, 4), np.float32))
     request = pb.MeasureAccuracyRequest(session=client.session, network=handle, made_up=1)
     client.stub.MeasureAccuracy(request)
     client.close()
-    return asked.copy()
+    return verbs.copy()

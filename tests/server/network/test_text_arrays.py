@@ -74,14 +74,14 @@ def client(running: Running) -> Iterator[Client]:
 
 
 @pytest.mark.parametrize(
-    "given", [WORDS, np.array(WORDS, TEXT), np.array([], TEXT)], ids=["list", "array", "none"]
+    "texts", [WORDS, np.array(WORDS, TEXT), np.array([], TEXT)], ids=["list", "array", "none"]
 )
-def test_text_comes_back(session: Session, given: Any) -> None:
+def test_text_comes_back(session: Session, texts: Any) -> None:
     """Lists and arrays of text travel both ways, any character, empty ones and none at all."""
     network = session.load(same())
-    array = network(given)
+    array = network(texts)
     assert array.dtype == TEXT
-    assert array.tolist() == list(given)
+    assert array.tolist() == list(texts)
 
 
 def test_fixed_width(session: Session) -> None:

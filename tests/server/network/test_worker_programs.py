@@ -53,17 +53,21 @@ def test_the_same_programs(name: str, machine: str, workers: Workers) -> None:
     """What a worker compiles is what this process compiles: steps, weights, results."""
     data, options = MODELS[name](), ImportOptions()
     here = OnnxPlan(data, Guest(find_machine(machine)), options)
-    there = WorkerPlan(data, Guest(find_machine(machine)), options, workers)
-    assert (there.name, there.inputs, there.outputs) == (here.name, here.inputs, here.outputs)
-    assert there.signature == here.signature
-    expected, got = here.executor({}), there.executor({})
+    in_worker = WorkerPlan(data, Guest(find_machine(machine)), options, workers)
+    assert (in_worker.name, in_worker.inputs, in_worker.outputs) == (
+        here.name,
+        here.inputs,
+        here.outputs,
+    )
+    assert in_worker.signature == here.signature
+    expected, got = here.executor({}), in_worker.executor({})
     for part in ("inputs", "outputs", "input_ids", "output_ids", "arrays", "tensors", "steps",
                  "nodes", "places", "machine", "name"):  # fmt: skip
         assert getattr(got.program, part) == getattr(expected.program, part), part
     facts = [(weight.name, weight.dtype, weight.shape, bytes(weight.data))
-             for plan in (here, there) for weight in plan.weights()]  # fmt: skip
+             for plan in (here, in_worker) for weight in plan.weights()]  # fmt: skip
     assert facts[: len(facts) // 2] == facts[len(facts) // 2 :]
-    assert there.nbytes == here.nbytes
+    assert in_worker.nbytes == here.nbytes
     feeds = {port.name: _sample(port.dtype, port.shape) for port in got.program.inputs}
     results = expected.run(feeds), got.run(feeds)
     for output, array in results[0].outputs.items():
@@ -113,9 +117,12 @@ def test_refusals_are_those_of_this_process(workers: Workers) -> None:
     for broken in (b"", data[:-3], b"\xff" * 50, looped_bomb()[:60]):
         with pytest.raises(ModelRefused) as here:
             OnnxPlan(broken, Guest(find_machine("telum1")))
-        with pytest.raises(ModelRefused) as there:
+        with pytest.raises(ModelRefused) as in_worker:
             WorkerPlan(broken, Guest(find_machine("telum1")), ImportOptions(), workers)
-        assert (here.value.reason, here.value.node) == (there.value.reason, there.value.node)
+        assert (here.value.reason, here.value.node) == (
+            in_worker.value.reason,
+            in_worker.value.node,
+        )
 
 
 def test_shapes_that_come_again_share_constants(workers: Workers) -> None:

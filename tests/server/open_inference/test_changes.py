@@ -132,12 +132,12 @@ def under_way(changes: Changes, *loads: Change) -> ExitStack:
 def test_the_load_that_began_last_counts() -> None:
     """A load supersedes those of its name that began before it, and no others."""
     changes = Changes()
-    first, second, third, other = (
+    first, second, third, unrelated = (
         Change(name, "", yields=False) for name in ("m", "m", "m", "other")
     )
-    with under_way(changes, first, other, second, third):
+    with under_way(changes, first, unrelated, second, third):
         assert changes.supersede("m", second)
-        assert [load.is_superseded for load in (first, second, third, other)] == [
+        assert [load.is_superseded for load in (first, second, third, unrelated)] == [
             True, False, False, False,
         ]  # fmt: skip
 

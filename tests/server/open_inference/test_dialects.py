@@ -61,8 +61,8 @@ def _mlserver(name: str) -> Any:
 @pytest.fixture(scope="module")
 def caller() -> Iterator[Caller]:
     """A client of a server that has a model."""
-    with offering({"dense": dense()}) as (_, one):
-        yield one
+    with offering({"dense": dense()}) as (_, client):
+        yield client
 
 
 def test_mlservers_clients_read_a_models_metadata(caller: Caller) -> None:
@@ -72,13 +72,25 @@ def test_mlservers_clients_read_a_models_metadata(caller: Caller) -> None:
         pb.ModelMetadataRequest.SerializeToString,
         _mlserver("ModelMetadataResponse").FromString,
     )
-    told: Any = read(pb.ModelMetadataRequest(name="dense"))
-    assert (told.name, list(told.versions), told.platform) == ("dense", ["1"], "onnx_onnxv1")
-    (given,), (made,) = told.inputs, told.outputs
-    assert (given.name, given.datatype, list(given.shape)) == ("x", "FP32", [-1, 4])
-    assert (made.name, made.datatype, list(made.shape)) == ("y", "FP32", [-1, 2])
-    assert not told.parameters
-    assert not given.parameters
+    metadata: Any = read(pb.ModelMetadataRequest(name="dense"))
+    assert (metadata.name, list(metadata.versions), metadata.platform) == (
+        "dense",
+        ["1"],
+        "onnx_onnxv1",
+    )
+    (model_input,), (model_output,) = metadata.inputs, metadata.outputs
+    assert (model_input.name, model_input.datatype, list(model_input.shape)) == (
+        "x",
+        "FP32",
+        [-1, 4],
+    )
+    assert (model_output.name, model_output.datatype, list(model_output.shape)) == (
+        "y",
+        "FP32",
+        [-1, 2],
+    )
+    assert not metadata.parameters
+    assert not model_input.parameters
 
 
 def test_the_configuration_tells_how_a_model_is_hosted(caller: Caller) -> None:

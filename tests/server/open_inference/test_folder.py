@@ -34,10 +34,13 @@ def test_folder_in_both_layouts(tmp_path: Path) -> None:
         wait_ready(caller)
         assert caller.states() == {"broken": "UNAVAILABLE", "div": "READY", "ops": "READY"}
         assert np.array_equal(caller.infer("ops", x=ROW, y=ROW)["z"], ROW * ROW)
-        told = caller.stub.ModelMetadata(pb.ModelMetadataRequest(name="ops"))
-        assert list(told.versions) == ["10"]
+        metadata = caller.stub.ModelMetadata(pb.ModelMetadataRequest(name="ops"))
+        assert list(metadata.versions) == ["10"]
         index = caller.stub.RepositoryIndex(pb.RepositoryIndexRequest(ready=True))
-        assert [(one.name, one.version) for one in index.models] == [("div", "1"), ("ops", "10")]
+        assert [(entry.name, entry.version) for entry in index.models] == [
+            ("div", "1"),
+            ("ops", "10"),
+        ]
         broken = request("broken", x=ROW, y=ROW)
         assert "not an ONNX model" in refusal("MODEL_UNAVAILABLE", caller.stub.ModelInfer, broken)
 
@@ -61,8 +64,8 @@ def test_version_policies(tmp_path: Path, policy: str, versions: list[str]) -> N
     results = {"1": ROW + ROW, "2": ROW * ROW, "10": ROW - ROW}
     with offering(folder=tmp_path) as (_, caller):
         wait_ready(caller)
-        told = caller.stub.ModelMetadata(pb.ModelMetadataRequest(name="ops"))
-        assert list(told.versions) == versions
+        metadata = caller.stub.ModelMetadata(pb.ModelMetadataRequest(name="ops"))
+        assert list(metadata.versions) == versions
         assert caller.facts("ops")["machine"] == "telum1"
         for version, expected in results.items():
             message = request("ops", x=ROW, y=ROW)

@@ -31,18 +31,18 @@ from tests.server.open_inference.offered_models import MODELS, ONES, request_of_
 @pytest.fixture(scope="module")
 def caller() -> Iterator[Caller]:
     """A client of a server that has the models."""
-    with offering(MODELS) as (_, one):
-        yield one
+    with offering(MODELS) as (_, client):
+        yield client
 
 
 def test_alive_and_ready(caller: Caller) -> None:
     """A server without a folder is live and ready, and says what it offers."""
     assert caller.stub.ServerLive(pb.ServerLiveRequest()).live
     assert caller.stub.ServerReady(pb.ServerReadyRequest()).ready
-    told = caller.stub.ServerMetadata(pb.ServerMetadataRequest())
-    assert told.name == "nnpa-server"
-    assert {"model_repository", "binary_tensor_data", "statistics"} <= set(told.extensions)
-    assert not {"system_shared_memory", "cuda_shared_memory", "trace"} & set(told.extensions)
+    metadata = caller.stub.ServerMetadata(pb.ServerMetadataRequest())
+    assert metadata.name == "nnpa-server"
+    assert {"model_repository", "binary_tensor_data", "statistics"} <= set(metadata.extensions)
+    assert not {"system_shared_memory", "cuda_shared_memory", "trace"} & set(metadata.extensions)
 
 
 def test_model_ready(caller: Caller) -> None:
@@ -59,11 +59,23 @@ def test_model_ready(caller: Caller) -> None:
 
 def test_metadata_is_that_of_the_onnx_file(caller: Caller) -> None:
     """Names, types and shapes are the model's own, -1 where a dim is free."""
-    told = caller.stub.ModelMetadata(pb.ModelMetadataRequest(name="dense"))
-    assert (told.name, list(told.versions), told.platform) == ("dense", ["1"], "onnx_onnxv1")
-    (given_,), (made,) = told.inputs, told.outputs
-    assert (given_.name, given_.datatype, list(given_.shape)) == ("x", "FP32", [-1, 4])
-    assert (made.name, made.datatype, list(made.shape)) == ("y", "FP32", [-1, 2])
+    metadata = caller.stub.ModelMetadata(pb.ModelMetadataRequest(name="dense"))
+    assert (metadata.name, list(metadata.versions), metadata.platform) == (
+        "dense",
+        ["1"],
+        "onnx_onnxv1",
+    )
+    (model_input,), (model_output,) = metadata.inputs, metadata.outputs
+    assert (model_input.name, model_input.datatype, list(model_input.shape)) == (
+        "x",
+        "FP32",
+        [-1, 4],
+    )
+    assert (model_output.name, model_output.datatype, list(model_output.shape)) == (
+        "y",
+        "FP32",
+        [-1, 2],
+    )
     facts = caller.facts("dense")
     assert (facts["machine"], facts["nodes_accelerator"]) == ("telum2", "2")
     assert facts["warmup"].startswith("random inputs")
@@ -72,12 +84,12 @@ def test_metadata_is_that_of_the_onnx_file(caller: Caller) -> None:
 @pytest.mark.parametrize("name", TYPES)
 def test_metadata_of_every_type(caller: Caller, name: str) -> None:
     """Every element type has its name in the metadata and its number in the configuration."""
-    told = caller.stub.ModelMetadata(pb.ModelMetadataRequest(name=f"id_{name}"))
-    assert [one.datatype for one in (*told.inputs, *told.outputs)] == [name, name]
+    metadata = caller.stub.ModelMetadata(pb.ModelMetadataRequest(name=f"id_{name}"))
+    assert [port.datatype for port in (*metadata.inputs, *metadata.outputs)] == [name, name]
     config = caller.stub.ModelConfig(pb.ModelConfigRequest(name=f"id_{name}")).config
     number = pb.DataType.Value(f"TYPE_{name}" if name != "BYTES" else "TYPE_STRING")
-    assert [one.data_type for one in config.input] == [number]
-    assert [one.data_type for one in config.output] == [number]
+    assert [port.data_type for port in config.input] == [number]
+    assert [port.data_type for port in config.output] == [number]
     assert (config.max_batch_size, list(config.input[0].dims)) == (0, [-1, 3])
 
 
@@ -88,9 +100,9 @@ def test_sum(caller: Caller) -> None:
     message.id = "seven"
     response = caller.stub.ModelInfer(message)
     assert (response.model_name, response.model_version, response.id) == ("add", "1", "seven")
-    (told,) = response.outputs
-    assert (told.name, told.datatype, list(told.shape)) == ("z", "FP32", [1, 1024])
-    assert not told.HasField("contents")
+    (output,) = response.outputs
+    assert (output.name, output.datatype, list(output.shape)) == ("z", "FP32", [1, 1024])
+    assert not output.HasField("contents")
     assert not response.parameters
     assert np.array_equal(outputs_of(response)["z"][0, :512], x[0, :512] + 1)
 
@@ -108,7 +120,7 @@ def _contents(name: str) -> tuple[bytes, list[Any]]:
     """Return raw contents of shape (2, 3), and the elements for the typed field."""
     if name == "BYTES":
         texts = [b"", b"a", "ß".encode(), "\x00ÿ".encode(), b"nnpa", b"5"]
-        return b"".join(len(one).to_bytes(4, "little") + one for one in texts), texts
+        return b"".join(len(text).to_bytes(4, "little") + text for text in texts), texts
     dtype = TYPES[name][1]
     if name == "BF16":
         values = np.array([0, 1, -2.5, 3e38, 0.125, 7]).astype(ml_dtypes.bfloat16).view(np.uint16)
@@ -133,7 +145,9 @@ def test_raw_contents_of_every_type(caller: Caller, name: str) -> None:
     assert (response.outputs[0].datatype, list(response.outputs[0].shape)) == (name, [2, 3])
 
 
-@pytest.mark.parametrize("name", [one for one in TYPES if one not in ("FP16", "BF16")])
+@pytest.mark.parametrize(
+    "name", [type_name for type_name in TYPES if type_name not in ("FP16", "BF16")]
+)
 def test_typed_contents_of_every_type(caller: Caller, name: str) -> None:
     """Typed contents are taken in the field of their type, and answered raw."""
     raw, values = _contents(name)
@@ -277,8 +291,8 @@ def test_stream_goes_on_after_errors(caller: Caller) -> None:
     good, bad = request("add", x=ONES, y=ONES), request("none", x=ONES)
     good.id, bad.id = "good", "bad"
     answers = list(caller.stub.ModelStreamInfer(iter([good, bad, good])))
-    assert [bool(one.error_message) for one in answers] == [False, True, False]
-    assert [one.infer_response.id for one in answers] == ["good", "bad", "good"]
+    assert [bool(answer.error_message) for answer in answers] == [False, True, False]
+    assert [answer.infer_response.id for answer in answers] == ["good", "bad", "good"]
     assert "model none" in answers[1].error_message
     assert np.array_equal(outputs_of(answers[2].infer_response)["z"], 2 * ONES)
 
@@ -317,20 +331,20 @@ def test_what_is_not_offered(caller: Caller, method: str) -> None:
 def test_statistics(caller: Caller) -> None:
     """Requests are counted by what became of them, batch elements by the free first dim."""
 
-    def told() -> pb.ModelStatistics:
+    def statistics_of_dense() -> pb.ModelStatistics:
         message = pb.ModelStatisticsRequest(name="dense")
-        (one,) = caller.stub.ModelStatistics(message).model_stats
-        return one
+        (statistics,) = caller.stub.ModelStatistics(message).model_stats
+        return statistics
 
-    before = told()
+    before = statistics_of_dense()
     caller.infer("dense", x=np.ones((3, 4), np.float32))
     refusal("FIELD_INVALID", caller.stub.ModelInfer, request("dense", x=ONES))
-    after = told()
+    after = statistics_of_dense()
     assert after.inference_count - before.inference_count == 3
     assert after.execution_count - before.execution_count == 1
     assert after.inference_stats.fail.count - before.inference_stats.fail.count == 1
     assert after.inference_stats.compute_infer.ns > before.inference_stats.compute_infer.ns
     assert after.last_inference > before.last_inference
-    assert 3 in [one.batch_size for one in after.batch_stats]
+    assert 3 in [batch.batch_size for batch in after.batch_stats]
     everything = caller.stub.ModelStatistics(pb.ModelStatisticsRequest()).model_stats
-    assert {one.name for one in everything} == MODELS.keys()
+    assert {model.name for model in everything} == MODELS.keys()

@@ -64,7 +64,8 @@ def _run(*arguments: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "chapter", [CHAPTERS[0], *(pytest.param(one, marks=pytest.mark.heavy) for one in CHAPTERS[1:])]
+    "chapter",
+    [CHAPTERS[0], *(pytest.param(name, marks=pytest.mark.heavy) for name in CHAPTERS[1:])],
 )
 def test_every_chapter_of_the_session(place: tuple[str, Path], chapter: str) -> None:
     """Every chapter of the session is answered as the client's documentation says."""

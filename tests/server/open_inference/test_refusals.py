@@ -22,8 +22,8 @@ Change = Callable[[pb.ModelInferRequest], object]
 @pytest.fixture(scope="module")
 def caller() -> Iterator[Caller]:
     """A client of a server that has the models."""
-    with offering(MODELS) as (_, one):
-        yield one
+    with offering(MODELS) as (_, client):
+        yield client
 
 
 def _more(message: pb.ModelInferRequest) -> None:
@@ -156,15 +156,15 @@ REFUSALS: list[tuple[str, Change, str, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("change", "reason", "text"), [one[1:] for one in REFUSALS], ids=[one[0] for one in REFUSALS]
+    ("change", "reason", "text"), [row[1:] for row in REFUSALS], ids=[row[0] for row in REFUSALS]
 )
 def test_refusals_are_one_sentence(caller: Caller, change: Change, reason: str, text: str) -> None:
     """A request that contradicts the model is told which input, what it got, what it expected."""
     message = request("add", x=ONES, y=ONES)
     change(message)
-    told = refusal(reason, caller.stub.ModelInfer, message)
-    assert text in told
-    assert "\n" not in told
+    sentence = refusal(reason, caller.stub.ModelInfer, message)
+    assert text in sentence
+    assert "\n" not in sentence
     assert np.array_equal(caller.infer("add", x=ONES, y=ONES)["z"], 2 * ONES)
 
 

@@ -140,7 +140,7 @@ BAD: list[tuple[str, bytes, str, str, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("data", "config", "reason", "text"), [one[1:] for one in BAD], ids=[one[0] for one in BAD]
+    ("data", "config", "reason", "text"), [row[1:] for row in BAD], ids=[row[0] for row in BAD]
 )
 def test_bad_models(refusing: Pair, data: bytes, config: str, reason: str, text: str) -> None:
     """A model that cannot be hosted is refused with the reason, and what was there stays."""
@@ -150,7 +150,7 @@ def test_bad_models(refusing: Pair, data: bytes, config: str, reason: str, text:
     message.parameters["file:1/model.onnx"].bytes_param = data
     assert text in refusal(reason, caller.stub.RepositoryModelLoad, message)
     assert caller.states()["div"] == "READY"
-    assert [one.name for one in server.server.repository.models()] == ["div"]
+    assert [model.name for model in server.server.repository.models()] == ["div"]
 
 
 @pytest.mark.parametrize(
@@ -233,16 +233,16 @@ def test_server_stays_ready_while_a_model_loads(
 
     monkeypatch.setattr(server.server.models.get().loader, "compile", slow)
     thread = threading.Thread(target=caller.load, args=("div", binary("Mul", ("n", 4))))
-    other = threading.Thread(target=caller.load, args=("new", DIV))
+    second = threading.Thread(target=caller.load, args=("new", DIV))
     thread.start()
     assert loading.wait(30)
-    other.start()
+    second.start()
     assert caller.stub.ServerReady(pb.ServerReadyRequest()).ready
     assert caller.states()["div"] == "READY"
     assert np.array_equal(caller.infer("div", x=ROW, y=ROW)["z"], np.ones_like(ROW))
     go_on.set()
     thread.join(30)
-    other.join(30)
+    second.join(30)
     assert np.array_equal(caller.infer("div", x=ROW, y=ROW)["z"], ROW * ROW)
     assert caller.states() == {"div": "READY", "new": "READY"}
 
@@ -349,6 +349,6 @@ def test_nothing_is_remembered_without_end() -> None:
     repository = Repository(1)
     for number in range(3000):
         repository.note(f"m{number}", State.UNAVAILABLE)
-    names = [one.name for one in repository.index()]
+    names = [entry.name for entry in repository.index()]
     assert len(names) == 1024
     assert "m2999" in names

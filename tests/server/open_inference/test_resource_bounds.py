@@ -57,13 +57,13 @@ def test_a_list_of_nothing_but_fields(inner: bool) -> None:
     """Lists of very many fields are left to protobuf, which reads them as they are."""
     message = accelerator_pb2.ExecuteRequest()
     if inner:
-        one = message.operations.add()
-        one.transform_ztensor.data.extend([b""] * (1 << 16))
+        operation = message.operations.add()
+        operation.transform_ztensor.data.extend([b""] * (1 << 16))
     else:
         message.operations.extend([operation_pb2.Operation()] * (1 << 16))
-    found = apart.parse(message.SerializeToString())
-    assert not found.arrays
-    assert found.message == message
+    parsed = apart.parse(message.SerializeToString())
+    assert not parsed.arrays
+    assert parsed.message == message
 
 
 def test_a_region_larger_than_its_input() -> None:
@@ -77,8 +77,8 @@ def test_a_region_larger_than_its_input() -> None:
             message = request("mul", x=ROW, y=ROW)
             del message.raw_input_contents[0]
             _point(message.inputs[0], 1 << 40)
-            told = refusal("DATA_SIZE_MISMATCH", caller.stub.ModelInfer, message)
-            assert "16 bytes for FP32 [1, 4]" in told
+            sentence = refusal("DATA_SIZE_MISMATCH", caller.stub.ModelInfer, message)
+            assert "16 bytes for FP32 [1, 4]" in sentence
     finally:
         Path(f"/dev/shm/{key}").unlink()
 
@@ -93,8 +93,8 @@ def test_strings_of_a_region_are_bounded() -> None:
             )
             message = pb.ModelInferRequest(model_name="text")
             _point(message.inputs.add(name="x", datatype="BYTES", shape=[1, 3]), 1 << 40)
-            told = refusal("DATA_SIZE_MISMATCH", caller.stub.ModelInfer, message)
-            assert f"at most {256 * MIB}" in told
+            sentence = refusal("DATA_SIZE_MISMATCH", caller.stub.ModelInfer, message)
+            assert f"at most {256 * MIB}" in sentence
     finally:
         Path(f"/dev/shm/{key}").unlink()
 
@@ -115,8 +115,8 @@ def test_sizes_of_strings_are_told_anew() -> None:
                 output = message.outputs.add(name="y")
                 output.parameters["shared_memory_region"].string_param = "r"
                 output.parameters["shared_memory_byte_size"].int64_param = 256
-                told = caller.stub.ModelInfer(message).outputs[0].parameters
-                assert told["shared_memory_byte_size"].int64_param == len(raw)
+                parameters = caller.stub.ModelInfer(message).outputs[0].parameters
+                assert parameters["shared_memory_byte_size"].int64_param == len(raw)
     finally:
         Path(f"/dev/shm/{key}").unlink()
 

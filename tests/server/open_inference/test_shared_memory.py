@@ -51,10 +51,10 @@ def pair(sharing_server: Pair) -> Iterator[Pair]:
 def _inode(path: Path) -> tuple[int, int]:
     """Return which file a descriptor has open; none where it has been closed meanwhile."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return (-1, -1)
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 class Object:
@@ -80,7 +80,9 @@ class Object:
     def opened(self, process: int | str = "self") -> int:
         """Return how often a process has the object open; this one has it once for itself."""
         file = _inode(Path(f"/dev/shm/{self.key}"))
-        return sum(_inode(one) == file for one in Path(f"/proc/{process}/fd").iterdir())
+        return sum(
+            _inode(descriptor) == file for descriptor in Path(f"/proc/{process}/fd").iterdir()
+        )
 
     def close(self) -> None:
         """Remove the object."""
@@ -91,9 +93,9 @@ class Object:
 @pytest.fixture
 def memory() -> Iterator[Object]:
     """An object; it is removed afterwards."""
-    one = Object()
-    yield one
-    one.close()
+    shared_object = Object()
+    yield shared_object
+    shared_object.close()
 
 
 def _register(caller: Caller, memory: Object, name: str = "r", **settings: Any) -> None:
@@ -109,8 +111,11 @@ def _unregister(caller: Caller, name: str = "") -> None:
 
 
 def _status(caller: Caller) -> dict[str, tuple[str, int, int]]:
-    found = caller.stub.SystemSharedMemoryStatus(pb.SystemSharedMemoryStatusRequest())
-    return {name: (one.key, one.offset, one.byte_size) for name, one in found.regions.items()}
+    status = caller.stub.SystemSharedMemoryStatus(pb.SystemSharedMemoryStatusRequest())
+    return {
+        name: (region.key, region.offset, region.byte_size)
+        for name, region in status.regions.items()
+    }
 
 
 def _point(tensor: Any, offset: int = 0, size: int = 16, name: str = "r") -> None:
@@ -136,9 +141,9 @@ def test_tensors_go_in_and_out_by_shared_memory(pair: Pair, memory: Object) -> N
     _point(message.outputs.add(name="z"), 32, 24)
     response = caller.stub.ModelInfer(message)
     assert list(response.raw_output_contents) == []
-    told = response.outputs[0].parameters
-    assert told["shared_memory_region"].string_param == "r"
-    assert told["shared_memory_byte_size"].int64_param == 16
+    parameters = response.outputs[0].parameters
+    assert parameters["shared_memory_region"].string_param == "r"
+    assert parameters["shared_memory_byte_size"].int64_param == 16
     assert memory.read(16, 40) == (ROW * ROW).tobytes()
     memory.write(2 * ROW, 24)
     caller.stub.ModelInfer(message)
@@ -181,8 +186,8 @@ def test_status_and_unregister(pair: Pair, memory: Object) -> None:
     assert regions is not None
     assert regions.count() == 0
     assert memory.opened() == 1
-    one = pb.SystemSharedMemoryStatusRequest(name="r")
-    refusal("REGION_NOT_FOUND", caller.stub.SystemSharedMemoryStatus, one)
+    message = pb.SystemSharedMemoryStatusRequest(name="r")
+    refusal("REGION_NOT_FOUND", caller.stub.SystemSharedMemoryStatus, message)
 
 
 @pytest.mark.parametrize(
@@ -333,16 +338,16 @@ def test_contents_have_one_place(pair: Pair, memory: Object) -> None:
 
 def test_the_standard_library_makes_such_objects(pair: Pair) -> None:
     """An object of multiprocessing.shared_memory is one."""
-    one = shared_memory.SharedMemory(create=True, size=SIZE)
+    segment = shared_memory.SharedMemory(create=True, size=SIZE)
     try:
-        np.ndarray((1, 4), np.float32, one.buf)[:] = ROW
-        message = pb.SystemSharedMemoryRegisterRequest(name="r", key=one.name, byte_size=SIZE)
+        np.ndarray((1, 4), np.float32, segment.buf)[:] = ROW
+        message = pb.SystemSharedMemoryRegisterRequest(name="r", key=segment.name, byte_size=SIZE)
         pair[1].stub.SystemSharedMemoryRegister(message)
         response = pair[1].stub.ModelInfer(_request())
         assert response.raw_output_contents[0] == (ROW * ROW).tobytes()
     finally:
-        one.close()
-        one.unlink()
+        segment.close()
+        segment.unlink()
 
 
 def test_closing_ends_all_regions(memory: Object) -> None:

@@ -119,9 +119,9 @@ def test_published_models_outlive_the_server(tmp_path: Path) -> None:
         assert list(metadata.versions) == ["1", "7"]
         assert caller.facts("ops")["machine"] == "telum1"
         for version, op in (("1", "Add"), ("7", "Mul")):
-            asked = request("ops", x=ROW, y=ROW)
-            asked.model_version = version
-            answer = caller.stub.ModelInfer(asked)
+            inference = request("ops", x=ROW, y=ROW)
+            inference.model_version = version
+            answer = caller.stub.ModelInfer(inference)
             assert answer.raw_output_contents[0] == RESULTS[op].tobytes()
         assert [operator_of(caller, name) for name in ("replaced", "shared", "gone")] == [
             "Sub", "Div", None,

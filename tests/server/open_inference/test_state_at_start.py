@@ -43,15 +43,15 @@ def test_damaged_and_unusable_models_are_told_and_skipped(tmp_path: Path) -> Non
             "no_model": "UNAVAILABLE",
         }
         assert operator_of(caller, "good") == "Mul"
-        told = server.log_text()
-        assert f"{header.name} is damaged and ignored: it does not begin as a model" in told
-        assert "contents is not loaded" in told
-        assert "no_model is not loaded: model no_model: 8 bytes are not an ONNX model" in told
-        assert "Traceback" not in told
+        log = server.log_text()
+        assert f"{header.name} is damaged and ignored: it does not begin as a model" in log
+        assert "contents is not loaded" in log
+        assert "no_model is not loaded: model no_model: 8 bytes are not an ONNX model" in log
+        assert "Traceback" not in log
         message = request("contents", x=ROW, y=ROW)
         assert "damaged" in refusal("MODEL_UNAVAILABLE", caller.stub.ModelInfer, message)
-        again = pb.RepositoryModelLoadRequest(model_name="contents")
-        assert "damaged" in refusal("MODEL_UNAVAILABLE", caller.stub.RepositoryModelLoad, again)
+        reload = pb.RepositoryModelLoadRequest(model_name="contents")
+        assert "damaged" in refusal("MODEL_UNAVAILABLE", caller.stub.RepositoryModelLoad, reload)
         caller.load("contents", MODELS["Sub"])
         caller.load("header", MODELS["Sub"])
         unload(caller, "no_model")

@@ -23,8 +23,8 @@ from tests.server.open_inference.offered_models import MODELS, ONES, texts
 @pytest.fixture(scope="module")
 def caller() -> Iterator[Caller]:
     """A client of a server that has the models."""
-    with offering(MODELS) as (_, one):
-        yield one
+    with offering(MODELS) as (_, client):
+        yield client
 
 
 @pytest.mark.heavy
@@ -39,14 +39,14 @@ def test_cutting_loses_nothing(
 ) -> None:
     """A request cut open holds what the message holds: contents, id, and the rest."""
     message = pb.ModelInferRequest(model_name=name, id=identifier, raw_input_contents=raw)
-    for one in names:
-        message.inputs.add(name=one, shape=[1])
-    found = parse(message.SerializeToString())
-    assert [bytes(one) for one in found.raw] == raw
-    assert found.id.decode() == identifier
+    for input_name in names:
+        message.inputs.add(name=input_name, shape=[1])
+    parsed = parse(message.SerializeToString())
+    assert [bytes(contents) for contents in parsed.raw] == raw
+    assert parsed.id.decode() == identifier
     message.ClearField("raw_input_contents")
     message.ClearField("id")
-    assert pb.ModelInferRequest.FromString(found.head) == message
+    assert pb.ModelInferRequest.FromString(parsed.head) == message
 
 
 @pytest.mark.parametrize(
@@ -55,10 +55,10 @@ def test_cutting_loses_nothing(
 def test_unknown_fields_are_kept(unknown: bytes) -> None:
     """Fields of newer clients, of any wire type, stay in the head wherever they stand."""
     raw, identifier = b"\x3a\x02xy", b"\x1a\x01i"
-    found = parse(unknown + raw + unknown + identifier + b"\x0a\x01m" + unknown)
-    assert [bytes(one) for one in found.raw] == [b"xy"]
-    assert found.id == b"i"
-    assert found.head == b"\x0a\x01m" + 3 * unknown
+    parsed = parse(unknown + raw + unknown + identifier + b"\x0a\x01m" + unknown)
+    assert [bytes(contents) for contents in parsed.raw] == [b"xy"]
+    assert parsed.id == b"i"
+    assert parsed.head == b"\x0a\x01m" + 3 * unknown
 
 
 def _same(data: bytes) -> bytes:

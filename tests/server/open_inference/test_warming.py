@@ -44,12 +44,12 @@ PRODUCT = model(
 def _graph(
     nodes: list[Any], inputs: dict[str, Any], outputs: dict[str, Any], **constants: Array
 ) -> bytes:
-    given, made = (
+    input_ports, output_ports = (
         [helper.make_tensor_value_info(name, FLOAT, shape) for name, shape in named.items()]
         for named in (inputs, outputs)
     )
     weights = [numpy_helper.from_array(array, name) for name, array in constants.items()]
-    graph = helper.make_graph(nodes, "test", given, made, weights)
+    graph = helper.make_graph(nodes, "test", input_ports, output_ports, weights)
     opset = helper.make_opsetid("", 20)
     return bytes(helper.make_model(graph, opset_imports=[opset], ir_version=10).SerializeToString())
 
@@ -77,8 +77,8 @@ SPLIT = _graph(
 @pytest.fixture(scope="module")
 def caller() -> Iterator[Caller]:
     """A client of a server without models."""
-    with offering() as (_, one):
-        yield one
+    with offering() as (_, client):
+        yield client
 
 
 def _entry(caller: Caller, name: str) -> pb.RepositoryIndexResponse.ModelIndex:
@@ -111,7 +111,7 @@ def test_a_failed_warm_up_makes_a_model_not_ready(
     assert f"model table version 1 is not ready: {entry.reason}" in caplog.text
     assert not _is_ready(caller, "table")
     listed = caller.stub.RepositoryIndex(pb.RepositoryIndexRequest(ready=True)).models
-    assert "table" not in [one.name for one in listed]
+    assert "table" not in [model.name for model in listed]
     refusal("NETWORK_FAILED", caller.stub.ModelInfer, _indexed([0, 1, 0]))
     assert not _is_ready(caller, "table")
     answer = outputs_of(caller.stub.ModelInfer(_indexed([0, 0, 0])))["y"]
@@ -230,8 +230,8 @@ def _dims(*dims: int, name: str = "x", **more: object) -> str:
 def test_a_configuration_gives_sizes(caller: Caller, config: str, shape: list[int]) -> None:
     """Sizes that the configuration gives to free dims are the model's, also in the warm-up."""
     caller.load("given", SPLIT, config)
-    told = caller.stub.ModelMetadata(pb.ModelMetadataRequest(name="given"))
-    assert list(told.inputs[0].shape) == shape
+    metadata = caller.stub.ModelMetadata(pb.ModelMetadataRequest(name="given"))
+    assert list(metadata.inputs[0].shape) == shape
     described = caller.stub.ModelConfig(pb.ModelConfigRequest(name="given")).config
     assert list(described.input[0].dims) == shape
     is_given = 12 in shape
@@ -246,8 +246,8 @@ def test_a_configuration_gives_sizes(caller: Caller, config: str, shape: list[in
 def test_a_size_of_a_named_dim_counts_everywhere(caller: Caller) -> None:
     """Inputs that share a named dim share its size."""
     caller.load("pair", binary("Add", ("n", 4)), _dims(3, 4))
-    told = caller.stub.ModelMetadata(pb.ModelMetadataRequest(name="pair"))
-    assert [list(port.shape) for port in told.inputs] == [[3, 4], [3, 4]]
+    metadata = caller.stub.ModelMetadata(pb.ModelMetadataRequest(name="pair"))
+    assert [list(port.shape) for port in metadata.inputs] == [[3, 4], [3, 4]]
 
 
 def test_config_pbtxt_gives_sizes(tmp_path: Path) -> None:

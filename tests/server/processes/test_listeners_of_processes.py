@@ -116,14 +116,14 @@ def test_models_of_both_processes(tmp_path: Path) -> None:
         for address in server.addresses:
             caller = Caller(address)
 
-            def is_ready(asked: Caller = caller) -> bool:
+            def is_ready(client: Caller = caller) -> bool:
                 request = oip.ModelReadyRequest(name="dense")
-                return all(asked.stub.ModelReady(request).ready for _ in range(4))
+                return all(client.stub.ModelReady(request).ready for _ in range(4))
 
             wait_until(is_ready)
-            ones = np.ones((1, 4), np.float32)
+            row = np.ones((1, 4), np.float32)
             for _ in range(6):
-                assert (caller.infer("dense", x=ones)["y"] == ones @ _weights()).all()
+                assert (caller.infer("dense", x=row)["y"] == row @ _weights()).all()
             with pytest.raises(grpc.RpcError, match="the operator loads models"):
                 caller.load("other", dense())
             caller.channel.close()
@@ -181,8 +181,8 @@ def test_metrics_over_tls(tmp_path: Path) -> None:
 
 def test_a_taken_port_of_each_listener_is_refused() -> None:
     """A port that somebody has is refused by its address, whichever listener it is for."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
         for flag in ("--listen", "--health-listen"):
             message = _refusal(
                 (*ANY_PORT, flag, address) if flag != "--listen" else (flag, address)
@@ -220,7 +220,7 @@ def _plain_clients(server: Any) -> list[int]:
     """Return how many clients are at each process's plain socket."""
     counts: list[int] = []
     for process in members(server):
-        paths = [one.laddr for one in process.net_connections("unix")]
+        paths = [connection.laddr for connection in process.net_connections("unix")]
         counts.append(sum(str(path).endswith(".plain") for path in paths) - 1)
     return counts
 

@@ -66,8 +66,8 @@ def members(server: ServerProcess) -> list[psutil.Process]:
         except psutil.Error:  # it has ended
             return False
 
-    found = filter(serves, psutil.Process(server.process.pid).children())
-    return sorted(found, key=lambda child: child.create_time())
+    children = filter(serves, psutil.Process(server.process.pid).children())
+    return sorted(children, key=lambda child: child.create_time())
 
 
 def kill_one(server: ServerProcess) -> None:
@@ -180,9 +180,9 @@ def test_one_counter_for_all(tmp_path: Path) -> None:
     """A token of four sessions gets four, the server's twelve are twelve; places return."""
     tokens = tmp_path / "tokens.toml"
     digest = hashlib.sha256(b"secret").hexdigest()
-    other = hashlib.sha256(b"other").hexdigest()
+    second_digest = hashlib.sha256(b"other").hexdigest()
     tokens.write_text(
-        f'[tokens.alice]\nsha256 = "{digest}"\nmax_sessions = 4\n[tokens.bob]\nsha256 = "{other}"\n'
+        f'[tokens.alice]\nsha256 = "{digest}"\nmax_sessions = 4\n[tokens.bob]\nsha256 = "{second_digest}"\n'
     )
     flags = ("--listen", "127.0.0.1:0", "--tokens", str(tokens), "--max-sessions", "6")
     with serving(tmp_path, *TWO, *flags) as server:

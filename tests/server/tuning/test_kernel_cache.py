@@ -31,16 +31,16 @@ print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
 
 def test_the_environment_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The operator's directory comes first, then XDG's, then the temporary one."""
-    wanted, home, temporary = tmp_path / "mine", tmp_path / "xdg", tmp_path / "tmp"
+    chosen, home, temporary = tmp_path / "mine", tmp_path / "xdg", tmp_path / "tmp"
     temporary.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
-    environment = {"NUMBA_CACHE_DIR": str(wanted), "XDG_CACHE_HOME": str(home)}
+    environment = {"NUMBA_CACHE_DIR": str(chosen), "XDG_CACHE_HOME": str(home)}
     assert choose(environment) == ""
-    assert environment["NUMBA_CACHE_DIR"] == str(wanted)
+    assert environment["NUMBA_CACHE_DIR"] == str(chosen)
     monkeypatch.chdir(tmp_path)
-    environment = {"NUMBA_CACHE_DIR": wanted.name}
+    environment = {"NUMBA_CACHE_DIR": chosen.name}
     assert choose(environment) == ""
-    assert environment["NUMBA_CACHE_DIR"] == str(wanted)
+    assert environment["NUMBA_CACHE_DIR"] == str(chosen)
     environment = {"XDG_CACHE_HOME": str(home)}
     assert choose(environment) == ""
     assert environment["NUMBA_CACHE_DIR"] == str(home / f"nnpa/kernels-{sources_digest()}")
@@ -178,10 +178,10 @@ def test_kernels_for_other_processors_are_left_alone(
     )
     assert environment == {"NUMBA_CACHE_DIR": str(tmp_path)}
     host["fma"] = True
-    wanted = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2,+fma"}
-    environment = {"NUMBA_CACHE_DIR": str(tmp_path), **wanted}
+    processor = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2,+fma"}
+    environment = {"NUMBA_CACHE_DIR": str(tmp_path), **processor}
     assert choose(environment) == ""
-    assert environment == {"NUMBA_CACHE_DIR": str(tmp_path), **wanted}
+    assert environment == {"NUMBA_CACHE_DIR": str(tmp_path), **processor}
 
 
 def test_scipy_is_left_out(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def binary(op: str, shape: Shape = (1, 1024)) -> bytes:
 
 
 def chain(op: str, length: int) -> bytes:
-    """Return a model of so many nodes, each of which is `op` of the last tensor and itself."""
+    """Return a model of `length` nodes, each of which is `op` of the last tensor and itself."""
     nodes = [(op, [f"x{n}" if n else "x"] * 2, [f"x{n + 1}"]) for n in range(length)]
     port = (FLOAT, (1, 4))
     return model(nodes, {"x": port}, {f"x{length}": port})
@@ -144,7 +144,7 @@ class Caller:
         self.stub.RepositoryModelLoad(message)
 
     def facts(self, name: str) -> dict[str, str]:
-        """Return what a model's configuration tells of how it is hosted."""
+        """Return the parameters of a model's configuration, which tell how it is hosted."""
         config = self.stub.ModelConfig(pb.ModelConfigRequest(name=name)).config
         return {key: parameter.string_value for key, parameter in config.parameters.items()}
 
@@ -178,7 +178,7 @@ def code_of(error: grpc.RpcError) -> grpc.StatusCode:
 
 
 def refusal(reason: str, call: Callable[[Any], object], message: object) -> str:
-    """Make a call that is refused for a reason; return what is told."""
+    """Make a call that is refused for a reason; return the refusal's text."""
     with pytest.raises(grpc.RpcError) as caught:
         call(message)
     error: Any = caught.value

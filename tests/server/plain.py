@@ -66,7 +66,7 @@ class Plain:
         return self.answer()
 
     def end(self) -> dict[str, str]:
-        """Return what the last frame says; nothing follows it."""
+        """Return the fields of the last frame; nothing follows it."""
         flag, payload = self.receive()
         assert flag == METADATA
         with suppress(ConnectionResetError):  # what the server has not read is lost
@@ -75,7 +75,7 @@ class Plain:
         return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
     def finish(self) -> dict[str, str]:
-        """Say that there are no more lists, and return what the last frame says."""
+        """Say that there are no more lists, and return the fields of the last frame."""
         self.socket.shutdown(socket.SHUT_WR)
         return self.end()
 

@@ -23,7 +23,7 @@ NO_ENV: Mapping[str, str] = {}
 
 
 def wait_until(holds: Callable[[], bool], seconds: float = PATIENCE) -> None:
-    """Wait until something holds; fail if it does not come."""
+    """Wait until a condition holds; fail when the time is over."""
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, "it did not come"
@@ -37,7 +37,7 @@ def orphans() -> set[str]:
 
 
 class ServerProcess:
-    """`python -m nnpa_server` with flags; `addresses` are those of its ready lines."""
+    """`python -m nnpa_server` with flags; `addresses` come from its ready lines."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ def serving(
 ) -> Generator[ServerProcess]:
     """Run a server process; it is killed if the test did not end it.
 
-    With `max_files` it has so many file descriptors.
+    With `max_files` it may have that number of file descriptors.
     """
     server = ServerProcess(
         *flags,

@@ -95,7 +95,7 @@ LISTS: dict[str, tuple[Operation, grpc.StatusCode, str, dict[str, object]]] = {
 
 @pytest.mark.parametrize("case", LISTS)
 def test_bad_list_runs_nothing(client: Client, case: str) -> None:
-    """What can be seen in the list refuses all of it, and the error names index and field."""
+    """A fault visible in the list refuses the whole list; the error names index and field."""
     operation, code, reason, metadata = LISTS[case]
     client.run(*load(1, DATA))
     before = client.used()

@@ -55,7 +55,7 @@ def test_times(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "1 parsec", "1.2.3", "MiB", "8 GB 2"])
 def test_bad_sizes_and_times(text: str) -> None:
-    """What is no size or time is refused with what would be."""
+    """Text that is no size or time is refused with the expected form."""
     for parse in (parse_size, parse_time):
         with pytest.raises(ValueError, match="must be a number"):
             parse(text)
@@ -122,7 +122,7 @@ def test_plain_refuses_what_is_no_shortcut() -> None:
 
 
 def test_a_configuration_comes_back_equal() -> None:
-    """What another process reads of a configuration is the same, whatever each field is."""
+    """Another process reads a configuration back unchanged, whatever the fields' values."""
     default = Config()
     values = {field.name: getattr(default, field.name) for field in fields(Config)}
     del values["tls"]

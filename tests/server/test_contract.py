@@ -25,7 +25,7 @@ def test_every_reason_has_one_code() -> None:
     assert set(CODES) == set(wire.ErrorReason.values()) - {wire.ERROR_REASON_UNSPECIFIED}
 
 
-def test_codes_are_those_that_the_contract_names() -> None:
+def test_codes_equal_the_contracts() -> None:
     """The comment of each reason begins with the code that the table has."""
     source = (ROOT / "protos/nnpa/zdnn/v1/status.proto").read_text()
     comments = re.findall(r"((?:  //.*\n)+)  (ERROR_REASON_\w+) = (\d+);", source)
@@ -73,7 +73,7 @@ def test_exceptions_become_errors(error: Exception, reason: str) -> None:
 
 
 def test_every_exception_of_the_emulator_is_mapped() -> None:
-    """What `run` may raise is in the table: all exceptions of status.py but the one it catches."""
+    """The table has all exceptions of status.py but the one that `run` catches."""
     defined = {
         member
         for member in vars(nnpa_emulator.status).values()

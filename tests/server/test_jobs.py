@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the server's processes send each other: JSON and arrays, and nothing that is unpickled."""
+"""Messages between the server's processes: JSON and arrays, and nothing that is unpickled."""
 
 import ast
 import json
@@ -67,7 +67,7 @@ def test_a_job_keeps_guest_and_options() -> None:
 
 
 def test_a_job_keeps_a_batch() -> None:
-    """A worker has each field of a batch, which it compares with that of the batch before."""
+    """A worker gets every field of a batch unchanged, for comparison with the batch before."""
     batch = Batch("digest", ("telum1",), ("x", "y"), True, 3, Settings(8, 2, True), True, False,
                   {"model": "m.onnx"}, 0.5)  # fmt: skip
     _, facts = decode_job(encode_job("batch", batch=batch))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines of the server's log: their forms, and that those that come together all arrive at once."""
+"""Lines of the server's log: their forms, and lines that are written together."""
 
 import json
 import logging
@@ -76,7 +76,7 @@ def test_a_traceback_follows_its_line() -> None:
 def test_lines_of_calls_leave_together(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What calls have noted is written in their order, many at once, with nothing held back."""
+    """Lines of calls are written in their order, many at once, and all of them by `close`."""
     handler, stream = _lines(TextLines())
     logger = logging.getLogger("nnpa.access")
     monkeypatch.setattr(logger, "handlers", [handler])
@@ -99,7 +99,7 @@ def pipe() -> Iterator[tuple[int, int]]:
         os.close(end)
 
 
-def test_nobody_waits_for_who_reads_the_log(
+def test_no_call_waits_for_the_reader_of_the_log(
     pipe: tuple[int, int], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Lines for a pipe that nobody reads are queued, then dropped; vital lines are dropped last."""
@@ -124,7 +124,7 @@ def test_nobody_waits_for_who_reads_the_log(
 
 
 def test_a_closed_pipe_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
-    """When who reads the log has gone, lines go nowhere and nothing is tried again and again."""
+    """After the log's reader has gone, lines are dropped and no write is tried again."""
     reading, writing = os.pipe()
     os.close(reading)
     queue = LineQueue(writing)

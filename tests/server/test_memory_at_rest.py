@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a server's memory is once the work is over: about what it was before."""
+"""A server's memory after its work is about as large as before."""
 
 import threading
 import time
@@ -57,7 +57,7 @@ def compute(session: Session, start: threading.Barrier) -> None:
 
 
 def work(address: str, sessions: int) -> None:
-    """Compute in so many sessions at once, which end then."""
+    """Compute in `sessions` sessions at once, which then end."""
     start = threading.Barrier(sessions)
 
     def run(_number: int) -> None:
@@ -70,7 +70,7 @@ def work(address: str, sessions: int) -> None:
 
 @pytest.mark.heavy
 def test_memory_returns_when_sessions_end(tmp_path: Path) -> None:
-    """Many sessions at once, in as many threads, leave a server with 1.3 times what it had."""
+    """After many sessions at once, each in a thread, memory is at most 1.3 times the former."""
     with serving(tmp_path, "--listen", "127.0.0.1:0") as server:
         process = psutil.Process(server.process.pid)
         for _ in range(2):  # kernels and modules are loaded, and stay

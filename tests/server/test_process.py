@@ -264,7 +264,7 @@ def test_draining_finishes_what_runs_and_refuses_the_rest(tmp_path: Path) -> Non
 
 
 def test_drain_timeout_cuts_off(tmp_path: Path) -> None:
-    """What takes longer than --drain-timeout is cut off, and the exit code is 0 all the same."""
+    """A list that takes longer than --drain-timeout is cut off, and the exit code is still 0."""
     with serving(tmp_path, *ANY_PORT, "--drain-timeout", "200ms") as server:
         client = Client(grpc.insecure_channel(server.address))
         call = long_list(client, 4 * LIST)
@@ -561,7 +561,7 @@ def _arenas(pid: int) -> int:
 
 @pytest.mark.shortcut
 def test_threads_share_one_arena(tmp_path: Path) -> None:
-    """What one call freed the next one has: no thread has memory of its own for malloc."""
+    """A call reuses memory that an earlier one freed: no thread has a malloc arena of its own."""
     with serving(tmp_path, *ANY_PORT) as server, grpc.insecure_channel(server.address) as channel:
         Client(channel).run(*load(1, np.ones((1, 1, 512, 512), np.float32)))
         assert _arenas(server.process.pid) == 0

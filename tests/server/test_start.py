@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a server's start needs, what it leaves behind, and the first calls that it answers."""
+"""A server's start: its imports, its late values, and the first calls that it answers."""
 
 import subprocess
 import sys
@@ -109,7 +109,7 @@ def test_first_calls_wait_for_no_compiler(tmp_path: Path) -> None:
 
 
 @pytest.mark.shortcut
-def test_what_is_late_is_made_once() -> None:
+def test_a_late_value_is_made_once() -> None:
     """Threads that want something at the same time get the same one; a failure is told to each."""
     begun, objects = threading.Event(), list[object]()
 

@@ -54,7 +54,7 @@ class Receiver(ThreadingHTTPServer):
         }
 
     def until(self, name: str, count: int = 1) -> list[Any]:
-        """Return the spans of a name when so many have come."""
+        """Wait for `count` spans of a name; return all of them."""
         wait_until(lambda: sum(span.name == name for span in [*self.spans]) >= count)
         return [span for span in self.spans if span.name == name]
 
@@ -178,7 +178,7 @@ def test_messages_of_a_conversation_are_spans(receiver: Receiver, tmp_path: Path
 
 @pytest.mark.heavy
 def test_runs_of_models_are_spans(receiver: Receiver, tmp_path: Path) -> None:
-    """A run of a published model is a span within that of its call."""
+    """A run of a published model is a span within its call's span."""
     with serving(tmp_path, *FLAGS, env=receiver.environment) as server:
         caller = Caller(server.address)
         caller.load("dense", dense())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The instruction in frames over a plain socket: the machine's answers, and what a bad client does.
+"""The instruction in frames over a plain socket: the machine's answers, and bad clients.
 
 Bits of DLFLOAT16 and places in the parameter block are written by hand.
 """
@@ -75,7 +75,7 @@ def machine_alone(tmp_path: Path) -> Iterator[Machine]:
     machine.stop()
 
 
-def test_qaf_is_that_of_the_machine(machine: Machine) -> None:
+def test_qaf_answers_for_the_machine(machine: Machine) -> None:
     """QAF stores 256 bytes: bit 16 for ADD on both Telums, bit 241 for REDUCE on the second one."""
     for model, installs_reduce in (
         (pb.MACHINE_MODEL_TELUM1, 0),
@@ -302,7 +302,7 @@ def test_a_client_that_is_killed_leaves_nothing(machine_alone: Machine) -> None:
     assert machine_alone.server.store.counts() == Counts()
 
 
-def test_what_ends_early_keeps_no_memory(machine: Machine) -> None:
+def test_instructions_that_end_early_keep_no_memory(machine: Machine) -> None:
     """After an interruption, a refusal and a bad frame, memory goes at once."""
     gc.collect()
     gc.disable()

@@ -51,7 +51,7 @@ class Faulty:
         return response
 
     def injected(self) -> list[tuple[str, str, str]]:
-        """Return function, effect and detail of what was injected."""
+        """Return function, effect and detail of each injected fault."""
         faults = self.client.state().injected_faults
         return [(fault.operation, fault.effect, fault.detail) for fault in faults]
 
@@ -97,7 +97,7 @@ def test_interruptions(allowing: Running, kind: str, code: int, address: int) ->
 
 
 def test_a_real_interruption_comes_first(allowing: Running) -> None:
-    """What an instruction meets by itself is not covered by a warning."""
+    """An injected warning does not hide an interruption of the instruction itself."""
     faulty = Faulty(allowing, FaultRule(status="ZDNN_ELEMENT_RANGE_VIOLATION"))
     request = pb.IssueRequest(
         session=faulty.client.session, general_register_0=ADD, general_register_1=4

@@ -104,7 +104,7 @@ def test_inline(issuer: Issuer) -> None:
 
 
 def test_qaf(issuer: Issuer) -> None:
-    """QAF stores what the contract says of the session's machine, raw."""
+    """QAF stores the contract's block for the session's machine, raw."""
     answer = issuer.issue(QAF, bytes(256))
     assert answer.parameter_block == issuer.client.state().machine.qaf_block
     assert (len(answer.parameter_block), len(answer.outputs)) == (256, 0)
@@ -243,7 +243,7 @@ def test_limits(tmp_path: Path) -> None:
 
 
 def test_the_session_is_the_machine(issuer: Issuer) -> None:
-    """What the Telum II of one session has, the Telum I of another lacks."""
+    """A function of one session's Telum II is missing on a second session's Telum I."""
     spec = accelerator_pb2.MachineSpec(model=accelerator_pb2.MACHINE_MODEL_TELUM1)
     first = issuer.client.other(accelerator_pb2.Session(machine_spec=spec))
     exists, lacks = (
@@ -255,7 +255,7 @@ def test_the_session_is_the_machine(issuer: Issuer) -> None:
 
 
 def test_roles_have_the_emulators_numbers() -> None:
-    """Roles are those of the parameter block, by name and number."""
+    """Roles equal the parameter block's roles, by name and number."""
     names = {role.name: int(role) for role in Role}
     wire = dict(pb.Role.items())
     assert wire == {"ROLE_UNSPECIFIED": 0} | {f"ROLE_{name}": names[name] for name in names}

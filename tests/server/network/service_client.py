@@ -107,7 +107,7 @@ def filled(buffer: pb.Buffer, values: Any, **fields: Any) -> pb.Buffer:
 
 
 def room(buffer: pb.Buffer, n_batches: int = 1) -> pb.Buffer:
-    """Return a descriptor with memory for so many batches."""
+    """Return a descriptor with memory for `n_batches` batches."""
     copy = pb.Buffer()
     copy.CopyFrom(buffer)
     copy.MergeFrom(pb.Buffer(n_batches=n_batches, data=b""))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker that is confined can run whatever it offers: nothing opens a file late."""
+"""A confined worker can run every operation that it offers: nothing opens a file late."""
 
 import json
 from collections.abc import Iterator
@@ -76,7 +76,7 @@ MODELS = {
 
 
 def test_models_have_their_kernels(runner: Owner, request: pytest.FixtureRequest) -> None:
-    """What is loaded before a worker is confined is what models need: no reference is slow."""
+    """A worker loads all kernels of models before it is confined: no slow reference runs."""
     workers = Workers(runner, runner, allow, lambda: 1 << 30)
     for model in MODELS.values():
         here = OnnxPlan(model(), Guest(GUEST)).executor({})

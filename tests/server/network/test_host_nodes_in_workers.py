@@ -82,7 +82,7 @@ def pools() -> Iterator[Pools]:
 
 @pytest.fixture(scope="module")
 def workers(pools: Pools) -> Workers:
-    """Workers of nobody in particular."""
+    """Workers without a session."""
     return make_workers(pools)
 
 
@@ -104,7 +104,7 @@ def infer(client: Client, handle: str, timeout: float = 60, **arrays: Array) -> 
     return client.stub.InferNetwork.future(request, timeout=timeout)
 
 
-def test_a_growing_loop_is_felt_by_nobody(server: Running) -> None:
+def test_a_growing_loop_harms_no_other_client(server: Running) -> None:
     """A Loop of few bytes that would take gigabytes fails its call, and health answers."""
     client, before = Client(server.channel), resident()
     handle = client.ready(looped(16, 2))
@@ -128,10 +128,10 @@ def _upload_model(client: Client) -> str:
 
 
 @pytest.mark.parametrize("create", [_upload_program, _upload_model])
-def test_a_size_of_a_run_is_felt_by_nobody(
+def test_a_result_sized_by_an_input_harms_no_other_client(
     server: Running, create: Callable[[Client], str]
 ) -> None:
-    """What makes as much as its input says, model or compiled program: little runs, much fails."""
+    """Where an input sets the size of a result, a small one runs and a large one fails alone."""
     client, before = Client(server.channel), resident()
     handle = create(client)
     (output,) = client.infer(handle, n=numbers(1000)).outputs
@@ -175,7 +175,7 @@ def begin_endless(server: Running, client: Client, timeout: float) -> tuple[int,
 
 
 def test_a_deadline_ends_a_run(server: Running) -> None:
-    """A host node that nobody waits for is killed, and the session goes on."""
+    """A host node whose call has passed its deadline is killed, and the session goes on."""
     client = Client(server.channel)
     pid, call = begin_endless(server, client, timeout=1.5)
     with pytest.raises(grpc.RpcError) as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a server and its workers take together, while all sessions take what they may."""
+"""The memory of a server and its workers while all sessions use up their quotas."""
 
 import threading
 import time

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of whole programs in a worker are those of this process."""
+"""Runs of whole programs in a worker equal runs in this process."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.skipif(not confinement.is_linux(), reason="workers are 
 
 
 def lettered() -> ModelProto:
-    """Return what takes text and gives text, and has nothing for the accelerator."""
+    """Return a model from text to text, without nodes for the accelerator."""
     node = helper.make_node("Concat", ["x", "x"], ["y"], "twice", axis=0)
     ends = ("x", [2]), ("y", [4])
     info = [helper.make_tensor_value_info(name, TensorProto.STRING, shape) for name, shape in ends]
@@ -59,7 +59,7 @@ def pools() -> Iterator[Pools]:
 
 @pytest.fixture(scope="module")
 def workers(pools: Pools) -> Workers:
-    """Workers of nobody in particular."""
+    """Workers without a session."""
     return make_workers(pools)
 
 
@@ -72,7 +72,7 @@ def server() -> Iterator[Running]:
 
 
 def both(model: bytes, workers: Workers) -> tuple[ProgramRunner, ProgramRunner]:
-    """Return what runs a model here, and what runs it in a worker."""
+    """Return two runners of a model: in this process and in a worker."""
     plan = OnnxPlan(model, Guest(GUEST))
     here = plan.executor({})
     in_worker = WorkerPlan(model, Guest(GUEST), ImportOptions(), workers).executor({})
@@ -116,7 +116,7 @@ def test_text_has_its_locale_in_a_worker(workers: Workers) -> None:
 
 
 def test_wrong_inputs_are_refused_before_they_cross(workers: Workers) -> None:
-    """The refusals of a run are those of this process."""
+    """A run in a worker refuses wrong inputs with the same reasons as one in this process."""
     here, in_worker = both(mixed().SerializeToString(), workers)
     for feeds in ({}, {"x": np.ones((1, 5), np.float32)}, {"x": np.ones((1, 4), np.int64)}):
         with pytest.raises(ModelRefused) as expected:
@@ -162,7 +162,7 @@ def test_observed_runs_are_the_same(workers: Workers) -> None:
 
 
 def test_an_observer_may_end_a_run(workers: Workers) -> None:
-    """What an observer raises ends the run; the next one is not disturbed."""
+    """An exception of an observer ends the run and leaves the next one undisturbed."""
     here, in_worker = both(mixed().SerializeToString(), workers)
     feeds = {"x": np.ones((1, 4), np.float32)}
 
@@ -194,7 +194,7 @@ def test_a_new_worker_takes_the_program_again(workers: Workers) -> None:
 def test_models_without_host_nodes_stay_in_the_server(
     model: Callable[[], bytes], workers: Workers
 ) -> None:
-    """What lowering adds for the host moves or scales elements, so that no run crosses."""
+    """Host steps that lowering adds only move or scale elements, so that runs need no worker."""
     plan = WorkerPlan(model(), Guest(GUEST), ImportOptions(), workers)
     executor = plan.executor({})
     assert "host" not in {node.device for node in executor.program.nodes}
@@ -202,7 +202,7 @@ def test_models_without_host_nodes_stay_in_the_server(
 
 
 def test_programs_that_declare_too_much_go_to_a_worker(workers: Workers) -> None:
-    """A run beyond the limit by its own declaration is not the server's."""
+    """A run that declares more than the limit goes to a worker, not to the server."""
     program = DECLARED["add"]
     assert isinstance(program_loader(workers, SHORTCUTS, 1 << 20)(program, Guest(GUEST)),
                       ForeignExecutor)  # fmt: skip
@@ -210,7 +210,7 @@ def test_programs_that_declare_too_much_go_to_a_worker(workers: Workers) -> None
 
 
 def test_reports_are_made_by_a_worker(server: Running) -> None:
-    """Accuracy and edge sizes are those of this process; a sample without an input is refused."""
+    """Accuracy and edge sizes equal this process's; a sample without an input is refused."""
     client = Client(server.channel)
     handle = client.ready(mixed())
     names = {"session": client.session, "network": handle}
@@ -238,7 +238,7 @@ def test_reports_are_made_by_a_worker(server: Running) -> None:
 def test_jobs_are_the_same_without_a_sandbox(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`--sandbox off` runs a network by the jobs of workers, which the server itself does."""
+    """With `--sandbox off` the server itself does the same jobs as workers."""
     verbs, ask = list[str](), vars(Workers)["_ask"]
 
     def record(workers: Workers, worker: Worker, job: Message, limits: JobLimits) -> object:

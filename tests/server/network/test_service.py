@@ -115,7 +115,7 @@ def test_unknown_session(client: Client) -> None:
 def test_create_answers_errors(
     client: Client, fields: dict[str, Any], expected: tuple[int, int]
 ) -> None:
-    """What the client API refuses at create is in the answer, whose gRPC status is OK."""
+    """A refusal of the client API at create is in the answer, whose gRPC status is OK."""
     answer = client.create(dense(), **fields)
     assert (answer.error.type, answer.error.code) == expected
     assert not answer.HasField("network")
@@ -316,7 +316,7 @@ def test_observed_events_come_in_order(client: Client) -> None:
     stream.cancel()
 
 
-def test_observe_nothing_that_is(client: Client) -> None:
+def test_an_unknown_network_cannot_be_observed(client: Client) -> None:
     """Observing an unknown network answers that it is not registered."""
     request = pb.ObserveNetworkRequest(session=client.session, network="networks/none")
     assert [event.registered.ok for event in client.stub.ObserveNetwork(request)] == [False]
@@ -358,7 +358,7 @@ def exported(client: Client, handle: str, without_contents: bool = False) -> byt
 
 
 def test_program_without_contents(client: Client) -> None:
-    """It says what runs on which shapes, by default those of the network, and cannot be loaded."""
+    """It has the steps for the asked or the network's shapes, and cannot be loaded."""
     options = pb.CreateOptions(shapes=[pb.InputShape(name="x", shape=[40, 4])])
     handle = client.ready(dense(), options=options)
     whole, bare = (

@@ -50,7 +50,7 @@ def client(running: Running) -> Iterator[Client]:
 
 
 def column(mebibytes: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    """Return an input whose output has so many MiB."""
+    """Return an input whose output has `mebibytes` MiB."""
     return np.arange(mebibytes * MIB // (4 * COLUMNS), dtype=np.float32)[:, None]
 
 
@@ -74,7 +74,7 @@ def test_large_answers_count_in_the_quota(client: Client) -> None:
 def test_no_answer_is_longer_than_a_message(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What no message holds is refused with the remedy."""
+    """An answer larger than any message is refused with the remedy."""
     monkeypatch.setattr(memory, "MAX_RESPONSE", MIB)
     name = client.ready(spread())
     invalid = grpc.StatusCode.INVALID_ARGUMENT

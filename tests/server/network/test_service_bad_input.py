@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a stranger may send: every refusal is documented, the server serves on, nothing stays."""
+"""Bad input of strangers: documented refusals, a server that serves on, nothing left behind."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -139,7 +139,7 @@ def test_a_published_model_outlives_its_session(client: Client, running: Running
 
 
 def test_a_model_is_published_on_its_sessions_machine(client: Client, running: Running) -> None:
-    """What a session on a z16 publishes runs on a z16, also of one that is smaller."""
+    """A model published from a session on a z16 runs on a z16, customised ones included."""
     repository = running.server.repository
     smaller = MachineSpec(model=MachineModel.MACHINE_MODEL_TELUM1, max_dim1=64)
     chosen = Session(name=client.session, machine_spec=smaller)
@@ -272,7 +272,7 @@ def test_strict_placement(client: Client) -> None:
     ],
 )
 def test_placement(client: Client, placement: Any, device: str, stands_for: int) -> None:
-    """The report says by which placement a network was made, also that of an exported program."""
+    """The report names the placement of a network, also for an exported program."""
     node = helper.make_node("HardSwish", ["x"], ["y"], "swish")
     ends = [("x", np.float32, [2, 4])], [("y", np.float32, [2, 4])]
     handle = client.ready(model([node], *ends), options=pb.CreateOptions(placement=placement))

@@ -43,14 +43,14 @@ def pools() -> Iterator[Pools]:
 
 @pytest.fixture(scope="module")
 def workers(pools: Pools) -> Workers:
-    """Workers of nobody in particular."""
+    """Workers without a session."""
     return make_workers(pools)
 
 
 @pytest.mark.parametrize("machine", ["telum1", "telum2"])
 @pytest.mark.parametrize("name", MODELS)
-def test_the_same_programs(name: str, machine: str, workers: Workers) -> None:
-    """What a worker compiles is what this process compiles: steps, weights, results."""
+def test_a_worker_compiles_the_same_program(name: str, machine: str, workers: Workers) -> None:
+    """A worker's program equals this process's: steps, weights, results."""
     data, options = MODELS[name](), ImportOptions()
     here = OnnxPlan(data, Guest(find_machine(machine)), options)
     in_worker = WorkerPlan(data, Guest(find_machine(machine)), options, workers)
@@ -92,7 +92,7 @@ def test_what_is_imported_late_is_imported_before(workers: Workers) -> None:
 
 
 def test_names_that_are_no_text_are_refused(workers: Workers) -> None:
-    """What ONNX reads and messages do not take is MODEL_INVALID, and no failure of ours."""
+    """A name that ONNX reads and messages cannot carry is MODEL_INVALID, not INTERNAL."""
     model = small_models.dense()
     model.graph.name = "strange"
     data = model.SerializeToString().replace(b"strange", b"str\xffnge")
@@ -111,7 +111,7 @@ def test_other_weights(workers: Workers) -> None:
     assert not ran.outputs["y"].any()
 
 
-def test_refusals_are_those_of_this_process(workers: Workers) -> None:
+def test_a_worker_refuses_as_this_process_does(workers: Workers) -> None:
     """Reason and node of a model that cannot be hosted come back as they are."""
     data = small_models.dense().SerializeToString()
     for broken in (b"", data[:-3], b"\xff" * 50, looped_bomb()[:60]):
@@ -149,7 +149,7 @@ def test_weights_are_parts_of_the_file(workers: Workers) -> None:
 
 @pytest.mark.parametrize("place", [10**6, 2**70, "0", None, 1.5])
 def test_weights_beyond_the_file_are_refused(place: object) -> None:
-    """What a worker says of a weight's place is within the file, or no place at all."""
+    """A worker's answer is refused if it places a weight outside of the file."""
 
     def change(message: Message) -> Message:
         if not message.text.startswith(b'\x00[["w"'):

@@ -79,7 +79,7 @@ def refused(ask: Callable[[], object], code: str, text: str) -> str:
 
 
 class Answers:
-    """What callbacks were told: result and error, in order of arrival."""
+    """Arguments of callbacks: result and error, in order of arrival."""
 
     def __init__(self) -> None:
         self._told: queue.Queue[tuple[Any, Any]] = queue.Queue()
@@ -95,7 +95,7 @@ class Answers:
 
 @chapter
 def health(client: Any, _folder: Path) -> None:
-    """Live, ready, and which model is."""
+    """Whether the server is live and ready, and which models are ready."""
     tell("is_server_live()", client.is_server_live())
     tell("is_server_ready()", client.is_server_ready())
     assert client.is_server_live()
@@ -108,7 +108,7 @@ def health(client: Any, _folder: Path) -> None:
 
 @chapter
 def metadata(client: Any, _folder: Path) -> None:
-    """What the server and a model say of themselves."""
+    """Metadata of the server and of a model."""
     server = client.get_server_metadata(as_json=True)
     tell("get_server_metadata()", server)
     assert server["name"] == "nnpa-server"
@@ -127,7 +127,7 @@ def metadata(client: Any, _folder: Path) -> None:
 
 @chapter
 def infer(client: Any, _folder: Path) -> None:
-    """A sum, its id, the outputs wanted."""
+    """A sum, its id, and a choice of outputs."""
     requested = [triton.InferRequestedOutput("z")]
     answer = client.infer("add", pair(), request_id="7", outputs=requested, client_timeout=PATIENCE)
     tell("infer('add', x, x).as_numpy('z')", answer.as_numpy("z").tolist())
@@ -236,7 +236,7 @@ def repository(client: Any, folder: Path) -> None:
 
 @chapter
 def errors(client: Any, _folder: Path) -> None:
-    """What is refused, and how the client tells it."""
+    """Requests that are refused, and how the client reports it."""
     wide = np.ones((2, 5), np.float32)
     for ask, code, text in (
         (lambda: client.infer("none", pair()), "NOT_FOUND", "model none"),

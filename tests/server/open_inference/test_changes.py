@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Owners of published models, and loads that meet: who may change what, and which load counts."""
+"""Owners of published models and their rights; loads of one name, and which of them counts."""
 
 import threading
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from nnpa_server.sessions.tokens import Token, set_caller
 
 
 class ModelInvalid(Exception):
-    """What a compiler of these tests raises."""
+    """The compiler of these tests raises it."""
 
 
 @pytest.fixture(autouse=True)
@@ -29,12 +29,12 @@ def nobody() -> Iterator[None]:
 
 
 def be(name: str, *, is_admin: bool = False) -> None:
-    """Make the calls from here on those of a token's holder."""
+    """Make all later calls with a token."""
     set_caller(Token(name, b"", frozenset(), 0.0, {}, is_admin))
 
 
 @pytest.mark.parametrize("owner", ["alice", "", OPERATOR])
-def test_admins_and_servers_without_tokens_may_everything(owner: str) -> None:
+def test_admins_and_servers_without_tokens_may_change_everything(owner: str) -> None:
     """An admin may change any model; so may everybody where there are no tokens."""
     set_caller(None)
     assert may_change(owner)
@@ -43,7 +43,7 @@ def test_admins_and_servers_without_tokens_may_everything(owner: str) -> None:
 
 
 def test_a_token_may_change_its_own_models() -> None:
-    """A holder's models are the holder's; those of others and of the operator are not."""
+    """A holder may change its own models, and not models of other holders or the operator."""
     be("alice")
     assert may_change("alice")
     require_owner("free", None)
@@ -56,7 +56,7 @@ def test_a_token_may_change_its_own_models() -> None:
 
 
 def start_loads(loader: Loader, owner: str, *names: str) -> list[threading.Thread]:
-    """Have a holder load models, each in a thread that its compilation keeps."""
+    """Have a holder load models, each in a thread whose compilation does not end."""
 
     def load(name: str) -> None:
         be(owner)
@@ -130,7 +130,7 @@ def under_way(changes: Changes, *loads: Change) -> ExitStack:
 
 
 def test_the_load_that_began_last_counts() -> None:
-    """A load supersedes those of its name that began before it, and no others."""
+    """A load supersedes earlier loads of its name, and no others."""
     changes = Changes()
     first, second, third, unrelated = (
         Change(name, "", yields=False) for name in ("m", "m", "m", "other")

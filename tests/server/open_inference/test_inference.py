@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inference through the Open Inference Protocol: contents, errors, streams, what is told."""
+"""Inference through the Open Inference Protocol: contents, errors, streams, parameters."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -57,7 +57,7 @@ def test_model_ready(caller: Caller) -> None:
         assert caller.stub.ModelReady(message).ready == ready
 
 
-def test_metadata_is_that_of_the_onnx_file(caller: Caller) -> None:
+def test_metadata_equals_the_onnx_files(caller: Caller) -> None:
     """Names, types and shapes are the model's own, -1 where a dim is free."""
     metadata = caller.stub.ModelMetadata(pb.ModelMetadataRequest(name="dense"))
     assert (metadata.name, list(metadata.versions), metadata.platform) == (
@@ -180,7 +180,7 @@ def test_classification_is_not_offered(caller: Caller) -> None:
 
 
 def test_violations_and_nans_are_parameters(caller: Caller) -> None:
-    """A division by zero is told: operations that answered a range violation, and NaN left."""
+    """After a division by zero parameters count range violations and remaining NaN."""
     x, y = np.ones((2, 4), np.float32), np.array([[1, 2, 4, 8], [1, 0, 1, 0]], np.float32)
     response = caller.stub.ModelInfer(request("div", x=x, y=y))
     assert response.parameters["nnpa_range_violations"].int64_param == 1
@@ -267,7 +267,7 @@ def test_requests_say_how_long_an_answer_may_be(narrow: tuple[Running, Caller]) 
 def test_no_answer_is_longer_than_a_message(
     narrow: tuple[Running, Caller], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What no message holds is refused, whatever the request says."""
+    """An answer larger than any message is refused, whatever limit the request has."""
     monkeypatch.setattr(inference, "MAX_RESPONSE", 1 << 20)
     ask = narrow[1].stub.ModelInfer
     for limit in (0, 1 << 40):
@@ -298,7 +298,7 @@ def test_stream_goes_on_after_errors(caller: Caller) -> None:
 
 
 def test_final_responses_are_marked_on_request(caller: Caller) -> None:
-    """A stream that wants to be told marks each answer as its request's last."""
+    """On request a stream marks each answer as its request's last."""
     message = request("add", x=ONES, y=ONES)
     message.parameters["triton_enable_empty_final_response"].bool_param = True
     (answer,) = caller.stub.ModelStreamInfer(iter([message]))
@@ -329,7 +329,7 @@ def test_what_is_not_offered(caller: Caller, method: str) -> None:
 
 
 def test_statistics(caller: Caller) -> None:
-    """Requests are counted by what became of them, batch elements by the free first dim."""
+    """Requests are counted by their outcome, batch elements by the free first dim."""
 
     def statistics_of_dense() -> pb.ModelStatistics:
         message = pb.ModelStatisticsRequest(name="dense")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests and responses of inference whose raw contents lie beside them are those of protobuf."""
+"""Requests and responses whose raw contents lie beside them have protobuf's bytes."""
 
 import pytest
 from google.protobuf.message import DecodeError

@@ -78,7 +78,7 @@ def test_every_chapter_of_the_session(place: tuple[str, Path], chapter: str) -> 
 
 
 def test_every_chapter_is_played() -> None:
-    """The tests play the chapters that there are."""
+    """The tests play every chapter of the session."""
     text = "from tests.server.open_inference.oip_triton_session import CHAPTERS; print(*CHAPTERS)"
     assert _run("-c", text).split() == list(CHAPTERS)
 
@@ -145,7 +145,7 @@ print(len(ours.message_types_by_name), len(service.methods))
 
 
 def test_the_protocol_is_the_published_one() -> None:
-    """Messages, fields, numbers, types and methods are those of the official client."""
+    """Messages, fields, numbers, types and methods equal the official client's."""
     messages, methods = map(int, _run("-c", FIELDS).split())
     assert messages > 50
     assert methods == 20

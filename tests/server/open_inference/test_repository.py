@@ -194,7 +194,7 @@ def test_strict_models_have_no_node_on_the_host(pair: Pair) -> None:
     assert "Pow" in refusal("MODEL_INVALID", caller.stub.RepositoryModelLoad, message)
 
 
-def test_as_many_models_as_may_be() -> None:
+def test_models_have_a_limit() -> None:
     """One model more than --max-models is refused; unloading makes room, replacing needs none."""
     with offering({"a": DIV, "b": DIV}, max_models=2) as (_, caller):
         message = pb.RepositoryModelLoadRequest(model_name="c")
@@ -301,7 +301,7 @@ def test_external_data_are_bounded(tmp_path: Path) -> None:
 
 
 def test_warm_up_is_told_and_not_counted(pair: Pair) -> None:
-    """What the server ran to warm up stands in the metadata, and in no statistics."""
+    """Runs of the warm-up are told in the metadata and counted in no statistics."""
     _, caller = pair
     assert "seed 0" in caller.facts("div")["warmup"]
     (stats,) = caller.stub.ModelStatistics(pb.ModelStatisticsRequest(name="div")).model_stats

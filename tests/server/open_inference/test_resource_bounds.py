@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an attacker would try against hosted models: time, memory, names, what stays behind."""
+"""Attacks on hosted models: time, memory, names, and resources left behind."""
 
 import gc
 import os
@@ -47,7 +47,7 @@ def _point(tensor: pb.ModelInferRequest.InferInputTensor, size: int) -> None:
 
 
 def test_a_request_of_nothing_but_fields() -> None:
-    """A request with more fields than any has is refused before they take memory and time."""
+    """A request with too many fields is refused before they take memory and time."""
     with pytest.raises(DecodeError, match="more than 16384 fields"):
         parse(b"\x3a\x00" * (1 << 24))
 
@@ -100,7 +100,7 @@ def test_strings_of_a_region_are_bounded() -> None:
 
 
 def test_sizes_of_strings_are_told_anew() -> None:
-    """What an answer says of strings in shared memory is true of these strings."""
+    """An answer gives the size of its own strings in shared memory, not of earlier ones."""
     key = _with_region(256)
     try:
         with offering({"text": identity("BYTES")}, **SHARING) as (_, caller):
@@ -147,7 +147,7 @@ def test_a_model_too_large_to_be_warmed() -> None:
 
 
 def test_unloads_wait_for_no_load() -> None:
-    """While as many models are loaded as may be, an unload is answered at once."""
+    """While all places for loads are in use, an unload is answered at once."""
     with offering({"one": binary("Add")}) as (server, caller), ExitStack() as places:
         loader = server.server.models.get().loader
         assert loader is not None

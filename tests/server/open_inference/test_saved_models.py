@@ -126,7 +126,7 @@ def test_damaged_files_are_told_counted_and_an_admins(
 
 
 def test_half_written_files_are_removed(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """What a killed server was writing is removed and told; foreign files stay and are told."""
+    """Half-written files of a killed server are removed, foreign files stay; both are told."""
     (folder / f"{'0' * 32}.part").write_bytes(b"half")
     (folder / "notes.txt").write_text("mine")
     (folder / f"{'1' * 64}.model").symlink_to("/etc/hostname")
@@ -142,7 +142,7 @@ def test_half_written_files_are_removed(folder: Path, caplog: pytest.LogCaptureF
 def counted(
     calls: list[str], name: str, call: Callable[..., object], fail_at: int
 ) -> Callable[..., object]:
-    """Return a call that is noted, and that fails when it is the one of that number."""
+    """Return a call that is noted, and that fails as call number `fail_at`."""
 
     def run(*arguments: object, **options: object) -> object:
         calls.append(name)
@@ -154,7 +154,7 @@ def counted(
 
 
 def note_steps(monkeypatch: pytest.MonkeyPatch, fail_at: int = 0) -> list[str]:
-    """Note the steps of writing; the one of a number fails."""
+    """Note the steps of writing; step number `fail_at` fails."""
     calls: list[str] = []
 
     def fsync(descriptor: int) -> None:
@@ -215,7 +215,7 @@ def test_a_full_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert reopened(folder) == {"digits": OLD}
 
 
-def test_as_many_bytes_as_may_be(folder: Path) -> None:
+def test_bytes_have_a_limit(folder: Path) -> None:
     """A model beyond the limit is refused and changes nothing; replacing counts the new one."""
     saved = SavedModels(folder, 2 * KIB)
     for name, size in (("digits", 2 * KIB), ("other", 2 * KIB - 400)):

@@ -72,7 +72,7 @@ def unload(caller: Caller, name: str) -> None:
 
 
 def operator_of(caller: Caller, name: str) -> str | None:
-    """Return what operator a model runs, by what it answers; None if it is not offered."""
+    """Return the operator of a model, judged by its answer; None if it is not offered."""
     if caller.states().get(name, "UNAVAILABLE") == "UNAVAILABLE":
         with pytest.raises(grpc.RpcError) as caught:
             caller.infer(name, x=ROW, y=ROW)
@@ -175,7 +175,7 @@ class Publisher:
 
 
 def kill_while_publishing(tmp_path: Path, kills: int, seed: int) -> int:
-    """Kill servers that publish, look what is there after each; return what they acknowledged."""
+    """Kill servers that publish, check the models after each; count acknowledged changes."""
     publishers = [Publisher([f"p{n}a", f"p{n}b"], seed + n) for n in range(2)]
     names = [name for publisher in publishers for name in publisher.allowed]
     delays = random.Random(seed)

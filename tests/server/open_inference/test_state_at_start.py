@@ -141,7 +141,7 @@ def test_a_saved_model_ends_with_its_deadline(
 def test_a_client_need_not_wait_for_a_saved_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    """What a client makes of a model that still loads counts: the older one never comes back."""
+    """A client's change of a model that still loads counts: the saved one never comes back."""
     loads, go_on, compile_model = (
         threading.Event(),
         threading.Event(),

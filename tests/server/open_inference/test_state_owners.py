@@ -45,7 +45,7 @@ def guarded(tmp_path: Path) -> Iterator[tuple[ServerProcess, Callable[[str], "Ow
 
 @contextmanager
 def guarding(tmp_path: Path) -> Generator[tuple[ServerProcess, Callable[[str], "Owner"]]]:
-    """Run a server with tokens; return it with what makes a caller of a token."""
+    """Run a server with tokens; return it and a function from a token to its caller."""
     flags = ("--tokens", f"{tmp_path}/tokens.toml", "--models", f"{tmp_path}/models")
     with serving(tmp_path, *ANY_PORT, "--state", f"{tmp_path}/state", *flags) as server:
 
@@ -209,7 +209,7 @@ def test_models_of_a_revoked_token_stay(guarded: Guarded, tmp_path: Path) -> Non
 
 @pytest.mark.heavy
 def test_models_from_before_tokens_are_an_admins(tmp_path: Path) -> None:
-    """What was published without tokens is no token's; without tokens everybody owns everything."""
+    """Models published without tokens belong to no token; without tokens everybody owns all."""
     with keeping(tmp_path) as (_, caller):
         caller.load("old", MODELS["Add"])
     (tmp_path / "models").mkdir()

@@ -199,7 +199,7 @@ def test_free_dims_that_one_does_not_fit(caller: Caller) -> None:
 
 @pytest.mark.parametrize("data", [SPLIT, PRODUCT], ids=["split", "product"])
 def test_free_dims_that_no_guess_fits(caller: Caller, data: bytes) -> None:
-    """Such a model is loaded without shapes and compiled for those of requests; it is told how."""
+    """Such a model is loaded without shapes, says so, and is compiled for requests' shapes."""
     caller.load("late", data)
     assert _is_ready(caller, "late")
     facts = caller.facts("late")

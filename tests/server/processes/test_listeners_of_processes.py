@@ -31,7 +31,7 @@ INFER = "ModelInfer"
 
 
 def _certificates(folder: Path) -> tuple[str, ...]:
-    """Write a CA and what it signed into a folder; return the flags of a server's certificate."""
+    """Write a CA and its certificates into a folder; return the flags of a server's certificate."""
     ca = issue("nnpa test CA")
     ca.write(folder, "ca")
     issue("somebody else").write(folder, "stranger")
@@ -50,7 +50,7 @@ def _on_both(address: str, **credentials: Any) -> None:
 
 
 def _refusal(flags: tuple[str, ...], code: int = 1) -> str:
-    """Start a server that cannot; return what it says, and expect its exit code."""
+    """Start a server that cannot start; check its exit code and return its message."""
     command = [sys.executable, "-m", "nnpa_server", *TWO, *flags]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert (ended.returncode, ended.stdout) == (code, "")
@@ -196,7 +196,7 @@ def test_a_taken_port_of_each_listener_is_refused() -> None:
 
 
 @pytest.mark.parametrize("host", ["localhost", "[::1]", "[::]"])
-def test_hosts(tmp_path: Path, host: str) -> None:
+def test_listeners_take_names_and_ipv6(tmp_path: Path, host: str) -> None:
     """A name is listened on, and IPv6, and with IPv6 of all interfaces IPv4 too; told as given."""
     if not _has_ipv6() and host != "localhost":
         pytest.skip("there is no IPv6 here")

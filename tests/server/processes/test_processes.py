@@ -117,7 +117,7 @@ time.sleep(600)
 @pytest.mark.heavy
 @pytest.mark.parametrize("listen", ["127.0.0.1:0", "unix:{}/nnpa.sock"])
 def test_leases_reach_their_processes(tmp_path: Path, listen: str) -> None:
-    """A lease is held at its session's process; those of killed clients give all places back."""
+    """A lease is held at its session's process; leases of killed clients return all places."""
     flags = ("--listen", listen.format(tmp_path), "--max-sessions", "12", "--lease-grace", "2s")
     with serving(tmp_path, *TWO, *flags) as server:
         live = [connect(server.address, lease=True) for _ in range(4)]
@@ -138,7 +138,7 @@ def test_leases_reach_their_processes(tmp_path: Path, listen: str) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the options are Linux's")
 def test_connections_of_envoy_ask_for_signs_of_life() -> None:
-    """The kernel asks clients in front of Envoy, as it asks those of a server."""
+    """The kernel probes idle clients of Envoy as it probes a server's."""
     listener = envoy.Listener("a", "127.0.0.1:0", ["unix:/member"])
     (tcp,) = envoy.bootstrap([listener], "unix:/admin", 10, None)["static_resources"]["listeners"]
     names = {option["name"] for option in tcp["socket_options"]}
@@ -182,7 +182,8 @@ def test_one_counter_for_all(tmp_path: Path) -> None:
     digest = hashlib.sha256(b"secret").hexdigest()
     second_digest = hashlib.sha256(b"other").hexdigest()
     tokens.write_text(
-        f'[tokens.alice]\nsha256 = "{digest}"\nmax_sessions = 4\n[tokens.bob]\nsha256 = "{second_digest}"\n'
+        f'[tokens.alice]\nsha256 = "{digest}"\nmax_sessions = 4\n'
+        f'[tokens.bob]\nsha256 = "{second_digest}"\n'
     )
     flags = ("--listen", "127.0.0.1:0", "--tokens", str(tokens), "--max-sessions", "6")
     with serving(tmp_path, *TWO, *flags) as server:

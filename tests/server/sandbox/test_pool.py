@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers of a pool: who is lent one, who waits, what a group may have, and how they end."""
+"""Workers of a pool: leases, waiting owners, shares of groups, and the ends of workers."""
 
 import os
 import signal
@@ -164,7 +164,7 @@ def test_a_worker_is_replaced_that_takes_between_jobs(
 
 @pytest.mark.heavy
 def test_a_worker_that_waits_for_jobs_stays() -> None:
-    """What a job leaves behind within its limit ends no worker, nor does freeing it."""
+    """Memory that a job leaves behind within its limit ends no worker, nor does freeing it."""
     pool = Pool(PROGRAM, {})
     owner = Owner(pool, idle_seconds=60)
     try:
@@ -178,8 +178,8 @@ def test_a_worker_that_waits_for_jobs_stays() -> None:
         pool.close()
 
 
-def test_owners_wait_for_workers_as_long_as_somebody_waits_for_them() -> None:
-    """A pool has a limit; who waits is asked whether to go on."""
+def test_an_owner_waits_for_a_worker_while_its_client_waits() -> None:
+    """A pool has a limit; a waiting owner's check decides whether to go on."""
     pool = Pool(PROGRAM, {}, max_leased=1)
 
     def give_up() -> None:
@@ -231,8 +231,8 @@ def test_a_group_has_half_of_the_workers() -> None:
         pool.close()
 
 
-def test_workers_together_take_so_many_bytes() -> None:
-    """Who asks for more waits for another's end; a job that is larger than all runs alone."""
+def test_workers_together_have_a_limit_of_bytes() -> None:
+    """An owner beyond the limit waits for another's end; a job above the limit runs alone."""
     pool = Pool(PROGRAM, {}, max_bytes=3 * LIMITS.memory)
     owners = [Owner(pool, idle_seconds=60) for _ in range(4)]
     try:
@@ -286,7 +286,7 @@ def is_leased(owner: Owner) -> bool:
 
 
 def give_up_after(seconds: float) -> Callable[[], None]:
-    """Return a check that raises after so many seconds."""
+    """Return a check that raises after `seconds`."""
     end = time.monotonic() + seconds
 
     def check() -> None:

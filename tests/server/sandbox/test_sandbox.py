@@ -62,7 +62,7 @@ def is_gone(pid: int) -> bool:
 
 
 def await_end(pid: int) -> bool:
-    """Wait for the end of a process that is somebody else's child; tell whether it came."""
+    """Wait for the end of a process that is not a child of this one; return whether it ended."""
     for _ in range(500):
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -157,7 +157,7 @@ def test_nothing_is_made_that_no_limit_counts(shared: WorkerProcess, attempt: st
 
 
 def test_address_space_is_limited(shared: WorkerProcess) -> None:
-    """What RLIMIT_DATA does not count, and its page tables, are within the limit of a job."""
+    """Memory that RLIMIT_DATA does not count, page tables included, has the job's limit."""
     assert ask(shared, "attempt readable 64GiB") == b"OSError"
     big = JobLimits(memory=1 << 40, seconds=20, cpu_seconds=20)
     assert ask(shared, "attempt readable 64GiB", big) == b"done"
@@ -214,7 +214,7 @@ def test_an_endless_loop_ends_at_its_deadline(worker: WorkerProcess) -> None:
 
 
 def test_cpu_time_is_limited(worker: WorkerProcess) -> None:
-    """A job has so many seconds of CPU time, whatever its deadline is."""
+    """A job has its limit of CPU seconds, whatever its deadline is."""
     with pytest.raises(WorkerFailed) as failed:
         ask(worker, "answer loop", JobLimits(seconds=60, cpu_seconds=1))
     assert failed.value.why == Why.TIME
@@ -280,7 +280,7 @@ def test_a_program_that_raises_goes_on(worker: WorkerProcess) -> None:
 
 
 def test_a_program_that_cannot_be_loaded_says_why() -> None:
-    """What the program raises before it is ready reaches the server as text."""
+    """An exception of the program before it is ready reaches the server as text."""
     fork_server = ForkServer("tests.server.sandbox.sandbox_jobs:refuse", {})
     with pytest.raises(WorkerFailed, match="cannot be loaded"):
         fork_server.wait_ready(60, go_on)

@@ -96,7 +96,7 @@ def test_a_huge_arena_is_refused(worker: WorkerProcess) -> None:
 
 @LINUX
 def test_an_array_does_not_change_after_it_was_checked(worker: WorkerProcess) -> None:
-    """What the server has is a copy: the worker writes on, and nobody sees it."""
+    """The server's array is a copy: later writes of the worker do not reach it."""
     (array,) = answer(worker, "later").arrays
     before = array.copy()
     time.sleep(0.2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels that a server compiles beside its calls, and what it leaves alone until it is called."""
+"""Kernels that a server compiles beside its calls; nothing is compiled before it is called."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ ONES = np.ones((2, 3), np.float32)
 
 
 def call(server: ServerProcess, count: int) -> None:
-    """Add small tensors so many times, in a session of its own."""
+    """Add small tensors `count` times, in a session of its own."""
     client = Client(grpc.insecure_channel(server.address))
     client.run(*load(1, ONES), *load(2, ONES))
     for _ in range(count // 100):
@@ -53,7 +53,7 @@ def test_a_server_that_is_hardly_called_compiles_nothing(tmp_path: Path) -> None
 
 @pytest.mark.heavy
 def test_a_compilation_yields_and_keeps_no_server_from_ending(tmp_path: Path) -> None:
-    """What compiles has the lowest priority, and ends at once with its server."""
+    """A compiling process has the lowest priority, and ends at once with its server."""
     env = {"NUMBA_CACHE_DIR": str(tmp_path / "cold")}
     with serving(tmp_path, "--listen", "127.0.0.1:0", env=env) as server:
         for _ in range(60):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cache of compiled kernels: where it is, and what is said when it cannot serve."""
+"""The cache of compiled kernels: its place, and the notices when it cannot serve."""
 
 import os
 import shutil
@@ -70,7 +70,7 @@ def test_the_cache_is_this_users_alone(tmp_path: Path) -> None:
     assert str(tmp_path / "elsewhere") not in environment["NUMBA_CACHE_DIR"]
 
 
-def test_the_key_is_that_of_the_sources(tmp_path: Path) -> None:
+def test_the_key_follows_from_the_sources(tmp_path: Path) -> None:
     """A copy of the emulator elsewhere has the same key, and another one when a kernel changes."""
     copy = tmp_path / "nnpa_emulator"
     shutil.copytree(Path(nnpa_emulator.__path__[0]), copy)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that no honest program makes, from a seed: run as a process, since they may kill it.
+"""Hostile calls from a seed, made in a process of their own, since they may kill it.
 
 `python -m tests.emulator.adversary FIRST COUNT` makes the calls numbered FIRST onwards. Most begin
 as a valid call, of which a few facts are then changed. Every buffer lies between pages that nobody
@@ -57,7 +57,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def guarded(size: int) -> Buffer | None:
-    """Return zero bytes between pages that nobody may touch, or None for more than `LARGEST`."""
+    """Return zero bytes between protected pages, or None for more than `LARGEST`."""
     if size > LARGEST:
         return None
     room = -(-size // PAGE) * PAGE

@@ -202,7 +202,7 @@ def clear_feature(random: Random) -> Case:
 
 
 def depthwise(random: Random) -> Case:
-    """Images, windows that reach beyond them, and now and then a number that is none."""
+    """Images, windows that reach beyond them, and now and then a NaN."""
     n, height, width, channels = (int(random.integers(1, most)) for most in (3, 8, 8, 150))
     kernel = tuple(int(size) for size in random.integers(1, 6, 2))
     strides, dilations = ([int(size) for size in random.integers(1, 4, 2)] for _ in range(2))

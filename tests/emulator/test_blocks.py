@@ -182,7 +182,7 @@ def there_and_back(array: Array, desc: TensorDesc, kind: int, nchw: bool) -> lis
 def test_transforms_in_blocks_have_the_same_sticks(
     monkeypatch: pytest.MonkeyPatch, layout: str, kind: str, dims: Dims, size: int
 ) -> None:
-    """Sticks and arrays are the same, and so is what a conversion met."""
+    """Sticks and arrays are the same, and so are the conversions' reports."""
     dtype, number = KINDS[kind]
     desc = TensorDesc(*LAYOUTS["NHWC" if layout == "NCHW" else layout], *dims)
     array = np.random.default_rng(dims).normal(0, 1e4, dims).astype(dtype)
@@ -222,7 +222,7 @@ def test_cells_in_blocks_are_where_they_belong(
 
 @pytest.mark.parametrize("name", CALLS)
 def test_an_operation_ends_between_blocks(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """The check is called before each block, and what it raises ends the operation."""
+    """The check is called before each block, and its exception ends the operation."""
     cut_at(monkeypatch, 1)
     arguments = CALLS[name]((3, 2, 70, 130))
 

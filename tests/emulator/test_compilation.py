@@ -158,7 +158,7 @@ print(len(elementwise.binary.signatures))
 @pytest.mark.heavy
 @pytest.mark.usefixtures("no_kernels")
 def test_a_kernel_on_disk_is_loaded_at_once() -> None:
-    """A process with Numba takes a kernel from the cache at its first call, and asks nobody."""
+    """A process with Numba loads a cached kernel at its first call, without an order to compile."""
     assert lines_of(CACHED_KERNEL) == ["0", "1"]
     assert lines_of(CACHED_KERNEL) == ["1", "1"]
 

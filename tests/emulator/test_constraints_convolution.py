@@ -69,7 +69,7 @@ CASES = [(mode, breach) for mode, table in TABLES.items() for breach in table]
 
 
 def settle(case: Case) -> None:
-    """Give the output one element per window, unless its size is what is broken."""
+    """Give the output one element per window, unless a breach is about its size."""
     layer_operands = case.arguments
     if {"c5", "c7", "c8", "c9", "c14"} & set(case.broken):
         return

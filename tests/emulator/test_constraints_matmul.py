@@ -210,7 +210,7 @@ def test_turned_operands_are_checked_as_they_are_stored(turns: tuple[bool, bool]
     ],
 )
 def test_availability(use: str, telum1: Status) -> None:
-    """Format 1 uses are for Telum II, the others for both; without NNPA there is none."""
+    """Uses of format 1 need a Telum II, all others run on both Telums, and none without NNPA."""
     machines = {"telum1": telum1, "telum2": OK}
     machines |= dict.fromkeys(("z15", "telum1-nonnpa", "telum2-nonnpa"), UNAVAILABLE)
     for machine, status in machines.items():

@@ -66,7 +66,7 @@ CASES = [(*key, breach) for key, table in TABLES.items() for breach in table]
 
 
 def settle(case: Case) -> None:
-    """Give the output one element per window, unless its size is what is broken."""
+    """Give the output one element per window, unless a breach is about its size."""
     arguments = case.arguments
     if {"c4", "c6", "c8", "c10"} & set(case.broken):
         return

@@ -285,7 +285,7 @@ def test_what_the_library_accepts_the_machine_may_not(name: str) -> None:
 
 @pytest.mark.parametrize("name", GATES)
 def test_availability(name: str) -> None:
-    """Layers run on both Telums, in format 0; without NNPA there is none."""
+    """Layers run on both Telums, in format 0, and not on a machine without NNPA."""
     lost = Status.ZDNN_UNAVAILABLE_FUNCTION
     machines = dict.fromkeys(("telum1", "telum2"), OK)
     machines |= dict.fromkeys(("z15", "telum1-nonnpa", "telum2-nonnpa"), lost)

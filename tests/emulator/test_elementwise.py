@@ -66,7 +66,7 @@ def _structured() -> tuple[Codes, Codes]:
 
 
 @pytest.mark.parametrize("name", oracle.BINARY)
-def test_pairs(name: str) -> None:
+def test_pairs_are_rounded_once(name: str) -> None:
     """Edges, ties and random pairs have the exact result, rounded once, ties away from zero."""
     a, b = _structured()
     expected = [oracle.BINARY[name](int(x), int(y)) for x, y in zip(a, b, strict=True)]

@@ -71,7 +71,7 @@ def test_products_in_parts_have_the_same_bits(
 
 @pytest.mark.parametrize("accumulate", ["fp32", "fp64"])
 def test_a_product_ends_between_parts(monkeypatch: pytest.MonkeyPatch, accumulate: Any) -> None:
-    """The check is called for each part, and what it raises ends the operation."""
+    """The check is called for each part, and its exception ends the operation."""
     monkeypatch.setattr(matmul, "MULTIPLICATIONS", 1)
     monkeypatch.setattr(matmul, "BLOCK", 1 << 14)
     guest = Guest(MACHINES["telum2"], accumulate=accumulate)

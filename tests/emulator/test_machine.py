@@ -49,7 +49,7 @@ TELUM2_BLOCK = {
     [("telum1", TELUM1_BLOCK), ("telum2", TELUM2_BLOCK), *((name, {}) for name in WITHOUT)],
 )
 def test_query_block(name: str, filled: dict[int, int]) -> None:
-    """Every byte of the 256-byte block is what the machine stores."""
+    """The block equals the machine's 256 bytes, byte by byte."""
     expected = bytes(filled.get(at, 0) for at in range(256))
     assert MACHINES[name].qaf.block() == expected
 

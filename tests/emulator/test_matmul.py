@@ -267,7 +267,7 @@ def test_long_products_of_many_rows(op: int, turns: Turns) -> None:
 
 @pytest.mark.parametrize("operand", ["input_a", "input_b", "input_c"])
 def test_a_result_may_take_the_place_of_an_operand(operand: str) -> None:
-    """An output in the memory of an operand holds what it holds elsewhere, kept weights or not."""
+    """An output in an operand's memory has the bits of one elsewhere, kept weights or not."""
     rows = 1 if operand == "input_c" else 150
     codes = {"input_a": stack(2, rows, 150), "input_b": stack(2, 150, 150, 1)}
     codes["input_c"] = stack(2, 1, 150, 2)
@@ -286,7 +286,7 @@ def test_a_result_may_take_the_place_of_an_operand(operand: str) -> None:
 @pytest.mark.parametrize("accumulate", ["fp32", "fp64"])
 @pytest.mark.parametrize("inner", [256, 3000, 5000])
 def test_rows_keep_their_bits(inner: int, accumulate: Any) -> None:
-    """A row of a has the same result alone and in any batch, whatever the sums are made in."""
+    """A row of a has the same result alone and in any batch, in both precisions of sums."""
     random = np.random.default_rng(inner)
     a, b = (
         rounded(random.normal(0, 1, (1, 1, 67, inner))),

@@ -45,7 +45,7 @@ def _desc(dims: tuple[int, int, int, int]) -> TensorDesc:
 def test_prepared_conversions_agree(
     dims: tuple[int, int, int, int], seed: int, some: list[float], saturate: bool, nchw: bool
 ) -> None:
-    """Sticks, what is numeric, and the way back are the same, also in a buffer used before."""
+    """Sticks, reports of non-numbers and the way back agree, also in a used buffer."""
     desc, rng = _desc(dims), np.random.default_rng(seed)
     values = rng.normal(size=dims).astype(np.float32)
     buffer, used = (np.zeros(getsize_ztensor(desc), np.uint8) for _ in range(2))

@@ -89,7 +89,7 @@ def test_ninf_passes_copies_only(before: Dims, after: Dims, way: str) -> None:
         assert dest.sticks.any() == (way != "fp32")
 
 
-def test_kernels() -> None:
+def test_hwck_copies_between_equal_dims() -> None:
     """HWCK copies between equal dims and equal dim1, and cannot go through FP32."""
     hwck = DataLayouts.ZDNN_HWCK
     for after, status in (

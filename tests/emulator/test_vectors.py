@@ -20,7 +20,7 @@ def test_vector(vector: Vector) -> None:
 
 @pytest.mark.parametrize("vector", vector_runner.load(vector_runner.VECTORS / "local"), ids=str)
 def test_local_vector(vector: Vector) -> None:
-    """A local function's result or status is what the vector's source says."""
+    """A local function's result or status agrees with the vector's source."""
     vector_runner.run_local(vector, local)
 
 

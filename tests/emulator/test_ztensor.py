@@ -87,7 +87,7 @@ def test_allocation_replaces_a_buffer() -> None:
 
 
 def test_failed_allocation() -> None:
-    """Without storage the buffer is NULL and buffer_size what it was."""
+    """Without storage the buffer is NULL and buffer_size is unchanged."""
     empty = Guest(MACHINES["telum2"], allocate=lambda _size: None)
     ztensor = used()
     ztensor.transformed_desc = DESC

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client in a process of its own that harms nobody, and sees whether anybody harms it.
+"""A harmless client in a process of its own, which notices when others harm it.
 
 It runs lists with known answers in one session, compares bits, asks for health, and now and then
 comes over a new connection. Its standard input names the phase that follows ("idle", "attack");

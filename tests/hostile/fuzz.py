@@ -275,7 +275,7 @@ class Fuzzer:
         finding.smallest = smallest()
 
     def _rest(self, fixtures: list[Fixture]) -> None:
-        """Let the server rest without sessions of ours, and read what it then takes."""
+        """Let the server rest without sessions of ours, and read its gauges."""
         for fixture in fixtures:
             fixture.drop()
         time.sleep(REST_SECONDS)
@@ -300,7 +300,7 @@ class Fuzzer:
             self._note(f"a traceback in the log: {last[:150]!r}", "", str(self.progress.next))
 
     def _judge_rests(self) -> None:
-        """Compare what the server takes at rest with what it took at first."""
+        """Compare the server's gauges at rest with the first ones."""
         rests = self.progress.rests[self._first_rest :]
         first, last = rests[0], rests[-1]
         for gauge, most in MAX_MORE.items():

@@ -14,7 +14,7 @@ BACKGROUND = "--background"
 
 
 def save(path: Path, text: str) -> None:
-    """Write a file whole: who reads it meanwhile reads the one before."""
+    """Write a file whole: a concurrent reader gets the previous contents."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(path.name + ".new")
     beside.write_text(text, encoding="utf-8")
@@ -32,7 +32,7 @@ def load(path: Path | None) -> dict[str, Any]:
 
 
 def go_to_background(arguments: Sequence[str], state: Path) -> None:
-    """Run the same command in the background; what it prints is kept beside its state."""
+    """Run the same command in the background; its output goes into a file beside its state."""
     output = state.with_name(state.name + ".log")
     state.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "tests.hostile", *arguments]

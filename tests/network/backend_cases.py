@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The node cases of the public ONNX backend suite, and what is promised of them.
+"""The node cases of the public ONNX backend suite, and the promises about them.
 
 `claimed.txt` holds the names that run on the accelerator as a whole; `listed.tsv` the cases of
 mapped operators that do not pass, each with its reason. All other cases of mapped operators pass.

@@ -19,7 +19,7 @@ Singles = npt.NDArray[np.float32]
 
 @dataclass
 class Net:
-    """A graph under construction; `node` and the like return the name of what they add."""
+    """A graph under construction; `node` and the like return the name of the added value."""
 
     seed: int
     nodes: list[onnx.NodeProto] = field(default_factory=list[onnx.NodeProto])

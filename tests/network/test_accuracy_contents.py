@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of `nnpa network validate` as HTML: what it shows, and that it shows it once."""
+"""The page of `nnpa network validate` as HTML shows each fact, and shows it once."""
 
 import json
 import re

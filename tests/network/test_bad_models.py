@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models that nobody should host: each is refused with node and reason."""
+"""Models that no server should host: each is refused with node and reason."""
 
 import io
 import zipfile
@@ -274,7 +274,7 @@ def test_a_window_larger_than_its_image(call: str) -> None:
     ],
 )
 def test_wrong_feeds(feeds: dict[str, Any], reason: str) -> None:
-    """A wrong input is one sentence with its name, what came, and what was expected."""
+    """A wrong input is refused in one sentence: missing, or its shape and type and the expected."""
     model = load(text_model("g (float[2,2] x) => (float[2,2] y) { y = Relu(x) }"))
     with pytest.raises(ModelRefused, match=reason):
         model.run(feeds)

@@ -125,13 +125,13 @@ def _functions(levels: int, wide: int, last: str) -> bytes:
     ("levels", "wide", "last", "reason"),
     [(30, 10, "Relu", "more than 100000 nodes"), (2, 2, "g0", "leads to itself")],
 )
-def test_functions_that_explode(levels: int, wide: int, last: str, reason: str) -> None:
+def test_exploding_functions_are_refused(levels: int, wide: int, last: str, reason: str) -> None:
     """Functions that call functions many times over, or themselves, are refused by counting."""
     with pytest.raises(ModelRefused, match=reason):
         import_onnx(_functions(levels, wide, last), Guest(find_machine("telum1")))
 
 
-def test_functions_that_do_not() -> None:
+def test_small_nested_functions_are_inlined() -> None:
     """Functions of functions are inlined as long as that gives a model of a usual size."""
     model = import_onnx(_functions(2, 3, "Relu"), Guest(find_machine("telum1")))
     assert len(model.proto.graph.node) == 9

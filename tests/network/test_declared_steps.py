@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Host steps that a server runs by itself: what they take is as large as the program declares."""
+"""Host steps that a server runs by itself: values have the sizes that the program declares."""
 
 from dataclasses import replace
 
@@ -101,7 +101,7 @@ def test_declared_steps(name: str) -> None:
 
 @pytest.mark.parametrize("name", LARGER)
 def test_steps_that_may_take_more_go_to_a_worker(name: str) -> None:
-    """Whatever is larger than declared, or not understood, is not run by the server."""
+    """A step that may exceed its declaration, or is unknown, does not run in the server."""
     assert not only_declared(LARGER[name])
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of other frameworks: what the site's page shows of each runs, with the named versions."""
+"""Models of other frameworks: the examples of the site's page run, with the named versions."""
 
 import ast
 import os

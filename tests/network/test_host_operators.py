@@ -89,7 +89,7 @@ def test_depthwise_convolutions_are_within_fp32_of_float64(
 
 @pytest.mark.parametrize("padding", ["SAME_UPPER", "SAME_LOWER", "VALID"])
 def test_automatic_padding(padding: str) -> None:
-    """auto_pad means what it means to ONNX Runtime, with strides that do not divide the size."""
+    """auto_pad works as in ONNX Runtime, with strides that do not divide the size."""
     arrays: list[Array] = [normal(1, 5, 10, 9), normal(5, 1, 4, 3, seed=1), normal(5)]
     node = _conv(group=5, auto_pad=padding, strides=[3, 2])
     compute = _own(node, arrays)
@@ -149,7 +149,7 @@ MOVES: dict[str, tuple[str, list[Array], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", MOVES)
-def test_moves(name: str) -> None:
+def test_moved_elements_agree_with_onnx_runtime(name: str) -> None:
     """Elements come where ONNX Runtime has them, of any type, however an image lies."""
     op_type, operands, attributes = MOVES[name]
     outputs = ["y", "z"] if op_type == "Split" else ["y"]
@@ -214,7 +214,7 @@ def test_a_network_with_depthwise_convolutions(machine: str) -> None:
 
 
 def test_operations_behind_a_depthwise_convolution_take_images() -> None:
-    """Its result goes into sticks once, channels last, for whoever reads it."""
+    """The convolution's result goes into sticks once, channels last, for all its readers."""
     body = (
         "g (float[1,5,6,7] x, float[5,1,3,3] w, float[4,5,1,1] v) => (float[1,4,4,5] y) {"
         " d = Conv <group = 5> (x, w)  s = Sigmoid(d)  m = Mul(d, s)  y = Conv(m, v) }"

@@ -34,7 +34,7 @@ def test_values_that_live_at_once_do_not_overlap(values: dict[int, Lifetime]) ->
 def test_the_memory_is_no_smaller_than_the_peak_and_no_larger_than_all(
     values: dict[int, Lifetime],
 ) -> None:
-    """Sharing never costs memory, and cannot save more than what is dead."""
+    """Sharing never costs memory, and saves at most the memory of dead values."""
     size = extent(values, plan(values))
     live = [
         sum(life.size for life in values.values() if life.born <= moment <= life.last)

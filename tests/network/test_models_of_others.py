@@ -161,7 +161,7 @@ LOOP = """g (int64 n, float[2] x) => (float[2] y) {
 
 
 def test_computed_trips() -> None:
-    """A Loop whose trip count comes at run time runs as often, and fails beyond the limit."""
+    """A Loop whose trip count comes at run time runs that number of trips, up to the limit."""
     model, feeds = load(text_model(LOOP)), {"x": normal(2)}
     result = model.run({**feeds, "n": np.array(3)})
     assert result.outputs["y"].tolist() == (feeds["x"] * 8).tolist()

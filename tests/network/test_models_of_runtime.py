@@ -155,7 +155,7 @@ def test_sizes_that_shape_inference_does_not_know(case: str) -> None:
     ],
 )
 def test_axes_that_a_value_has_not(body: str, x: Array) -> None:
-    """An axis that is none is refused by the node, under each placement."""
+    """An axis out of range is refused with the node's name."""
     kind = "int64" if "ArgMax" in body else "float"
     with pytest.raises((ModelRefused, StepFailed), match=r"^node (Softmax|LayerNorm|ArgMax)"):
         load(text_model(f"g (float[4] x) => ({kind}[4] y) {body}"), placement="all").run({"x": x})

@@ -169,7 +169,7 @@ def test_opset_newer_than_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_qdq_model() -> None:
-    """Quantise and dequantise run on the host, exactly; what is between them on the accelerator."""
+    """Quantise and dequantise run on the host, exactly; nodes between them on the accelerator."""
     body = (
         "g (float[2,4] x) => (float[2,3] y) <float s = {0.05}, int8 z = {0},"
         " int8[4,3] w = {1,-2,3,4,-5,6,7,8,-9,10,11,-12}, float ws = {0.1}> {"
@@ -333,7 +333,7 @@ def test_no_accelerator() -> None:
 
 
 def test_empty_tensors_stay_on_the_host() -> None:
-    """A dim of 0 is none of the machine's business."""
+    """Nodes with a dim of 0 run on the host."""
     body = "g (float[0,3] x) => (float[0,3] y) { y = Exp(x) }"
     result, placed = agree(body, {"x": normal(0, 3)})
     assert placed[0].reason == "x is empty"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A prepared step gives what the emulator's function gives."""
+"""A prepared step has the results of the emulator's function."""
 
 from dataclasses import replace
 from typing import Any

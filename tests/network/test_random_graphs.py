@@ -72,7 +72,7 @@ def hosted(
 
 
 def compare(graph: RandomGraph) -> Counter[str]:
-    """Compare a graph and each of its nodes; return what was compared, by operator."""
+    """Compare a graph and each of its nodes; return the comparisons by operator."""
     try:
         expected = run_model(graph.data, graph.feeds)
     except REJECTIONS:
@@ -113,7 +113,7 @@ def _compare_nodes(
 def _compare(
     proto: NodeProto, node: Node, pair: tuple[Array, Array], operands: list[Array]
 ) -> bool:
-    """Assert that an output is what it should be; return whether its elements were compared."""
+    """Assert that an output is as expected; return whether its elements were compared."""
     got, expected = pair
     if node.device != "accelerator" and proto.op_type not in OWN:
         np.testing.assert_array_equal(got, expected, proto.name)
@@ -141,7 +141,7 @@ def report(graph: RandomGraph, error: AssertionError) -> str:
 
 @pytest.mark.parametrize("first", range(SEED, SEED + COUNT, BATCH))
 def test_random_graphs(first: int) -> None:
-    """Each node of a random graph is ONNX Runtime's; what it refuses is refused by name."""
+    """Each node of a random graph agrees with ONNX Runtime; a node that it refuses fails by name."""
     compared: Counter[str] = Counter()
     for number in range(first, min(first + BATCH, SEED + COUNT)):
         graph = random_graph(number)

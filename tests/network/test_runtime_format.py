@@ -151,7 +151,7 @@ def test_fixed_point_round_trip(number: int, word: int) -> None:
 
 
 def test_fixed_point_edges() -> None:
-    """Values round half away from zero and saturate; what is no number is zero."""
+    """Values round half away from zero and saturate; NaN is zero."""
     values = np.array([1.0, -1.0, 0.5 / 128, -0.5 / 128, np.nan, np.inf, 0.0039])
     assert bf.to_fixed_point(values, Format.Q7).tolist() == [127, -128, 1, -1, 0, 127, 0]
     assert bf.to_fixed_point(np.array([2.0, -1.0]), Format.UQ7).tolist() == [255, 0]

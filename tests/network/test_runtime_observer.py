@@ -52,7 +52,7 @@ def test_mask_and_nodes() -> None:
 
 
 def test_init_event() -> None:
-    """The end of init is an event without a node; an init that fails is none."""
+    """The end of init is an event without a node; a failing init causes no event."""
     network, seen = created(), list[Event]()
     network.register(Observer(seen.append, INIT))
     assert not network.init(None)
@@ -151,7 +151,7 @@ def event(tensor: Any = None) -> Event:
 
 
 def test_queue_drops_and_counts() -> None:
-    """A queue that is full drops what comes, counts it, and keeps what it has in order."""
+    """A full queue drops and counts new events, and keeps its own in order."""
     queue = EventQueue(2, 1000)
     events = [event() for _ in range(5)]
     assert [queue.offer(event) for event in events] == [True, True, False, False, False]

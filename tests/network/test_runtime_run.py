@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running a network: what is computed, what is refused, and where data lies.
+"""Running a network: results, refusals, and places of data.
 
 Rows of the error matrix: X-CUBE-AI 7.0 public headers for names and numbers; the pairs that ST does
 not document are the ones that `nnpa_network.client_api.network` states.
@@ -67,7 +67,7 @@ SPOILT: dict[str, tuple[Spoil, int]] = {
 
 @pytest.mark.parametrize("name", SPOILT)
 def test_run_with_a_bad_input(name: str) -> None:
-    """A bad input is INVALID_INPUT with the code of what is wrong with it."""
+    """A bad input is INVALID_INPUT with the code of its fault."""
     network = ready()
     inputs, outputs = buffers(network, X)
     spoil, code = SPOILT[name]
@@ -76,7 +76,7 @@ def test_run_with_a_bad_input(name: str) -> None:
 
 @pytest.mark.parametrize("name", SPOILT)
 def test_run_with_a_bad_output(name: str) -> None:
-    """A bad output is INVALID_OUTPUT with the code of what is wrong with it; not for forward."""
+    """A bad output is INVALID_OUTPUT with the code of its fault; forward ignores it."""
     network = ready()
     inputs, outputs = buffers(network, X)
     spoil, code = SPOILT[name]

@@ -94,7 +94,7 @@ def compare(attributes: dict[str, Any]) -> str:
 )
 @pytest.mark.parametrize("padding", AUTO_PADS)
 def test_transposed_convolution(rank: int, padding: str) -> None:
-    """Shapes and values are ONNX Runtime's; what it does not run fails by the node's name."""
+    """Shapes and values equal ONNX Runtime's; a node that it does not run fails by name."""
     if rank == 2 and Version(onnxruntime.__version__).release[:2] <= (1, 21):
         pytest.skip("ONNX Runtime 1.21 leaves a part of an output_shape unwritten")
     outcomes = [compare(attributes) for attributes in cases(rank, padding)]

@@ -188,7 +188,7 @@ def test_unknown_numbers_of_zdnn_enums_meet_the_library(client: Client, bad: int
 
 
 def test_quota_of_bytes_is_checked_before_allocation(client: Client) -> None:
-    """A tensor beyond max_bytes is refused, and what was there stays usable."""
+    """A tensor beyond max_bytes is refused, and earlier tensors stay usable."""
     client.run(*load(1, DATA))
     limit = client.limits.max_bytes
     with refused(
@@ -329,7 +329,7 @@ def test_bad_upload_changes_nothing(client: Client, case: str) -> None:
 def test_bad_download(
     client: Client, source: dict[str, Any], code: grpc.StatusCode, reason: str
 ) -> None:
-    """A read of what is not there ends with a documented error before any byte."""
+    """A read of a missing tensor, or of no tensor, ends with a documented error before any byte."""
     with refused(code, reason):
         client.read(**source)
 

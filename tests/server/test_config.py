@@ -86,7 +86,7 @@ def test_addresses(text: str, address: str, local: bool) -> None:
 
 @pytest.mark.parametrize("text", ["", "host", "host:", "host:x", "1.2.3.4:65536", "unix:relative"])
 def test_bad_addresses(text: str) -> None:
-    """An address without a port, or with an impossible one, is refused with what it is."""
+    """An address without a port, or with an impossible one, is refused by its text."""
     with pytest.raises(ValueError, match=re.escape(f"address is {text!r}, ")):
         parse_listen(text)
 

@@ -102,7 +102,7 @@ def pipe() -> Iterator[tuple[int, int]]:
 def test_no_call_waits_for_the_reader_of_the_log(
     pipe: tuple[int, int], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Lines for a pipe that nobody reads are queued, then dropped; vital lines are dropped last."""
+    """Lines for an unread pipe are queued, then dropped; vital lines are dropped last."""
     reading, writing = pipe
     queue, line = LineQueue(writing, max_bytes=1 << 20), "x" * 99 + "\n"
     for _ in range(20_000):

@@ -191,7 +191,7 @@ def certificates(tmp_path: Path) -> dict[str, Party]:
 
 
 def test_tls_and_mutual_tls(tmp_path: Path, certificates: dict[str, Party]) -> None:
-    """TLS serves who trusts the CA; with a client CA only who shows its certificate."""
+    """TLS serves clients that trust the CA; with a client CA only those with its certificate."""
     tls = ("--tls-cert", f"{tmp_path}/server.crt", "--tls-key", f"{tmp_path}/server.key")
     ca, client = certificates["ca"].certificate, certificates["client"]
     trusting = grpc.ssl_channel_credentials(ca)

@@ -34,7 +34,7 @@ GROWTH = 48 << 20  # bytes by which a server's memory at rest may move
 
 @dataclass
 class Soak:
-    """One run: where the server is, until when, what was met."""
+    """One run: the server's address, the end, and the outcomes of calls."""
 
     address: str
     until: float = 0.0

@@ -132,7 +132,7 @@ def test_calls_belong_to_the_trace_of_their_client(receiver: Receiver, tmp_path:
 
 @pytest.mark.heavy
 def test_statuses_are_events(receiver: Receiver, tmp_path: Path) -> None:
-    """A range violation is an event of its call's span; an operation that is well is none."""
+    """A range violation is an event of its call's span; a successful operation is not."""
     with serving(tmp_path, *FLAGS, env=receiver.environment) as server:
         client = Client(grpc.insecure_channel(server.address))
         client.run(*load(1, -DATA), *init(2, 1, 1, 2, 3), op("log", input=1, output=2))
@@ -194,7 +194,7 @@ def test_runs_of_models_are_spans(receiver: Receiver, tmp_path: Path) -> None:
 
 @pytest.mark.heavy
 def test_nobody_takes_the_spans(tmp_path: Path) -> None:
-    """A server whose spans nobody takes answers, and ends in time."""
+    """A server without a receiver of its spans answers calls, and ends in time."""
     env = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_BSP_SCHEDULE_DELAY": "100"}
     with serving(tmp_path, *FLAGS, env=env) as server:
         client = Client(grpc.insecure_channel(server.address))

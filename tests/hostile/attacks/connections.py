@@ -248,7 +248,7 @@ def large_headers(scene: Scene) -> None:
 
 @row("4e", "40 messages of 62 KiB that are 63 MiB when they are unpacked", tokens=True)
 def packed_messages(scene: Scene) -> None:
-    """A compressed message is bounded by what it becomes."""
+    """A compressed message is bounded by its size after decompression."""
     packed = gzip.compress(bytes(MESSAGE), 9)
     message = PREFIX.pack(1, len(packed)) + packed
 

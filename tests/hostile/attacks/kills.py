@@ -66,7 +66,7 @@ def _result(caller: Caller, name: str) -> tuple[str, bytes]:
 
 
 def _wait_until_ready(caller: Caller, scene: Scene) -> None:
-    """Wait until the server says that it has loaded what it kept."""
+    """Wait until the server says that it has loaded its saved models."""
     for _ in range(int(READY_TIMEOUT / 0.1)):
         answer = caller.call(INFERENCE + "ServerReady", oip.ServerReadyRequest())
         if answer.messages and answer.read(oip.ServerReadyResponse).ready:

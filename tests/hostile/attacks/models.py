@@ -28,7 +28,7 @@ LOAD_SECONDS = 10.0
 
 
 def _bring(scene: Scene, data: bytes) -> None:
-    """Bring a model into a session, and see what it is refused for."""
+    """Bring a model into a session, and note the reason of its refusal."""
     caller = scene.caller()
     answer = models.create(caller, caller.session(), data, timeout=COMPILE_SECONDS)
     scene.require_documented(f"{len(data)} bytes to CreateNetwork", answer)
@@ -37,7 +37,7 @@ def _bring(scene: Scene, data: bytes) -> None:
 
 
 def _load(scene: Scene, data: bytes) -> None:
-    """Load a model, and see what it is refused for."""
+    """Load a model, and note the reason of its refusal."""
     caller = scene.caller()
     answer = models.load(caller, "bomb", data, timeout=COMPILE_SECONDS)
     scene.require_documented(f"{len(data)} bytes to RepositoryModelLoad", answer)
@@ -53,7 +53,7 @@ def inference_by_network(scene: Scene) -> None:
 
 @row("1b", "shape inference element by element, by RepositoryModelLoad")
 def inference_by_load(scene: Scene) -> None:
-    """The same model is loaded for everybody."""
+    """The same model is published for all clients."""
     _load(scene, models.inference_bomb())
 
 

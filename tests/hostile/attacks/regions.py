@@ -77,7 +77,7 @@ def _steal(scene: Scene, caller: Caller, path: Path, attempt: str) -> None:
 
 @row("5a", "an object of /dev/shm by its name, over TCP", FLAG)
 def over_tcp(scene: Scene) -> None:
-    """A caller who cannot be on this host does not get memory of this host."""
+    """A caller from another host does not get memory of this host."""
     with _object() as path:
         _steal(scene, scene.caller(), path, "over TCP")
 
@@ -139,7 +139,7 @@ def as_a_session(scene: Scene) -> None:
 
 @row("5e", "an object of /dev/shm on a server that was not started for it")
 def without_the_flag(scene: Scene) -> None:
-    """Without the flag nobody registers anything."""
+    """Without the flag no client can register a region."""
     with _object() as path:
         _steal(scene, scene.caller(address=f"unix:{scene.server.socket}"), path, "without the flag")
 

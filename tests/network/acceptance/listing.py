@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""models.toml: which packages and models there are, and what is asked of each model."""
+"""models.toml: packages, their models, and the expectations of each model."""
 
 import tomllib
 from collections.abc import Mapping

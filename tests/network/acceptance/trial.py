@@ -104,7 +104,7 @@ def infer(network: Network, feed: Mapping[str, Array]) -> list[Array]:
 
 
 def surprise(listed: Listed, outcome: Outcome) -> str:
-    """Return what a model does other than the list says, or nothing."""
+    """Return how a model differs from its entry in the list, or nothing."""
     if outcome.failure == listed.fails:
         return ""
     if not outcome.failure:

@@ -221,8 +221,8 @@ def test_bad_frames(machine: Machine, raw: bytes, field: str) -> None:
         assert bystander.ask_raw(SUM).written == 1
 
 
-def test_who_may_not_begin(machine: Machine) -> None:
-    """Another method, messages in place of frames, a session that is none: each by its name."""
+def test_wrong_beginnings_are_refused(machine: Machine) -> None:
+    """Another method, messages in place of frames, and unknown sessions are refused by reason."""
     with Plain(machine.path, ":path: /nnpa.zdnn.v1.AcceleratorService/Execute\r\n") as plain:
         ended = plain.end()
         assert ended["grpc-status"] == "12"

@@ -108,7 +108,7 @@ def test_a_real_interruption_comes_first(allowing: Running) -> None:
 
 
 def test_a_machine_that_changes(allowing: Running) -> None:
-    """A moved guest lacks what the other machine lacks, and has it again when it is back."""
+    """A moved guest lacks the other machine's missing functions, until it is back."""
     faulty = Faulty(allowing, FaultRule(nth=1, move=FaultMove(machine="telum1", calls=1)))
     codes = [faulty.issue(INVSQRT).general_register_0 >> 48 for _ in range(2)]
     assert codes == [0x0002, 0x0001]
@@ -135,7 +135,7 @@ def test_a_connection_that_is_lost(allowing: Running, moment: str) -> None:
     ],
 )
 def test_rules_that_do_not_fit(allowing: Running, rule: FaultRule) -> None:
-    """A function that is none, and an effect that no instruction can have."""
+    """A rule with an unknown function, or with an effect of no instruction, is refused."""
     with refused(grpc.StatusCode.INVALID_ARGUMENT, "FIELD_INVALID"):
         Faulty(allowing, rule)
 

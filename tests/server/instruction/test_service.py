@@ -199,13 +199,13 @@ def test_stream(issuer: Issuer) -> None:
     ],
 )
 def test_bad_operands(issuer: Issuer, operand: pb.Operand, reason: str, field: str) -> None:
-    """An operand that is none is refused by its field."""
+    """A wrong operand is refused by its field."""
     with refused(INVALID, reason, field=field):
         issuer.issue(ADD, sums(2), *INPUTS, operand)
 
 
 def test_bad_requests(issuer: Issuer) -> None:
-    """A block too long, and a session that is none or is no more."""
+    """A block that is too long, and an unknown or deleted session, are refused."""
     with refused(INVALID, "FIELD_INVALID", field="parameter_block"):
         issuer.issue(ADD, bytes(PAGE + 1))
     for session in ("", "sessions/none"):

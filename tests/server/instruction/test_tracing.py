@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Instructions in traces: what is recorded of each, and how it is shown."""
+"""Instructions in traces: their records, and how a trace is shown."""
 
 import io
 from pathlib import Path
@@ -50,7 +50,7 @@ class Traced:
         )
 
 
-def test_records(running: Running, client: Client) -> None:
+def test_records_have_registers_block_and_end(running: Running, client: Client) -> None:
     """A record has both registers, the block's first bytes, and how the instruction ended."""
     traced = Traced(running, client)
     traced.issue(QAF, bytes(256))
@@ -98,7 +98,9 @@ def test_records(running: Running, client: Client) -> None:
     assert all(instruction.duration_ns for instruction in instructions)
 
 
-def test_shown(running: Running, client: Client, tmp_path: Path) -> None:
+def test_a_trace_shows_a_line_per_instruction(
+    running: Running, client: Client, tmp_path: Path
+) -> None:
     """A trace of instructions has a line for each; one of both kinds shows both."""
     traced = Traced(running, client)
     traced.issue(ADD, sums(2))

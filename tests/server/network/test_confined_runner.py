@@ -88,7 +88,7 @@ def test_models_have_their_kernels(runner: Owner, request: pytest.FixtureRequest
 
 
 def outcome(executor: ProgramRunner, case: Case, operator: str) -> object:
-    """Return what a run of a case's first data gives, or how it fails."""
+    """Run a case's first data; return its outputs, or how it fails."""
     feeds = {name: np.asarray(array) for name, array in case.data[0][0].items()}
     try:
         result = executor.run(feeds)

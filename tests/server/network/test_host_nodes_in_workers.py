@@ -218,7 +218,7 @@ def test_workers_end_with_the_last_network(server: Running) -> None:
 
 
 def test_a_published_model_has_a_worker_that_ends_with_it(server: Running) -> None:
-    """A model with host nodes serves everybody from one worker, until it is unloaded."""
+    """A model with host nodes serves all clients from one worker, until it is unloaded."""
     stub, before = GRPCInferenceServiceStub(server.channel), runners(server)
     request = oip.RepositoryModelLoadRequest(model_name="mixed")
     request.parameters["config"].string_param = "{}"
@@ -236,7 +236,7 @@ def test_a_published_model_has_a_worker_that_ends_with_it(server: Running) -> No
 
 
 class TakenOver(Owner):
-    """A worker that answers whatever `change` makes of the true answer."""
+    """A worker whose answers are changed by `change`."""
 
     def __init__(self, change: Callable[[Message], Message]) -> None:
         self._change, self._runner = change, Runner()
@@ -279,7 +279,7 @@ CHANGES: dict[str, Callable[[Message], Message]] = {
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_worker_that_was_taken_over(name: str) -> None:
-    """Whatever is answered, the run fails and the worker is ended."""
+    """Every changed answer fails the run and ends the worker."""
     program = OnnxPlan(mixed().SerializeToString(), Guest(GUEST)).executor({}).program
     owner = TakenOver(CHANGES[name])
     bad = Workers(owner, owner, allow, lambda: 1 << 30)

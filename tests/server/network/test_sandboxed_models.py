@@ -97,7 +97,7 @@ def pools() -> Iterator[Pools]:
 
 @pytest.fixture(scope="module")
 def workers(pools: Pools) -> Workers:
-    """Workers of nobody in particular."""
+    """Workers without a session."""
     return make_workers(pools)
 
 
@@ -269,7 +269,7 @@ def test_sessions_do_not_share_workers(server: Running) -> None:
 
 
 class TakenOver(Owner):
-    """A worker that answers whatever `change` makes of the true answer; it runs nothing."""
+    """A worker whose answers are changed by `change`; it runs nothing."""
 
     def __init__(self, change: Callable[[Message], Message]) -> None:
         self._change, self._compiler = change, Compiler()
@@ -344,7 +344,7 @@ def use(owner: Owner) -> None:
     ],
 )
 def test_a_worker_that_was_taken_over(name: str, honest: int) -> None:
-    """Whatever is answered at whatever step, the model is refused with a bounded text."""
+    """Every changed answer, at every step, refuses the model with a bounded text."""
     answers = 0
 
     def change(message: Message) -> Message:

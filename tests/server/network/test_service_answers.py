@@ -62,7 +62,7 @@ def test_an_output_larger_than_a_request(client: Client) -> None:
 
 
 def test_large_answers_count_in_the_quota(client: Client) -> None:
-    """An answer that the session has no room for is refused; what was there stays."""
+    """An answer that the session has no room for is refused; earlier tensors stay."""
     name = client.create(spread()).network.name
     assert client.init(name, size=28 * MIB, shared_activations="all")
     with refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "TENSOR_QUOTA_EXCEEDED"):

@@ -35,7 +35,7 @@ def running() -> Iterator[Running]:
 
 @pytest.fixture
 def client(running: Running) -> Iterator[Client]:
-    """A session that still works after what a test did to it, and leaves nothing."""
+    """A session that must still work after the test, and leaves nothing."""
     connected = Client(running.channel)
     yield connected
     counts = running.server.store.counts()
@@ -106,7 +106,7 @@ def test_oversize_is_refused_before_a_byte_is_read(client: Client, size: int) ->
 
 
 def test_client_vanishes_during_the_upload(client: Client, running: Running) -> None:
-    """When a client goes away in the middle of an upload, what was counted for it is given back."""
+    """A client that goes away in the middle of an upload returns its share of the quota."""
     store = running.server.store
     began = False
 
@@ -145,7 +145,7 @@ def test_session_deleted_during_the_upload(running: Running) -> None:
 
 @pytest.mark.usefixtures("client")
 def test_a_network_beyond_the_quota(running: Running) -> None:
-    """A model whose constants exceed the quota is refused, and what it had is given back."""
+    """A model whose constants exceed the quota is refused, and its bytes are given back."""
     second = Client(running.channel)
     big = np.zeros((400, 400), np.float32)
     many = model(

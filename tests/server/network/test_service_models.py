@@ -113,7 +113,7 @@ def test_a_program_has_no_reference(client: Client) -> None:
 
 
 def test_a_published_model_outlives_its_session(client: Client, running: Running) -> None:
-    """A published model is everybody's by name, is taken once, and outlives its session."""
+    """All clients can run a published model; its name is taken once; it outlives its session."""
     repository = running.server.repository
     try:
         assert client.create(dense(), publish_as="shared").network.name
@@ -174,7 +174,7 @@ def test_of_two_that_publish_at_once_one_is_refused(client: Client, running: Run
 def test_a_run_of_a_published_model_is_in_its_sessions_quota(
     client: Client, running: Running
 ) -> None:
-    """A session that runs everybody's model pays for the sticks of the run."""
+    """The sticks of a run of a published model count in the caller's quota."""
     try:
         client.create(ModelProto.FromString(binary("Add", ("n", "m"))), publish_as="sum")
         second = Client(running.channel)
@@ -244,7 +244,7 @@ def test_a_window_over_a_free_length(client: Client, kernel: int, stride: int) -
 
 
 def test_static_dims_of_zero(client: Client) -> None:
-    """An input that has no elements is one, and what is joined with it stays."""
+    """An input without elements is an input; Concat with it leaves the other values as they are."""
     node = helper.make_node("Concat", ["none", "x"], ["y"], "join", axis=0)
     inputs: list[Any] = [("none", np.float32, [0, 4]), ("x", np.float32, [2, 4])]
     handle = client.ready(model([node], inputs, [("y", np.float32, [2, 4])]))

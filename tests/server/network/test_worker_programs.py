@@ -126,7 +126,7 @@ def test_a_worker_refuses_as_this_process_does(workers: Workers) -> None:
 
 
 def test_shapes_that_come_again_share_constants(workers: Workers) -> None:
-    """Sticks of weights are kept once, whatever number of programs has them."""
+    """Sticks of weights are kept once for all programs that use them."""
     data = small_models.dense().SerializeToString()
     plan = WorkerPlan(data, Guest(find_machine("telum1")), ImportOptions(), workers)
     plan.executor({"x": (1, 4)})

@@ -35,7 +35,7 @@ def be(name: str, *, is_admin: bool = False) -> None:
 
 @pytest.mark.parametrize("owner", ["alice", "", OPERATOR])
 def test_admins_and_servers_without_tokens_may_change_everything(owner: str) -> None:
-    """An admin may change any model; so may everybody where there are no tokens."""
+    """An admin may change any model; without tokens every caller may."""
     set_caller(None)
     assert may_change(owner)
     be("root", is_admin=True)
@@ -152,7 +152,7 @@ def test_loads_of_what_was_on_disk_yield() -> None:
 
 
 def test_an_unload_ends_what_loads() -> None:
-    """An unload supersedes all loads of its name; loads that have ended are none."""
+    """An unload supersedes all running loads of its name; ended loads do not count."""
     changes = Changes()
     ended, load = Change("m", "", yields=False), Change("m", "", yields=False)
     with under_way(changes, ended):

@@ -113,7 +113,7 @@ def test_a_models_failure_is_that_models(
     folder: Path, seam: tuple[ModuleType, str], error: Exception, monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    """Whatever a load raises, the other models are loaded, and index and log say which was not."""
+    """After any exception of a load the other models load; index and log name the failed one."""
     _break(monkeypatch, seam, error)
     caplog.set_level(logging.INFO, "nnpa")
     with offering(folder=folder, sandbox="off") as (_, caller):

@@ -143,7 +143,7 @@ BAD: list[tuple[str, bytes, str, str, str]] = [
     ("data", "config", "reason", "text"), [row[1:] for row in BAD], ids=[row[0] for row in BAD]
 )
 def test_bad_models(refusing: Pair, data: bytes, config: str, reason: str, text: str) -> None:
-    """A model that cannot be hosted is refused with the reason, and what was there stays."""
+    """A model that cannot be hosted is refused with the reason, and the loaded models stay."""
     server, caller = refusing
     message = pb.RepositoryModelLoadRequest(model_name="bad")
     message.parameters["config"].string_param = config

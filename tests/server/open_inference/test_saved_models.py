@@ -110,7 +110,7 @@ def test_headers_of_another_kind(folder: Path, text: bytes) -> None:
 def test_damaged_files_are_told_counted_and_an_admins(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A damaged file is told once, counts as bytes, and is nobody's but the operator's."""
+    """A damaged file is told once, counts as bytes, and belongs to the operator."""
     file_of(folder).write_bytes(bytes(60 * KIB))
     with caplog.at_level(logging.WARNING, "nnpa.models"):
         saved = SavedModels(folder, 64 * KIB)
@@ -197,7 +197,7 @@ def test_a_step_fails(folder: Path, monkeypatch: pytest.MonkeyPatch, step: int) 
 
 
 def test_a_full_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk without room is told as the limit is, and what was there stays."""
+    """A full disk is refused like the limit of bytes, and the saved models stay."""
     saved = SavedModels(folder, 64 * KIB)
 
     def full(_descriptor: int) -> None:

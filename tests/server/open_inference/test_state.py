@@ -147,8 +147,8 @@ def test_without_state_nothing_stays(tmp_path: Path) -> None:
 class Publisher:
     """Publishes and unloads models of its own names until its server is killed.
 
-    `allowed` has what each name may run after the kill: what was acknowledged last, or what was
-    under way.
+    `allowed` has the operators that each name may run after the kill: the last acknowledged one, or
+    the one under way.
     """
 
     def __init__(self, names: list[str], seed: int) -> None:
@@ -266,7 +266,7 @@ def test_bytes_on_disk_have_a_limit(tmp_path: Path) -> None:
 
 
 def start_fails(*flags: str) -> str:
-    """Start a server that cannot start; return what it says."""
+    """Start a server that cannot start; return its message."""
     command = [sys.executable, "-m", "nnpa_server", *ANY_PORT, *flags]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 1, ended

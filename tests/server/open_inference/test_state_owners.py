@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may change published models, over restarts: owners, operator, admins, quotas."""
+"""Rights to change published models, over restarts: owners, operator, admins, quotas."""
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
@@ -97,7 +97,7 @@ Guarded = tuple[ServerProcess, Callable[[str], Owner]]
 
 
 def test_owners_change_their_models(guarded: Guarded, tmp_path: Path) -> None:
-    """Who published a model may replace and unload it, also after a restart; others may run it."""
+    """A model's publisher may replace and unload it, also after a restart; others may run it."""
     server, owner = guarded
     alice, bob = owner(ALICE), owner(BOB)
     alice.load("mine", "Add")
@@ -227,7 +227,7 @@ def test_models_from_before_tokens_are_an_admins(tmp_path: Path) -> None:
 
 @pytest.mark.heavy
 def test_a_damaged_model_is_an_admins(guarded: Guarded, tmp_path: Path) -> None:
-    """Whose a damaged file is nobody knows: only an admin replaces or removes it."""
+    """The owner of a damaged file is unknown: only an admin replaces or removes it."""
     server, owner = guarded
     owner(ALICE).load("mine", "Add")
     assert server.stop() == 0

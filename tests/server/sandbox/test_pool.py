@@ -45,7 +45,7 @@ def worker(shared: Forked) -> Iterator[WorkerProcess]:
 
 
 def test_a_pool_lends_no_worker_twice() -> None:
-    """Each owner has a process that saw no other's job; what is given back ends."""
+    """Each owner has a process that ran no other owner's job; a worker given back ends."""
     pool = Pool(PROGRAM, {})
     try:
         first, second = pool.lease(), pool.lease()

@@ -139,7 +139,7 @@ def test_no_file_is_reached(shared: WorkerProcess, attempt: str, path: str) -> N
 
 @whole
 def test_no_connection_is_made(shared: WorkerProcess) -> None:
-    """A listener on loopback sees nobody."""
+    """A listener on loopback gets no connection."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(0.1)
         assert ask(shared, f"attempt connect {listener.getsockname()[1]}") == REFUSED
@@ -151,7 +151,7 @@ def test_no_connection_is_made(shared: WorkerProcess) -> None:
 @pytest.mark.parametrize("attempt", ["fork", "thread", "exec", "spawn", "memfd", "truncate",
                                      "shared-anonymous", "stack"])  # fmt: skip
 def test_nothing_is_made_that_no_limit_counts(shared: WorkerProcess, attempt: str) -> None:
-    """No process, no thread, no program, no memory beside what is limited."""
+    """A job gets no process, thread, program, or memory beside its limits."""
     program = shutil.which("true")
     assert ask(shared, f"attempt {attempt} {program}") in (REFUSED, b"RuntimeError")
 

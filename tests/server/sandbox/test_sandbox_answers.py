@@ -108,7 +108,7 @@ def test_an_array_does_not_change_after_it_was_checked(worker: WorkerProcess) ->
 
 @LINUX
 def test_a_pickle_is_bytes(worker: WorkerProcess) -> None:
-    """Nothing unpickles what a worker says: a pickle as text stays text."""
+    """No answer of a worker is unpickled: a pickle as text stays text."""
     marker = Path(tempfile.gettempdir()) / "nnpa-unpickled"
     text = answer(worker, "pickle-text").text
     assert text.startswith(b"\x80")

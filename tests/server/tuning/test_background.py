@@ -172,7 +172,7 @@ finally:
 
 @pytest.mark.heavy
 def test_looks_at_the_cache_disturb_no_compilation(tmp_path: Path) -> None:
-    """Threads that ask whether a kernel is on disk leave Numba's registries to who compiles."""
+    """Threads that ask whether a kernel is on disk leave Numba's registries to the compiler."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     answer = subprocess.run(
         [sys.executable, "-c", LOOKS], env=environment, capture_output=True, text=True, timeout=300

@@ -126,7 +126,7 @@ def test_old_kernels_are_removed(tmp_path: Path) -> None:
 
 
 def compiled(cache: Path) -> list[str]:
-    """Compile one kernel, or load it, in a process of its own; return what it says."""
+    """Compile one kernel, or load it, in a process of its own; return its report."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
     run = subprocess.run(
         [sys.executable, "-c", COMPILE], env=environment, check=True, capture_output=True, text=True

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pipelines of scikit-learn as skl2onnx writes them: ai.onnx.ml for what is no tensor algebra."""
+"""Pipelines of scikit-learn as skl2onnx writes them, with operators of ai.onnx.ml."""
 
 import numpy as np
 from onnx import TensorProto, ValueInfoProto, helper

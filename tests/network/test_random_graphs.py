@@ -141,7 +141,7 @@ def report(graph: RandomGraph, error: AssertionError) -> str:
 
 @pytest.mark.parametrize("first", range(SEED, SEED + COUNT, BATCH))
 def test_random_graphs(first: int) -> None:
-    """Each node of a random graph agrees with ONNX Runtime; a node that it refuses fails by name."""
+    """Random graphs agree with ONNX Runtime node by node; a node that it refuses fails by name."""
     compared: Counter[str] = Counter()
     for number in range(first, min(first + BATCH, SEED + COUNT)):
         graph = random_graph(number)

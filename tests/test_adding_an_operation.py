@@ -84,7 +84,7 @@ def test_contract_and_arithmetic_hold(scratch: Path) -> None:
 def test_python_runs_it(scratch: Path) -> None:
     """The Python client sends it to a server, which gives what the vector says."""
     file = "tests/conformance/test_conformance.py"
-    assert "1 passed" in run_tests(scratch, file, "-k", "python and cbrt")
+    assert "1 passed" in run_tests(scratch, file, "-m", "", "-k", "python and cbrt")
 
 
 @pytest.mark.libzdnn

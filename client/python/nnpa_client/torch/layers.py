@@ -19,9 +19,9 @@ class Layer:
 
     `where` is "accelerator", "host" (FP32, in the hosted network), "torch" (FP32, in torch) or
     "rounded" (placement "every"); `why` says why it is not on the accelerator, or which layer it
-    is part of. `error_before` is the relative error (L2) of its inputs, `own_error` that of its outputs
-    for exact inputs; both are NaN if nothing was measured. `violations` counts elements that are no
-    numbers.
+    is part of. `error_before` is the relative error (L2) of its inputs, `own_error` the error of
+    its outputs for exact inputs; both are NaN if nothing was measured. `violations` counts elements
+    that are no numbers.
     """
 
     name: str

@@ -17,11 +17,11 @@ def opened(client: Client) -> Iterator[Callable[..., Open]]:
     traces: list[Open] = []
 
     def make(**options: Any) -> Open:
-        one = Open(client.channel, **options)
-        traces.append(one)
-        assert one.join(client) == one.name
-        return one
+        trace = Open(client.channel, **options)
+        traces.append(trace)
+        assert trace.join(client) == trace.name
+        return trace
 
     yield make
-    for one in traces:
-        one.stub.EndTrace(trace_pb2.EndTraceRequest(trace=one.name))
+    for trace in traces:
+        trace.stub.EndTrace(trace_pb2.EndTraceRequest(trace=trace.name))

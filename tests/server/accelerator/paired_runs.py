@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same program on two servers: what each answers, the first difference, and the least program.
+"""Run one program on two servers, find the first difference, and shrink the program.
 
-The first server is spoken to in every way that there is, the second one by unary calls only.
+The first server gets its lists in every way that exists, the second one by unary calls only.
 """
 
 import base64
@@ -31,14 +31,14 @@ from tests.server.plain import METADATA, Plain
 from tests.server.wire import Client
 
 Met: TypeAlias = Counter[tuple[str, str]]
-"""How often an operation answered a status or ended its list for a reason; no operation: a list."""
+"""Counts by operation and by status or reason of the error; an empty operation stands for lists."""
 
 DEADLINE = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came back: a message, or the code, text and details of an error."""
+    """The outcome of a call: a message, or the code, text and details of an error."""
 
     message: bytes = b""
     code: int = 0
@@ -106,7 +106,7 @@ class Unary:
 
 
 class Stream:
-    """Lists are messages of a stream, of the next one after an error."""
+    """Each list is a message of a stream; after an error the next list opens a new stream."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -132,7 +132,7 @@ class Stream:
 
 
 class Sockets:
-    """Lists are frames of a plain socket, of the next one after an error."""
+    """Each list is a frame on a plain socket; after an error the next list opens a new socket."""
 
     def __init__(self, client: Client, path: Path) -> None:
         self._path = path.with_name(path.name + client.state().plain_socket.suffix)
@@ -255,7 +255,7 @@ class Pair:
     plain: Side
 
     def difference(self, program: Program, met: Met) -> str | None:
-        """Run a program on both at once; return the first difference, and count what was met."""
+        """Run a program on both; return the first difference, and count the plain answers."""
         with ThreadPoolExecutor(1) as beside:
             running = beside.submit(self.plain.run, program, unary=True)
             fast = self.shortcuts.run(program, unary=False)
@@ -273,7 +273,7 @@ class Pair:
 
 
 def _describe(got: Outcome, expected: Outcome, is_list: bool) -> str:
-    """Say how outcomes differ: operations of a list one by one."""
+    """Say how two outcomes differ; compare lists operation by operation."""
     if got.code or expected.code or not is_list:
         return f"{got}, plain: {expected}"
     answers = [

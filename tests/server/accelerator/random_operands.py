@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random operands of random programs: by id, new, inline, cached, and such that are wrong."""
+"""Random operands of random programs: by id, new, inline, cached, and wrong ones."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from tests.server.wire import number as enum_number
 from tests.strategies import EDGES
 
 Step: TypeAlias = pb.ExecuteRequest | pb.UpdateSessionRequest | pb.WriteTensorHeader
-"""What is done: a list, new options, or zeros written into a tensor."""
+"""A step of a program: a list, new options, or zeros written into a tensor."""
 Style: TypeAlias = Literal["mixed", "ids", "cached"]
 """How the operands of a list travel: in every way, or as Python's lists, or as C programs' do."""
 
@@ -36,7 +36,7 @@ CELLS: Mapping[int, int] = {tensors.ZDNN_BINARY_INT8: 128, tensors.ZDNN_BINARY_I
 
 @dataclass
 class Operands:
-    """The operands of one program; it remembers the tensors and contents that there should be.
+    """The operands of one program; it remembers the tensors and contents that should exist.
 
     `steps` is the program so far, to which it adds lists that make tensors.
     """
@@ -142,7 +142,7 @@ class Operands:
         ztensor.cache_as = self._new_name(shape)
 
     def spoil(self, ref: tensors.TensorRef, shape: Shape) -> None:
-        """Refer to a tensor that does not fit, is not there, or is not one."""
+        """Refer to a tensor that does not fit, to a missing one, or to no tensor at all."""
         random, ztensor = self.random, ref.inline_ztensor
         mistake = random.randrange(8)
         if mistake == 0:

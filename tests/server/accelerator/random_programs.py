@@ -33,7 +33,7 @@ from tests.server.wire import STICK_PAGE as PAGE
 from tests.server.wire import number as enum_number
 
 LISTS = 10
-"""Lists of a program; as many more are sent again."""
+"""Lists of a program; about the same number of them is repeated."""
 
 STYLES: tuple[Style, ...] = ("mixed", "mixed", "ids", "cached")
 MAX_PAGES = 6
@@ -65,7 +65,7 @@ UPDATES = (
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A session's options and what is done in it; requests name no session."""
+    """A session's options and the steps in it; requests name no session."""
 
     seed: int
     options: pb.Session
@@ -148,14 +148,14 @@ class _Author:
         self._send(request, renewed=style == "cached" and random.random() < 0.5)
 
     def _send(self, request: pb.ExecuteRequest, *, renewed: bool) -> None:
-        """Send a list so often that what remembers it is used, or others of its form."""
+        """Send a list up to four times, as it is or renewed, so that caches are used."""
         self.steps.append(request)
         for _ in range(self.random.choice((0, 1, 3))):
-            again = pb.ExecuteRequest()
-            again.CopyFrom(request)
+            repeated = pb.ExecuteRequest()
+            repeated.CopyFrom(request)
             if renewed:
-                self._renew(again)
-            self.steps.append(again)
+                self._renew(repeated)
+            self.steps.append(repeated)
 
     def _disturb(self, request: pb.ExecuteRequest) -> None:
         """Change what a list depends on: the session's options, or one of its tensors."""

@@ -24,7 +24,10 @@ def at(site: str, operation: Operation) -> Operation:
 def reports(*results: operation_pb2.OperationResult) -> list[Report]:
     """Return what the results report."""
     return [
-        one.report for result in results for one in result.diagnostics if one.HasField("report")
+        diagnostic.report
+        for result in results
+        for diagnostic in result.diagnostics
+        if diagnostic.HasField("report")
     ]
 
 
@@ -33,15 +36,15 @@ def details(error: grpc.RpcError) -> list[Report]:
     call: Any = error
     status = rpc_status.from_call(call)
     assert status is not None
-    found: list[Report] = []
+    found_reports: list[Report] = []
     for detail in status.details[1:]:
         report = Report()
         assert detail.Unpack(report)
-        found.append(report)
-    return found
+        found_reports.append(report)
+    return found_reports
 
 
 def allocated(tensor_id: int, *dims: int) -> list[Operation]:
     """Create a tensor with a buffer that `alloc.c:1` allocates."""
-    made, with_buffer = init(tensor_id, *dims)
-    return [made, at("alloc.c:1", with_buffer)]
+    initialized, with_buffer = init(tensor_id, *dims)
+    return [initialized, at("alloc.c:1", with_buffer)]

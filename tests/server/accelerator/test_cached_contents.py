@@ -22,8 +22,8 @@ Array = npt.NDArray[np.float32]
 
 def ztensor(shape: tuple[int, int], **fields: Any) -> tensor_pb2.Ztensor:
     """Describe a two-dimensional tensor."""
-    pre, made = pre_desc(*shape, layout=1), desc(1, 1, *shape)
-    return tensor_pb2.Ztensor(pre_transformed_desc=pre, transformed_desc=made, **fields)
+    pre, transformed = pre_desc(*shape, layout=1), desc(1, 1, *shape)
+    return tensor_pb2.Ztensor(pre_transformed_desc=pre, transformed_desc=transformed, **fields)
 
 
 class Program:
@@ -40,15 +40,15 @@ class Program:
     def up(self, array: Array) -> bytes:
         """Transform an array; return the name of its sticks."""
         name = self.name()
-        made = ztensor((array.shape[0], array.shape[1]), cache_as=name)
-        (result,) = self.client.run(op("transform_ztensor", ztensor=made, data=[array.tobytes()]))
+        output = ztensor((array.shape[0], array.shape[1]), cache_as=name)
+        (result,) = self.client.run(op("transform_ztensor", ztensor=output, data=[array.tobytes()]))
         assert result.zdnn_status == 0
         return name
 
     def down(self, name: bytes, shape: tuple[int, int]) -> Array:
         """Return the array that named sticks hold."""
-        there = ztensor(shape, cached=name, is_transformed=True)
-        (result,) = self.client.run(op("transform_origtensor", ztensor=there))
+        stored = ztensor(shape, cached=name, is_transformed=True)
+        (result,) = self.client.run(op("transform_origtensor", ztensor=stored))
         return np.frombuffer(result.data, np.float32).reshape(shape)
 
     def binary(
@@ -56,10 +56,10 @@ class Program:
     ) -> tuple[bytes, Any]:
         """Combine named sticks; return the name of what came out, and the result."""
         out = self.name()
-        ztensors = [ztensor(shape, cached=one, is_transformed=True) for one in (a, b)]
+        ztensors = [ztensor(shape, cached=name, is_transformed=True) for name in (a, b)]
         output = ztensor(shape, cache_as=out, cache_instead_of=instead_of)
-        made = op(verb, input_a=ztensors[0], input_b=ztensors[1], output=output)
-        (result,) = self.client.run(made)
+        operation = op(verb, input_a=ztensors[0], input_b=ztensors[1], output=output)
+        (result,) = self.client.run(operation)
         return out, result
 
 
@@ -70,12 +70,12 @@ def program(client: Client) -> Program:
 
 
 def test_answers_stay(program: Program) -> None:
-    """A list that is known has the answer that it had when it was read."""
+    """A list that the server remembers gets the answer that it got at first."""
     for rows in (2, 600):  # sticks within the result, and apart from it
         shape = (rows, 64)
         a = program.up(np.arange(rows * 64, dtype=np.float32).reshape(shape))
         results = [program.binary("mul", a, a, shape)[1] for _ in range(5)]
-        assert all(one == results[0] for one in results)
+        assert all(result == results[0] for result in results)
         assert len(results[0].outputs[0].ztensor.sticks) == -(-rows // 32) * 4096
 
 
@@ -110,17 +110,17 @@ def test_programs_do_what_they_say(client: Client, calls: Any) -> None:
         (a, left), (b, right) = held[number][i], held[number][j]
         out, result = program.binary(verb, a, b, SHAPES[number], a if overwrites else b"")
         assert result.zdnn_status == 0
-        wanted = numpy[verb](left, right)
-        assert np.array_equal(program.down(out, SHAPES[number]), wanted)
+        expected = numpy[verb](left, right)
+        assert np.array_equal(program.down(out, SHAPES[number]), expected)
         for place, (name, _) in enumerate(held[number]):
             if name == a or place == i:
-                held[number][place] = out, wanted
+                held[number][place] = out, expected
     program.client.delete()
     client.others.clear()
 
 
 def test_contents_that_are_gone(program: Program) -> None:
-    """A name that the cache has not, or no more, is a miss in a known list as in a new one."""
+    """A name without contents in the cache is a miss, in a remembered list as in a new one."""
     shape = (2, 3)
     a = program.up(np.ones(shape, np.float32))
     out = [program.binary("add", a, a, shape)[0] for _ in range(4)][-1]
@@ -132,7 +132,7 @@ def test_contents_that_are_gone(program: Program) -> None:
 
 
 def test_contents_of_another_size(program: Program) -> None:
-    """Names lead to contents of any size; a known list takes those of its own only."""
+    """A remembered list refuses a name whose contents have another size."""
     small = program.up(np.ones((2, 3), np.float32))
     large = program.up(np.ones((40, 3), np.float32))
     for _ in range(4):
@@ -149,15 +149,15 @@ def test_other_values_are_read(client: Client) -> None:
     for turn in range(12):
         clip = float(1 + turn % 3)
         out = program.name()
-        there = ztensor((2, 3), cached=a, is_transformed=True)
-        made = ztensor((2, 3), cache_as=out)
-        (result,) = client.run(op("relu", input=there, clipping_value=clip, output=made))
+        operand = ztensor((2, 3), cached=a, is_transformed=True)
+        output = ztensor((2, 3), cache_as=out)
+        (result,) = client.run(op("relu", input=operand, clipping_value=clip, output=output))
         assert result.zdnn_status == 0
         assert np.array_equal(program.down(out, (2, 3)), np.minimum(array, clip))
 
 
-def test_arrays_may_change(client: Client) -> None:
-    """What is remembered of a transform is not its array, small or large."""
+def test_a_changed_array_is_transformed_anew(client: Client) -> None:
+    """The server remembers a transform without its array, small or large."""
     program = Program(client)
     for shape in ((2, 3), (300, 64)):
         for value in (1.0, 2.0, 3.0, 2.0, 4.0):
@@ -166,38 +166,44 @@ def test_arrays_may_change(client: Client) -> None:
 
 
 def test_statuses_are_not_remembered(client: Client) -> None:
-    """What an operation says of contents, here a range violation, is said of these alone."""
+    """A range violation is reported for the contents that have it, and for no others."""
     program = Program(client)
     shape = (2, 3)
-    one, huge = (program.up(np.full(shape, value, np.float32)) for value in (1.0, 8e9))
-    for a, violated in ((one, False), (one, False), (one, False), (huge, True), (one, False)):
+    moderate, huge = (program.up(np.full(shape, value, np.float32)) for value in (1.0, 8e9))
+    for a, violated in (
+        (moderate, False),
+        (moderate, False),
+        (moderate, False),
+        (huge, True),
+        (moderate, False),
+    ):
         _, result = program.binary("add", a, a, shape)
         assert (result.zdnn_status == Status.ZDNN_ELEMENT_RANGE_VIOLATION) == violated
         assert result.HasField("range_violation") == violated
 
 
-def test_options_may_change(client: Client) -> None:
-    """A session that begins to verify operands verifies those of known lists too."""
+def test_changed_options_hold_for_remembered_lists(client: Client) -> None:
+    """A session that begins to verify operands verifies them in remembered lists, too."""
     program = Program(client)
     shape = (2, 3)
     a = program.up(np.ones(shape, np.float32))
 
     def unequal() -> list[Any]:
-        there, other = ztensor(shape, cached=a, is_transformed=True), ztensor((3, 2), cached=a)
-        other.is_transformed = True
+        left, transposed = ztensor(shape, cached=a, is_transformed=True), ztensor((3, 2), cached=a)
+        transposed.is_transformed = True
         output = ztensor(shape, cache_as=program.name())
-        return client.run(op("add", input_a=there, input_b=other, output=output))
+        return client.run(op("add", input_a=left, input_b=transposed, output=output))
 
     for _ in range(3):
         with refused(CODE.ABORTED, "PROGRAM_CHECK"):
             unequal()
     options = pb.Session(name=client.session, precheck=True)
     client.stub.UpdateSession(pb.UpdateSessionRequest(session=options))
-    assert [one.zdnn_status for one in unequal()] == [Status.ZDNN_INVALID_SHAPE]
+    assert [result.zdnn_status for result in unequal()] == [Status.ZDNN_INVALID_SHAPE]
 
 
 def test_a_list_in_parts(program: Program) -> None:
-    """What protobuf puts together from parts is read each time."""
+    """An operand that protobuf merges from two parts is read each time."""
     shape = (2, 3)
     client = program.client
     a, b = (program.up(np.full(shape, value, np.float32)) for value in (1, 2))
@@ -205,7 +211,7 @@ def test_a_list_in_parts(program: Program) -> None:
     call = client.channel.unary_unary(method, bytes, pb.ExecuteResponse.FromString)
     for first, second in ((a, b), (a, b), (b, a), (a, a), (b, b)):
         # The operand comes in two parts: the later name counts.
-        parts = [ztensor(shape, cached=one, is_transformed=True) for one in (first, second)]
+        parts = [ztensor(shape, cached=name, is_transformed=True) for name in (first, second)]
         output = ztensor(shape)
         whole = op("add", input_a=parts[0], input_b=parts[0], output=output)
         later = op("add", input_a=parts[1])
@@ -215,22 +221,22 @@ def test_a_list_in_parts(program: Program) -> None:
         tag = bytes([pb.ExecuteRequest.OPERATIONS_FIELD_NUMBER << 3 | 2])
         answer = call(head + tag + _varint(len(merged)) + merged)
         sticks = answer.results[0].outputs[0].ztensor.sticks
-        wanted = program.binary("add", second, first, shape)[1].outputs[0].ztensor.sticks
-        assert sticks == wanted
+        expected = program.binary("add", second, first, shape)[1].outputs[0].ztensor.sticks
+        assert sticks == expected
 
 
 def test_a_field_that_protobuf_skips(program: Program) -> None:
-    """A number where operations are is none, whatever came before."""
+    """A number in the field of operations is skipped, also in a remembered list."""
     array = np.ones((2, 3), np.float32)
     name = program.up(array)
-    there = ztensor((2, 3), cached=name, is_transformed=True)
-    request = program.client.request(op("transform_origtensor", ztensor=there))
+    stored = ztensor((2, 3), cached=name, is_transformed=True)
+    request = program.client.request(op("transform_origtensor", ztensor=stored))
     tag = bytes([pb.ExecuteRequest.OPERATIONS_FIELD_NUMBER << 3])
     method = "/nnpa.zdnn.v1.AcceleratorService/Execute"
     call = program.client.channel.unary_unary(method, bytes, pb.ExecuteResponse.FromString)
     for _ in range(4):
         answer = call(request.SerializeToString() + tag + b"\x05")
-        assert [one.data for one in answer.results] == [array.tobytes()]
+        assert [result.data for result in answer.results] == [array.tobytes()]
 
 
 def _varint(number: int) -> bytes:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The way of a call: what wraps the plain path costs nothing while it has nothing to do."""
+"""The path of a call: wrappers of the plain path do not run while they have nothing to do."""
 
 import sys
 from collections.abc import Callable, Generator, Iterator
@@ -63,7 +63,7 @@ def test_a_list_without_contents_runs_four_modules() -> None:
 
 
 def test_a_call_that_nobody_asks_about_is_not_reported() -> None:
-    """A quick call without a token runs neither reports nor what looks at newcomers."""
+    """A quick call without a token runs neither reports nor the check of newcomers."""
     newcomers = Newcomers(2)
     interceptor = Interceptor(1, 1, 60, slow=60.0, let_in=newcomers.let_in)
     call = handler(interceptor, answered)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Execute: call sequences, new and inline tensors, where a list stops, and what comes back."""
+"""Execute: call sequences, new and inline tensors, the end of a list, and its results."""
 
 import struct
 from typing import Any
@@ -25,7 +25,7 @@ def test_call_sequence_in_one_list(client: Client) -> None:
         *init(3, 1, 2, 2, 3),
         op("add", input_a=1, input_b=2, output=3),
         op("transform_origtensor", ztensor=3),
-        *(op("free_ztensor_buffer", ztensor=one) for one in (1, 2, 3)),
+        *(op("free_ztensor_buffer", ztensor=tensor_id) for tensor_id in (1, 2, 3)),
     )
     assert {result.zdnn_status for result in results} == {0}
     assert np.array_equal(np.frombuffer(results[9].data, "<f4"), GRID.ravel() + 1)
@@ -72,7 +72,7 @@ def test_list_stops_at_the_first_error(client: Client) -> None:
         *load(1, GRID), op("transform_origtensor", ztensor=1), op("reset_ztensor", ztensor=1),
         op("transform_origtensor", ztensor=1), op("free_ztensor_buffer", ztensor=1),
     )  # fmt: skip
-    assert [one.zdnn_status for one in results[-2:]] == [0, Status.ZDNN_INVALID_STATE]
+    assert [result.zdnn_status for result in results[-2:]] == [0, Status.ZDNN_INVALID_STATE]
     assert len(results) == 6
     refusal = results[-1].refusal
     assert all((refusal.field, refusal.value, refusal.limit, refusal.constraint))
@@ -130,8 +130,8 @@ def test_list_equals_the_same_operations_one_by_one(client: Client) -> None:
     ]  # fmt: skip
     whole = client.run(*program)
     alone, streamed = client.other(), client.other()
-    assert [alone.run(one)[0] for one in program] == whole
-    answers = streamed.stub.ExecuteStream(streamed.request(one) for one in program)
+    assert [alone.run(operation)[0] for operation in program] == whole
+    answers = streamed.stub.ExecuteStream(streamed.request(operation) for operation in program)
     assert [answer.results[0] for answer in answers] == whole
 
 
@@ -144,7 +144,7 @@ def test_query_functions_answer_values(client: Client) -> None:
         op("is_nnpa_function_installed", function_codes=[16, 99], count=1),
         op("is_version_runnable", ver_num=0x010100),
     )  # fmt: skip
-    assert all(results[one].boolean for one in (0, 3, 4, 5))
+    assert all(results[index].boolean for index in (0, 3, 4, 5))
     assert (results[1].number, results[2].number) == (32768, 1 << 21)
 
 
@@ -165,8 +165,8 @@ def test_program_check_may_be_a_status(client: Client) -> None:
     assert result.zdnn_status == Status.ZDNN_INVALID_SHAPE
 
 
-def test_program_check_tells_what_precheck_would_have_said(client: Client) -> None:
-    """ABORTED carries kind, constraint and the status, and what ran before has taken effect."""
+def test_program_check_carries_the_status_of_precheck(client: Client) -> None:
+    """ABORTED carries kind, constraint and status; earlier operations have taken effect."""
     small = np.ones((1, 1, 1, 3), np.float32)
     with refused(
         grpc.StatusCode.ABORTED, "PROGRAM_CHECK", kind="data", operation_index=6, operation="add",
@@ -177,7 +177,7 @@ def test_program_check_tells_what_precheck_would_have_said(client: Client) -> No
 
 
 def test_misaligned_addresses_reach_the_machine(client: Client) -> None:
-    """What only the caller's memory knows travels as a flag."""
+    """A flag tells the server that the caller's buffer is misaligned."""
     client.run(*load(1, GRID))
     operation = op("exp", input=1, output=New(2))
     operation.buffer_misaligned = True
@@ -193,13 +193,13 @@ def test_quantized_init_keeps_scale_and_offset(client: Client, special: float) -
         op("init_quantized_ztensor", ztensor=1, pre_transformed_desc=pre_desc(4),
            transformed_desc=desc(4), scale=4.0, offset=special)
     )  # fmt: skip
-    told = result.outputs[0].ztensor
+    ztensor = result.outputs[0].ztensor
     kept = struct.unpack("<f", struct.pack("<f", special))[0]
-    assert (told.rec_scale, told.offset, told.null_buffer) == (0.25, kept, True)
+    assert (ztensor.rec_scale, ztensor.offset, ztensor.null_buffer) == (0.25, kept, True)
 
 
 def test_precheck_prints_come_back_as_diagnostics(client: Client) -> None:
-    """What the library would print travels with the result that it belongs to."""
+    """Messages that the library would print come with the result of their operation."""
     client = client.other(pb.Session(precheck=True))
     *_, result = client.run(*load(1, GRID), op("exp", input=1, output=New(2)))
-    assert any("availability" in one.text for one in result.diagnostics)
+    assert any("availability" in diagnostic.text for diagnostic in result.diagnostics)

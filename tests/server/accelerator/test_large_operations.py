@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One operation that takes long ends with its call: it is not only stopped before the next."""
+"""A long operation ends when its call ends; it does not run on to its own end."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -67,7 +67,7 @@ def test_a_deadline_ends_it(client: Client) -> None:
 
 
 def test_a_deadline_ends_pooling(client: Client) -> None:
-    """So does what is no product: here large windows, one per element."""
+    """A deadline also ends an operation that is no product: pooling with large windows."""
     client.run(*init(6, 1, 1024, 1024, 64), *init(7, 1, 1024, 1024, 64))
     pooling = op(
         "avgpool2d", input=6, padding_type=1, kernel_height=64, kernel_width=64,
@@ -80,7 +80,7 @@ def test_a_deadline_ends_pooling(client: Client) -> None:
 
 
 def test_cancellation_ends_it(client: Client) -> None:
-    """A client that goes away takes its operation with it."""
+    """An operation ends when its client cancels the call."""
     call = begun(client, SQUARE)
     call.cancel()
     assert seconds_of(lambda: client.run(op("init"))) < PROMPT
@@ -88,7 +88,7 @@ def test_cancellation_ends_it(client: Client) -> None:
 
 
 def test_the_end_of_its_session_ends_it(client: Client) -> None:
-    """Whoever deletes a session waits for no operation of it."""
+    """Deleting a session does not wait for the operation that runs in it."""
     call = begun(client, SQUARE)
     assert seconds_of(client.delete) < PROMPT
     with refused(CODE.NOT_FOUND, "SESSION_NOT_FOUND"):

@@ -20,7 +20,7 @@ transforms = st.sampled_from(("transform_ztensor", "transform_quantized_ztensor"
 
 
 def operation(arm: str, sizes: list[int], misaligned: bool = False) -> operation_pb2.Operation:
-    """Return a transform with arrays of these sizes, all bytes told apart by their places."""
+    """Return a transform with arrays of these sizes, each filled with a byte of its own."""
     message = operation_pb2.Operation(buffer_misaligned=misaligned)
     target = getattr(message, arm)
     target.ztensor.CopyFrom(tensor_pb2.TensorRef(id=5))
@@ -39,8 +39,10 @@ def whole(listed: server.WireRequest) -> pb.ExecuteRequest:
     request = pb.ExecuteRequest()
     request.CopyFrom(listed.message)
     for index, views in listed.arrays.items():
-        one = request.operations[index]
-        getattr(one, one.WhichOneof("operation") or "").data.extend(bytes(view) for view in views)
+        target = request.operations[index]
+        getattr(target, target.WhichOneof("operation") or "").data.extend(
+            bytes(view) for view in views
+        )
     return request
 
 
@@ -61,12 +63,12 @@ def test_protobuf_reads_what_a_client_writes(lists: list[tuple[str, list[int], b
     for arm, sizes, misaligned in lists:
         request.operations.extend((add(), operation(arm, sizes, misaligned)))
         contents = getattr(request.operations[-1], arm).data
-        views[len(request.operations) - 1] = [memoryview(one) for one in contents]
+        views[len(request.operations) - 1] = [memoryview(array) for array in contents]
     apart.CopyFrom(request)
     for index in views:
-        one = apart.operations[index]
-        getattr(one, one.WhichOneof("operation") or "").ClearField("data")
-    listed = Request(apart, {index: one for index, one in views.items() if one})
+        target = apart.operations[index]
+        getattr(target, target.WhichOneof("operation") or "").ClearField("data")
+    listed = Request(apart, {index: parts for index, parts in views.items() if parts})
     assert pb.ExecuteRequest.FromString(client.serialize(listed)) == request
 
 
@@ -77,10 +79,10 @@ def test_answers_mean_the_same_on_both_sides(sizes: list[int | None]) -> None:
     data = {n: np.full(size, n, np.uint8) for n, size in enumerate(sizes) if size is not None}
     answered = server.Response(results, data)
     raw = server.serialize(answered)
-    wanted = pb.ExecuteResponse.FromString(serialize(answered))
-    assert pb.ExecuteResponse.FromString(raw) == wanted
-    assert client.parse(raw).whole() == list(wanted.results)
-    assert client.parse(wanted.SerializeToString()).whole() == list(wanted.results)
+    expected = pb.ExecuteResponse.FromString(serialize(answered))
+    assert pb.ExecuteResponse.FromString(raw) == expected
+    assert client.parse(raw).whole() == list(expected.results)
+    assert client.parse(expected.SerializeToString()).whole() == list(expected.results)
 
 
 @given(st.lists(st.lists(st.sampled_from((0, LARGE, 2 * LARGE)), max_size=3)), st.booleans())
@@ -89,20 +91,22 @@ def test_sticks_apart_are_those_of_their_output(sizes: list[list[int]], with_dat
     results: list[operation_pb2.OperationResult] = []
     for number, outputs in enumerate(sizes):
         results.append(operation_pb2.OperationResult(zdnn_status=number, fp_flags=1))
-        for one in range(len(outputs)):
-            results[-1].outputs.add(operand=f"output_{one}").ztensor.is_transformed = True
+        for index in range(len(outputs)):
+            results[-1].outputs.add(operand=f"output_{index}").ztensor.is_transformed = True
     sticks = {
-        number: {one: np.full(size, one, np.uint8) for one, size in enumerate(outputs) if size}
+        number: {
+            index: np.full(size, index, np.uint8) for index, size in enumerate(outputs) if size
+        }
         for number, outputs in enumerate(sizes)
     }
     data = {0: np.arange(LARGE, dtype=np.uint32).view(np.uint8)} if with_data and sizes else {}
     answered = server.Response(results, data, sticks)
-    wanted = pb.ExecuteResponse.FromString(serialize(answered))
-    assert pb.ExecuteResponse.FromString(server.serialize(answered)) == wanted
-    assert client.parse(server.serialize(answered)).whole() == list(wanted.results)
+    expected = pb.ExecuteResponse.FromString(serialize(answered))
+    assert pb.ExecuteResponse.FromString(server.serialize(answered)) == expected
+    assert client.parse(server.serialize(answered)).whole() == list(expected.results)
 
 
-def test_an_arm_that_comes_twice_is_protobufs_affair() -> None:
+def test_the_second_of_two_arms_counts() -> None:
     """Of two arms the last counts; arrays of the first do not end up with it."""
     first = operation("transform_ztensor", [LARGE]).SerializeToString()
     for second in (add(), operation("transform_quantized_ztensor", [3])):
@@ -122,15 +126,15 @@ def test_cut_messages_are_refused(cut: int) -> None:
 
 @given(st.binary(max_size=40), st.sampled_from((0x12, 0x0A, 0x92)))
 def test_garbage_is_read_as_protobuf_reads_it(garbage: bytes, tag: int) -> None:
-    """Whatever comes: the same message as protobuf reads, or a DecodeError where it raises one."""
+    """Any bytes give the message that protobuf reads, or a DecodeError where it raises one."""
     raw = bytes([tag]) + garbage + bytes(LARGE)
     try:
-        wanted = pb.ExecuteRequest.FromString(raw)
+        expected = pb.ExecuteRequest.FromString(raw)
     except DecodeError:
         with pytest.raises(DecodeError):
             server.parse(raw)
         return
     try:
-        assert whole(server.parse(raw)) == wanted
+        assert whole(server.parse(raw)) == expected
     except DecodeError:
         assert any(byte & 7 in (3, 4) for byte in raw)  # groups, which no message of ours has

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory that comes over a plain socket: what passes through it, what stays, what is refused."""
+"""Memory that comes over a plain socket: operands in it, cached contents, and refusals."""
 
 import fcntl
 import mmap
@@ -42,9 +42,9 @@ class Sharing:
 
     def __init__(self, path: Path, channel: grpc.Channel) -> None:
         self.client = Client(channel)
-        told = self.client.state().plain_socket
-        assert told.takes_memory
-        self.path = path.with_name(path.name + told.suffix)
+        offer = self.client.state().plain_socket
+        assert offer.takes_memory
+        self.path = path.with_name(path.name + offer.suffix)
         self.file = memfd()
         self.memory = np.frombuffer(mmap.mmap(self.file, SIZE), np.uint8)
         self.plain = Plain(self.path, descriptors=(self.file,))
@@ -65,17 +65,17 @@ def channel(tmp_path: Path) -> Iterator[grpc.Channel]:
     """A channel over a Unix socket to a server that takes shared memory."""
     server = Server(replace(CONFIG, listen=(f"unix:{tmp_path}/nnpa.sock",), shared_memory=True))
     (address,) = server.start()
-    with grpc.insecure_channel(address, OPTIONS) as one:
-        yield one
+    with grpc.insecure_channel(address, OPTIONS) as opened:
+        yield opened
     server.drain()
 
 
 @pytest.fixture
 def sharing(channel: grpc.Channel, tmp_path: Path) -> Iterator[Sharing]:
     """A session that shares memory."""
-    one = Sharing(tmp_path / "nnpa.sock", channel)
-    yield one
-    one.close()
+    session = Sharing(tmp_path / "nnpa.sock", channel)
+    yield session
+    session.close()
 
 
 def ztensor(**fields: Any) -> tensor_pb2.Ztensor:
@@ -87,16 +87,16 @@ def ztensor(**fields: Any) -> tensor_pb2.Ztensor:
 
 def sticks_of(client: Client, array: Any = GRID) -> bytes:
     """Return the sticks of an array."""
-    other = client.other()
-    other.run(*load(1, array))
-    sticks = other.read(sticks=pb.ReadSticks(id=1))[1]
-    other.delete()
+    sender = client.other()
+    sender.run(*load(1, array))
+    sticks = sender.read(sticks=pb.ReadSticks(id=1))[1]
+    sender.delete()
     return sticks
 
 
 @pytest.mark.parametrize("offset", [0, 8, PAGE, 100, 3])
 def test_arrays_are_read_and_written_where_they_are(sharing: Sharing, offset: int) -> None:
-    """Wherever an array begins, it is the same as one that travels."""
+    """An array in memory is read and written like one that travels, at any offset."""
     sharing.memory[offset : offset + GRID.nbytes] = GRID.view(np.uint8).ravel()
     up = op("transform_ztensor", ztensor=ztensor(is_transformed=False))
     up.shared_data.add(offset=offset, size=GRID.nbytes)
@@ -107,24 +107,24 @@ def test_arrays_are_read_and_written_where_they_are(sharing: Sharing, offset: in
     down.shared_data.add(offset=2 * PAGE + offset, size=GRID.nbytes)
     (result,) = sharing.run(down)
     assert result.shared == down.shared_data[0]
-    found = sharing.memory[2 * PAGE + offset :][: GRID.nbytes].copy().view(np.float32)
-    assert np.array_equal(found, GRID.ravel())
+    written = sharing.memory[2 * PAGE + offset :][: GRID.nbytes].copy().view(np.float32)
+    assert np.array_equal(written, GRID.ravel())
 
 
 @pytest.mark.parametrize("kind", [253, 254])  # BFLOAT, FP16
 def test_arrays_of_other_types(sharing: Sharing, kind: int) -> None:
-    """What is not made in place is copied there: the place holds what would have travelled."""
+    """An array that the server does not write in place is copied there, byte for byte."""
     pre = pre_desc(1, 2, 2, 3, type=kind)
-    one = tensor_pb2.Ztensor(pre_transformed_desc=pre, transformed_desc=desc(1, 2, 2, 3))
+    tensor = tensor_pb2.Ztensor(pre_transformed_desc=pre, transformed_desc=desc(1, 2, 2, 3))
     data = np.arange(24, dtype=np.uint8)
-    (made,) = sharing.run(op("transform_ztensor", ztensor=one, data=[data.tobytes()]))
-    one.sticks, one.is_transformed = made.outputs[0].ztensor.sticks, True
-    down = op("transform_origtensor", ztensor=one)
-    (wanted,) = sharing.run(down)
+    (transformed,) = sharing.run(op("transform_ztensor", ztensor=tensor, data=[data.tobytes()]))
+    tensor.sticks, tensor.is_transformed = transformed.outputs[0].ztensor.sticks, True
+    down = op("transform_origtensor", ztensor=tensor)
+    (expected,) = sharing.run(down)
     down.shared_data.add(offset=PAGE, size=24)
     (result,) = sharing.run(down)
-    assert (wanted.zdnn_status, result.zdnn_status, result.shared.size) == (0, 0, 24)
-    assert sharing.memory[PAGE : PAGE + 24].tobytes() == wanted.data
+    assert (expected.zdnn_status, result.zdnn_status, result.shared.size) == (0, 0, 24)
+    assert sharing.memory[PAGE : PAGE + 24].tobytes() == expected.data
 
 
 @pytest.mark.shortcut
@@ -143,21 +143,21 @@ def test_contents_stay_where_they_were_put(sharing: Sharing) -> None:
     (result,) = sharing.run(up)
     assert result.outputs[0].ztensor.shared == place
     assert sharing.memory[PAGE : 3 * PAGE].tobytes() == sticks
-    there = ztensor(cached=name)
+    stored = ztensor(cached=name)
     output = ztensor(sticks_to=second, cache_as=total, **in_place)
-    (result,) = sharing.run(op("add", input_a=there, input_b=there, output=output))
+    (result,) = sharing.run(op("add", input_a=stored, input_b=stored, output=output))
     doubled = sticks_of(sharing.client, 2 * GRID)
     assert sharing.memory[4 * PAGE : 6 * PAGE].tobytes() == doubled
     assert sharing.memory[:PAGE].tobytes() == b"\xab" * PAGE
     assert sharing.memory[6 * PAGE :].tobytes() == b"\xab" * (SIZE - 6 * PAGE)
-    both = op("sub", input_a=ztensor(cached=total), input_b=there, output=ztensor())
+    both = op("sub", input_a=ztensor(cached=total), input_b=stored, output=ztensor())
     assert sharing.run(both)[0].outputs[0].ztensor.sticks == sticks
     sharing.memory[4 * PAGE :] = 0  # the client's own loss
     assert sharing.run(both)[0].outputs[0].ztensor.sticks != sticks
 
 
-def test_a_place_is_used_again(sharing: Sharing) -> None:
-    """What overwrote an output makes room; operands that are multiplied again are the new ones."""
+def test_a_place_is_reused_for_new_weights(sharing: Sharing) -> None:
+    """Weights that overwrite others at a place are the ones that the next product uses."""
     weights = {"pre_transformed_desc": pre_desc(3, 3, layout=1),
                "transformed_desc": desc(1, 1, 3, 3)}  # fmt: skip
     bias = {"pre_transformed_desc": pre_desc(3, layout=0), "transformed_desc": desc(1, 1, 1, 3)}
@@ -170,10 +170,10 @@ def test_a_place_is_used_again(sharing: Sharing) -> None:
         values = rng.integers(-8, 8, (3, 3)).astype(np.float32)
         place = Extent(offset=(1 + turn % 2) * PAGE, size=PAGE)
         name = bytes([turn]) * 16
-        made = tensor_pb2.Ztensor(
+        weight = tensor_pb2.Ztensor(
             **weights, sticks_to=place, cache_as=name, cache_instead_of=before, cached_in_place=True
         )
-        sharing.run(op("transform_ztensor", ztensor=made, data=[values.tobytes()]))
+        sharing.run(op("transform_ztensor", ztensor=weight, data=[values.tobytes()]))
         held = tensor_pb2.Ztensor(**weights, cached=name, is_transformed=True)
         c = tensor_pb2.Ztensor(**bias, sticks=zero, is_transformed=True)
         out = tensor_pb2.Ztensor(**weights)
@@ -184,13 +184,13 @@ def test_a_place_is_used_again(sharing: Sharing) -> None:
                 **weights, sticks=result.outputs[0].ztensor.sticks, is_transformed=True
             )
             (array,) = sharing.run(op("transform_origtensor", ztensor=out_there))
-            found = np.frombuffer(array.data, np.float32).reshape(3, 3)
-            assert np.array_equal(found, values @ values)
+            product_array = np.frombuffer(array.data, np.float32).reshape(3, 3)
+            assert np.array_equal(product_array, values @ values)
         before = name
 
 
 def test_places_outside_are_refused(sharing: Sharing) -> None:
-    """As of an object with a name: nothing beyond the memory is read or written."""
+    """Nothing beyond the memory is read or written, as in an object with a name."""
     up = op("transform_ztensor", ztensor=ztensor(is_transformed=False))
     up.shared_data.add(offset=SIZE - PAGE, size=2 * PAGE)
     with refused(grpc.StatusCode.INVALID_ARGUMENT, "FIELD_INVALID"):
@@ -209,10 +209,10 @@ def test_the_memory_is_the_sessions(sharing: Sharing) -> None:
     up = op("transform_ztensor", ztensor=ztensor(is_transformed=False))
     up.shared_data.add(offset=0, size=GRID.nbytes)
     assert sharing.client.run(up)[0].zdnn_status == 0
-    other = sharing.client.other()
+    stranger = sharing.client.other()
     with refused(grpc.StatusCode.INVALID_ARGUMENT, "FIELD_INVALID"):
-        other.run(up)
-    other.delete()
+        stranger.run(up)
+    stranger.delete()
     before = mappings()  # the server's, and this test's: they are one process
     sharing.client.stub.DeleteSession(pb.DeleteSessionRequest(name=sharing.client.session))
     assert mappings() == before - 1
@@ -239,11 +239,11 @@ def mappings() -> int:
     ],
 )
 def test_only_memory_that_stays(sharing: Sharing, make: Any, said: str) -> None:
-    """What could be taken away from under the server, or is no memory, is refused and closed."""
-    file, other = make(), sharing.client.other()
+    """The server refuses and closes memory that could shrink, and files that are no memory."""
+    file, second_session = make(), sharing.client.other()
     before = descriptors()
     with Plain(sharing.path, descriptors=(file,)) as plain:
-        plain.send(other.request())
+        plain.send(second_session.request())
         info = info_of(plain.end())
     assert (info.reason, info.metadata["field"]) == ("FIELD_INVALID", "memory")
     assert said in info.metadata["limit"]
@@ -252,7 +252,7 @@ def test_only_memory_that_stays(sharing: Sharing, make: Any, said: str) -> None:
 
 
 def test_memory_comes_alone(sharing: Sharing) -> None:
-    """The list beside memory names the session and does nothing; a stranger's session is none."""
+    """The list that brings memory has no operations and names a session that exists."""
     file = memfd()
     with Plain(sharing.path, descriptors=(file,)) as plain:
         plain.send(sharing.client.request(*load(1, GRID)))
@@ -264,7 +264,7 @@ def test_memory_comes_alone(sharing: Sharing) -> None:
 
 
 def test_memory_comes_once(sharing: Sharing) -> None:
-    """A session that shares memory takes no more: what it holds in place would keep the first."""
+    """A session that shares memory takes no second memory."""
     file = memfd()
     with Plain(sharing.path, descriptors=(file,)) as plain:
         plain.send(sharing.client.request())
@@ -280,9 +280,9 @@ def test_descriptors_do_not_pile_up(sharing: Sharing) -> None:
         file = memfd()
         with Plain(sharing.path, descriptors=(file, file)) as plain:
             if turn % 2:
-                other = Client(sharing.client.channel)
-                assert plain.ask(other.request()).results == []
-                other.delete()
+                session = Client(sharing.client.channel)
+                assert plain.ask(session.request()).results == []
+                session.delete()
                 plain.finish()
         os.close(file)
     wait_until(lambda: descriptors() <= before)

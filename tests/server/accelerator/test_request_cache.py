@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists that come again are not read again: their answers are those of a list that comes first."""
+"""A repeated list is not read a second time, and gets the same answers as a new list."""
 
 from collections.abc import Callable
 from typing import Any
@@ -30,7 +30,7 @@ def loaded(client: Client) -> Client:
 
 def statuses(client: Client, *operations: Operation) -> list[int]:
     """Run a list and return its statuses."""
-    return [one.zdnn_status for one in client.run(*operations)]
+    return [result.zdnn_status for result in client.run(*operations)]
 
 
 def fill(client: Client, tensor_id: int, values: npt.NDArray[np.float32]) -> None:
@@ -43,16 +43,16 @@ def fill(client: Client, tensor_id: int, values: npt.NDArray[np.float32]) -> Non
 
 
 def test_answers_and_values_stay(loaded: Client) -> None:
-    """A list says and does the same however often it came."""
+    """A list gives the same answers and values each time."""
     answers = [loaded.run(*LIST) for _ in range(4)]
-    assert all(one == answers[0] for one in answers)
+    assert all(answer == answers[0] for answer in answers)
     assert np.array_equal(loaded.array(3), np.full(6, 4, np.float32))
     assert np.array_equal(loaded.array(4), np.full(6, 1.5, np.float32))
 
 
 @pytest.mark.shortcut
 def test_checks_are_made_once(loaded: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second time a list comes, nothing of it is checked any more."""
+    """The checks of a list run when it comes first, and not when it is repeated."""
     called: list[str] = []
 
     def counted(guest: Guest, name: str, *arguments: Any) -> Outcome:
@@ -65,8 +65,8 @@ def test_checks_are_made_once(loaded: Client, monkeypatch: pytest.MonkeyPatch) -
         assert len(called) == 3
 
 
-def test_values_may_change_between(loaded: Client) -> None:
-    """What is remembered of a list is not what its tensors held."""
+def test_changed_values_are_read(loaded: Client) -> None:
+    """The server remembers a list without the values of its tensors."""
     for number in range(1, 5):
         fill(loaded, 1, number * ONES)
         loaded.run(LIST[0])
@@ -74,7 +74,7 @@ def test_values_may_change_between(loaded: Client) -> None:
 
 
 def test_tensor_is_replaced(loaded: Client) -> None:
-    """An id may come to name a tensor of another shape: the list is refused as it is elsewhere."""
+    """A list is refused once an id of it names a tensor of another shape."""
     for _ in range(3):
         assert statuses(loaded, *LIST) == [0, 0, 0]
     loaded.run(op("free_ztensor_buffer", ztensor=2), *load(2, np.ones((3, 3), np.float32)))
@@ -82,8 +82,8 @@ def test_tensor_is_replaced(loaded: Client) -> None:
     assert statuses(loaded, *LIST) == [Status.ZDNN_INVALID_SHAPE]
 
 
-def test_tensor_is_gone(loaded: Client) -> None:
-    """An id may come to name nothing."""
+def test_a_freed_tensor_is_not_found(loaded: Client) -> None:
+    """A remembered list is refused once a tensor of it is freed."""
     for _ in range(3):
         loaded.run(*LIST)
     loaded.run(op("free_ztensor_buffer", ztensor=2))
@@ -92,16 +92,16 @@ def test_tensor_is_gone(loaded: Client) -> None:
 
 
 def test_violation_in_a_list_that_came_before(loaded: Client) -> None:
-    """A value out of range is told and explained as in a list that comes first."""
+    """A value out of range is reported and explained as in a new list."""
     for _ in range(3):
         loaded.run(LIST[0])
     for tensor_id in (1, 2):
         fill(loaded, tensor_id, 8e9 * ONES)
-    again = loaded.run(LIST[0])
+    repeated = loaded.run(LIST[0])
     first = loaded.run(op("add", input_a=1, input_b=2, output=4))
-    assert again[0].zdnn_status == Status.ZDNN_ELEMENT_RANGE_VIOLATION
-    assert again[0].range_violation == first[0].range_violation
-    assert again[0].diagnostics == first[0].diagnostics
+    assert repeated[0].zdnn_status == Status.ZDNN_ELEMENT_RANGE_VIOLATION
+    assert repeated[0].range_violation == first[0].range_violation
+    assert repeated[0].diagnostics == first[0].diagnostics
 
 
 def prechecking(client: Client) -> pb.Session:
@@ -128,21 +128,21 @@ def test_session_changes(
         loaded.run(*LIST)
     loaded.stub.UpdateSession(pb.UpdateSessionRequest(session=update(loaded)))
     fresh = loaded.run(op("add", input_a=2, input_b=1, output=4))
-    again = loaded.run(*LIST)
-    assert again[0].zdnn_status == fresh[0].zdnn_status
-    assert again[0].zdnn_status == status
+    repeated = loaded.run(*LIST)
+    assert repeated[0].zdnn_status == fresh[0].zdnn_status
+    assert repeated[0].zdnn_status == status
 
 
 def test_new_outputs_come_once(loaded: Client) -> None:
-    """A list that makes tensors cannot come again: their ids are taken."""
+    """A list that creates tensors cannot be repeated: their ids are in use."""
     create = op("add", input_a=1, input_b=2, output=New(9))
     loaded.run(create)
     with refused(StatusCode.ALREADY_EXISTS, "TENSOR_ID_IN_USE"):
         loaded.run(create)
 
 
-def test_many_lists(loaded: Client) -> None:
-    """More lists than a session remembers, twice: each still gives its own answer."""
+def test_more_lists_than_a_session_remembers(loaded: Client) -> None:
+    """Each of more lists than a session remembers gives its own answer, twice."""
     for _ in range(2):
         for bound in range(1, 100):
             relus = [op("relu", input=1, output=4, clipping_value=bound / 128)] * 50

@@ -26,9 +26,9 @@ NINF = 0x7FFF
 @pytest.fixture
 def client(running: Running) -> Iterator[Client]:
     """A session that sanitizes."""
-    one = Client(running.channel, pb.Session(sanitize=True))
-    yield one
-    one.delete()
+    session = Client(running.channel, pb.Session(sanitize=True))
+    yield session
+    session.delete()
 
 
 def cells(client: Client, tensor_id: int) -> npt.NDArray[np.uint16]:
@@ -38,14 +38,14 @@ def cells(client: Client, tensor_id: int) -> npt.NDArray[np.uint16]:
 
 
 def test_the_session_tells_that_it_sanitizes(running: Running) -> None:
-    """The flag holds from creation on, is told, and cannot be changed."""
-    one = Client(running.channel, pb.Session(sanitize=True))
-    assert one.state().sanitize
-    request = pb.UpdateSessionRequest(session=pb.Session(name=one.session, sanitize=False))
+    """The flag holds from creation on; the session's state has it, and no update changes it."""
+    session = Client(running.channel, pb.Session(sanitize=True))
+    assert session.state().sanitize
+    request = pb.UpdateSessionRequest(session=pb.Session(name=session.session, sanitize=False))
     request.update_mask.paths.append("sanitize")
     with pytest.raises(grpc.RpcError):
-        one.stub.UpdateSession(request)
-    one.delete()
+        session.stub.UpdateSession(request)
+    session.delete()
 
 
 def test_fresh_buffers_hold_the_pattern(client: Client) -> None:
@@ -61,15 +61,15 @@ def test_fresh_buffers_hold_the_pattern(client: Client) -> None:
 
 
 def test_padding_holds_the_pattern(client: Client) -> None:
-    """What transforms and operations write has NINF behind its dims, and its elements as ever."""
+    """Transforms and operations write NINF behind the dims, and leave the elements as they are."""
     client.run(*load(1, ONES), op("add", input_a=1, input_b=1, output=New(2)))
     plain = client.other()
     plain.run(*load(1, ONES), op("add", input_a=1, input_b=1, output=New(2)))
     for tensor_id in (1, 2):
-        there, before = cells(client, tensor_id), cells(plain, tensor_id)
-        assert np.count_nonzero(before) == 12
-        assert np.array_equal(there[before != 0], before[before != 0])
-        assert (there[before == 0] == NINF).all()
+        sanitized, unsanitized = cells(client, tensor_id), cells(plain, tensor_id)
+        assert np.count_nonzero(unsanitized) == 12
+        assert np.array_equal(sanitized[unsanitized != 0], unsanitized[unsanitized != 0])
+        assert (sanitized[unsanitized == 0] == NINF).all()
 
 
 def test_reading_sticks_that_nothing_has_written(client: Client) -> None:
@@ -89,7 +89,7 @@ def test_reading_sticks_that_nothing_has_written(client: Client) -> None:
         "zdnn_add at use.c:2: input_b (tensor 2) has sticks that have never been written; "
         "allocated by zdnn_allochelper_ztensor at alloc.c:1"
     )
-    assert report.text in [one.text for one in result.diagnostics]
+    assert report.text in [diagnostic.text for diagnostic in result.diagnostics]
     assert result.zdnn_status == Status.ZDNN_ELEMENT_RANGE_VIOLATION
 
 
@@ -97,7 +97,7 @@ def test_reading_sticks_that_nothing_has_written(client: Client) -> None:
 def test_converting_sticks_that_nothing_has_written(client: Client, arm: str) -> None:
     """Reading back what was only allocated is reported beside the library's refusal."""
     *_, result = client.run(*allocated(1, 1, 2, 2, 3), op(arm, ztensor=1))
-    assert [one.misuse for one in reports(result)] == [sanitizer_pb2.MISUSE_NEVER_WRITTEN]
+    assert [report.misuse for report in reports(result)] == [sanitizer_pb2.MISUSE_NEVER_WRITTEN]
     assert result.zdnn_status == Status.ZDNN_INVALID_STATE
 
 
@@ -117,17 +117,17 @@ def test_sticks_that_a_client_brings_are_written(client: Client) -> None:
 
 
 def test_transforming_what_is_transformed(client: Client) -> None:
-    """A transform of a transformed tensor is reported with who wrote it, and refused as ever."""
-    made = load(1, ONES)
-    again = Operation()
-    again.CopyFrom(made[-1])
-    *_, result = client.run(*made[:-1], at("first.c:1", made[-1]), at("again.c:2", again))
+    """A transform of a transformed tensor is refused, and the report names its last writer."""
+    loading = load(1, ONES)
+    transform = Operation()
+    transform.CopyFrom(loading[-1])
+    *_, result = client.run(*loading[:-1], at("first.c:1", loading[-1]), at("again.c:2", transform))
     (report,) = reports(result)
     assert report.misuse == sanitizer_pb2.MISUSE_TRANSFORMED_TWICE
     assert report.use == Site(operation="transform_ztensor", at="again.c:2")
     assert report.other == Site(operation="transform_ztensor", at="first.c:1")
     assert result.zdnn_status == Status.ZDNN_INVALID_STATE
-    reset, done = client.run(op("reset_ztensor", ztensor=1), again)
+    reset, done = client.run(op("reset_ztensor", ztensor=1), transform)
     assert not reports(reset, done)
 
 
@@ -140,7 +140,7 @@ def test_reshaping_into_what_is_transformed(client: Client) -> None:
 
 
 def test_an_id_that_was_freed(client: Client) -> None:
-    """The error for a freed id says, in its details, who allocated and who freed the tensor."""
+    """The error for a freed id has the sites that allocated and freed the tensor in its details."""
     client.run(*allocated(1, 1, 2, 2, 3), at("free.c:2", op("free_ztensor_buffer", ztensor=1)))
     with pytest.raises(grpc.RpcError) as caught:
         client.run(at("use.c:3", op("exp", input=1, output=New(2))))
@@ -196,7 +196,9 @@ def test_a_freed_tensor_that_travels(client: Client) -> None:
     ended.exp.input.provenance.freed_id = 1
     with pytest.raises(grpc.RpcError) as caught:
         client.run(ended)
-    assert [one.misuse for one in details(caught.value)] == [sanitizer_pb2.MISUSE_USE_AFTER_FREE]
+    assert [report.misuse for report in details(caught.value)] == [
+        sanitizer_pb2.MISUSE_USE_AFTER_FREE
+    ]
 
 
 def test_what_only_a_client_knows_of_a_tensor(client: Client) -> None:
@@ -207,18 +209,18 @@ def test_what_only_a_client_knows_of_a_tensor(client: Client) -> None:
     output = tensor_pb2.Ztensor(transformed_desc=desc(1, 1, 1, 3))
     operation = at("use.c:9", op("exp", input=structure, output=output))
     assert not reports(*client.run(operation))
-    known = operation.exp.input.provenance
-    known.never_written = True
-    known.allocation.CopyFrom(Site(operation="allochelper_ztensor", at="a.c:1"))
-    known.free.CopyFrom(Site(operation="free_ztensor_buffer", at="f.c:2"))
-    known.concurrent.CopyFrom(Site(operation="relu", at="t.c:3"))
-    found = reports(*client.run(operation))
-    assert {one.misuse: one.other.at for one in found} == {
+    provenance = operation.exp.input.provenance
+    provenance.never_written = True
+    provenance.allocation.CopyFrom(Site(operation="allochelper_ztensor", at="a.c:1"))
+    provenance.free.CopyFrom(Site(operation="free_ztensor_buffer", at="f.c:2"))
+    provenance.concurrent.CopyFrom(Site(operation="relu", at="t.c:3"))
+    found_reports = reports(*client.run(operation))
+    assert {report.misuse: report.other.at for report in found_reports} == {
         sanitizer_pb2.MISUSE_NEVER_WRITTEN: "",
         sanitizer_pb2.MISUSE_USE_AFTER_FREE: "f.c:2",
         sanitizer_pb2.MISUSE_CONCURRENT_USE: "t.c:3",
     }
-    assert {(one.use.at, one.allocation.at, one.tensor) for one in found} == {
+    assert {(report.use.at, report.allocation.at, report.tensor) for report in found_reports} == {
         ("use.c:9", "a.c:1", 0)
     }
 
@@ -269,15 +271,15 @@ def test_calls_that_meet_on_one_tensor(
     name = service.CreateSession(
         pb.CreateSessionRequest(session=pb.Session(sanitize=True)), Waiting()
     ).name
-    found: list[Report] = []
+    found_reports: list[Report] = []
     context = Waiting()
 
     def request(*operations: Operation) -> pb.ExecuteRequest:
         return pb.ExecuteRequest(session=name, operations=operations)
 
     def call() -> None:
-        one = at("two.c:2", op(second[0], **second[1]))
-        found.extend(reports(*service.Execute(request(one), context).results))
+        operation = at("two.c:2", op(second[0], **second[1]))
+        found_reports.extend(reports(*service.Execute(request(operation), context).results))
 
     thread = threading.Thread(target=call)
 
@@ -286,14 +288,14 @@ def test_calls_that_meet_on_one_tensor(
         assert context.waits.wait(30)
 
     service.Execute(request(*load(1, ONES), *load(2, ONES), *load(3, ONES)), Waiting())
-    one = at("one.c:1", op(first[0], **first[1]))
-    answer = service.Execute(request(one, op("is_nnpa_installed")), Waiting(meanwhile))
+    operation = at("one.c:1", op(first[0], **first[1]))
+    answer = service.Execute(request(operation, op("is_nnpa_installed")), Waiting(meanwhile))
     assert not reports(*answer.results)
     thread.join()
-    assert [(report.operand, report.tensor) for report in found] == (
+    assert [(report.operand, report.tensor) for report in found_reports] == (
         [(operand, 2)] if operand else []
     )
-    for report in found:
+    for report in found_reports:
         assert report.misuse == sanitizer_pb2.MISUSE_CONCURRENT_USE
         assert report.use == Site(operation=second[0], at="two.c:2")
         assert report.other == Site(operation=first[0], at="one.c:1")
@@ -304,11 +306,11 @@ def test_calls_that_meet_on_one_tensor(
 def test_a_stream_that_meets_a_call() -> None:
     """A tensor that is filled by a stream while another call reads it is reported."""
     service = AcceleratorService(Store(Limits()))
-    asked = pb.CreateSessionRequest(session=pb.Session(sanitize=True))
-    name = service.CreateSession(asked, Waiting()).name
-    made = [*load(1, ONES), op("reset_ztensor", ztensor=1), *load(2, ONES)]
-    service.Execute(pb.ExecuteRequest(session=name, operations=made), Waiting())
-    found: list[Report] = []
+    creation = pb.CreateSessionRequest(session=pb.Session(sanitize=True))
+    name = service.CreateSession(creation, Waiting()).name
+    loading = [*load(1, ONES), op("reset_ztensor", ztensor=1), *load(2, ONES)]
+    service.Execute(pb.ExecuteRequest(session=name, operations=loading), Waiting())
+    found_reports: list[Report] = []
     context = Waiting()
     arrays = pb.WriteArrays(
         operation=at("two.c:2", op("transform_ztensor", ztensor=1)), array_bytes=[ONES.nbytes]
@@ -317,7 +319,7 @@ def test_a_stream_that_meets_a_call() -> None:
 
     def write() -> None:
         messages = [pb.WriteTensorRequest(header=header), *chunks(ONES.tobytes())]
-        found.extend(reports(service.WriteTensor(iter(messages), context).result))
+        found_reports.extend(reports(service.WriteTensor(iter(messages), context).result))
 
     thread = threading.Thread(target=write)
 
@@ -328,14 +330,14 @@ def test_a_stream_that_meets_a_call() -> None:
     read = [at("one.c:1", op("exp", input=1, output=2)), op("is_nnpa_installed")]
     service.Execute(pb.ExecuteRequest(session=name, operations=read), Waiting(meanwhile))
     thread.join()
-    (report,) = found
+    (report,) = found_reports
     assert (report.misuse, report.operand) == (sanitizer_pb2.MISUSE_CONCURRENT_USE, "ztensor")
     assert (report.use.at, report.other.at) == ("two.c:2", "one.c:1")
     service.store.close()
 
 
 def test_reports_survive_the_end_of_their_call(client: Client) -> None:
-    """What was found before a program check, and whose answer is lost, comes with the error."""
+    """Reports of operations before a program check come with the error, as no answer has them."""
     client.run(*allocated(1, 1, 2, 2, 3), *load(2, np.ones((1, 1, 1, 3), np.float32)))
     with pytest.raises(grpc.RpcError) as caught:
         client.run(

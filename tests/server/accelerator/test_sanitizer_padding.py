@@ -21,20 +21,20 @@ LAYOUT_4DS, LAYOUT_FICO = 7, 10  # of zdnn_data_layouts
 @pytest.fixture
 def client(running: Running) -> Iterator[Client]:
     """A session that sanitizes."""
-    one = Client(running.channel, pb.Session(sanitize=True))
-    yield one
-    one.delete()
+    session = Client(running.channel, pb.Session(sanitize=True))
+    yield session
+    session.delete()
 
 
 def _bidirectional_output(client: Client) -> None:
     """Make tensor 1 what a bidirectional layer of 3 units returns: 64 columns per direction."""
     pre = pre_desc(2, 2, 1, 3, layout=LAYOUT_4DS)
-    made = op(
+    create = op(
         "init_ztensor", ztensor=1, pre_transformed_desc=pre, transformed_desc=desc(2, 1, 1, 128)
     )
     sticks = np.zeros((2, 2, 32, 64), "<u2")
     sticks[:, :, 0, :3] = 0x3E00
-    client.run(made, op("allochelper_ztensor", ztensor=1))
+    client.run(create, op("allochelper_ztensor", ztensor=1))
     client.write(
         [
             client.sticks_header(
@@ -98,13 +98,13 @@ def test_jittered_results_stay_what_they_are(running: Running) -> None:
     seen: list[npt.NDArray[np.float32]] = []
     for sanitize in (False, True):
         options = pb.Session(sanitize=sanitize, numerics=pb.NUMERICS_JITTER, jitter_seed=5)
-        one = Client(running.channel, options)
-        results = one.run(
+        session = Client(running.channel, options)
+        results = session.run(
             *load(1, data), op("exp", input=1, output=New(2)), op("exp", input=2, output=New(3))
         )
         assert not reports(*results)
-        seen.append(one.array(3))
-        one.delete()
+        seen.append(session.array(3))
+        session.delete()
     assert np.array_equal(seen[0], seen[1])
 
 
@@ -117,10 +117,10 @@ def test_reports_of_an_error_fit_its_trailers(client: Client) -> None:
         client.run(*uses, op("add", input_a=10, input_b=2, output=New(4)))
     call: Any = caught.value
     assert call.code() == grpc.StatusCode.ABORTED
-    found = details(caught.value)
-    assert found
-    assert sum(one.ByteSize() for one in found) <= 2048
-    assert found[0].use.at == "é" * 128
+    found_reports = details(caught.value)
+    assert found_reports
+    assert sum(report.ByteSize() for report in found_reports) <= 2048
+    assert found_reports[0].use.at == "é" * 128
 
 
 def test_a_call_has_a_thousand_reports_at_most(client: Client) -> None:
@@ -133,23 +133,23 @@ def test_a_call_has_a_thousand_reports_at_most(client: Client) -> None:
 
 def test_a_session_without_the_flag_reports_nothing(running: Running) -> None:
     """Without the flag, sites and what clients tell of tensors are not looked at."""
-    one = Client(running.channel)
+    session = Client(running.channel)
     operation = at("use.c:2", op("add", input_a=1, input_b=2, output=New(3)))
     operation.add.input_a.provenance.never_written = True
-    results = one.run(*load(1, ONES), *init(2, 1, 2, 2, 3), operation)
+    results = session.run(*load(1, ONES), *init(2, 1, 2, 2, 3), operation)
     assert not reports(*results)
     assert results[-1].zdnn_status == 0
-    one.delete()
+    session.delete()
 
 
 def test_copies_are_made_within_the_quota(start: Callable[..., Running]) -> None:
     """Where the quota has no room for copies nothing is looked for, and the operation runs."""
     running = start()
-    one = Client(running.channel, pb.Session(sanitize=True))
+    session = Client(running.channel, pb.Session(sanitize=True))
     large = np.ones((1, 64, 32, 64), np.float32)  # 256 KiB of sticks, a quarter of the quota
-    results = one.run(*init(1, *large.shape), *init(2, *large.shape))
+    results = session.run(*init(1, *large.shape), *init(2, *large.shape))
     data = [large.astype("<f4").tobytes()]
-    results += one.run(op("transform_ztensor", ztensor=1, data=data))
-    results += one.run(op("exp", input=1, output=2))
+    results += session.run(op("transform_ztensor", ztensor=1, data=data))
+    results += session.run(op("exp", input=1, output=2))
     assert [result.zdnn_status for result in results] == [0] * 6
-    one.delete()
+    session.delete()

@@ -63,9 +63,9 @@ def test_shortcuts_change_no_byte(
     began = printed = time.monotonic()
     with pair(tmp_path) as sides:
         for number in range(SEED, SEED + -(-count // LISTS)):
-            made = program(number)
-            if difference := sides.difference(made, met):
-                pytest.fail(_report(sides, made, difference))
+            generated = program(number)
+            if difference := sides.difference(generated, met):
+                pytest.fail(_report(sides, generated, difference))
             if time.monotonic() - printed > PROGRESS_SECONDS:
                 printed = time.monotonic()
                 with capsys.disabled():
@@ -90,25 +90,26 @@ def _summarize(met: Met, count: int) -> None:
     assert not missing or count < ENOUGH, missing
 
 
-def _report(sides: Pair, made: Program, difference: str) -> str:
+def _report(sides: Pair, differing: Program, difference: str) -> str:
     """Say how to see it, what differs, and in which smallest program."""
-    least = shrink(made, lambda smaller: sides.difference(smaller, Counter()) is not None)
+    least = shrink(differing, lambda smaller: sides.difference(smaller, Counter()) is not None)
     steps = "\n".join(f"# {type(step).__name__}\n{step}" for step in least.steps)
     return (
-        f"NNPA_PROPERTY_SEED={made.seed} NNPA_PROPERTY_LISTS={LISTS}: {difference}\n"
-        f"session: {made.options}\n{len(least.steps)} of {len(made.steps)} steps differ still:\n"
+        f"NNPA_PROPERTY_SEED={differing.seed} NNPA_PROPERTY_LISTS={LISTS}: {difference}\n"
+        f"session: {differing.options}\n"
+        f"{len(least.steps)} of {len(differing.steps)} steps differ still:\n"
         f"{steps}\n{sides.difference(least, Counter())}"
     )
 
 
 def test_a_program_that_differs_is_shrunk() -> None:
-    """What is left of it is the one operation that makes the difference, alone in its list."""
+    """Shrinking leaves the one operation that makes the difference, alone in its list."""
 
-    def lists(made: Program) -> list[pb.ExecuteRequest]:
-        return [step for step in made.steps if isinstance(step, pb.ExecuteRequest)]
+    def lists(candidate: Program) -> list[pb.ExecuteRequest]:
+        return [step for step in candidate.steps if isinstance(step, pb.ExecuteRequest)]
 
-    def differs(made: Program) -> bool:
-        operations = [operation for step in lists(made) for operation in step.operations]
+    def differs(candidate: Program) -> bool:
+        operations = [operation for step in lists(candidate) for operation in step.operations]
         return any(operation.HasField("allochelper_ztensor") for operation in operations)
 
     least = shrink(next(filter(differs, map(program, range(100)))), differs)
@@ -127,9 +128,13 @@ def test_a_difference_is_told_with_its_place(tmp_path: Path) -> None:
         (large,) = stack.enter_context(serving(listen[0], *FLAGS))
         (small,) = stack.enter_context(serving(listen[1], *FLAGS, "--max-session-tensors", "2"))
         sides = Pair(*(stack.enter_context(Side(address)) for address in (large, small)))
-        made = next(made for made in map(program, range(20)) if sides.difference(made, Counter()))
-        report = _report(sides, made, sides.difference(made, Counter()) or "")
-    assert f"NNPA_PROPERTY_SEED={made.seed} " in report
+        differing = next(
+            candidate
+            for candidate in map(program, range(20))
+            if sides.difference(candidate, Counter())
+        )
+        report = _report(sides, differing, sides.difference(differing, Counter()) or "")
+    assert f"NNPA_PROPERTY_SEED={differing.seed} " in report
     assert "TENSOR_QUOTA_EXCEEDED" in report
 
 
@@ -153,7 +158,7 @@ def execute_bytes(server: Running) -> Callable[[bytes], pb.ExecuteResponse]:
 
 
 def test_no_message_for_no_session(codec: Running) -> None:
-    """An operation that is none is told before a session that there is not."""
+    """A malformed operation is reported before a session that does not exist."""
     execute = execute_bytes(codec)
     for name in (b"sessions/none", codec.client().session.encode()):
         with refused(StatusCode.INVALID_ARGUMENT, "FIELD_INVALID"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces: what the server records of sessions, and that recording never changes what they answer.
+"""Traces: the records of sessions, and that recording never changes an answer.
 
 Expected records: the comments of nnpa/zdnn/v1/trace.proto.
 """
@@ -50,11 +50,11 @@ class Open:
         self.name = first.trace
 
     def join(self, client: Client) -> str:
-        """Have a session join; return the trace that it tells."""
+        """Have a session join; return the trace in its updated state."""
         message = pb.Session(name=client.session, trace=self.name)
         request = pb.UpdateSessionRequest(session=message)
-        told: str = client.stub.UpdateSession(request).trace
-        return told
+        joined: str = client.stub.UpdateSession(request).trace
+        return joined
 
     def end(self) -> list[trace_pb2.TraceRecord]:
         """End the trace and return its records."""
@@ -63,7 +63,7 @@ class Open:
 
     def rest(self) -> list[trace_pb2.TraceRecord]:
         """Return the records up to the end."""
-        return parsed(b"".join(one.records for one in self.stream))
+        return parsed(b"".join(message.records for message in self.stream))
 
 
 def parsed(raw: bytes) -> list[trace_pb2.TraceRecord]:
@@ -77,7 +77,7 @@ def parsed(raw: bytes) -> list[trace_pb2.TraceRecord]:
 
 def calls(records: list[trace_pb2.TraceRecord]) -> list[trace_pb2.TracedCall]:
     """Return the calls of a trace."""
-    return [one.call for one in records if one.WhichOneof("record") == "call"]
+    return [record.call for record in records if record.WhichOneof("record") == "call"]
 
 
 def inline(**contents: Any) -> tensor_pb2.Ztensor:
@@ -100,13 +100,13 @@ def test_calls_are_recorded_as_they_were_answered(
     add = op("add", input_a=1, input_b=1, output=New(2))
     answers = [client.run(*load(1, DATA)), client.run(add), client.run(op("is_nnpa_installed"))]
     records = trace.end()
-    assert [one.WhichOneof("record") for one in records] == [
+    assert [record.WhichOneof("record") for record in records] == [
         "start", "session", "call", "call", "call", "end",
     ]  # fmt: skip
-    told = list[Any]()
+    results = list[Any]()
     for call, answer in zip(calls(records), answers, strict=True):
-        told.extend(call.new_results)
-        assert [told[one] for one in call.results] == answer
+        results.extend(call.new_results)
+        assert [results[index] for index in call.results] == answer
         assert len(call.durations_ns) == len(call.operations) == len(answer)
         assert call.session == 1
     assert calls(records)[1].operations[0] == add
@@ -114,7 +114,7 @@ def test_calls_are_recorded_as_they_were_answered(
     assert records[1].session.options.machine.name == "machines/telum2"
     assert records[-1].end == trace_pb2.TraceEnd(reason=ENDED, calls=3)
     key = client.session.removeprefix("sessions/").encode()
-    assert key not in b"".join(one.SerializeToString() for one in records)
+    assert key not in b"".join(record.SerializeToString() for record in records)
 
 
 def test_a_result_that_is_told_again_is_recorded_once(
@@ -149,7 +149,7 @@ def test_contents_are_told_by_digest(client: Client, opened: Callable[..., Open]
     (back,) = down.contents
     assert back.role == trace_pb2.CONTENTS_ROLE_ARRAY_OUT
     assert back.digest == array.digest
-    assert DATA.tobytes() not in b"".join(one.SerializeToString() for one in records)
+    assert DATA.tobytes() not in b"".join(record.SerializeToString() for record in records)
 
 
 def test_each_content_is_held_once(client: Client, opened: Callable[..., Open]) -> None:
@@ -158,12 +158,12 @@ def test_each_content_is_held_once(client: Client, opened: Callable[..., Open]) 
     client.run(*load(1, DATA), *load(2, DATA))
     client.array(1)
     records = trace.end()
-    pieces = [one.bytes for one in records if one.WhichOneof("record") == "bytes"]
-    assert Counter(one.digest for one in pieces) == Counter({one.digest for one in pieces})
-    for one in pieces:
-        assert digest(one.piece) == one.digest
-    named = {one.digest for call in calls(records) for one in call.contents}
-    assert named == {one.digest for one in pieces}
+    pieces = [record.bytes for record in records if record.WhichOneof("record") == "bytes"]
+    assert Counter(piece.digest for piece in pieces) == Counter({piece.digest for piece in pieces})
+    for piece in pieces:
+        assert digest(piece.piece) == piece.digest
+    named = {contents.digest for call in calls(records) for contents in call.contents}
+    assert named == {piece.digest for piece in pieces}
     assert digest(DATA.tobytes()) in named
 
 
@@ -176,8 +176,8 @@ def test_tensors_from_before_are_told_once(client: Client, opened: Callable[...,
     client.run(add)
     records = trace.end()
     first, second = calls(records)
-    assert sorted(one.id for one in first.tensors) == [1, 2]
-    held = {one.id: one for one in first.contents if one.role == 5}
+    assert sorted(tensor.id for tensor in first.tensors) == [1, 2]
+    held = {contents.id: contents for contents in first.contents if contents.role == 5}
     assert held.keys() == {1, 2}
     assert held[2].digest == digest(bytes(4096))
     assert not second.tensors
@@ -194,14 +194,14 @@ def test_streams_are_recorded(client: Client, opened: Callable[..., Open]) -> No
     client.write([client.sticks_header(id=1, total_bytes=len(sticks)), *chunks(sticks)])
     client.read(operation=op("transform_origtensor", ztensor=1))
     streamed = calls(trace.end())[1:]
-    assert [one.WhichOneof("stream") for one in streamed] == [
+    assert [call.WhichOneof("stream") for call in streamed] == [
         "operation", "read", "write", "operation",
     ]  # fmt: skip
     raw = digest(DATA.tobytes())
-    assert [one.contents[0].digest for one in streamed] == [
+    assert [call.contents[0].digest for call in streamed] == [
         raw, digest(sticks), digest(sticks), raw,
     ]  # fmt: skip
-    assert all(len(one.results) == len(one.durations_ns) == 1 for one in streamed)
+    assert all(len(call.results) == len(call.durations_ns) == 1 for call in streamed)
 
 
 def test_a_refused_stream_has_its_answer(client: Client, opened: Callable[..., Open]) -> None:
@@ -215,7 +215,7 @@ def test_a_refused_stream_has_its_answer(client: Client, opened: Callable[..., O
 
 
 def test_cached_contents_keep_their_digest(client: Client, opened: Callable[..., Open]) -> None:
-    """Sticks that come by name are told as those that came under it."""
+    """Sticks that come by a name have the digest of the sticks that were cached under it."""
     client.run(*load(1, DATA))
     _, sticks = client.read(sticks=pb.ReadSticks(id=1))
     trace, name = opened(), b"0123456789abcdef"
@@ -224,13 +224,13 @@ def test_cached_contents_keep_their_digest(client: Client, opened: Callable[...,
     client.run(*init(2, *DATA.shape))
     client.run(op("add", input_a=kept, input_b=1, output=2))
     client.run(op("add", input_a=named, input_b=1, output=2))
-    brought, again = calls(trace.end())[1:]
-    assert brought.contents[0].digest == again.contents[0].digest == digest(sticks)
-    assert again.contents[0].size == len(sticks)
-    for call in (brought, again):
-        told = call.operations[0].add.input_a.inline_ztensor
-        assert not told.cache_as
-        assert told.WhichOneof("contents") is None
+    brought, repeated = calls(trace.end())[1:]
+    assert brought.contents[0].digest == repeated.contents[0].digest == digest(sticks)
+    assert repeated.contents[0].size == len(sticks)
+    for call in (brought, repeated):
+        operand = call.operations[0].add.input_a.inline_ztensor
+        assert not operand.cache_as
+        assert operand.WhichOneof("contents") is None
 
 
 @pytest.fixture
@@ -269,12 +269,12 @@ def test_shared_memory_is_told_as_if_it_had_travelled(near: tuple[Client, Memory
     _, transformed, added, back = calls(trace.end())
     assert transformed.contents[0].digest == back.contents[0].digest == digest(DATA.tobytes())
     after = os.pread(memory.file, 4096, 4096)
-    assert [one.digest for one in added.contents] == [digest(sticks), digest(after)]
+    assert [contents.digest for contents in added.contents] == [digest(sticks), digest(after)]
     assert after != sticks
     for call in (transformed, added, back):
         assert not call.operations[0].shared_data
         assert not call.operations[0].add.output.inline_ztensor.HasField("sticks_to")
-        assert all(not one.HasField("shared") for one in call.new_results)
+        assert all(not result.HasField("shared") for result in call.new_results)
 
 
 def test_places_that_are_not_there_do_no_harm(near: tuple[Client, Memory]) -> None:
@@ -289,7 +289,7 @@ def test_places_that_are_not_there_do_no_harm(near: tuple[Client, Memory]) -> No
         with pytest.raises(grpc.RpcError):
             client.run(op("add", input_a=inline(shared=place), input_b=1, output=1))
     records = trace.end()
-    assert [one.error.code for one in calls(records)] == ["INVALID_ARGUMENT"] * 3
+    assert [call.error.code for call in calls(records)] == ["INVALID_ARGUMENT"] * 3
     assert records[-1].end.reason == ENDED
 
 
@@ -321,26 +321,26 @@ def test_options_are_told_anew(client: Client, opened: Callable[..., Open]) -> N
     )
     client.run(op("is_nnpa_installed"))
     records = trace.end()
-    sessions = [one.session for one in records if one.WhichOneof("record") == "session"]
-    machines = [one.options.machine.name for one in sessions]
+    sessions = [record.session for record in records if record.WhichOneof("record") == "session"]
+    machines = [session.options.machine.name for session in sessions]
     assert machines == ["machines/telum2", "machines/telum1"]
-    assert [one.session for one in sessions] == [1, 1]
+    assert [session.session for session in sessions] == [1, 1]
 
 
 def test_sessions_share_a_trace(client: Client, opened: Callable[..., Open]) -> None:
     """Sessions that join one trace, at creation or later, have numbers of their own."""
     trace = opened()
-    other = client.other(pb.Session(trace=trace.name))
-    assert other.state().trace == trace.name
-    for one in (client, other, client):
-        one.run(op("is_nnpa_installed"))
-    assert [one.session for one in calls(trace.end())] == [1, 2, 1]
+    second_session = client.other(pb.Session(trace=trace.name))
+    assert second_session.state().trace == trace.name
+    for session in (client, second_session, client):
+        session.run(op("is_nnpa_installed"))
+    assert [call.session for call in calls(trace.end())] == [1, 2, 1]
 
 
 def test_a_trace_that_is_not_open_records_nothing(client: Client) -> None:
     """An unknown name is ignored, at creation and later, and not told."""
-    other = client.other(pb.Session(trace="traces/nobody"))
-    assert other.state().trace == ""
+    session = client.other(pb.Session(trace="traces/nobody"))
+    assert session.state().trace == ""
     trace = Open(client.channel)
     trace.end()
     assert trace.join(client) == ""
@@ -348,7 +348,7 @@ def test_a_trace_that_is_not_open_records_nothing(client: Client) -> None:
 
 
 def test_a_trace_belongs_to_its_token(tmp_path: Path) -> None:
-    """A session of another token's does not join, and cannot end the trace."""
+    """A session of another token does not join, and cannot end the trace."""
     names, secrets = ("alice", "bob"), ("a" * 32, "b" * 32)
     tables = [
         f'[tokens.{name}]\nsha256 = "{hashlib.sha256(secret.encode()).hexdigest()}"\n'
@@ -368,6 +368,6 @@ def test_a_trace_belongs_to_its_token(tmp_path: Path) -> None:
         traces.EndTrace(end, metadata=bob)
         assert stub.CreateSession(request, metadata=alice).trace == name
         traces.EndTrace(end, metadata=alice)
-        records = parsed(b"".join(one.records for one in stream))
+        records = parsed(b"".join(message.records for message in stream))
         assert records[-1].end.reason == ENDED
-        assert sum(one.WhichOneof("record") == "session" for one in records) == 1
+        assert sum(record.WhichOneof("record") == "session" for record in records) == 1

@@ -33,15 +33,15 @@ def test_a_session_leaves_a_trace(client: Client, opened: Callable[..., Open]) -
 def test_a_full_trace_is_cut_and_the_program_goes_on(
     client: Client, opened: Callable[..., Open]
 ) -> None:
-    """Beyond max_bytes the trace ends and says why; every call is still answered."""
+    """Beyond max_bytes the trace ends with its reason; every call is still answered."""
     trace = opened(contents=True, max_bytes=8192)
     noise = np.random.default_rng(1).normal(size=(1, 1, 8, 64)).astype(np.float32)
     for number in range(1, 9):
         answer = client.run(*load(number, noise + number))
-        assert [one.zdnn_status for one in answer] == [0, 0, 0]
+        assert [result.zdnn_status for result in answer] == [0, 0, 0]
     records = trace.rest()
     assert records[-1].end.reason == TOO_LARGE
-    assert sum(one.ByteSize() for one in records) <= 8192
+    assert sum(record.ByteSize() for record in records) <= 8192
     assert records[-1].end.calls == len(calls(records))
     assert client.state().trace == ""
 
@@ -72,7 +72,7 @@ def test_a_recorder_that_fails_leaves_the_answer_alone(
 
     trace = opened(contents=True)
     monkeypatch.setattr(Contents, "record_outputs", fail)
-    assert [one.zdnn_status for one in client.run(*load(1, DATA))] == [0, 0, 0]
+    assert [result.zdnn_status for result in client.run(*load(1, DATA))] == [0, 0, 0]
     assert client.array(1).tolist() == DATA.reshape(-1).tolist()
     assert trace.rest()[-1].end.reason == FAILED
 
@@ -84,7 +84,7 @@ def test_a_quiet_trace_gives_signs_of_life(
     monkeypatch.setattr(open_traces, "_HEARTBEAT", 0.05)
     trace = opened()
     messages = [next(trace.stream) for _ in range(4)]
-    assert any(not one.records and not one.trace for one in messages)
+    assert any(not message.records and not message.trace for message in messages)
     assert len(calls(trace.end())) == 0
     assert client.state().trace == ""
 
@@ -109,17 +109,17 @@ def test_draining_does_not_wait_for_a_trace(start: Callable[..., Running]) -> No
 
 
 def test_the_end_waits_for_the_last_record() -> None:
-    """A server ends its traces and goes on when their readers have taken what there was."""
-    traces, taken = open_traces.Traces(), threading.Event()
+    """A server that ends its traces waits until their readers have taken the last record."""
+    traces, all_read = open_traces.Traces(), threading.Event()
     trace = traces.open(contents=False, max_bytes=0)
 
     def read() -> None:
         for records in trace.read(lambda: True):
             time.sleep(0.3)
             assert records
-        taken.set()
+        all_read.set()
         traces.forget(trace)
 
     threading.Thread(target=read).start()
     traces.close()
-    assert taken.is_set()
+    assert all_read.is_set()

@@ -69,8 +69,8 @@ def test_sticks_create_a_tensor_as_it_is(client: Client, order: int) -> None:
     header = client.sticks_header(
         id=4, new_ztensor=structure, total_bytes=len(sticks), byte_order=order_number
     )
-    told = client.write([header, *chunks(sticks, 1000)]).outputs[0].ztensor
-    assert (told.is_transformed, told.rec_scale, told.offset) == (True, 0.5, -3.0)
+    written = client.write([header, *chunks(sticks, 1000)]).outputs[0].ztensor
+    assert (written.is_transformed, written.rec_scale, written.offset) == (True, 0.5, -3.0)
     assert client.read(sticks=pb.ReadSticks(id=4, byte_order=order_number))[1] == sticks
     assert client.used() == (1, 4096)
 
@@ -100,7 +100,7 @@ def test_new_tensor_without_bytes_is_zero_filled(client: Client) -> None:
 
 
 def test_refused_transform_needs_no_chunks(client: Client) -> None:
-    """What the library refuses before it reads is answered with its status, whatever follows."""
+    """A transform that the library refuses before it reads gives its status, whatever follows."""
     client.run(*load(1, GRID))
     header = client.arrays_header(op("transform_ztensor", ztensor=1), 5)
     assert client.write([header, *chunks(b"12345")]).zdnn_status == Status.ZDNN_INVALID_STATE
@@ -116,13 +116,13 @@ def test_refused_download_has_no_chunks(client: Client) -> None:
 
 
 def test_reader_sees_the_tensor_of_one_moment(start: Callable[..., Running]) -> None:
-    """What a later operation writes does not show in a stream that has begun."""
+    """A stream that has begun does not show a later operation's output."""
     client = start(limits=ROOM).client()
-    ones = np.ones((1, 64, 128, 256), np.float32)
-    client.run(*init(1, *ones.shape))
+    array = np.ones((1, 64, 128, 256), np.float32)
+    client.run(*init(1, *array.shape))
     client.write([
-        client.arrays_header(op("transform_ztensor", ztensor=1), ones.nbytes),
-        *chunks(ones.tobytes()),
+        client.arrays_header(op("transform_ztensor", ztensor=1), array.nbytes),
+        *chunks(array.tobytes()),
     ])  # fmt: skip
     stream = client.stub.ReadTensor(
         pb.ReadTensorRequest(session=client.session, sticks=pb.ReadSticks(id=1))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every operation of every vector again and again, as a C program makes it that shares memory.
+"""Every operation of every vector, repeated as a C program that shares memory makes it.
 
-Inputs come by names, outputs are made in place over garbage, and the list is known by its form: the
-answers are those of the first time, sticks that travel, byte for byte, padding included.
+Inputs come by names, outputs are written in place over garbage, and the server remembers the list.
+The answers equal the first ones, whose sticks travel, byte for byte, padding included.
 """
 
 import itertools
@@ -55,9 +55,9 @@ class Sharing:
 
     def move(self, spec: pb.MachineSpec) -> None:
         """Move the guest."""
-        there = pb.Session(name=self.name, machine_spec=spec)
+        update = pb.Session(name=self.name, machine_spec=spec)
         mask = FieldMask(paths=["machine_spec"])
-        self._stub.UpdateSession(pb.UpdateSessionRequest(session=there, update_mask=mask))
+        self._stub.UpdateSession(pb.UpdateSessionRequest(session=update, update_mask=mask))
 
     def execute(self, operation: Operation) -> Result:
         """Run an operation once, and where it has an answer, again in place."""
@@ -68,12 +68,14 @@ class Sharing:
             raise CallFailedError(read_error(error).reason) from error
         arm = OPERATION_SPECS[operation.WhichOneof("operation") or ""]
         message = getattr(operation, arm.name)
-        is_inline = all(getattr(message, one).HasField("inline_ztensor") for one in arm.tensors)
+        is_inline = all(getattr(message, name).HasField("inline_ztensor") for name in arm.tensors)
         if is_inline and arm.tensors and not arm.frees:
-            self._again(operation, result, arm.written)
+            self._repeat_in_place(operation, result, arm.written)
         return result
 
-    def _again(self, operation: Operation, wanted: Result, written: tuple[str, ...]) -> None:
+    def _repeat_in_place(
+        self, operation: Operation, expected: Result, written: tuple[str, ...]
+    ) -> None:
         bare = Operation()
         bare.CopyFrom(operation)
         message = getattr(bare, bare.WhichOneof("operation") or "")
@@ -84,16 +86,18 @@ class Sharing:
         }
         held: dict[str, bytes] = {}
         end = PAGE
-        for name, one in inline.items():
-            if name not in written and one.sticks:
-                held[name] = one.sticks
-        outputs = {one.operand: one.ztensor for one in wanted.outputs if one.ztensor.sticks}
-        for name, told in outputs.items():
-            one = inline[name]
-            one.ClearField("contents")
-            one.sticks_to.offset, one.sticks_to.size = end, len(told.sticks)
-            one.cached_in_place = True
-            end += (len(told.sticks) // PAGE + 2) * PAGE
+        for name, operand in inline.items():
+            if name not in written and operand.sticks:
+                held[name] = operand.sticks
+        outputs = {
+            output.operand: output.ztensor for output in expected.outputs if output.ztensor.sticks
+        }
+        for name, ztensor in outputs.items():
+            operand = inline[name]
+            operand.ClearField("contents")
+            operand.sticks_to.offset, operand.sticks_to.size = end, len(ztensor.sticks)
+            operand.cached_in_place = True
+            end += (len(ztensor.sticks) // PAGE + 2) * PAGE
         for garbage in GARBAGE:
             self._memory[:end] = garbage
             place = end
@@ -103,27 +107,27 @@ class Sharing:
                 place += len(sticks)
             for name in outputs:
                 inline[name].cache_as = next(self._names).to_bytes(16, "big")
-            self._compare(bare, wanted, outputs, garbage, end)
+            self._compare(bare, expected, outputs, garbage, end)
 
     def _compare(
         self,
         operation: Operation,
-        wanted: Result,
+        expected: Result,
         outputs: dict[str, tensor_pb2.Ztensor],
         garbage: int,
         end: int,
     ) -> None:
         request = pb.ExecuteRequest(session=self.name, operations=[operation])
-        (found,) = self._plain.ask(request).results
+        (actual,) = self._plain.ask(request).results
         untouched = np.ones(end, np.bool_)
-        for one in found.outputs:
-            if one.operand in outputs:
-                assert one.ztensor.WhichOneof("contents") == "shared"
-                place = one.ztensor.shared
+        for output in actual.outputs:
+            if output.operand in outputs:
+                assert output.ztensor.WhichOneof("contents") == "shared"
+                place = output.ztensor.shared
                 last = place.offset + place.size
-                one.ztensor.sticks = self._memory[place.offset : last].tobytes()
+                output.ztensor.sticks = self._memory[place.offset : last].tobytes()
                 untouched[place.offset : last] = False
-        assert found == wanted
+        assert actual == expected
         assert (self._memory[:end][untouched] == garbage).all()
 
     def close(self) -> None:
@@ -145,22 +149,22 @@ def target() -> Iterator[Target]:
 
             @contextmanager
             def opened(setting: pb.Session) -> Generator[Sharing]:
-                one = Sharing(stub, path.with_name("nnpa.sock.plain"), setting)
+                session = Sharing(stub, path.with_name("nnpa.sock.plain"), setting)
                 try:
-                    yield one
+                    yield session
                 finally:
-                    one.close()
+                    session.close()
 
             yield opened
         server.drain()
 
 
 # Tensors beyond the machine's limits are beyond those of a message, too.
-VECTORS = [one for one in vector_runner.load() if not str(one).endswith("_too_large")]
+VECTORS = [vector for vector in vector_runner.load() if not str(vector).endswith("_too_large")]
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("vector", VECTORS, ids=str)
-def test_vector_again(vector: Vector, target: Target) -> None:
-    """A vector's operations say and leave the same each time."""
+def test_vectors_repeat_in_place(vector: Vector, target: Target) -> None:
+    """A vector's operations give the same results and sticks in place as over gRPC."""
     vector_runner.run(vector, target)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fault rules on the wire: who may have them, where faults are marked, what lists make of them."""
+"""Fault rules on the wire: permission, marks of faults, and faults in lists."""
 
 import logging
 import threading
@@ -29,7 +29,7 @@ EXCEEDS_MDIS, WARNING = 0x000C0012, 0x00020001
 
 @pytest.fixture(scope="module")
 def allowing() -> Iterator[Running]:
-    """A server that allows faults, and counts what it does."""
+    """A server that allows faults, with metrics."""
     server = Running(replace(CONFIG, allow_faults=True, metrics="127.0.0.1:0"))
     yield server
     assert server.server.store.counts() == Counts()
@@ -39,10 +39,10 @@ def allowing() -> Iterator[Running]:
 @pytest.fixture
 def guest(allowing: Running) -> Iterator[Client]:
     """A session with a tensor 1 of data and a tensor 2 that may be written."""
-    one = allowing.client()
-    one.run(*load(1, DATA), *load(2, DATA))
-    yield one
-    one.delete()
+    session = allowing.client()
+    session.run(*load(1, DATA), *load(2, DATA))
+    yield session
+    session.delete()
 
 
 def _update(client: Client, *rules: FaultRule, paths: tuple[str, ...] = ("fault_rules",)) -> Any:
@@ -56,7 +56,7 @@ def _marks(call: grpc.Call) -> list[str]:
     return [str(value) for key, value in call.trailing_metadata() or () if key == "nnpa-fault"]
 
 
-def test_nobody_asked(client: Client) -> None:
+def test_a_server_without_the_flag_refuses_rules(client: Client) -> None:
     """A server without --allow-faults refuses rules, in a new session and in an old one."""
     rules = [FaultRule(note=True)]
     code, reason = grpc.StatusCode.PERMISSION_DENIED, "FAULTS_NOT_ALLOWED"
@@ -68,32 +68,34 @@ def test_nobody_asked(client: Client) -> None:
 
 
 def test_a_session_begins_with_rules(allowing: Running) -> None:
-    """Rules that a session is created with hold from its first call, and are told back."""
+    """Rules of a new session hold from its first call, and the session's state has them."""
     rule = FaultRule(operation="zdnn_add", status="ZDNN_EXCEEDS_MDIS")
     client = Client(allowing.channel, pb.Session(fault_rules=[rule]))
     assert list(client.state().fault_rules) == [rule]
     results = client.run(*load(1, DATA), *load(2, DATA), ADD)
-    assert [one.zdnn_status for one in results] == [0] * 6 + [EXCEEDS_MDIS]
+    assert [result.zdnn_status for result in results] == [0] * 6 + [EXCEEDS_MDIS]
     client.delete()
 
 
 def test_a_list_ends_at_an_injected_error(guest: Client) -> None:
     """A list stops at an injected error as at any, and goes on after a warning."""
     _update(guest, FaultRule(operation="add", status="ZDNN_EXCEEDS_MDIS", nth=2))
-    assert [one.zdnn_status for one in guest.run(ADD, ADD, ADD)] == [0, EXCEEDS_MDIS]
+    assert [result.zdnn_status for result in guest.run(ADD, ADD, ADD)] == [0, EXCEEDS_MDIS]
     _update(guest, FaultRule(operation="add", status=str(WARNING), nth=2))
-    assert [one.zdnn_status for one in guest.run(ADD, ADD, ADD)] == [0, WARNING, 0]
+    assert [result.zdnn_status for result in guest.run(ADD, ADD, ADD)] == [0, WARNING, 0]
 
 
-def test_marks(guest: Client, caplog: pytest.LogCaptureFixture) -> None:
-    """A fault is marked in the log, in the trailing metadata and in the session, alike."""
+def test_a_fault_is_marked_in_log_metadata_and_session(
+    guest: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A fault has the same mark in the log, in the trailing metadata and in the session."""
     _update(guest, FaultRule(operation="add", status="ZDNN_EXCEEDS_MDIS", output_written=True))
     with caplog.at_level(logging.WARNING, logger="nnpa.fault"):
         _, call = guest.stub.Execute.with_call(guest.request(ADD))
-    told = "call=1 operation=add rule=0 effect=status detail=ZDNN_EXCEEDS_MDIS"
-    assert _marks(call) == [told]
-    (line,) = [one.getMessage() for one in caplog.records]
-    assert line.endswith(told)
+    mark = "call=1 operation=add rule=0 effect=status detail=ZDNN_EXCEEDS_MDIS"
+    assert _marks(call) == [mark]
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.endswith(mark)
     assert guest.session not in line
     (fault,) = guest.state().injected_faults
     facts = (fault.sequence, fault.call, fault.operation, fault.rule, fault.effect, fault.detail)
@@ -130,23 +132,23 @@ def test_marks_are_bounded(guest: Client) -> None:
     _, call = guest.stub.Execute.with_call(guest.request(*[ADD] * 1010))
     assert len(_marks(call)) == 16
     kept = guest.state().injected_faults
-    assert [one.sequence for one in kept] == list(range(11, 1011))
+    assert [fault.sequence for fault in kept] == list(range(11, 1011))
 
 
 def test_marks_of_a_stream_are_bounded(guest: Client) -> None:
     """A stream of more faults than its metadata can hold ends well, with the first of them."""
     _update(guest, FaultRule(operation="zdnn_add", note=True))
     stream = guest.stub.ExecuteStream(iter([guest.request(ADD)] * 300))
-    assert sum(len(one.results) for one in stream) == 300
+    assert sum(len(answer.results) for answer in stream) == 300
     assert len(_marks(stream)) == 16
     assert len(guest.state().injected_faults) == 300
 
 
-def test_streams(guest: Client) -> None:
-    """Lists of a stream, and tensors in chunks, meet faults as others do."""
+def test_streams_meet_faults(guest: Client) -> None:
+    """Lists of a stream, and tensors in chunks, meet faults as unary calls do."""
     _update(guest, FaultRule(operation="add", status="ZDNN_EXCEEDS_MDIS", nth=2))
     answers = list(guest.stub.ExecuteStream(iter([guest.request(ADD), guest.request(ADD)])))
-    assert [one.results[0].zdnn_status for one in answers] == [0, EXCEEDS_MDIS]
+    assert [answer.results[0].zdnn_status for answer in answers] == [0, EXCEEDS_MDIS]
     _update(guest, FaultRule(status="ZDNN_CONVERT_FAILURE"))
     arrays = guest.arrays_header(op("transform_ztensor", ztensor=1), DATA.nbytes)
     guest.run(op("reset_ztensor", ztensor=1))
@@ -154,15 +156,15 @@ def test_streams(guest: Client) -> None:
     assert guest.write([arrays, chunk]).zdnn_status == 0x00100003
     header, data = guest.read(operation=op("transform_origtensor", ztensor=2))
     assert (header.result.zdnn_status, data) == (0x00100003, b"")
-    assert [one.call for one in guest.state().injected_faults] == [2, 4, 5]
+    assert [fault.call for fault in guest.state().injected_faults] == [2, 4, 5]
 
 
 def test_a_refused_upload_is_a_call_like_in_a_list(guest: Client) -> None:
     """A transform that the library refuses has its number and meets its rule, chunked or not."""
     rule = FaultRule(operation="transform_ztensor", status="ZDNN_UNAVAILABLE_FUNCTION")
     _update(guest, rule)
-    again = op("transform_ztensor", ztensor=1, data=[DATA.tobytes()])
-    (listed,) = guest.run(again)
+    transform = op("transform_ztensor", ztensor=1, data=[DATA.tobytes()])
+    (listed,) = guest.run(transform)
     header = guest.arrays_header(op("transform_ztensor", ztensor=1), DATA.nbytes)
     streamed = guest.write([header, *chunks(DATA.tobytes())])
     assert listed.zdnn_status == streamed.zdnn_status
@@ -171,7 +173,7 @@ def test_a_refused_upload_is_a_call_like_in_a_list(guest: Client) -> None:
 
 
 def test_an_output_left_to_the_server(guest: Client) -> None:
-    """An error creates no output, even if the rule has it written; a lost connection does."""
+    """An error creates no output, even with output_written; a lost connection does."""
     make = op("add", input_a=1, input_b=1, output=New(9))
     _update(guest, FaultRule(operation="add", status="ZDNN_EXCEEDS_MDIS", output_written=True))
     (result,) = guest.run(make)
@@ -185,16 +187,16 @@ def test_an_output_left_to_the_server(guest: Client) -> None:
     assert guest.array(9).tolist() == (DATA + DATA).reshape(-1).tolist()
 
 
-def test_what_a_client_does_for_itself_is_left_alone(guest: Client) -> None:
-    """Housekeeping of the life cycle meets no fault and has no number; that of others does."""
+def test_housekeeping_of_the_life_cycle_meets_no_fault(guest: Client) -> None:
+    """Only life-cycle operations may be housekeeping, which meets no fault and has no number."""
     _update(guest, FaultRule(status="ZDNN_INVALID_BUFFER"))
     free = op("free_ztensor_buffer", ztensor=2)
     free.housekeeping = True
-    assert [one.zdnn_status for one in guest.run(free)] == [0]
-    again = op("add", input_a=1, input_b=1, output=1)
-    again.housekeeping = True
-    assert [one.zdnn_status for one in guest.run(again)] == [0x00100002]
-    assert [one.call for one in guest.state().injected_faults] == [1]
+    assert [result.zdnn_status for result in guest.run(free)] == [0]
+    add = op("add", input_a=1, input_b=1, output=1)
+    add.housekeeping = True
+    assert [result.zdnn_status for result in guest.run(add)] == [0x00100002]
+    assert [fault.call for fault in guest.state().injected_faults] == [1]
 
 
 def test_other_options_leave_rules_alone(guest: Client) -> None:
@@ -203,23 +205,23 @@ def test_other_options_leave_rules_alone(guest: Client) -> None:
     _update(guest, rule)
     guest.run(ADD)
     session = pb.Session(name=guest.session, precheck=True)
-    told = guest.stub.UpdateSession(pb.UpdateSessionRequest(session=session))
-    assert list(told.fault_rules) == [rule]
-    assert [one.zdnn_status for one in guest.run(ADD)] == [EXCEEDS_MDIS]
+    updated = guest.stub.UpdateSession(pb.UpdateSessionRequest(session=session))
+    assert list(updated.fault_rules) == [rule]
+    assert [result.zdnn_status for result in guest.run(ADD)] == [EXCEEDS_MDIS]
     both = pb.Session(name=guest.session, precheck=True, fault_rules=[rule, FaultRule(note=True)])
-    told = guest.stub.UpdateSession(pb.UpdateSessionRequest(session=both))
-    assert len(told.fault_rules) == 2
+    updated = guest.stub.UpdateSession(pb.UpdateSessionRequest(session=both))
+    assert len(updated.fault_rules) == 2
     assert not _update(guest, paths=("fault_rules", "precheck")).fault_rules
 
 
 def test_a_moved_guest_follows_its_session_home(guest: Client) -> None:
-    """A session that gets another machine while its guest is away has it when the guest is back."""
+    """A session updated while its guest is away has the new machine when the guest returns."""
     _update(guest, FaultRule(operation="add", nth=1, move=FaultMove(machine="z15", calls=2)))
     guest.run(ADD)
     spec = pb.MachineSpec(model=pb.MACHINE_MODEL_TELUM1)
     session = pb.Session(name=guest.session, machine_spec=spec)
-    told = guest.stub.UpdateSession(pb.UpdateSessionRequest(session=session))
-    assert told.machine.name == "machines/z15"
+    updated = guest.stub.UpdateSession(pb.UpdateSessionRequest(session=session))
+    assert updated.machine.name == "machines/z15"
     assert not guest.run(op("is_nnpa_installed"))[0].boolean
     assert guest.run(op("is_nnpa_installed"))[0].boolean
     assert guest.state().machine.name == "machines/telum1"
@@ -233,7 +235,7 @@ def test_too_many_rules(guest: Client) -> None:
 
 
 def test_a_bad_rule_changes_nothing(guest: Client) -> None:
-    """A rule that is refused leaves the session with those that it had."""
+    """A refused rule leaves the session's rules as they were."""
     rule = FaultRule(operation="add", status="ZDNN_EXCEEDS_MDIS")
     _update(guest, rule)
     with refused(grpc.StatusCode.INVALID_ARGUMENT, "FIELD_INVALID", field="session.fault_rules[1]"
@@ -280,7 +282,7 @@ def test_metrics_count_what_was_answered(guest: Client, allowing: Running) -> No
 
 
 def test_a_token_bounds_where_a_guest_is_moved() -> None:
-    """Whose token is not for a machine cannot have a guest moved there either."""
+    """A rule cannot move a guest to a machine that the token does not allow."""
     rule = FaultRule(move=FaultMove(machine="telum2"))
     set_caller(Token("bob", b"", frozenset({"telum1"}), 0.0, {}))
     try:
@@ -294,6 +296,6 @@ def test_a_token_bounds_where_a_guest_is_moved() -> None:
 def test_sessions_break_alone(guest: Client) -> None:
     """Rules of one session do not show in another one."""
     _update(guest, FaultRule(status="ZDNN_INVALID_SHAPE"))
-    other = guest.other()
-    assert [one.zdnn_status for one in other.run(*load(1, DATA))] == [0, 0, 0]
-    assert not other.state().injected_faults
+    second_session = guest.other()
+    assert [result.zdnn_status for result in second_session.run(*load(1, DATA))] == [0, 0, 0]
+    assert not second_session.state().injected_faults

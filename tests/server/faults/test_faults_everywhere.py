@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every function can be broken, in every way that fits it: the vectors, with faults beside them."""
+"""Every function meets every fault that fits it: the vectors run with and without faults."""
 
 from collections import Counter
 from collections.abc import Generator, Iterator
@@ -21,7 +21,7 @@ from tests.server.wire import Client, read_error
 from tests.vector_runner import CallFailedError
 
 _ARMS = wire.Operation.DESCRIPTOR.oneofs_by_name["operation"].fields
-NUMBERS = {one.name: one.number for one in _ARMS}
+NUMBERS = {arm.name: arm.number for arm in _ARMS}
 WRITING = (
     *(name for name, number in NUMBERS.items() if 20 <= number < 90),
     *("transform_ztensor", "transform_ztensor_with_saturation", "transform_quantized_ztensor"),
@@ -40,14 +40,14 @@ def allowing() -> Iterator[Running]:
 
 
 class Beside:
-    """A session that answers as it should, and another one that runs the same under rules."""
+    """A session without rules, and another session that runs the same operations under rules."""
 
     def __init__(self, right: Client, wrong: Client, function: str) -> None:
         self._right, self._wrong, self._function = right, wrong, function
         self.pairs: list[tuple[wire.OperationResult, wire.OperationResult]] = []
 
     def execute(self, operation: wire.Operation) -> wire.OperationResult:
-        """Run one operation, rightly; if it is about the function, with faults as well."""
+        """Run an operation without rules, and the tested function with rules as well."""
         try:
             (answer,) = self._right.run(operation)
         except grpc.RpcError as error:
@@ -66,7 +66,7 @@ class Beside:
 def _broken(
     server: Running, function: str, rule: FaultRule
 ) -> list[tuple[wire.OperationResult, wire.OperationResult]]:
-    """Return answers of a function's vectors, each with the one that a rule makes of it."""
+    """Return answers of a function's vectors, each paired with its answer under a rule."""
     rule.operation = function
     pairs: list[tuple[wire.OperationResult, wire.OperationResult]] = []
 
@@ -94,13 +94,13 @@ def _broken(
 
 
 def _written(result: wire.OperationResult) -> bytes:
-    """Return what a function wrote: the sticks of its outputs, and its array."""
-    return b"".join(one.ztensor.sticks for one in result.outputs) + result.data
+    """Return the bytes that a function wrote: the sticks of its outputs, and its array."""
+    return b"".join(output.ztensor.sticks for output in result.outputs) + result.data
 
 
 @pytest.mark.parametrize("function", WRITING)
 def test_a_bit_flips(allowing: Running, function: str) -> None:
-    """One bit of what was written is another one, and nothing else is."""
+    """Exactly one written bit differs."""
     for right, wrong in _broken(allowing, function, FaultRule(flip_bits=1, seed=2)):
         ours, theirs = _written(right), _written(wrong)
         assert len(ours) == len(theirs) > 0
@@ -117,19 +117,23 @@ def test_a_status_with_what_was_written(allowing: Running, function: str) -> Non
         assert wrong.zdnn_status == 0x00100004
         assert wrong.refusal.constraint == "fault"
         assert _written(right) == _written(wrong)
-        assert [one.operand for one in right.outputs] == [one.operand for one in wrong.outputs]
+        assert [output.operand for output in right.outputs] == [
+            output.operand for output in wrong.outputs
+        ]
 
 
-@pytest.mark.parametrize("function", [one for one in WRITING if 20 <= NUMBERS[one] < 90])
+@pytest.mark.parametrize(
+    "function", [function for function in WRITING if 20 <= NUMBERS[function] < 90]
+)
 def test_a_range_violation(allowing: Running, function: str) -> None:
-    """One element of the first output is no number, and the violation tells which."""
+    """One element of the first output is no number, and the violation names the output."""
     for right, wrong in _broken(allowing, function, FaultRule(range_violation=1, seed=3)):
         assert wrong.zdnn_status == 0x00020001
         output = wrong.outputs[0]
         if right.outputs[0].ztensor.transformed_desc.type != ZDNN_DLFLOAT16:
             assert _written(right) == _written(wrong)
             continue
-        told = Counter(one.operand for one in wrong.range_violation.operands)
-        assert told[output.operand] == 1
+        violations = Counter(operand.operand for operand in wrong.range_violation.operands)
+        assert violations[output.operand] == 1
         codes = np.frombuffer(output.ztensor.sticks, "<u2")
         assert np.count_nonzero(codes == NOT_A_NUMBER) == 1

@@ -107,29 +107,31 @@ def lstm(variant: str, mode: Any = pb.RNN_ONE_TO_ONE) -> Fields:
 
 def scenes() -> dict[str, Fields]:
     """A valid call of every kernel."""
-    found: dict[str, Fields] = {}
+    calls: dict[str, Fields] = {}
     for variant, (data, _) in TYPES.items():
-        found[f"krn_fully_connected_{variant}"] = fully_connected(variant)
-        found[f"krn_lstm_cell_{variant}"] = lstm(variant)
-        found[f"krn_basic_rnn_cell_{variant}"] = recurrent(variant, pb.RNN_BATCH_TO_LAST, 1)
+        calls[f"krn_fully_connected_{variant}"] = fully_connected(variant)
+        calls[f"krn_lstm_cell_{variant}"] = lstm(variant)
+        calls[f"krn_basic_rnn_cell_{variant}"] = recurrent(variant, pb.RNN_BATCH_TO_LAST, 1)
         for function in ("tanh", "sigm") if variant != "fx8w16d" else ():
             fields = {"in": tensor((2, 3), data, 4, 8), "out": room(6, data)}
-            found[f"krn_{function}_{variant}"] = fields
+            calls[f"krn_{function}_{variant}"] = fields
     pair = {"src": tensor((2, 3), FX_8, 4, 9), "dst": room(6, FX_16, 9)}
     x = {"in": tensor((4, 1, 3), FX_16, 4, 10)}
     cfg = {"offset": [2, 0, 0], "size": [2, 1, 3], "sub_tensor_rank": 2}
-    found |= {"hlp_convert_tensor": pair, "hlp_convert_tensor_safx": pair}
-    found |= {"hlp_subtensor": {**x, "cfg": cfg, "out": pb.Tensor()}}
-    found |= {"hlp_tensor_element_size": x, "hlp_count_elem_num": {**x, "start_dim": 1}}
-    return found | {f"hlp_tensor_{one}": x for one in ("scale", "scale_shift", "zero_offset")}
+    calls |= {"hlp_convert_tensor": pair, "hlp_convert_tensor_safx": pair}
+    calls |= {"hlp_subtensor": {**x, "cfg": cfg, "out": pb.Tensor()}}
+    calls |= {"hlp_tensor_element_size": x, "hlp_count_elem_num": {**x, "start_dim": 1}}
+    return calls | {
+        f"hlp_tensor_{parameter}": x for parameter in ("scale", "scale_shift", "zero_offset")
+    }
 
 
-def values(one: pb.Tensor) -> list[int]:
+def values(output: pb.Tensor) -> list[int]:
     """The elements of an answer."""
-    return [int(value) for value in np.frombuffer(one.data, DTYPES[one.el_type])]
+    return [int(value) for value in np.frombuffer(output.data, DTYPES[output.el_type])]
 
 
 def outputs(result: pb.KernelResult) -> dict[str, pb.Tensor]:
     """The tensors of an answer by field."""
     assert result.mli_status == pb.MLI_STATUS_OK, result
-    return {one.field: one.tensor for one in result.outputs}
+    return {output.field: output.tensor for output in result.outputs}

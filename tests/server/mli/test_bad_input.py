@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What MliService refuses as a call: each error of the contract, limits, garbage."""
+"""Calls that MliService refuses: each error of the contract, limits, garbage."""
 
 import random
 from collections.abc import Mapping
@@ -37,15 +37,15 @@ def run(stub: Stub, *kernels: pb.Kernel) -> list[pb.KernelResult]:
     return list(stub.RunKernel(pb.RunKernelRequest(kernels=kernels)).results)
 
 
-def with_out(out: pb.Tensor | pb.TensorRef, **others: pb.Tensor) -> pb.Kernel:
+def with_out(out: pb.Tensor | pb.TensorRef, **inputs: pb.Tensor) -> pb.Kernel:
     """A fully connected layer with another output."""
-    return kernel(FC, fully_connected("fx8") | others | {"out": out})
+    return kernel(FC, fully_connected("fx8") | inputs | {"out": out})
 
 
-def changed(one: pb.Tensor, **fields: Any) -> pb.Tensor:
+def changed(original: pb.Tensor, **fields: Any) -> pb.Tensor:
     """A tensor with other fields."""
     copy = pb.Tensor()
-    copy.CopyFrom(one)
+    copy.CopyFrom(original)
     for name, value in fields.items():
         copy.ClearField(name)  # type: ignore[arg-type] # a field's name
         if isinstance(value, list):
@@ -65,21 +65,21 @@ def fx(frac_bits: int) -> pb.Tensor:
     return pb.Tensor(data=b"1", shape=[1], el_type=FX_8, fx=pb.FxParams(frac_bits=frac_bits))
 
 
-def test_no_kernels(stub: Stub) -> None:
+def test_a_request_without_kernels_is_refused(stub: Stub) -> None:
     """A request without kernels lacks a field."""
     with refused(INVALID, "FIELD_UNSPECIFIED", field="kernels"):
         run(stub)
 
 
 def test_too_many_kernels(stub: Stub) -> None:
-    """One kernel more than may be is refused before any runs."""
+    """A request with one kernel beyond the limit is refused before any kernel runs."""
     call = kernel("hlp_count_elem_num", {})
     with refused(INVALID, "FIELD_INVALID", field="kernels", limit=f"at most {MAX_KERNELS}"):
         run(stub, *[call] * (MAX_KERNELS + 1))
 
 
-def test_no_arm(stub: Stub) -> None:
-    """A kernel without an arm, or with one that this server does not know."""
+def test_a_kernel_without_a_known_arm_is_refused(stub: Stub) -> None:
+    """A kernel without an arm, or with an arm that this server does not know, is refused."""
     unknown = pb.Kernel.FromString(bytes([0xFA, 0x2F, 0x00]))  # field 767, empty message
     for call in (pb.Kernel(), unknown):
         with refused(INVALID, "OPERATION_UNKNOWN", operation_index=1, field="kernels[1]"):
@@ -142,7 +142,7 @@ BAD_REFERENCES: Mapping[str, tuple[pb.TensorRef, str, str]] = {
 
 
 @pytest.mark.parametrize("case", BAD_REFERENCES)
-def test_bad_references(stub: Stub, case: str) -> None:
+def test_bad_references_are_refused_with_their_path(stub: Stub, case: str) -> None:
     """A reference that names no tensor of the call is refused with its path."""
     reference, reason, field = BAD_REFERENCES[case]
     with refused(INVALID, reason, field=f"{PATH}.{field}", operation_index=0, operation=FC):
@@ -150,14 +150,14 @@ def test_bad_references(stub: Stub, case: str) -> None:
 
 
 def test_a_place_of_an_earlier_kernel_must_exist(stub: Stub) -> None:
-    """A kernel before has only the tensors it was given."""
+    """A reference to a tensor that an earlier kernel does not have is refused."""
     path = f"kernels[1].{FC}.out.output_of.field"
     with refused(INVALID, "FIELD_INVALID", field=path, value="'cell'"):
         run(stub, with_out(OUT), with_out(output_of(0, "cell")))
 
 
 def test_null_has_no_memory_to_share(stub: Stub) -> None:
-    """A tensor with a NULL data pointer is no place."""
+    """A tensor with a NULL data pointer has no memory for another tensor."""
     null = changed(fully_connected("fx8")["bias"], data=None)
     path = f"{PATH}.out.same_memory_as.place.field"
     with refused(INVALID, "FIELD_INVALID", field=path, limit="a tensor with memory"):
@@ -219,7 +219,7 @@ def test_a_claim_without_memory_is_the_kernels_to_refuse(stub: Stub) -> None:
     assert result.mli_status == pb.MLI_STATUS_NOT_ENGH_MEM
 
 
-def test_page_tokens(stub: Stub) -> None:
+def test_bad_pages_are_refused(stub: Stub) -> None:
     """Foreign tokens and negative page sizes are refused."""
     with refused(INVALID, "PAGE_TOKEN_INVALID", field="page_token"):
         stub.ListKernels(pb.ListKernelsRequest(page_token="3.abc"))
@@ -235,12 +235,16 @@ def test_garbage_is_refused(running: Running) -> None:
 
 
 def _mutated(rng: random.Random) -> pb.Kernel:
-    """A valid call with fields set to what comes."""
+    """A valid call with fields set to random values."""
     name = rng.choice(sorted(SCENES))
     call = kernel(name, SCENES[name])
     message = getattr(call, name)
     for _ in range(rng.randint(1, 3)):
-        holders = [one for one in message.DESCRIPTOR.fields if one.message_type is not None]
+        holders = [
+            candidate
+            for candidate in message.DESCRIPTOR.fields
+            if candidate.message_type is not None
+        ]
         field = rng.choice(holders)
         target = getattr(message, field.name)
         if field.message_type is pb.TensorRef.DESCRIPTOR:
@@ -254,32 +258,32 @@ def _mutated(rng: random.Random) -> pb.Kernel:
     return call
 
 
-def _mutate_tensor(one: pb.Tensor, rng: random.Random) -> None:
+def _mutate_tensor(mutated: pb.Tensor, rng: random.Random) -> None:
     extents = (0, 1, 2, 3, 4, 7, 12, 1 << 16, (1 << 32) - 1)
     match rng.randint(0, 6):
         case 0:
-            one.shape[:] = [rng.choice(extents) for _ in range(rng.randint(0, 4))]
+            mutated.shape[:] = [rng.choice(extents) for _ in range(rng.randint(0, 4))]
         case 1:
-            one.rank = rng.choice((0, 1, 2, 3, 4, 5, 1 << 16, (1 << 32) - 1))
+            mutated.rank = rng.choice((0, 1, 2, 3, 4, 5, 1 << 16, (1 << 32) - 1))
         case 2:
             strides = (-1, 0, 1, 2, 5, 1 << 20, (1 << 31) - 1)
-            one.mem_stride[:] = [rng.choice(strides) for _ in range(rng.randint(0, 4))]
+            mutated.mem_stride[:] = [rng.choice(strides) for _ in range(rng.randint(0, 4))]
         case 3:
-            one.el_type = pb.ElType.ValueType(rng.choice((0, 4, 8, 16, 264, 288, 528, 544, -7)))
+            mutated.el_type = pb.ElType.ValueType(rng.choice((0, 4, 8, 16, 264, 288, 528, 544, -7)))
         case 4:
-            one.fx.frac_bits = rng.choice((-128, -1, 0, 7, 15, 31, 255))
+            mutated.fx.frac_bits = rng.choice((-128, -1, 0, 7, 15, 31, 255))
         case 5:
             columns = [[rng.choice((-300, -1, 0, 1, 300))] for _ in range(2)]
             shift = [rng.choice((-128, 0, 127))]
             params = pb.SaParams(zero_point=columns[0], scale=columns[1], scale_frac_bits=shift)
             params.dim = rng.choice((-1, 0, 1, 3, 99))
-            one.sa.CopyFrom(params)
+            mutated.sa.CopyFrom(params)
         case _:
-            one.zero_bytes = rng.choice((0, 1, 3, 64))
+            mutated.zero_bytes = rng.choice((0, 1, 3, 64))
 
 
 def test_whatever_comes_gets_a_status(stub: Stub) -> None:
     """Fields of any value that a C program could set are answered by the library, with a status."""
     rng = random.Random(7)
-    statuses = {one.mli_status for _ in range(800) for one in run(stub, _mutated(rng))}
+    statuses = {result.mli_status for _ in range(800) for result in run(stub, _mutated(rng))}
     assert statuses > {0, 1, 2, 3, 4, 5, 12}

@@ -27,7 +27,7 @@ from tests.server.wire import refused
 
 @pytest.fixture
 def small(start: Callable[..., Running]) -> Stub:
-    """A server whose messages have 4 KiB, and its tensors 1 KiB."""
+    """A server with messages of at most 4 KiB and tensors of at most 1 KiB."""
     return Stub(start(limits=replace(LIMITS, max_message=4096)).channel)
 
 
@@ -52,15 +52,15 @@ def test_an_answer_too_large(small: Stub) -> None:
     """The contents of an answer are bounded; omitted outputs do not count."""
     first = with_out(changed(OUT, zero_bytes=1000))
     names = ("in", "weights", "bias", "out")
-    again = kernel(FC, {name: output_of(0, name) for name in names})
+    repeated = kernel(FC, {name: output_of(0, name) for name in names})
     with refused(INVALID, "MESSAGE_TOO_LARGE", operation_index=4, field=f"kernels[4].{FC}.out"):
-        run(small, first, *[again] * 10)
-    again.omit_outputs = True
-    assert len(run(small, first, *[again] * 10)) == 11
+        run(small, first, *[repeated] * 10)
+    repeated.omit_outputs = True
+    assert len(run(small, first, *[repeated] * 10)) == 11
 
 
 def _long_sequence(frames: int, units: int) -> Fields:
-    """An LSTM over frames of one byte, with memory for what it claims."""
+    """An LSTM over frames of one byte, with memory for the frames that it claims."""
     fields = lstm("fx8", pb.RNN_BATCH_TO_LAST)
     return fields | {
         "in": pb.Tensor(zero_bytes=frames, shape=[frames, 1], el_type=FX_8),
@@ -73,7 +73,7 @@ def _long_sequence(frames: int, units: int) -> Fields:
     ("frames", "units", "which"), [(1 << 14, 640, "weights"), (1 << 14, 300, "bias")]
 )
 def test_a_sequence_too_long(stub: Stub, frames: int, units: int, which: str) -> None:
-    """A recurrent cell may not compute for minutes, nor need memory beyond what it was given."""
+    """A recurrent cell may neither compute for minutes nor need memory beyond its tensors."""
     name = "krn_lstm_cell_fx8"
     what = f"kernels[0].{name}.in.shape[0] times bytes of {which}"
     with refused(INVALID, "FIELD_INVALID", field=what):
@@ -89,7 +89,7 @@ def test_too_many_frames(stub: Stub) -> None:
 
 
 def test_no_tensor_beyond_4_mib(stub: Stub) -> None:
-    """The memory of a tensor is bounded below what a message could hold."""
+    """A tensor's limit is lower than the size of a message."""
     most = 1 << 22
     path = f"{PATH}.out.inline.zero_bytes"
     with refused(INVALID, "MESSAGE_TOO_LARGE", field=path, value=most + 1, limit=most):
@@ -97,7 +97,7 @@ def test_no_tensor_beyond_4_mib(stub: Stub) -> None:
 
 
 class Impatient:
-    """A caller who is gone after the first look."""
+    """A caller that is gone after the first check."""
 
     def __init__(self, seconds: float | None) -> None:
         self.seconds = seconds
@@ -115,7 +115,7 @@ class Impatient:
     ("seconds", "code"),
     [(0.0, grpc.StatusCode.DEADLINE_EXCEEDED), (None, grpc.StatusCode.CANCELLED)],
 )
-def test_nobody_waits(seconds: float | None, code: grpc.StatusCode) -> None:
+def test_calls_end_when_nobody_waits(seconds: float | None, code: grpc.StatusCode) -> None:
     """Deadlines and cancellation are honoured between kernels."""
     service = MliService(Limits(), calls=1)
     request = pb.RunKernelRequest(kernels=[kernel(FC, fully_connected("fx8"))])
@@ -125,7 +125,7 @@ def test_nobody_waits(seconds: float | None, code: grpc.StatusCode) -> None:
 
 
 class Paused:
-    """A caller who is looked at once, and holds the call there."""
+    """A caller that holds the call at its first check."""
 
     def __init__(self) -> None:
         self.reached, self.go_on = threading.Event(), threading.Event()
@@ -141,7 +141,7 @@ class Paused:
 
 
 def test_calls_at_a_time_are_bounded() -> None:
-    """One call more than may be at a time is refused, and the place is free again afterwards."""
+    """One call beyond the limit is refused; the place is free when a call has ended."""
     service, caller = MliService(Limits(), calls=1), Paused()
     request = pb.RunKernelRequest(kernels=[kernel(FC, fully_connected("fx8"))])
     thread = threading.Thread(target=service.RunKernel, args=(request, caller))

@@ -52,8 +52,8 @@ def run(stub: Stub, *kernels: pb.Kernel, **options: int) -> list[pb.KernelResult
 
 
 def test_scenes_are_all_kernels() -> None:
-    """There is a valid call of every arm."""
-    assert set(SCENES) == {one.name for one in pb.Kernel.DESCRIPTOR.oneofs_by_name["kernel"].fields}
+    """The scenes hold a valid call of every arm."""
+    assert set(SCENES) == {arm.name for arm in pb.Kernel.DESCRIPTOR.oneofs_by_name["kernel"].fields}
 
 
 @pytest.mark.parametrize("name", sorted(SCENES))
@@ -65,15 +65,15 @@ def test_every_kernel_answers(stub: Stub, name: str) -> None:
         assert result.number == NUMBERS[name]
         assert not result.outputs
         return
-    wanted = {"out", "dst", "cell", "cfg.ir_tsr"} & ({*SCENES[name]} | {"cfg.ir_tsr"})
+    expected = {"out", "dst", "cell", "cfg.ir_tsr"} & ({*SCENES[name]} | {"cfg.ir_tsr"})
     if "ir_tsr" not in SCENES[name].get("cfg", {}):
-        wanted -= {"cfg.ir_tsr"}
-    found = outputs(result)
-    assert set(found) == wanted
+        expected -= {"cfg.ir_tsr"}
+    written = outputs(result)
+    assert set(written) == expected
     if "basic_rnn" in name:
-        found.pop("cfg.ir_tsr")  # of which only the memory is used
-    assert all(one.rank == len(one.shape) and one.rank for one in found.values())
-    assert all(len(one.data) == one.capacity for one in found.values())
+        written.pop("cfg.ir_tsr")  # of which only the memory is used
+    assert all(output.rank == len(output.shape) and output.rank for output in written.values())
+    assert all(len(output.data) == output.capacity for output in written.values())
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_every_kernel_answers(stub: Stub, name: str) -> None:
     [(name, field) for name, fields in SCENES.items() for field in fields if field != "start_dim"],
 )
 def test_a_tensor_left_out_is_null(stub: Stub, name: str, field: str) -> None:
-    """NULL is answered by a status, or by the number 0, and nothing comes back as written."""
+    """NULL gives a status, or the number 0, and the answer has no outputs."""
     fields = {key: value for key, value in SCENES[name].items() if key != field}
     (result,) = run(stub, kernel(name, fields))
     if name in NUMBERS:
@@ -95,13 +95,13 @@ def test_a_tensor_left_out_is_null(stub: Stub, name: str, field: str) -> None:
 
 
 def test_a_list_ends_at_the_first_refusal(stub: Stub) -> None:
-    """Kernels after one that is refused do not run."""
+    """Kernels after a refused one do not run."""
     good = kernel("krn_fully_connected_fx8", fully_connected("fx8"))
     bad = kernel(
         "krn_fully_connected_fx8", fully_connected("fx8") | {"bias": tensor((2,), FX_8, 3, 0)}
     )
     results = run(stub, good, bad, good)
-    statuses = [one.mli_status for one in results]
+    statuses = [result.mli_status for result in results]
     assert statuses == [pb.MLI_STATUS_OK, pb.MLI_STATUS_SHAPE_MISMATCH]
     refusal = results[1].refusal
     assert refusal.constraint == "fully_connected_c9"
@@ -112,12 +112,12 @@ def test_outputs_can_be_left_out(stub: Stub) -> None:
     """With omit_outputs later kernels see the output, and the answer does not carry it."""
     first = kernel("krn_fully_connected_fx8", fully_connected("fx8"), omit_outputs=True)
     then = kernel("krn_tanh_fx8", {"in": output_of(0, "out"), "out": room(M, FX_8)})
-    one, two = run(stub, first, then)
-    assert not one.outputs
+    omitted, activated = run(stub, first, then)
+    assert not omitted.outputs
     alone = kernel("krn_fully_connected_fx8", fully_connected("fx8"))
-    told, _ = run(stub, alone, then)
-    again = kernel("krn_tanh_fx8", {"in": outputs(told)["out"], "out": room(M, FX_8)})
-    assert outputs(two) == outputs(run(stub, again)[0])
+    connected, _ = run(stub, alone, then)
+    activation = kernel("krn_tanh_fx8", {"in": outputs(connected)["out"], "out": room(M, FX_8)})
+    assert outputs(activated) == outputs(run(stub, activation)[0])
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -126,7 +126,7 @@ def test_a_sequence_in_one_request_equals_step_by_step(stub: Stub, variant: str)
     data = TYPES[variant][0]
     name, fields = f"krn_lstm_cell_{variant}", lstm(variant, pb.RNN_BATCH_TO_BATCH)
     (whole,) = run(stub, kernel(name, fields))
-    wanted = outputs(whole)
+    expected = outputs(whole)
     single = fields["cfg"] | {"mode": pb.RNN_ONE_TO_ONE}
     chain: list[pb.Kernel] = []
     state, cell, x = fields["prev_out"], fields["cell"], fields["in"]
@@ -146,13 +146,13 @@ def test_a_sequence_in_one_request_equals_step_by_step(stub: Stub, variant: str)
         row = pb.Tensor(data=x.data[frame * size : (frame + 1) * size], shape=[N], el_type=data)
         row.fx.frac_bits = x.fx.frac_bits
         own = fields | {"in": row, "cfg": single, "prev_out": state, "cell": cell}
-        found = outputs(run(stub, kernel(name, own | {"out": room(M, data, 7)}))[0])
-        state, cell = found["out"], found["cell"]
+        written = outputs(run(stub, kernel(name, own | {"out": room(M, data, 7)}))[0])
+        state, cell = written["out"], written["cell"]
         apart += values(state)
     results = run(stub, *chain)
-    chained = [value for one in results[1::2] for value in values(outputs(one)["out"])]
-    assert chained == apart == values(wanted["out"])
-    assert outputs(results[-1])["cell"].data == cell.data == wanted["cell"].data
+    chained = [value for result in results[1::2] for value in values(outputs(result)["out"])]
+    assert chained == apart == values(expected["out"])
+    assert outputs(results[-1])["cell"].data == cell.data == expected["cell"].data
 
 
 def test_in_place_where_it_is_allowed(stub: Stub) -> None:
@@ -172,7 +172,7 @@ def test_in_place_where_it_is_allowed(stub: Stub) -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_lstm_may_write_over_its_previous_output(stub: Stub, variant: str) -> None:
-    """Output and previous output in one memory give what they give apart."""
+    """Output and previous output give the same values in one memory as apart."""
     name, fields = f"krn_lstm_cell_{variant}", lstm(variant)
     (apart,) = run(stub, kernel(name, fields))
     (inside,) = run(stub, kernel(name, fields | {"out": shared("prev_out", fields["out"])}))
@@ -194,7 +194,7 @@ FORBIDDEN = [
 def test_forbidden_overlap_is_refused_by_name(
     stub: Stub, name: str, field: str, owner: str, offset: int, constraint: str
 ) -> None:
-    """Tensors that must be apart and are not: INCOMPATEBLE_TENSORS, with both names."""
+    """Tensors that overlap where they must not give INCOMPATEBLE_TENSORS, with both names."""
     fields = dict(SCENES[name])
     large = pb.Tensor()
     large.CopyFrom(fields[owner])
@@ -215,13 +215,13 @@ def test_memory_of_an_earlier_kernel(stub: Stub) -> None:
     tail.fx.frac_bits = 7
     x = shared("out", tail, offset=4, kernel_index=0)
     then = kernel("hlp_convert_tensor", {"src": x, "dst": room(2, FX_16, 15)})
-    one, two = run(stub, first, then)
-    last = values(outputs(one)["out"])[4:]
-    assert values(outputs(two)["dst"]) == [value << 8 for value in last]
+    activated, converted = run(stub, first, then)
+    last = values(outputs(activated)["out"])[4:]
+    assert values(outputs(converted)["dst"]) == [value << 8 for value in last]
 
 
-def test_chains_of_shared_memory(stub: Stub) -> None:
-    """A tensor in the memory of one that is itself in another's: offsets add up."""
+def test_offsets_of_shared_memory_add_up(stub: Stub) -> None:
+    """A tensor may lie in a tensor that lies in another one: their offsets add up."""
     fields = recurrent("fx8", pb.RNN_ONE_TO_ONE, 1)
     memory = fields["in"].data + fields["prev_out"].data + fields["bias"].data
     whole = pb.Tensor()
@@ -289,23 +289,23 @@ def test_rounding_is_an_option(stub: Stub) -> None:
     odd = pb.Tensor(data=bytes([5]), shape=[1], el_type=FX_8)
     odd.fx.frac_bits = 1
     call = kernel("hlp_convert_tensor", {"src": odd, "dst": room(1, FX_8, 0)})
-    found = [
-        values(outputs(run(stub, call, rounding=one)[0])["dst"])[0]
-        for one in (pb.ROUNDING_UNSPECIFIED, pb.ROUNDING_CONVERGENT, pb.ROUNDING_UP)
+    rounded = [
+        values(outputs(run(stub, call, rounding=rounding)[0])["dst"])[0]
+        for rounding in (pb.ROUNDING_UNSPECIFIED, pb.ROUNDING_CONVERGENT, pb.ROUNDING_UP)
     ]
-    assert found == [2, 2, 3]
+    assert rounded == [2, 2, 3]
 
 
 def test_overflow_is_told_and_full_aborts(stub: Stub) -> None:
-    """A sum beyond 32 bits is exact and told; wrapped on request; an abort in a FULL build."""
+    """A sum beyond 32 bits is exact and flagged, wraps on request, and aborts in a FULL build."""
     fields = {
         "in": pb.Tensor(data=b"\x00\x80" * 2048, shape=[2048], el_type=FX_16),
         "weights": pb.Tensor(data=b"\x80" * 2048, shape=[1, 2048], el_type=FX_8),
         "bias": pb.Tensor(data=b"\x00", shape=[1], el_type=FX_8),
         "out": room(1, FX_16, 0),
     }
-    for one in fields.values():
-        one.fx.frac_bits = 15 if one is fields["in"] else 0
+    for operand in fields.values():
+        operand.fx.frac_bits = 15 if operand is fields["in"] else 0
     call = kernel("krn_fully_connected_fx8w16d", fields)
     (exact,) = run(stub, call)
     assert exact.accumulator_overflow
@@ -321,17 +321,17 @@ def test_kernels_are_listed_by_pages(stub: Stub) -> None:
     """Pages of any size list the same kernels, in order, with their aliases."""
     whole = stub.ListKernels(pb.ListKernelsRequest())
     assert not whole.next_page_token
-    found, request = list[pb.KernelInfo](), pb.ListKernelsRequest(page_size=4)
+    listed, request = list[pb.KernelInfo](), pb.ListKernelsRequest(page_size=4)
     while True:
         page = stub.ListKernels(request)
-        found.extend(page.kernels)
+        listed.extend(page.kernels)
         if not page.next_page_token:
             break
         request.page_token = page.next_page_token
-    assert found == list(whole.kernels)
-    names = [one.name for one in found]
+    assert listed == list(whole.kernels)
+    names = [info.name for info in listed]
     assert names == sorted(SCENES)
-    aliases = {one.name: list(one.aliases) for one in found if one.aliases}
+    aliases = {info.name: list(info.aliases) for info in listed if info.aliases}
     assert aliases == {"hlp_subtensor": ["hlp_create_subtensor"]}
 
 
@@ -343,5 +343,5 @@ def test_health_and_reflection_know_the_service(running: Running) -> None:
     assert answer.status == health_pb2.HealthCheckResponse.SERVING
     reflection = reflection_pb2_grpc.ServerReflectionStub(running.channel)
     request = reflection_pb2.ServerReflectionRequest(file_containing_symbol=service)
-    (told,) = reflection.ServerReflectionInfo(iter([request]))
-    assert b"RunKernel" in told.file_descriptor_response.file_descriptor_proto[0]
+    (reply,) = reflection.ServerReflectionInfo(iter([request]))
+    assert b"RunKernel" in reply.file_descriptor_response.file_descriptor_proto[0]

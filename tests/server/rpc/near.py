@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server with a plain socket, and what tests send over it."""
+"""A server with a plain socket, and lists that tests send over it."""
 
 import base64
 import time

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a caller owns before its token is seen, or its message has come: almost nothing."""
+"""A caller takes almost nothing before the server has seen its token or its message."""
 
 import hashlib
 import logging
@@ -70,7 +70,7 @@ def connected(address: str) -> Generator[Any]:  # bytes travel as they are, unli
 
 @contextmanager
 def nothing_sent() -> Generator[Callable[[], Iterator[bytes]]]:
-    """Give streams of messages of which none comes while the context lasts."""
+    """Give streams that send no message while the context lasts."""
     ended = threading.Event()
 
     def messages() -> Generator[bytes]:
@@ -136,7 +136,7 @@ def test_messages_that_do_not_come_leave_room(start: Start) -> None:
 
 
 def test_an_upload_that_does_not_begin(start: Start) -> None:
-    """A stream has as long as a call for its first message, and no longer."""
+    """The first message of a stream must come as soon as the message of a call."""
     server = start(message_timeout=0.5)
     with nothing_sent() as nothing, connected(server.address) as client:
         call = client.stream_unary(WRITE_TENSOR).future(nothing())
@@ -161,7 +161,7 @@ def test_streams_without_a_token_are_bounded(start: Start) -> None:
 
 
 def test_health_has_a_listener_of_its_own(start: Start) -> None:
-    """Health is answered there while no other connection is accepted any more."""
+    """The listener for health answers while the server accepts no other connection."""
     server = start(max_connections=2, health_listen="127.0.0.1:0")
     with ExitStack() as opened:
         for _ in range(4):  # of which two are for a moment, were they not let in
@@ -224,7 +224,7 @@ def test_garbage_has_a_code_and_no_traceback(
 
 
 def test_half_a_field_on_a_plain_socket(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The byte 0a, which begins a field that does not follow, is refused there too."""
+    """A plain socket, too, refuses the byte 0a, which begins a field without its rest."""
     server = Running(replace(CONFIG, listen=(f"unix:{tmp_path}/s",)))
     try:
         with Plain(tmp_path / "s.plain", "") as plain:
@@ -236,7 +236,7 @@ def test_half_a_field_on_a_plain_socket(tmp_path: Path, caplog: pytest.LogCaptur
 
 
 class Endless:
-    """A call over HTTP/2 whose message begins, and whose bytes are counted by the server's window.
+    """A call over HTTP/2 that begins a message and counts the bytes of the server's window.
 
     Sources: RFC 9113, 4.1 (frames) and 6.9 (windows); RFC 7541, 6.2.2 (literal fields).
     """
@@ -301,7 +301,7 @@ class Endless:
 
 
 def test_messages_that_never_end_are_not_taken(start: Start) -> None:
-    """Of a message of 63 MiB without a token the server takes what its first window allows."""
+    """The server takes only its first window of a message of 63 MiB without a token."""
     server = start(tokens=True)
     for _ in range(3):
         call = Endless(server.address, EXECUTE)
@@ -334,7 +334,7 @@ def test_no_window_grows_while_a_token_is_checked() -> None:
 
 
 def test_a_connection_is_told_how_many_calls_it_may_have(start: Start) -> None:
-    """100 and two a session, in the first SETTINGS. Source: RFC 9113, 6.5.2."""
+    """The first SETTINGS allow 100 calls and two a session. Source: RFC 9113, 6.5.2."""
     limits = replace(CONFIG.limits, max_sessions=7)
     host, _, port = start(limits=limits).address.rpartition(":")
     with socket.create_connection((host, int(port)), PATIENCE) as client:
@@ -359,7 +359,7 @@ def test_a_client_that_begins_with_more_calls_than_its_connection_may_have_loses
 
 
 def test_first_calls_of_a_process_with_few_descriptors(tmp_path: Path) -> None:
-    """With 64 descriptors and many silent connections who is connected gets every answer."""
+    """With 64 descriptors and many silent connections a connected client gets every answer."""
     data = np.ones((1, 1, 2, 3), np.float32)
     with serving(tmp_path, "--listen", "127.0.0.1:0", max_files=64) as server, ExitStack() as end:
         assert "connections at a time, not 1000" in server.log_text()

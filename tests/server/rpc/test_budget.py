@@ -81,7 +81,7 @@ def list_machines(server: Running) -> float:
 
 
 def is_waiting(budget: Budget, count: int) -> bool:
-    """Tell whether so many calls wait for room."""
+    """Tell whether exactly `count` calls wait for room."""
     return budget.count_waiting() == count
 
 
@@ -106,22 +106,22 @@ def test_the_newest_call_that_waits_is_first() -> None:
 
 
 def test_one_caller_has_half() -> None:
-    """One caller has half of a budget, and whoever comes later finds room."""
+    """One caller has half of a budget at most, and later callers find room."""
     budget = Budget(96)
-    taken = 0
+    reserved = 0
     while budget.take("greedy", 8, waits=False):
-        taken += 8
-    assert taken == 48
+        reserved += 8
+    assert reserved == 48
     assert budget.take("modest", 16, waits=False)
     for number in range(40):
         assert budget.take(f"newcomer {number}", 0, waits=False)
-    budget.give("greedy", taken)
+    budget.give("greedy", reserved)
     budget.give("modest", 16)
     assert budget.held == 0
 
 
-def test_what_lasts_leaves_room() -> None:
-    """A stream that lasts leaves its caller as much for other calls."""
+def test_a_lasting_stream_leaves_room() -> None:
+    """A lasting stream leaves room for other calls of its caller."""
     budget = Budget(96)
     while budget.take("caller", 8, lasts=True, waits=False):
         pass
@@ -130,7 +130,7 @@ def test_what_lasts_leaves_room() -> None:
 
 @pytest.mark.heavy
 def test_a_call_waits_for_room() -> None:
-    """A call that finds no room has it when others have given theirs back, else it is refused."""
+    """A call without room waits until others give theirs back, and else is refused."""
     under_way, context = UnderWay(96, 1, PATIENCE), cast("CallContext", object())
     first, second = (Account(under_way, "a", context) for _ in range(2))
     first.receive(48)
@@ -175,7 +175,7 @@ def untaken_lists(server: Running, calls: int) -> Connection:
 
 
 def test_answers_that_nobody_takes(start: Start) -> None:
-    """They take at most half of the budget, others are served, and they end with their time."""
+    """Untaken answers take half of the budget at most, and end when their time is over."""
     server = start(message_timeout=1.5)
     connection = untaken_lists(server, 100)
     wait_until(lambda: held(server) > BUDGET // 3)
@@ -204,14 +204,14 @@ def test_an_answer_that_finds_no_room(start: Start) -> None:
     client = server.client()
     tensor = np.zeros((1, 1, 64, 64), np.float32)
     client.run(*load(1, tensor))
-    others = server.server.under_way.budget
-    assert others.take("others", 2 * MIB - CALL_BYTES)
-    assert others.take("more", MIB - 2 * CALL_BYTES)
+    budget = server.server.under_way.budget
+    assert budget.take("others", 2 * MIB - CALL_BYTES)
+    assert budget.take("more", MIB - 2 * CALL_BYTES)
     code, field = grpc.StatusCode.RESOURCE_EXHAUSTED, "max_bytes_under_way"
     with refused(code, "CALL_QUOTA_EXCEEDED", field=field, limit=4 * MIB):
         client.run(READ_BACK)
-    others.give("others", 2 * MIB - CALL_BYTES)
-    others.give("more", MIB - 2 * CALL_BYTES)
+    budget.give("others", 2 * MIB - CALL_BYTES)
+    budget.give("more", MIB - 2 * CALL_BYTES)
     client.run(READ_BACK)
 
 
@@ -233,7 +233,7 @@ def send_endless(address: str, path: str, calls: int, size: int = 8 * MIB) -> Ex
 
 @pytest.mark.parametrize("path", [EXECUTE, STREAM])
 def test_messages_that_do_not_end(start: Start, path: str) -> None:
-    """A message has its room before it is read; others are served, and all is given back."""
+    """A message gets room before it is read; other calls run, and the room is given back."""
     server = start(message_timeout=3.0)
     with send_endless(server.address, path, 16):
         wait_until(lambda: held(server) >= SMALL.max_message)
@@ -302,12 +302,12 @@ def test_reflection_has_a_budget_of_its_own(start: Start) -> None:
 
 
 def test_the_default_budget() -> None:
-    """It has room for the largest answer that a message carries, of one caller."""
+    """The default budget has room for one caller's largest answer."""
     assert Budget(Limits().max_bytes_under_way).take("caller", 2 * MAX_RESPONSE, waits=False)
 
 
 def test_a_budget_too_small() -> None:
-    """A budget without room for four of the largest messages is refused with what it must be."""
+    """A budget below four of the largest messages is refused, and the error says the minimum."""
     flags = ("--max-message", "8MiB", "--max-bytes-under-way", "31MiB", "--compile-kernels")
     ended = CliRunner().invoke(main, flags)
     assert ended.exit_code == 2

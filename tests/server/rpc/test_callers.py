@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pools that callers share: who takes all that there is leaves as much for somebody else."""
+"""Pools that callers share: a greedy caller leaves room for other callers."""
 
 import hashlib
 import os
@@ -83,7 +83,7 @@ def converse(stub: Any, session: str, opened: ExitStack, metadata: Any) -> Any:
 
 
 def test_shares_leave_room_for_others() -> None:
-    """One caller has half of a pool, two a third each; what is given back others may have.
+    """One caller gets half of a pool, two a third each; released places go to other callers.
 
     Callers that have nothing are forgotten.
     """
@@ -145,7 +145,7 @@ with Plain(Path(sys.argv[1])) as plain:
 
 
 def test_plain_sockets_have_shares(start: Start, tmp_path: Path) -> None:
-    """A process whose plain sockets say nothing leaves those of another process their room."""
+    """The silent plain sockets of one process leave room for another process."""
     path = tmp_path / "nnpa.sock"
     server = start(listen=(f"unix:{path}",))
     session = server.client().session
@@ -208,7 +208,7 @@ def shared_object() -> Generator[str]:
 
 @pytest.mark.parametrize("tokens", [True, False], ids=["tokens", "connections"])
 def test_regions_have_shares(start: Start, monkeypatch: pytest.MonkeyPatch, tokens: bool) -> None:
-    """A caller that registers regions until it is refused leaves others as many."""
+    """A caller may register half of the regions; another caller can still register its own."""
     monkeypatch.setattr("nnpa_server.config.MAX_REGIONS", 16)
     server = start(tokens=tokens, shared_memory=True, shared_memory_over_tcp=True)
     with ExitStack() as opened:
@@ -239,7 +239,7 @@ def test_regions_have_shares(start: Start, monkeypatch: pytest.MonkeyPatch, toke
 
 
 def test_watches_have_shares(start: Start) -> None:
-    """One connection's streams of Health.Watch leave as many to others."""
+    """One connection may have half of the streams of Health.Watch."""
     server = start()
     with ExitStack() as opened:
         greedy, modest = (

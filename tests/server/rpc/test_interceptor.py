@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the interceptor waits for when the server ends, and what it logs; calls are made by hand."""
+"""The interceptor when the server ends, and its log; the tests make its calls by hand."""
 
 import logging
 import re
@@ -22,7 +22,7 @@ class Call:
         self.sent: list[Callable[[], None]] = []
 
     def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
-        """Return what the client said: nothing."""
+        """Return the client's metadata: none."""
         return ()
 
     def peer(self) -> str:
@@ -33,10 +33,10 @@ class Call:
         """Send nothing."""
 
     def trailing_metadata(self) -> None:
-        """Tell what was to be sent: nothing."""
+        """Return the trailing metadata: none."""
 
     def cancel(self) -> None:
-        """Be cut off, of which gRPC tells late or never."""
+        """Do nothing: gRPC reports a cut-off call late or never."""
 
     def abort(self, code: grpc.StatusCode, _details: str) -> None:
         """End the call with an error, as gRPC does."""
@@ -47,7 +47,7 @@ class Call:
         raise grpc.RpcError
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
-        """Keep what is to be told when the answer has been sent."""
+        """Keep a callback for the time when the answer has been sent."""
         self.sent.append(callback)
         return True
 
@@ -122,13 +122,13 @@ def test_draining_waits_until_answers_are_sent() -> None:
 
 
 @pytest.mark.parametrize("comes", [True, False])
-def test_what_meets_the_cut_off_does_not_run(comes: bool) -> None:
+def test_a_list_that_meets_the_cut_off_does_not_run(comes: bool) -> None:
     """A list that comes as its stream is cut off is not looked at, and the log says CANCELLED."""
     interceptor, ran = Interceptor(1, 1, 60), list[object]()
 
     def ExecuteStream(lists: Iterator[object], _context: object) -> Iterator[str]:  # noqa: N802
-        for one in lists:
-            ran.append(one)
+        for request in lists:
+            ran.append(request)
             yield "answer"
 
     def lists() -> Iterator[bytes]:
@@ -145,7 +145,7 @@ def test_what_meets_the_cut_off_does_not_run(comes: bool) -> None:
 
 
 def test_lines_tell_sessions_and_ids(caplog: pytest.LogCaptureFixture) -> None:
-    """Each line has its request's session where it has one, and an id of 16 digits of its own."""
+    """Each line has its request's session, if any, and a unique id of 16 digits."""
     caplog.set_level(logging.INFO, "nnpa.access")
     interceptor = Interceptor(1, 1, 60)
     session = accelerator_pb2.GetSessionRequest(name="sessions/a")
@@ -154,9 +154,9 @@ def test_lines_tell_sessions_and_ids(caplog: pytest.LogCaptureFixture) -> None:
     for index in range(len(requests)):
         answer(b"%d" % index, Call())
     interceptor.close()
-    lines = [one.getMessage() for one in caplog.records if one.name == "nnpa.access"]
+    lines = [record.getMessage() for record in caplog.records if record.name == "nnpa.access"]
     tag = session_tag("sessions/a")
-    assert [f"session={tag} " in one for one in lines] == [False, True, False, True]
-    assert ["session=- " in one for one in lines] == [True, False, True, False]
-    ids = {found[1] for one in lines if (found := re.search(r"id=([0-9a-f]{16})$", one))}
+    assert [f"session={tag} " in line for line in lines] == [False, True, False, True]
+    assert ["session=- " in line for line in lines] == [True, False, True, False]
+    ids = {match[1] for line in lines if (match := re.search(r"id=([0-9a-f]{16})$", line))}
     assert len(ids) == len(requests)

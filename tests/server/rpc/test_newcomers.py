@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections of which no call was let in: they keep nobody out, and end nobody's call."""
+"""Connections without an admitted call keep nobody out, and end nobody's call."""
 
 import hashlib
 import socket
@@ -109,7 +109,7 @@ def test_silent_connections_keep_nobody_out(start: Start, listen: str) -> None:
 
 
 def test_few_connections_are_looked_at_often(start: Start) -> None:
-    """Where a burst takes all connections at once, who tries again gets in a moment later."""
+    """After a burst that takes all connections a client that retries gets in a moment later."""
     most = 4
     address = start(max_connections=most).address
     for _ in range(BURSTS):
@@ -120,7 +120,7 @@ def test_few_connections_are_looked_at_often(start: Start) -> None:
 
 
 def test_the_network_with_the_most_newcomers_has_the_fewest_left(start: Start) -> None:
-    """Of too many newcomers those go first whose network has the most."""
+    """Of too many newcomers the server first closes connections of the network with the most."""
     server = start()
     with ExitStack() as opened:
         lone = opened.enter_context(silent(server.address, "127.0.0.2"))
@@ -132,7 +132,7 @@ def test_the_network_with_the_most_newcomers_has_the_fewest_left(start: Start) -
 def test_a_call_without_a_token_needs_no_thread(
     monkeypatch: pytest.MonkeyPatch, start: Start, tmp_path: Path
 ) -> None:
-    """It is refused while every thread waits for a message of somebody who has shown a token."""
+    """The server refuses it while every thread waits for a message of a caller with a token."""
     monkeypatch.setattr("nnpa_server.app._MIN_WAIT", PATIENCE)
     tokens, digest = tmp_path / "tokens.toml", hashlib.sha256(b"secret").hexdigest()
     tokens.write_text(f'[tokens.alice]\nsha256 = "{digest}"\n')

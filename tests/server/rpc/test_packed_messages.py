@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compressed messages that are much more than they seem."""
+"""Compressed messages that unpack to many times their size."""
 
 import gzip
 import hashlib
@@ -26,7 +26,7 @@ def most_memory(pid: int) -> int:
 
 
 def test_packed_messages_without_a_token(tmp_path: Path) -> None:
-    """Calls are refused by their token, whatever their messages would have become."""
+    """Calls without a token are refused before their messages are unpacked."""
     tokens = tmp_path / "tokens.toml"
     tokens.write_text(f'[tokens.alice]\nsha256 = "{hashlib.sha256(b"secret").hexdigest()}"\n')
     packed = gzip.compress(bytes(SIZE), 9)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plain sockets: the same answers as over HTTP/2, the same errors, and what a bad client can do."""
+"""Plain sockets: the same answers and errors as over HTTP/2, and bad clients."""
 
 import base64
 import hashlib
@@ -31,7 +31,7 @@ from tests.server.wire import Client, load, op
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Near]]:
-    """Return what starts a server of a configuration."""
+    """A function that starts a server with a configuration."""
     started: list[Near] = []
 
     def start_one(config: Config = CONFIG) -> Near:
@@ -39,8 +39,8 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Near]]:
         return started[-1]
 
     yield start_one
-    for one in started:
-        one.stop()
+    for server in started:
+        server.stop()
 
 
 @pytest.fixture
@@ -50,15 +50,15 @@ def near(start: Callable[..., Near]) -> Near:
 
 
 def test_answers_are_those_of_grpc(near: Near) -> None:
-    """Lists have the answers that a stream over HTTP/2 gives, and each sees what the other did."""
+    """Lists get the answers of a stream over HTTP/2, and both work on the same session."""
     read = op("transform_origtensor", ztensor=1)
     with near.plain() as plain:
         first = plain.ask(near.request(*SUM, read)).results
-        assert [one.zdnn_status for one in first] == [0] * len(first)
+        assert [result.zdnn_status for result in first] == [0] * len(first)
         assert np.array_equal(np.frombuffer(first[-1].data, "<f4"), 2 * ARRAY.ravel())
         near.client.run(op("add", input_a=1, input_b=1, output=1))
-        again = plain.ask(near.request(read))
-        assert again.results == near.client.run(read)
+        repeated = plain.ask(near.request(read))
+        assert repeated.results == near.client.run(read)
         ended = plain.finish()
     assert ended["grpc-status"] == "0"
     assert "grpc-message" not in ended
@@ -68,18 +68,20 @@ def test_lists_may_be_sent_ahead(near: Near) -> None:
     """A client that does not wait has its answers in order."""
     requests = [near.request(*load(number, ARRAY)) for number in range(1, 6)]
     with near.plain() as plain:
-        plain.socket.sendall(b"".join(frame(0, one.SerializeToString()) for one in requests))
+        plain.socket.sendall(
+            b"".join(frame(0, request.SerializeToString()) for request in requests)
+        )
         answers = [plain.answer() for _ in requests]
         assert plain.finish()["grpc-status"] == "0"
-    assert [one.results[0].outputs[0].id for one in answers] == [1, 2, 3, 4, 5]
+    assert [answer.results[0].outputs[0].id for answer in answers] == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("pieces", [1, 3, 4096])
 def test_frames_in_pieces(near: Near, pieces: int) -> None:
-    """However the bytes arrive, the lists are the same; a large one is as good as a small one."""
+    """Lists, small or large, are the same in whatever pieces their bytes arrive."""
     array = np.arange(40_000, dtype=np.float32).reshape(200, 200)
     requests = [near.request(*SUM), near.request(*load(7, array))]
-    data = b"".join(frame(0, one.SerializeToString()) for one in requests)
+    data = b"".join(frame(0, request.SerializeToString()) for request in requests)
     step = pieces if pieces > 1 else 997
     with near.plain() as plain:
         for start_at in range(0, len(data), step):
@@ -88,7 +90,7 @@ def test_frames_in_pieces(near: Near, pieces: int) -> None:
                 time.sleep(0.0005)
         answers = [plain.answer() for _ in requests]
         assert plain.finish()["grpc-status"] == "0"
-    assert all(one.zdnn_status == 0 for answer in answers for one in answer.results)
+    assert all(result.zdnn_status == 0 for answer in answers for result in answer.results)
     assert np.allclose(near.client.array(7), array.ravel(), rtol=2**-9)
 
 
@@ -103,8 +105,8 @@ def test_errors_are_those_of_grpc(near: Near) -> None:
     error: Any = caught.value
     assert int(ended["grpc-status"]) == error.code().value[0]
     assert unquote(ended["grpc-message"]) == error.details()
-    told = dict(error.trailing_metadata())
-    assert base64.b64decode(ended["grpc-status-details-bin"]) == told["grpc-status-details-bin"]
+    trailers = dict(error.trailing_metadata())
+    assert base64.b64decode(ended["grpc-status-details-bin"]) == trailers["grpc-status-details-bin"]
     assert ended["x-request-id"] == "Mine-1"
     with near.plain() as plain:
         assert len(plain.ask(near.request(*SUM)).results) == len(SUM)
@@ -118,15 +120,15 @@ def test_errors_are_those_of_grpc(near: Near) -> None:
         (b"", "5"),
     ],
 )
-def test_what_is_no_list_is_refused(near: Near, sent: bytes, status: str) -> None:
-    """Garbage, a session that is none, and nothing at all."""
+def test_messages_that_are_no_list_are_refused(near: Near, sent: bytes, status: str) -> None:
+    """Garbage, a list of an unknown session, and an empty message are refused."""
     with near.plain() as plain:
         plain.socket.sendall(frame(0, sent))
         assert plain.end()["grpc-status"] == status
 
 
 def test_garbage_behind_a_session_is_refused(near: Near) -> None:
-    """A list is parsed when it is looked at, and garbage is told all the same."""
+    """Garbage behind a session's name is refused, though the list is parsed late."""
     name = near.client.session
     with near.plain() as plain:
         plain.socket.sendall(frame(0, near.request().SerializeToString() + b"\xff"))
@@ -147,7 +149,7 @@ def test_a_frame_that_is_no_message(near: Near) -> None:
 
 @pytest.mark.parametrize("first", [frame(0, b"x"), frame(METADATA, b"a" * 8193)])
 def test_calls_begin_with_metadata(near: Near, first: bytes) -> None:
-    """A connection whose first frame is something else, or too much, is told so."""
+    """A connection whose first frame is no metadata, or too long, gets an error."""
     with Plain(near.plain_path, begin=False) as plain:
         plain.socket.sendall(first)
         ended = plain.end()
@@ -166,28 +168,28 @@ def test_a_long_message_is_refused_before_there_is_memory(start: Callable[..., N
         assert f"({size} vs. {1 << 20})" in ended["grpc-message"]
 
 
-def test_who_may_come_in(near: Near) -> None:
-    """The file's mode is that of gRPC's socket."""
-    modes = {stat.S_IMODE(one.stat().st_mode) for one in (near.path, near.plain_path)}
+def test_both_sockets_have_the_same_mode(near: Near) -> None:
+    """The plain socket's file has the same mode as gRPC's socket."""
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in (near.path, near.plain_path)}
     assert len(modes) == 1
 
 
-def test_told_on_unix_sockets_only(tmp_path: Path) -> None:
-    """Over TCP nobody is told of a plain socket."""
+def test_a_session_over_tcp_has_no_plain_socket(tmp_path: Path) -> None:
+    """A session's state names a plain socket over a Unix socket, and none over TCP."""
     server = Server(replace(CONFIG, listen=(f"unix:{tmp_path}/a.sock", "127.0.0.1:0")))
     addresses = server.start()
-    told: list[str] = []
+    suffixes: list[str] = []
     for address in addresses:
         with grpc.insecure_channel(address, OPTIONS) as channel:
             client = Client(channel)
-            told.append(client.state().plain_socket.suffix)
+            suffixes.append(client.state().plain_socket.suffix)
             client.delete()
     server.drain()
-    assert told == [".plain", ""]
+    assert suffixes == [".plain", ""]
 
 
 def test_without_room_for_its_name(tmp_path: Path) -> None:
-    """Where the plain socket cannot be, the server serves without it, and tells of none."""
+    """A server that cannot create its plain socket serves without it, and names none."""
     (tmp_path / "a.sock.plain").mkdir()
     long = tmp_path / ("x" * (105 - len(str(tmp_path))))
     for path in (tmp_path / "a.sock", long):
@@ -200,8 +202,8 @@ def test_without_room_for_its_name(tmp_path: Path) -> None:
         server.drain()
 
 
-def test_tokens(tmp_path: Path) -> None:
-    """Who has no token stays outside; who has one comes in with it."""
+def test_a_plain_socket_needs_a_token(tmp_path: Path) -> None:
+    """A plain socket refuses callers without a known token, and serves callers with one."""
     token = secrets.token_urlsafe(32)
     digest = hashlib.sha256(token.encode()).hexdigest()
     tokens = tmp_path / "tokens.toml"
@@ -219,7 +221,7 @@ def test_tokens(tmp_path: Path) -> None:
                 assert plain.end()["grpc-status"] == str(status.value[0])
 
 
-def test_many_at_once(near: Near) -> None:
+def test_threads_have_their_own_answers(near: Near) -> None:
     """Threads with a socket each have their own answers."""
     wrong: list[object] = []
 
@@ -234,10 +236,10 @@ def test_many_at_once(near: Near) -> None:
                     wrong.append(number)
 
     threads = [threading.Thread(target=talk, args=(number,)) for number in range(1, 5)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join(60)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
     assert wrong == []
 
 

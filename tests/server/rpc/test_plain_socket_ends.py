@@ -26,7 +26,7 @@ from tests.server.wire import load, op
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Near]]:
-    """Return what starts a server of a configuration."""
+    """A function that starts a server with a configuration."""
     started: list[Near] = []
 
     def start_one(config: Config = CONFIG) -> Near:
@@ -34,8 +34,8 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Near]]:
         return started[-1]
 
     yield start_one
-    for one in started:
-        one.stop()
+    for server in started:
+        server.stop()
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def near(start: Callable[..., Near]) -> Near:
 
 
 @pytest.mark.heavy
-def test_who_says_nothing_is_let_go(near: Near, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_client_is_cut_off(near: Near, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that connects and is silent has its thread for a few seconds only."""
     monkeypatch.setattr("nnpa_server.rpc.unix_frames._METADATA_TIMEOUT", 1.0)
     with Plain(near.plain_path, begin=False) as silent:
@@ -76,40 +76,40 @@ def test_a_shortage_passes(near: Near, monkeypatch: pytest.MonkeyPatch) -> None:
         assert plain.ask(near.request()).results == []
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     waiting = [socket.socket(socket.AF_UNIX) for _ in range(3)]
-    used = max(int(one.name) for one in Path("/proc/self/fd").iterdir())
+    used = max(int(descriptor.name) for descriptor in Path("/proc/self/fd").iterdir())
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (used + 1, limits[1]))
-        for one in waiting:
-            one.connect(str(near.plain_path))
+        for client in waiting:
+            client.connect(str(near.plain_path))
         time.sleep(0.3)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    for one in waiting:
-        one.close()
+    for client in waiting:
+        client.close()
     with near.plain() as plain:
         assert plain.ask(near.request()).results == []
 
 
 def test_clients_are_counted(start: Callable[..., Near]) -> None:
-    """One conversation more than a process may have is refused; others, and gRPC, find room."""
+    """A conversation beyond a process's limit is refused; earlier ones and gRPC go on."""
     near = start(replace(CONFIG, limits=Limits(max_sessions=2)))
-    with near.plain() as one, near.plain() as two:
-        for plain in (one, two):
+    with near.plain() as first, near.plain() as second:
+        for plain in (first, second):
             plain.ask(near.request())
         with near.plain() as three:
             ended = three.end()
         assert info_of(ended).reason == "CALL_QUOTA_EXCEEDED"
         assert info_of(ended).metadata["field"] == "max_conversations"
         list(near.client.stub.ExecuteStream(iter([near.request()])))
-        assert one.ask(near.request(*SUM)).results[-1].zdnn_status == 0
-        assert two.finish()["grpc-status"] == "0"
+        assert first.ask(near.request(*SUM)).results[-1].zdnn_status == 0
+        assert second.finish()["grpc-status"] == "0"
     with near.plain() as four:
         assert four.ask(near.request()).results == []
 
 
 @pytest.mark.heavy
 def test_an_idle_client_is_cut_off(start: Callable[..., Near]) -> None:
-    """A conversation in which nothing is said for as long as a session may idle is ended."""
+    """A conversation without a message for as long as a session may idle is ended."""
     near = start(replace(CONFIG, limits=Limits(idle_timeout=2.0)))
     with near.plain() as plain:
         plain.ask(near.request())
@@ -117,7 +117,7 @@ def test_an_idle_client_is_cut_off(start: Callable[..., Near]) -> None:
 
 
 def test_a_client_that_is_killed_stops_its_list(near: Near) -> None:
-    """Nobody waits for the rest of a long list, and nothing of it stays."""
+    """A long list of a killed client ends early, and leaves nothing."""
     big = np.ones((100, 1000), np.float32)
     adds = [op("exp", input=1, output=1)] * 20_000
     with near.plain() as plain:
@@ -131,7 +131,7 @@ def test_a_client_that_is_killed_stops_its_list(near: Near) -> None:
     assert near.server.store.counts() == Counts()
 
 
-def test_half_a_frame(near: Near) -> None:
+def test_a_client_that_leaves_within_a_frame(near: Near) -> None:
     """A client that goes away in the middle of a frame disturbs nobody."""
     for cut in (3, 5, 20):
         with near.plain() as plain:
@@ -140,7 +140,7 @@ def test_half_a_frame(near: Near) -> None:
 
 
 @pytest.mark.heavy
-def test_draining(start: Callable[..., Near]) -> None:
+def test_draining_finishes_the_running_list(start: Callable[..., Near]) -> None:
     """A server that ends lets the running list finish, tells the others, and takes its socket."""
     near, count = start(replace(CONFIG, drain_timeout=60)), 200 if PLAIN else 2000
     with near.plain() as waiting, near.plain() as running:

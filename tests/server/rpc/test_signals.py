@@ -35,7 +35,7 @@ for number in range(3):
 
 
 def test_a_signal_before_the_wait_is_not_lost() -> None:
-    """Signals that came before anybody waited are told, in order."""
+    """Signals that came before the wait are returned, in order."""
     ended = subprocess.run(
         [sys.executable, "-c", BEFORE_THE_WAIT],
         capture_output=True, text=True, check=True, timeout=PATIENCE,
@@ -45,7 +45,7 @@ def test_a_signal_before_the_wait_is_not_lost() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_at_once(tmp_path: Path, number: signal.Signals) -> None:
-    """A server that is told to end as soon as it says that it is ready, and again, ends well."""
+    """A server that gets two signals as soon as it is ready ends well."""
     with serving(tmp_path, "--listen", "127.0.0.1:0") as server:
         for _ in range(3):
             server.process.send_signal(number)
@@ -55,7 +55,7 @@ def test_signals_at_once(tmp_path: Path, number: signal.Signals) -> None:
 
 @pytest.mark.parametrize(("reason", "lines"), [(signal.SIGTERM, "0\n"), (PARENT_ENDED, "0\n1\n")])
 def test_a_second_signal_ends_at_once(reason: int, lines: str) -> None:
-    """The second signal ends a server that drains; the parent's end before them is none."""
+    """The second signal ends a draining server; the end of its parent is no signal."""
     ended = subprocess.run(
         [sys.executable, "-c", DRAINING, str(int(reason))],
         capture_output=True, text=True, check=True, timeout=PATIENCE,

@@ -71,7 +71,7 @@ def test_bad_options_make_no_session(
 
 @pytest.mark.parametrize("token", ["x", "1.", "1.0123456789abcdef", "-1.00", "9" * 100])
 def test_foreign_page_tokens(client: Client, token: str) -> None:
-    """A token that the listing did not return is refused; so is another listing's."""
+    """A page token is refused if the listing did not return it, also if another listing did."""
     with refused(CODE.INVALID_ARGUMENT, "PAGE_TOKEN_INVALID"):
         client.stub.ListMachines(pb.ListMachinesRequest(page_token=token))
     with refused(CODE.INVALID_ARGUMENT, "PAGE_TOKEN_INVALID"):
@@ -84,13 +84,13 @@ def test_foreign_page_tokens(client: Client, token: str) -> None:
 
 
 def test_unknown_machine(client: Client) -> None:
-    """A name that is no machine's is refused with the names there are."""
+    """An unknown machine is refused, and the error lists the known names."""
     for name in ("machines/z14", "telum1", ""):
         with refused(CODE.NOT_FOUND, "MACHINE_NOT_FOUND", value=name):
             client.stub.GetMachine(pb.GetMachineRequest(name=name))
 
 
 def test_negative_page_size(client: Client) -> None:
-    """A page of less than nothing is refused."""
+    """A negative page size is refused."""
     with refused(CODE.INVALID_ARGUMENT, "FIELD_INVALID", field="page_size", value=-1):
         client.stub.ListMachines(pb.ListMachinesRequest(page_size=-1))

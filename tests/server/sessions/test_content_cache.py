@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The content cache of a session: what it takes, what it answers from, what it forgets."""
+"""The content cache of a session: names, replacement, limits and refusals."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +19,7 @@ from tests.server.wire import Client, chunks, desc, init, load, op, pre_desc, re
 CODE = grpc.StatusCode
 GRID = np.arange(12, dtype=np.float32).reshape(1, 2, 2, 3)
 BIG = tensor_pb2.BYTE_ORDER_BIG_ENDIAN
-A, B, OUT = (bytes([one]) * 16 for one in b"abo")
+A, B, OUT = (bytes([letter]) * 16 for letter in b"abo")
 PAGE = 4096
 
 
@@ -48,7 +48,7 @@ def added(client: Client, a: tensor_pb2.Ztensor, b: tensor_pb2.Ztensor, **out: A
 
 @pytest.mark.parametrize("order", [0, 1, BIG])
 def test_contents_come_back_by_name(client: Client, order: int) -> None:
-    """What came or went under a name stands for its bytes, in either byte order."""
+    """A name stands for the bytes that were sent or returned under it, in either byte order."""
     sticks = sticks_of(client, order)
     kept = ztensor(sticks=sticks, cache_as=A, byte_order=order)
     first = added(client, kept, kept, cache_as=OUT, byte_order=order)
@@ -62,7 +62,7 @@ def test_contents_come_back_by_name(client: Client, order: int) -> None:
 
 
 def test_a_name_stands_for_one_byte_order(client: Client) -> None:
-    """Contents that came in one order are not taken for those of the other."""
+    """A name whose contents came in one byte order is a miss in the other order."""
     kept = ztensor(sticks=sticks_of(client), cache_as=A)
     added(client, kept, kept)
     big = ztensor(cached=A, byte_order=BIG)
@@ -70,7 +70,7 @@ def test_a_name_stands_for_one_byte_order(client: Client) -> None:
         added(client, big, big)
 
 
-def test_nothing_writes_to_what_is_cached(client: Client) -> None:
+def test_operations_do_not_write_to_cached_contents(client: Client) -> None:
     """A transform into a tensor with cached contents leaves these as they were."""
     sticks = sticks_of(client)
     added(client, ztensor(sticks=sticks, cache_as=A), ztensor(sticks=sticks))
@@ -85,17 +85,17 @@ def test_nothing_writes_to_what_is_cached(client: Client) -> None:
 
 
 @pytest.mark.parametrize("order", [0, BIG])
-def test_what_was_overwritten_is_forgotten(client: Client, order: int) -> None:
-    """An output takes the place of the one before it: that is gone, and others are not."""
+def test_replaced_contents_are_forgotten(client: Client, order: int) -> None:
+    """An output replaces the named contents before it, and no others."""
     sticks = sticks_of(client, order)
     kept = ztensor(sticks=sticks, cache_as=A, byte_order=order)
     added(client, kept, kept, cache_as=OUT, byte_order=order)
     named = ztensor(cached=OUT, byte_order=order)
-    again = added(client, named, named, cache_as=B, cache_instead_of=OUT, byte_order=order)
+    doubled_sticks = added(client, named, named, cache_as=B, cache_instead_of=OUT, byte_order=order)
     with refused(CODE.NOT_FOUND, "CACHE_MISS"):
         added(client, named, named, byte_order=order)
     new = ztensor(cached=B, byte_order=order)
-    sent = ztensor(sticks=again, byte_order=order)
+    sent = ztensor(sticks=doubled_sticks, byte_order=order)
     assert added(client, new, new, byte_order=order) == added(client, sent, sent, byte_order=order)
     first = ztensor(cached=A, byte_order=order)
     added(
@@ -103,8 +103,8 @@ def test_what_was_overwritten_is_forgotten(client: Client, order: int) -> None:
     )
 
 
-def test_nothing_is_forgotten_for_what_is_not_kept(client: Client) -> None:
-    """An output without a name of its own, and one of a call that fails, replace nothing."""
+def test_an_output_that_is_not_kept_replaces_nothing(client: Client) -> None:
+    """An output without a name, or of a call that fails, replaces nothing."""
     kept = ztensor(sticks=sticks_of(client), cache_as=A)
     added(client, kept, kept, cache_instead_of=A)
     named = ztensor(cached=A)
@@ -114,7 +114,7 @@ def test_nothing_is_forgotten_for_what_is_not_kept(client: Client) -> None:
     added(client, named, named)
 
 
-def test_missing_contents_are_told_where(client: Client) -> None:
+def test_a_miss_names_operand_and_operation(client: Client) -> None:
     """A name that the cache does not have is CACHE_MISS with the operand and the operation."""
     field = "operations[0].add.input_a.inline_ztensor.cached"
     with refused(CODE.NOT_FOUND, "CACHE_MISS", field=field, operation_index=0):
@@ -122,7 +122,7 @@ def test_missing_contents_are_told_where(client: Client) -> None:
 
 
 def test_contents_belong_to_one_session(client: Client) -> None:
-    """What one session has cached, another has not."""
+    """Contents that one session cached are a miss in another session."""
     kept = ztensor(sticks=sticks_of(client), cache_as=A)
     added(client, kept, kept)
     with refused(CODE.NOT_FOUND, "CACHE_MISS"):
@@ -154,7 +154,7 @@ def test_names_are_16_to_64_bytes(client: Client, name: bytes) -> None:
 
 
 def test_streams_fill_the_cache_and_take_from_it(client: Client) -> None:
-    """Chunks that go up and down are cached under the names given, and create tensors again."""
+    """Streams up and down cache their contents under names, which then create tensors."""
     sticks = sticks_of(client)
     header = client.sticks_header(id=1, new_ztensor=ztensor(cache_as=A), total_bytes=len(sticks))
     client.write([header, *chunks(sticks)])
@@ -167,7 +167,7 @@ def test_streams_fill_the_cache_and_take_from_it(client: Client) -> None:
         client.write([client.sticks_header(id=4, new_ztensor=ztensor(cached=OUT))])
 
 
-def test_what_was_used_longest_ago_goes_first(start: Callable[..., Running]) -> None:
+def test_the_least_recently_used_contents_go_first(start: Callable[..., Running]) -> None:
     """A full cache forgets the contents whose last use is oldest, and counts what it holds."""
     running = start(limits=replace(LIMITS, max_session_cache=4 * PAGE))
     client = running.client()
@@ -188,7 +188,7 @@ def test_the_cache_gives_way_to_tensors(start: Callable[..., Running]) -> None:
     client = running.client()
     sticks = sticks_of(client)
     client.run(op("exp", input=ztensor(sticks=sticks, cache_as=A), output=ztensor()))
-    client.run(*(one for number in (1, 2, 3, 4) for one in init(number, 1, 2, 2, 3)))
+    client.run(*(operation for number in (1, 2, 3, 4) for operation in init(number, 1, 2, 2, 3)))
     counts = running.server.store.counts()
     assert (counts.stored_bytes, counts.cached_bytes) == (8 * PAGE, 0)
 
@@ -204,7 +204,7 @@ def test_a_server_may_have_no_cache(start: Callable[..., Running]) -> None:
 
 
 def test_contents_replace_those_of_the_same_name() -> None:
-    """A name is held once, and what it held before is no longer counted."""
+    """A name is held once, and its earlier contents are no longer counted."""
     contents = Contents(100)
     old, new = np.zeros(60, np.uint8), np.ones(80, np.uint8)
     contents.put((A, 0), old)

@@ -94,18 +94,18 @@ def sessions(running: Running) -> int:
 def test_a_session_goes_after_its_client(start: Start) -> None:
     """A session whose client has left goes after the grace, and not before; others stay."""
     running = start()
-    client, other = Holder(running.address), Holder(running.address)
+    client, neighbour = Holder(running.address), Holder(running.address)
     time.sleep(2 * GRACE)
     assert sessions(running) == 2, "a lease that is held keeps a session without calls"
     client.leave()
     left = time.monotonic()
     wait_until(lambda: sessions(running) == 1)
     assert time.monotonic() - left > GRACE / 2
-    assert other.ask().lease
+    assert neighbour.ask().lease
 
 
 @pytest.mark.heavy
-def test_who_comes_back_is_told_of_the_lease(start: Start) -> None:
+def test_an_error_after_a_broken_lease_names_the_lease(start: Start) -> None:
     """A call of a session whose lease broke is SESSION_NOT_FOUND, and the text names the lease."""
     running = start()
     client = Holder(running.address)
@@ -128,7 +128,7 @@ def test_who_comes_back_is_told_of_the_lease(start: Start) -> None:
 
 
 def test_room_is_made_first_of_broken_leases(start: Start) -> None:
-    """A full server gives the place of the lease that broke first, at once; held ones stay."""
+    """A full server ends the session whose lease broke first, at once; held leases stay."""
     running = start(limits=replace(LIMITS, lease_grace=60.0))
     clients = [Holder(running.address) for _ in range(PLACES)]
     with refused(CODE.RESOURCE_EXHAUSTED, "SESSION_QUOTA_EXCEEDED"):
@@ -171,7 +171,7 @@ def test_a_token_makes_room_of_its_own_sessions() -> None:
 
 
 def test_a_lease_that_nobody_held_yet_keeps_its_place(start: Start) -> None:
-    """Between CreateSession and HoldSession nobody takes the place; without the latter it goes."""
+    """A session keeps its place between CreateSession and HoldSession; without a hold it ends."""
     running = start()
     stub: Any = AcceleratorServiceStub(running.channel)
     for _ in range(PLACES):
@@ -187,13 +187,13 @@ def test_a_lease_may_be_held_again(start: Start) -> None:
     client = Holder(running.address)
     client.leave()
     wait_until(lambda: broken(running) == 1)
-    again = Holder(running.address, client.name)
+    returned = Holder(running.address, client.name)
     assert broken(running) == 0
-    others = [Holder(running.address) for _ in range(PLACES - 1)]
+    neighbours = [Holder(running.address) for _ in range(PLACES - 1)]
     with refused(CODE.RESOURCE_EXHAUSTED, "SESSION_QUOTA_EXCEEDED"):
         Holder(running.address)
-    assert again.ask().name == client.name
-    assert all(other.ask().lease for other in others)
+    assert returned.ask().name == client.name
+    assert all(neighbour.ask().lease for neighbour in neighbours)
 
 
 @pytest.mark.heavy
@@ -228,7 +228,7 @@ def test_a_lease_ends_with_its_session(start: Start) -> None:
 
 
 def test_a_session_without_a_lease_cannot_be_held(start: Start) -> None:
-    """HoldSession needs a session with a lease, of which so many calls hold it and no more."""
+    """HoldSession needs a session with a lease, and the calls that hold a lease are bounded."""
     running = start()
     stub: Any = AcceleratorServiceStub(running.channel)
     name = stub.CreateSession(pb.CreateSessionRequest()).name
@@ -286,8 +286,8 @@ def test_places_of_processes_are_given_back(tmp_path: Path) -> None:
         next(Holder(first, clients[0].name).hold)
     for client in (newcomer, *clients[1:]):
         client.stub.DeleteSession(pb.DeleteSessionRequest(name=client.name))
-    again = [Holder(second) for _ in range(PLACES)]
-    assert all(client.ask().lease for client in again)
+    successors = [Holder(second) for _ in range(PLACES)]
+    assert all(client.ask().lease for client in successors)
     for member in members:
         member.stop()
     counter.shutdown()
@@ -296,7 +296,7 @@ def test_places_of_processes_are_given_back(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the options are Linux's")
 def test_connections_ask_for_signs_of_life() -> None:
-    """Each accepted connection over TCP is asked by the kernel whether its host is still there."""
+    """The kernel checks for each accepted TCP connection whether the host still answers."""
     running = Running(CONFIG)
     AcceleratorServiceStub(running.channel).ListMachines(pb.ListMachinesRequest())
     port, options = int(running.address.rpartition(":")[2]), list[tuple[int, ...]]()
@@ -347,7 +347,7 @@ print("found")
     reason="needs a network of its own: unshare and ip",
 )
 def test_a_lost_host_is_found() -> None:
-    """A session whose client's host answers no more, without an end of the connection, goes."""
+    """A session ends when its client's host stops answering without closing the connection."""
     answer = subprocess.run(
         ["unshare", "-Urn", sys.executable, "-c", LOST_HOST],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},

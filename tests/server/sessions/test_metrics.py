@@ -40,15 +40,15 @@ DATA = np.ones((1, 1, 2, 3), np.float32)
 
 def scrape(server: ServerProcess, context: ssl.SSLContext | None = None) -> dict[str, float]:
     """Return every sample by its name and labels."""
-    found = re.search(r"metrics at (https?://[^\s\"]+)", server.log_text())
-    assert found is not None, server.log_text()
-    address = found[1].replace("0.0.0.0", "127.0.0.1")  # of which certificates are
+    match = re.search(r"metrics at (https?://[^\s\"]+)", server.log_text())
+    assert match is not None, server.log_text()
+    address = match[1].replace("0.0.0.0", "127.0.0.1")  # of which certificates are
     with urllib.request.urlopen(address, timeout=PATIENCE, context=context) as answer:
         text = answer.read().decode()
     return {
-        f"{one.name}{json.dumps(one.labels, sort_keys=True)}": one.value
+        f"{entry.name}{json.dumps(entry.labels, sort_keys=True)}": entry.value
         for family in text_string_to_metric_families(text)
-        for one in family.samples
+        for entry in family.samples
     }
 
 
@@ -63,21 +63,21 @@ def bearer(token: str) -> tuple[tuple[str, str], ...]:
 
 
 def counted(reason: str) -> Callable[[dict[str, float]], bool]:
-    """Return what tells whether a scrape has one call refused for a reason."""
+    """Return a check whether a scrape has one call refused for a reason."""
     key = sample("nnpa_refused_total", reason=reason)
-    return lambda found: found.get(key) == 1
+    return lambda samples: samples.get(key) == 1
 
 
 def until(server: ServerProcess, holds: Callable[[dict[str, float]], bool]) -> None:
-    """Scrape until something holds: a call is counted when it has ended, after its answer."""
+    """Scrape until a condition holds: a call is counted when it has ended, after its answer."""
     deadline = time.monotonic() + PATIENCE
-    while not holds(found := scrape(server)):
-        assert time.monotonic() < deadline, found
+    while not holds(samples := scrape(server)):
+        assert time.monotonic() < deadline, samples
         time.sleep(0.05)
 
 
 def test_operations_calls_bytes_and_sessions(tmp_path: Path) -> None:
-    """A list is counted by operation, machine and status; gauges tell what is held."""
+    """A list is counted by operation, machine and status; gauges count sessions and bytes."""
     with serving(tmp_path, *FLAGS) as server:
         client = Client(grpc.insecure_channel(server.address))
         twice = (op("add", input_a=1, input_b=1, output=1),) * 2
@@ -86,21 +86,23 @@ def test_operations_calls_bytes_and_sessions(tmp_path: Path) -> None:
             client.run(op("reset_ztensor", ztensor=9))
         until(
             server,
-            lambda one: one.get(sample("nnpa_refused_total", reason="TENSOR_NOT_FOUND")) == 1,
+            lambda samples: (
+                samples.get(sample("nnpa_refused_total", reason="TENSOR_NOT_FOUND")) == 1
+            ),
         )
-        found = scrape(server)
+        samples = scrape(server)
         labels = {"op": "add", "machine": "telum2", "status": "ZDNN_OK"}
-        assert found[sample("nnpa_operations_total", **labels)] == 2
-        assert found[sample("nnpa_operation_seconds_count", op="add")] == 2
-        assert found[sample("nnpa_operation_seconds_sum", op="add")] > 0
-        assert found[sample("nnpa_operation_seconds_bucket", op="add", le="+Inf")] == 2
-        assert found[sample("nnpa_call_seconds_count", method="Execute")] == 2
-        assert found[sample("nnpa_bytes_total", direction="received")] > DATA.nbytes
-        assert found[sample("nnpa_bytes_total", direction="sent")] > 0
-        assert found[sample("nnpa_sessions")] == 1
-        assert found[sample("nnpa_store_bytes")] == 4096
+        assert samples[sample("nnpa_operations_total", **labels)] == 2
+        assert samples[sample("nnpa_operation_seconds_count", op="add")] == 2
+        assert samples[sample("nnpa_operation_seconds_sum", op="add")] > 0
+        assert samples[sample("nnpa_operation_seconds_bucket", op="add", le="+Inf")] == 2
+        assert samples[sample("nnpa_call_seconds_count", method="Execute")] == 2
+        assert samples[sample("nnpa_bytes_total", direction="received")] > DATA.nbytes
+        assert samples[sample("nnpa_bytes_total", direction="sent")] > 0
+        assert samples[sample("nnpa_sessions")] == 1
+        assert samples[sample("nnpa_store_bytes")] == 4096
         client.delete()
-        until(server, lambda one: one[sample("nnpa_sessions")] == 0)
+        until(server, lambda samples: samples[sample("nnpa_sessions")] == 0)
         assert scrape(server)[sample("nnpa_store_bytes")] == 0
 
 
@@ -113,12 +115,13 @@ def test_warnings_and_program_checks_have_their_own_status(tmp_path: Path) -> No
         with refused(CODE.ABORTED, "PROGRAM_CHECK"):
             client.run(op("add", input_a=1, input_b=3, output=2))
         until(
-            server, lambda one: one.get(sample("nnpa_refused_total", reason="PROGRAM_CHECK")) == 1
+            server,
+            lambda samples: samples.get(sample("nnpa_refused_total", reason="PROGRAM_CHECK")) == 1,
         )
-        found = scrape(server)
+        samples = scrape(server)
         for name, status in (("log", "ZDNN_ELEMENT_RANGE_VIOLATION"), ("add", "PROGRAM_CHECK")):
             labels = {"op": name, "machine": "telum2", "status": status}
-            assert found[sample("nnpa_operations_total", **labels)] == 1
+            assert samples[sample("nnpa_operations_total", **labels)] == 1
 
 
 def test_hosted_networks_are_counted(tmp_path: Path) -> None:
@@ -139,18 +142,18 @@ def test_hosted_networks_are_counted(tmp_path: Path) -> None:
         with connect(server.address, machine="z16") as session:
             with session.load(dense()) as network:
                 network(feeds["x"])
-            until(server, lambda found: calls(found, "telum1") == once)
+            until(server, lambda samples: calls(samples, "telum1") == once)
 
 
-def calls(found: dict[str, float], machine: str) -> dict[str, float]:
+def calls(samples: dict[str, float], machine: str) -> dict[str, float]:
     """Return how often each operation came out OK on a machine."""
-    told = {
-        op: found.get(
+    counts = {
+        op: samples.get(
             sample("nnpa_operations_total", op=op, machine=machine, status="ZDNN_OK"), 0.0
         )
         for op in FUNCTIONS
     }
-    return {op: count for op, count in told.items() if count}
+    return {op: count for op, count in counts.items() if count}
 
 
 def test_refused_attempts_are_counted(tmp_path: Path) -> None:
@@ -184,27 +187,29 @@ def test_refused_attempts_are_counted(tmp_path: Path) -> None:
         long = pb.ExecuteRequest(session="x" * (64 << 10))
         with pytest.raises(grpc.RpcError, match=r"larger than max \(6\d+ vs. 65536\)"):
             stub.Execute(long, metadata=bearer("mine"))
-        wanted = {
+        expected = {
             "TOKEN_INVALID": 3,
             "SESSION_QUOTA_EXCEEDED": 1,
             "TENSOR_QUOTA_EXCEEDED": 1,
             "MESSAGE_TOO_LARGE": 1,
             "MESSAGE_TOO_LONG": 1,
         }
-        keys = {sample("nnpa_refused_total", reason=one): n for one, n in wanted.items()}
-        until(server, lambda one: keys.items() <= one.items())
+        keys = {sample("nnpa_refused_total", reason=reason): n for reason, n in expected.items()}
+        until(server, lambda samples: keys.items() <= samples.items())
 
 
 def test_failed_handshakes_are_counted(tmp_path: Path) -> None:
     """A certificate of another CA, none, and no TLS at all: no call, and one count each."""
-    ours, other = issue("our CA"), issue("another CA")
-    for name, issuer in (("server", ours), ("stranger", other)):
+    ours, second_ca = issue("our CA"), issue("another CA")
+    for name, issuer in (("server", ours), ("stranger", second_ca)):
         issue(name, issuer).write(tmp_path, name)
     ours.write(tmp_path, "ca")
     ca = ours.certificate
     stranger = ((tmp_path / "stranger.key").read_bytes(), (tmp_path / "stranger.crt").read_bytes())
     files = ("--tls-cert", "server.crt", "--tls-key", "server.key", "--tls-client-ca", "ca.crt")
-    flags = tuple(one if one.startswith("--") else f"{tmp_path}/{one}" for one in files)
+    flags = tuple(
+        argument if argument.startswith("--") else f"{tmp_path}/{argument}" for argument in files
+    )
     with serving(tmp_path, *FLAGS, *flags, "--log-format", "json") as server:
         for channel in (
             grpc.secure_channel(server.address, grpc.ssl_channel_credentials(ca, *stranger)),
@@ -215,7 +220,7 @@ def test_failed_handshakes_are_counted(tmp_path: Path) -> None:
                 Client(channel)
             channel.close()
         key = sample("nnpa_refused_total", reason="TLS_HANDSHAKE_FAILED")
-        until(server, lambda one: one.get(key, 0) >= 3)
+        until(server, lambda samples: samples.get(key, 0) >= 3)
         assert server.stop() == 0
         lines = [json.loads(line) for line in server.log_text().splitlines()]
     assert any("CERTIFICATE_VERIFY_FAILED" in line.get("message", "") for line in lines)
@@ -223,10 +228,10 @@ def test_failed_handshakes_are_counted(tmp_path: Path) -> None:
 
 def test_beyond_loopback_only_when_asked() -> None:
     """Metrics are for this machine, unless there is TLS or --insecure; a socket is no address."""
-    found = CliRunner().invoke(main, ("--metrics", "0.0.0.0:0"))
-    assert (found.exit_code, "--metrics 0.0.0.0:0 is reachable" in found.output) == (2, True)
-    found = CliRunner().invoke(main, ("--metrics", "unix:/x"))
-    assert (found.exit_code, "must be host:port" in found.output) == (2, True)
+    result = CliRunner().invoke(main, ("--metrics", "0.0.0.0:0"))
+    assert (result.exit_code, "--metrics 0.0.0.0:0 is reachable" in result.output) == (2, True)
+    result = CliRunner().invoke(main, ("--metrics", "unix:/x"))
+    assert (result.exit_code, "must be host:port" in result.output) == (2, True)
 
 
 def test_metrics_over_tls(tmp_path: Path) -> None:
@@ -270,13 +275,13 @@ def test_silent_clients_leave_room_for_scrapes(tmp_path: Path, is_secure: bool) 
 
 
 def test_port_in_use_ends_the_start(tmp_path: Path) -> None:
-    """A port that is taken is said before the server is ready."""
+    """A port in use ends the server with an error before it is ready."""
     with serving(tmp_path, *FLAGS) as server:
-        taken = server.address
-        command = [sys.executable, "-m", "nnpa_server", *FLAGS[:3], taken]
-        found = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
-    assert (found.returncode, found.stdout) == (1, "")
-    assert f"cannot serve metrics on {taken}" in found.stderr
+        address = server.address
+        command = [sys.executable, "-m", "nnpa_server", *FLAGS[:3], address]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert f"cannot serve metrics on {address}" in ended.stderr
 
 
 def test_durations_fall_into_their_buckets() -> None:

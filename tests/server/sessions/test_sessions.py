@@ -27,14 +27,14 @@ DATA = np.ones((1, 1, 2, 3), np.float32)
 
 def test_tensors_are_invisible_to_other_sessions(client: Client) -> None:
     """Ids belong to a session: the same number is another tensor, or none, elsewhere."""
-    other = client.other()
+    second_session = client.other()
     client.run(*load(1, DATA), *load(2, DATA))
-    other.run(*load(1, 5 * DATA))
+    second_session.run(*load(1, 5 * DATA))
     with refused(CODE.NOT_FOUND, "TENSOR_NOT_FOUND", tensor=2):
-        other.run(op("exp", input=2, output=1))
+        second_session.run(op("exp", input=2, output=1))
     assert np.array_equal(client.array(1), DATA.ravel())
-    listed = other.stub.ListTensors(pb.ListTensorsRequest(session=other.session))
-    assert [one.id for one in listed.tensors] == [1]
+    listed = second_session.stub.ListTensors(pb.ListTensorsRequest(session=second_session.session))
+    assert [tensor.id for tensor in listed.tensors] == [1]
 
 
 def test_names_cannot_be_guessed(client: Client) -> None:
@@ -60,11 +60,11 @@ def test_defaults_and_limits_are_told(client: Client) -> None:
 def test_machines_by_model(client: Client, name: str) -> None:
     """A session runs on the model that it chose, as GetMachine tells it."""
     model = pb.MachineModel.Value(f"MACHINE_MODEL_{name.upper().replace('-', '_')}")
-    other = client.other(pb.Session(machine_spec=pb.MachineSpec(model=model)))
-    machine = other.stub.GetMachine(pb.GetMachineRequest(name=f"machines/{name}"))
-    assert other.state().machine == machine
+    session = client.other(pb.Session(machine_spec=pb.MachineSpec(model=model)))
+    machine = session.stub.GetMachine(pb.GetMachineRequest(name=f"machines/{name}"))
+    assert session.state().machine == machine
     assert len(machine.qaf_block) == 256
-    (installed,) = other.run(op("is_nnpa_installed"))
+    (installed,) = session.run(op("is_nnpa_installed"))
     assert installed.boolean == machine.nnpa_installed == ("telum" in name and "non" not in name)
 
 
@@ -89,16 +89,16 @@ def test_aliases_and_pages_of_machines(client: Client) -> None:
 
 
 def test_custom_machine(client: Client) -> None:
-    """Overrides show in the answer, which has no machine's name, and in what operations do."""
+    """Overrides show in the state, which then has no machine's name, and bound operations."""
     spec = pb.MachineSpec(max_dim1=8, removed_functions=[number(33)], parmblk_formats_mask=1 << 31)
-    other = client.other(pb.Session(machine_spec=spec))
-    machine = other.state().machine
+    session = client.other(pb.Session(machine_spec=spec))
+    machine = session.state().machine
     assert (machine.name, machine.max_dim1, machine.parmblk_formats_mask) == ("", 8, 1 << 31)
     assert machine.model == pb.MACHINE_MODEL_TELUM2
     assert 33 not in machine.functions
-    *_, exp = other.run(*load(1, DATA), op("exp", input=1, output=New(2)))
+    *_, exp = session.run(*load(1, DATA), op("exp", input=1, output=New(2)))
     assert exp.zdnn_status == 0x000C0002
-    *_, refusal = other.run(*init(2, 9))
+    *_, refusal = session.run(*init(2, 9))
     assert refusal.refusal.limit
 
 
@@ -125,8 +125,8 @@ def test_update_takes_masks_as_aip_134_says(client: Client) -> None:
         session.name = client.session
         mask = field_mask_pb2.FieldMask(paths=paths)
         request = pb.UpdateSessionRequest(session=session, update_mask=mask)
-        told: pb.Session = client.stub.UpdateSession(request)
-        return told
+        updated: pb.Session = client.stub.UpdateSession(request)
+        return updated
 
     changed = update(pb.Session(precheck=True, jitter_seed=7, status_diag=0), "precheck")
     assert (changed.precheck, changed.jitter_seed) == (True, 0)
@@ -144,14 +144,14 @@ def test_update_takes_masks_as_aip_134_says(client: Client) -> None:
 def test_pages_of_tensors(client: Client) -> None:
     """Tensors are listed by ascending id, each once, whatever the page size."""
     ids = [31, 5, 2**63, 17, 8]
-    client.run(*(init(one, 4)[0] for one in ids))
+    client.run(*(init(tensor_id, 4)[0] for tensor_id in ids))
     seen: list[int] = []
     token = ""
     while True:
         page = client.stub.ListTensors(
             pb.ListTensorsRequest(session=client.session, page_size=2, page_token=token)
         )
-        seen += [one.id for one in page.tensors]
+        seen += [tensor.id for tensor in page.tensors]
         token = page.next_page_token
         if not token:
             break
@@ -160,12 +160,12 @@ def test_pages_of_tensors(client: Client) -> None:
 
 
 def test_sessions_are_bounded(client: Client) -> None:
-    """One session more than may be is refused, and one that ends makes room."""
-    others = [client.other() for _ in range(LIMITS.max_sessions - 1)]
+    """A session beyond the limit is refused, and a session that ends makes room."""
+    filling = [client.other() for _ in range(LIMITS.max_sessions - 1)]
     with refused(CODE.RESOURCE_EXHAUSTED, "SESSION_QUOTA_EXCEEDED", limit=LIMITS.max_sessions):
         client.other()
-    client.others.remove(others[0])
-    others[0].delete()
+    client.others.remove(filling[0])
+    filling[0].delete()
     client.other()
 
 
@@ -222,10 +222,10 @@ def test_cancellation_is_honoured_between_operations(client: Client) -> None:
 
 def test_deleting_a_session_ends_what_runs_in_it(running: Running, client: Client) -> None:
     """DeleteSession cancels the running list and frees its tensors when that has ended."""
-    other = client.other()
-    call = begun(other, *long_list(other))
-    client.others.remove(other)
-    other.delete()
+    session = client.other()
+    call = begun(session, *long_list(session))
+    client.others.remove(session)
+    session.delete()
     with refused(CODE.NOT_FOUND, "SESSION_NOT_FOUND"):
         call.result()
     assert running.server.store.counts() == Counts(1)
@@ -240,7 +240,7 @@ def test_calls_of_one_session_at_a_time_are_bounded(start: Callable[..., Running
     neighbour.run(op("is_nnpa_installed"), timeout=5)
     time.sleep(0.2)
     calls[0].cancel()
-    codes = [one.code() for one in calls[1:]]
+    codes = [call.code() for call in calls[1:]]
     assert CODE.RESOURCE_EXHAUSTED in codes
     assert CODE.OK in codes
 
@@ -256,17 +256,17 @@ def test_streams_are_bounded_and_leave_room_for_calls(start: Callable[..., Runni
     with refused(CODE.RESOURCE_EXHAUSTED, "CALL_QUOTA_EXCEEDED", field="max_streams", limit=1):
         next(iter(traces.RecordTrace(request)))
     apart = grpc.insecure_channel(running.address, [("grpc.use_local_subchannel_pool", 1)])
-    others = TraceServiceStub(apart)
-    second = iter(others.RecordTrace(request))
+    second_traces = TraceServiceStub(apart)
+    second = iter(second_traces.RecordTrace(request))
     next(second)
     with refused(CODE.RESOURCE_EXHAUSTED, "CALL_QUOTA_EXCEEDED", field="max_streams", limit=2):
-        next(iter(others.RecordTrace(request)))
+        next(iter(second_traces.RecordTrace(request)))
     apart.close()
     client.run(op("is_nnpa_installed"), timeout=5)
 
 
 def test_conversations_are_bounded_apart(start: Callable[..., Running]) -> None:
-    """There is one stream of lists for each session that may be, whatever the threads for calls.
+    """The streams of lists are bounded by the limit of sessions, whatever the threads for calls.
 
     They leave uploads and unary calls alone.
     """
@@ -294,7 +294,7 @@ def test_conversations_are_bounded_apart(start: Callable[..., Running]) -> None:
 
 @pytest.mark.heavy
 def test_idle_streams_are_cancelled(start: Callable[..., Running]) -> None:
-    """A stream that says nothing for as long as a session may be idle is ended."""
+    """A stream without a message for as long as a session may be idle is ended."""
     running = start(limits=Limits(idle_timeout=2.0))
     client, ended = running.client(), threading.Event()
 
@@ -311,19 +311,19 @@ def test_idle_streams_are_cancelled(start: Callable[..., Running]) -> None:
 
 
 @pytest.mark.heavy
-def test_what_ended_waits_for_no_collector(running: Running) -> None:
+def test_ended_sessions_leave_no_cycles(running: Running) -> None:
     """Neither a session that ended nor a stream that was cut off leaves a cycle of objects."""
     gc.collect()
     gc.disable()
     try:
-        other, ended = running.client(), threading.Event()
-        other.run(*load(1, DATA))
+        session, ended = running.client(), threading.Event()
+        session.run(*load(1, DATA))
 
         def silent() -> Iterator[pb.ExecuteRequest]:
-            yield other.request()
+            yield session.request()
             ended.wait()
 
-        stream = other.stub.ExecuteStream(silent(), timeout=PATIENCE)
+        stream = session.stub.ExecuteStream(silent(), timeout=PATIENCE)
         next(stream)
         last_busy = running.server.interceptor.last_busy
         wait_until(lambda: last_busy() < time.monotonic() - 0.05)
@@ -331,7 +331,7 @@ def test_what_ended_waits_for_no_collector(running: Running) -> None:
         stream.cancel()
         ended.set()
         wait_until(lambda: last_busy() > cut)
-        other.delete()
+        session.delete()
         wait_until(lambda: not left_over())
     finally:
         gc.enable()
@@ -355,28 +355,28 @@ def test_a_long_list_of_a_stream_is_not_idle(start: Callable[..., Running]) -> N
     client.run(*load(1, np.ones((1, 32, 32, 64), np.float32)))
     request = client.request(*[op("exp", input=1, output=1)] * 12_000)
     began = time.monotonic()
-    answers = [len(one.results) for one in client.stub.ExecuteStream(iter([request]))]
+    answers = [len(answer.results) for answer in client.stub.ExecuteStream(iter([request]))]
     assert time.monotonic() - began > 2.6, "it runs for long"
     assert answers == [12_000]
 
 
 @pytest.mark.heavy
 def test_memory_that_a_session_freed_goes_back() -> None:
-    """What a living session has freed goes back to the system, once it is a gigabyte."""
-    given, seen = threading.Event(), list[int]()
+    """The server gives memory back to the system once a living session has freed a gigabyte."""
+    gave_back, seen = threading.Event(), list[int]()
 
     class Watched(Store):
         def counts(self) -> Counts:
-            told = super().counts()
-            seen.append(told.stored_bytes)
-            return told
+            counts = super().counts()
+            seen.append(counts.stored_bytes)
+            return counts
 
-    store = Watched(Limits(idle_timeout=2.0), give_back=given.set)
+    store = Watched(Limits(idle_timeout=2.0), give_back=gave_back.set)
     name = store.create(Guest(MACHINES["telum2"]), pb.Session()).name
     with store.using(name) as session:  # so it does not expire
         session.stored_bytes = 3 << 29
         wait_until(lambda: session.stored_bytes in seen)
-        assert not given.is_set()
+        assert not gave_back.is_set()
         session.stored_bytes = 1 << 28
-        assert given.wait(10)
+        assert gave_back.wait(10)
     store.close()

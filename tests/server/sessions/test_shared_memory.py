@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared memory of a session: who gets it, what passes through it, what a bad client can do."""
+"""Shared memory of a session: access, operands in it, and bad clients."""
 
 import os
 import secrets
@@ -53,13 +53,13 @@ class Memory:
 @pytest.fixture
 def memory() -> Iterator[Memory]:
     """An object of shared memory."""
-    one = Memory()
-    yield one
-    one.close()
+    shared = Memory()
+    yield shared
+    shared.close()
 
 
 def test_objects_of_dead_clients_are_removed() -> None:
-    """An object goes whose client has ended; one that lives, or ended just now, keeps its own."""
+    """The object of a client that has ended is removed, unless the client ended just now."""
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     mine, owner = secrets.token_hex(4), secrets.token_hex(8)
@@ -91,18 +91,18 @@ def channel(tmp_path: Path) -> Iterator[grpc.Channel]:
     address = f"unix:{tmp_path}/nnpa.sock"
     server = Server(replace(CONFIG, listen=(address,), shared_memory=True))
     server.start()
-    with grpc.insecure_channel(address, OPTIONS) as one:
-        yield one
+    with grpc.insecure_channel(address, OPTIONS) as opened_channel:
+        yield opened_channel
     server.drain()
 
 
 @pytest.fixture
 def client(channel: grpc.Channel, memory: Memory) -> Client:
     """A session that shares memory; the object's name is gone."""
-    one = Client(channel, memory.options())
-    assert one.state().shared_memory.size == SIZE
+    session = Client(channel, memory.options())
+    assert session.state().shared_memory.size == SIZE
     memory.path.unlink()
-    return one
+    return session
 
 
 def ztensor(**fields: Any) -> tensor_pb2.Ztensor:
@@ -119,28 +119,30 @@ def sticks_of(client: Client) -> bytes:
 
 @pytest.mark.parametrize("order", [0, 1, BIG])
 def test_sticks_pass_in_shared_memory(client: Client, memory: Memory, order: Any) -> None:
-    """Inputs are read there and outputs written there, as they would have travelled."""
+    """Inputs in shared memory are read, and outputs written, as if they had travelled."""
     sticks = sticks_of(client)
     if order == BIG:
         sticks = np.frombuffer(sticks, "<u2").astype(">u2").tobytes()
     os.pwrite(memory.file, sticks, PAGE)
-    there = ztensor(shared=Extent(offset=PAGE, size=2 * PAGE), byte_order=order, cache_as=b"a" * 16)
+    operand = ztensor(
+        shared=Extent(offset=PAGE, size=2 * PAGE), byte_order=order, cache_as=b"a" * 16
+    )
     place = Extent(offset=4 * PAGE, size=2 * PAGE)
     output = ztensor(sticks_to=place, byte_order=order)
-    (result,) = client.run(op("add", input_a=there, input_b=there, output=output))
-    told = result.outputs[0].ztensor
-    assert (told.WhichOneof("contents"), told.shared) == ("shared", place)
+    (result,) = client.run(op("add", input_a=operand, input_b=operand, output=output))
+    written = result.outputs[0].ztensor
+    assert (written.WhichOneof("contents"), written.shared) == ("shared", place)
     sent = ztensor(sticks=sticks, byte_order=order)
     empty = ztensor(byte_order=order)
-    (wanted,) = client.run(op("add", input_a=sent, input_b=sent, output=empty))
-    assert os.pread(memory.file, 2 * PAGE, 4 * PAGE) == wanted.outputs[0].ztensor.sticks
+    (expected,) = client.run(op("add", input_a=sent, input_b=sent, output=empty))
+    assert os.pread(memory.file, 2 * PAGE, 4 * PAGE) == expected.outputs[0].ztensor.sticks
     named = ztensor(cached=b"a" * 16, byte_order=order)
-    (again,) = client.run(op("add", input_a=named, input_b=named, output=empty))
-    assert again.outputs[0].ztensor.sticks == wanted.outputs[0].ztensor.sticks
+    (repeated,) = client.run(op("add", input_a=named, input_b=named, output=empty))
+    assert repeated.outputs[0].ztensor.sticks == expected.outputs[0].ztensor.sticks
 
 
 def test_arrays_pass_in_shared_memory(client: Client, memory: Memory) -> None:
-    """A transform reads its array there, and transform_origtensor writes its array there."""
+    """A transform reads its array there, and transform_origtensor writes its own there."""
     os.pwrite(memory.file, GRID.tobytes(), 100)
     blank = ztensor()
     blank.is_transformed = False
@@ -178,8 +180,8 @@ def test_places_outside_are_refused(client: Client) -> None:
 
 def test_arrays_count_in_the_quota(client: Client, memory: Memory) -> None:
     """Arrays in shared memory are refused before they are copied if the session has no room."""
-    other = Client(client.channel, memory.options())
-    assert not other.state().HasField("shared_memory")
+    second_session = Client(client.channel, memory.options())
+    assert not second_session.state().HasField("shared_memory")
     limit = client.limits.max_bytes
     up = op("transform_ztensor", ztensor=ztensor())
     for _ in range(limit // SIZE + 1):
@@ -201,11 +203,11 @@ def test_other_operations_take_no_shared_arrays(client: Client) -> None:
 
 
 def test_a_shortened_object_is_an_error_and_no_crash(client: Client, memory: Memory) -> None:
-    """Who shortens the object gets an error, or the answer by the wire; it never grows."""
+    """A client that shortens the object gets an error, or inline sticks; the object stays short."""
     os.truncate(memory.file, PAGE)
-    there = ztensor(shared=Extent(size=2 * PAGE))
+    operand = ztensor(shared=Extent(size=2 * PAGE))
     with refused(CODE.INVALID_ARGUMENT, "FIELD_INVALID"):
-        client.run(op("exp", input=there, output=ztensor()))
+        client.run(op("exp", input=operand, output=ztensor()))
     sticks = sticks_of(client)
     output = ztensor(sticks_to=Extent(size=2 * PAGE))
     (result,) = client.run(op("exp", input=ztensor(sticks=sticks), output=output))
@@ -217,11 +219,11 @@ def test_memory_is_released_with_the_session(client: Client, memory: Memory) -> 
     """The server lets go of the object when the session is deleted."""
 
     def holders() -> int:
-        found = 0
-        for one in Path("/proc/self/fd").iterdir():
+        count = 0
+        for descriptor in Path("/proc/self/fd").iterdir():
             with suppress(FileNotFoundError):  # another thread's, closed meanwhile
-                found += memory.name in str(one.readlink())
-        return found
+                count += memory.name in str(descriptor.readlink())
+        return count
 
     assert holders() == 2
     client.delete()
@@ -237,14 +239,14 @@ def opened(name: str, size: int) -> SharedMemory | None:
     "name", ["", ".", "..", "a/b", "../shm/x", "a" * 65, "no-such-object", "é"]
 )
 def test_no_name_leads_anywhere_else(name: str) -> None:
-    """What is no name of an object of this user's shared memory opens nothing."""
+    """A name opens nothing unless it names an object of this user's shared memory."""
     assert opened(name, PAGE) is None
     with pytest.raises((FileNotFoundError, IsADirectoryError, PermissionError)):
         ObjectAccess().open("unix:", name)
 
 
 def test_links_and_folders_are_no_objects(memory: Memory) -> None:
-    """A link in the folder of objects is not followed, and what is no plain file not opened."""
+    """In the folder of objects links are not followed, and only plain files are opened."""
     link = memory.path.with_name(memory.name + ".link")
     link.symlink_to(memory.path)
     folder = memory.path.with_name(memory.name + ".folder")
@@ -257,8 +259,8 @@ def test_links_and_folders_are_no_objects(memory: Memory) -> None:
         folder.rmdir()
 
 
-def test_only_who_is_near_and_where_it_is_switched_on(memory: Memory, tmp_path: Path) -> None:
-    """A client over TCP, one of a server without the flag, and one with a lie get none."""
+def test_memory_needs_a_unix_socket_and_the_flag(memory: Memory, tmp_path: Path) -> None:
+    """A client over TCP, without the server's flag, or with a wrong size gets no memory."""
     address = f"unix:{tmp_path}/plain.sock"
     shared = replace(CONFIG, shared_memory=True)
     for config in (shared, replace(CONFIG, listen=(address,))):
@@ -268,8 +270,8 @@ def test_only_who_is_near_and_where_it_is_switched_on(memory: Memory, tmp_path: 
             client = Client(channel, memory.options())
             assert not client.state().HasField("shared_memory")
             with refused(CODE.INVALID_ARGUMENT, "FIELD_INVALID"):
-                there = ztensor(shared=Extent(size=2 * PAGE))
-                client.run(op("exp", input=there, output=ztensor()))
+                operand = ztensor(shared=Extent(size=2 * PAGE))
+                client.run(op("exp", input=operand, output=ztensor()))
             client.delete()
         server.drain()
     assert opened(memory.name, SIZE + 1) is None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose shared memory a caller may have the server open: what it could open itself."""
+"""A caller may have the server open only shared memory that the caller could open itself."""
 
 import hashlib
 import os
@@ -69,11 +69,11 @@ class Holder:
         """Create a session that would share an object; tell whether it does."""
         session = pb.Session(shared_memory=pb.SharedMemory(name=name, size=SIZE))
         request = pb.CreateSessionRequest(session=session)
-        made = self._accelerator.CreateSession(request, metadata=self._metadata)
+        created = self._accelerator.CreateSession(request, metadata=self._metadata)
         self._accelerator.DeleteSession(
-            pb.DeleteSessionRequest(name=made.name), metadata=self._metadata
+            pb.DeleteSessionRequest(name=created.name), metadata=self._metadata
         )
-        return bool(made.HasField("shared_memory"))
+        return bool(created.HasField("shared_memory"))
 
 
 def _region(key: str, name: str = "r") -> oip.SystemSharedMemoryRegisterRequest:
@@ -109,7 +109,7 @@ def test_nobody_far_names_an_object(make_object: MakeObject) -> None:
 def test_a_socket_for_all_and_an_object_for_its_owner(
     make_object: MakeObject, near: Callable[..., str]
 ) -> None:
-    """Where others may connect, the server opens only what others may open."""
+    """If all users may connect, the server opens only objects that all users may open."""
     address = near()
     caller, private = Holder(address), make_object()
     caller.register(_region(private))
@@ -125,7 +125,7 @@ def test_a_socket_for_all_and_an_object_for_its_owner(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away to another group")
 def test_a_socket_for_a_group(make_object: MakeObject, near: Callable[..., str]) -> None:
-    """Where a group may connect, the object must be open to that group, or to all."""
+    """If a group may connect, the object must be open to the same group, or to all."""
     address = near()
     caller, key = Holder(address), make_object(mode=0o660)
     Path(address[5:]).chmod(0o770)
@@ -136,7 +136,7 @@ def test_a_socket_for_a_group(make_object: MakeObject, near: Callable[..., str])
 
 
 def test_a_socket_that_was_moved(make_object: MakeObject, near: Callable[..., str]) -> None:
-    """Where the server cannot tell who connects, it opens what is everybody's."""
+    """If the server cannot tell who may connect, it opens only objects that all may open."""
     address = near()
     caller, key = Holder(address), make_object()
     assert caller.names() == set()  # connected
@@ -175,7 +175,7 @@ def test_objects_are_the_tokens(make_object: MakeObject, holders: list[Holder]) 
     assert alice_b.shares(keys["alice.b"])
 
 
-def test_objects_are_theirs_who_know_the_token(
+def test_an_object_may_be_named_by_the_tokens_hash(
     make_object: MakeObject, holders: list[Holder]
 ) -> None:
     """A hash of the token's hash, which the holder computes, stands for the token's name."""

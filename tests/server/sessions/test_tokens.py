@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bearer tokens: who may call, what each holder may use, and what the audit log tells."""
+"""Bearer tokens: access, quotas of each token, and the audit log."""
 
 import hashlib
 import json
@@ -99,7 +99,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 def test_a_call_has_its_token_looked_up_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is looked up for a thread of the caller's share, and when the call is let in."""
+    """The server looks a token up for the caller's share of threads, and to admit the call."""
     (tmp_path / "tokens.toml").write_text(FILE)
     presented, find = list[object](), Tokens.find
 
@@ -156,7 +156,7 @@ def test_health_needs_no_token(server: ServerProcess) -> None:
 
 
 def test_sessions_of_others_do_not_exist(server: ServerProcess) -> None:
-    """Who has a session's name but not its token's holder gets SESSION_NOT_FOUND, in every call."""
+    """Every call with another token's session gets SESSION_NOT_FOUND."""
     alice, bob = bearer(server, ALICE), bearer(server, BOB)
     session = alice.create()
     with refused(CODE.NOT_FOUND, "SESSION_NOT_FOUND"):
@@ -183,16 +183,16 @@ def test_quotas_are_the_tokens(server: ServerProcess) -> None:
     sessions = [alice.create(), alice.create()]
     with refused(CODE.RESOURCE_EXHAUSTED, "SESSION_QUOTA_EXCEEDED", limit=2):
         alice.create()
-    other = bob.create(pb.MACHINE_MODEL_TELUM1)
+    session_of_bob = bob.create(pb.MACHINE_MODEL_TELUM1)
     with refused(CODE.RESOURCE_EXHAUSTED, "TENSOR_QUOTA_EXCEEDED", limit=64 << 10):
         alice.execute(sessions[0], 1 << 15)
     for session in sessions:
         alice.delete(session)
-    bob.delete(other)
+    bob.delete(session_of_bob)
 
 
 def test_one_tokens_streams_leave_room_for_others(server: ServerProcess) -> None:
-    """A token that opens streams until it is refused leaves as many; others still open theirs."""
+    """A token may have half of the streams; other tokens can still open theirs."""
     alice, bob = bearer(server, ALICE), bearer(server, BOB)
 
     def record(caller: Caller) -> Iterator[RecordTraceResponse]:
@@ -223,7 +223,7 @@ def test_machines_are_the_tokens(server: ServerProcess) -> None:
 
 
 def test_models_of_other_machines_are_refused(tmp_path: Path) -> None:
-    """A published model runs for those whose token is for its machine, and for nobody else."""
+    """A published model runs only for tokens of its machine."""
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "dense.onnx").write_bytes(dense())
     (tmp_path / "tokens.toml").write_text(FILE)
@@ -260,14 +260,23 @@ def test_audit_tells_who_and_what_and_no_token(tmp_path: Path) -> None:
         assert process.stop() == 0
         text = process.log_text()
     lines = [json.loads(line) for line in text.splitlines()]
-    told = [line for line in lines if line["logger"] == "nnpa.audit"]
-    assert [line["event"] for line in told] == ["session_created"] * 2 + ["session_ended"] * 2
-    assert {line["token"] for line in told} == {"alice"}
-    assert told[0]["peer"].startswith("ipv4:127.0.0.1:")
-    assert (told[2]["why"], told[2]["calls"], told[2]["operations"]) == ("deleted", 1, 2)
-    assert told[2]["most_bytes"] == 4096
-    assert told[2]["machine"] == "telum2"
-    assert (told[3]["why"], told[3]["session"]) == ("shutdown", told[1]["session"])
+    audit_lines = [line for line in lines if line["logger"] == "nnpa.audit"]
+    assert [line["event"] for line in audit_lines] == ["session_created"] * 2 + [
+        "session_ended"
+    ] * 2
+    assert {line["token"] for line in audit_lines} == {"alice"}
+    assert audit_lines[0]["peer"].startswith("ipv4:127.0.0.1:")
+    assert (audit_lines[2]["why"], audit_lines[2]["calls"], audit_lines[2]["operations"]) == (
+        "deleted",
+        1,
+        2,
+    )
+    assert audit_lines[2]["most_bytes"] == 4096
+    assert audit_lines[2]["machine"] == "telum2"
+    assert (audit_lines[3]["why"], audit_lines[3]["session"]) == (
+        "shutdown",
+        audit_lines[1]["session"],
+    )
     assert {line["token"] for line in lines if line["logger"] == "nnpa.access"} == {"alice"}
     assert ALICE not in text
     assert left.removeprefix("sessions/") not in text
@@ -302,17 +311,17 @@ def test_hangup_reads_the_file_again(tmp_path: Path) -> None:
         bob.delete(bob.create())
 
 
-def hang_up(process: ServerProcess, told: str) -> None:
+def hang_up(process: ServerProcess, text: str) -> None:
     """Have a server read its tokens again, and wait until it says so."""
     process.process.send_signal(signal.SIGHUP)
     deadline = time.monotonic() + PATIENCE
-    while told not in process.log_text():
+    while text not in process.log_text():
         assert time.monotonic() < deadline, process.log_text()
         time.sleep(0.02)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("", r"must have tables \[tokens.NAME\]"),
         ("x = 1", "must have tables"),
@@ -330,11 +339,11 @@ def hang_up(process: ServerProcess, told: str) -> None:
         (entry("a", "x") + entry("b", "x"), "sha256 is the same in two entries"),
     ],
 )
-def test_bad_files_are_said(tmp_path: Path, text: str, told: str) -> None:
+def test_errors_name_the_entry_of_a_bad_file(tmp_path: Path, text: str, message: str) -> None:
     """A file that cannot be used names the entry, the value and the limit."""
     file = tmp_path / "tokens.toml"
     file.write_text(text)
-    with pytest.raises(TokensInvalid, match=told):
+    with pytest.raises(TokensInvalid, match=message):
         read(file)
 
 
@@ -353,7 +362,7 @@ def test_a_file_that_all_may_write_is_warned_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture,
     file_mode: int, folder_mode: int, warning: str,
 ) -> None:  # fmt: skip
-    """The log warns where anybody may add tokens, at the start and at each SIGHUP; with remedy."""
+    """At the start and at each SIGHUP the log warns of a file that anybody may write."""
     folder, link = tmp_path / "folder", tmp_path / "link.toml"
     folder.mkdir()
     file = folder / "tokens.toml"
@@ -373,12 +382,12 @@ def test_tokens_never_travel_in_plain_text(tmp_path: Path) -> None:
     """Beyond loopback tokens need TLS: --insecure is not enough."""
     (tmp_path / "tokens.toml").write_text(FILE)
     flags = ("--listen", "0.0.0.0:0", "--insecure", "--tokens", f"{tmp_path}/tokens.toml")
-    found = CliRunner().invoke(main, flags)
-    assert (found.exit_code, "would carry tokens in plain text" in found.output) == (2, True)
+    result = CliRunner().invoke(main, flags)
+    assert (result.exit_code, "would carry tokens in plain text" in result.output) == (2, True)
 
 
 def test_a_token_never_widens_the_servers_limits(tmp_path: Path) -> None:
-    """Of a token's quota and the server's, the lower one holds."""
+    """The lower one of a token's quota and the server's quota holds."""
     file = tmp_path / "tokens.toml"
     file.write_text(entry("a", "x", 'max_session_bytes = "99GiB"', "max_session_tensors = 7"))
     limits = read(file)[0].limits(Limits(max_session_bytes=GIB))

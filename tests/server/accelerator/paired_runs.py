@@ -180,7 +180,7 @@ class Side:
         self._channel.close()
 
     def run(self, program: Program, *, unary: bool) -> list[Outcome]:
-        """Run a program in a session of its own; return what each step answered, then its tensors.
+        """Run a program in a session of its own; return the outcome of each step, then the tensors.
 
         Names of sessions, which are chosen by chance, are blotted out.
         """

@@ -50,7 +50,7 @@ class Operands:
     def choose(
         self, ref: tensors.TensorRef, shape: Shape, written: bool, style: Style
     ) -> list[wire.Operation]:
-        """Choose how an operand travels; return what frees it again."""
+        """Choose how an operand travels; return the operations that free it afterwards."""
         chance = self.random.random()
         if style == "cached":
             self._name_contents(ref.inline_ztensor, shape, written)
@@ -98,7 +98,7 @@ class Operands:
         return [number for number, like in self.shapes.items() if like == shape]
 
     def _init(self, number: int, ztensor: tensors.Ztensor) -> wire.Operation:
-        """Return what creates a tensor, quantized or not."""
+        """Return the operation that creates a tensor, quantized or not."""
         descs = (ztensor.pre_transformed_desc, ztensor.transformed_desc)
         names = dict(zip(("pre_transformed_desc", "transformed_desc"), descs, strict=True))
         if self.random.random() < 0.65:
@@ -242,7 +242,7 @@ def by_id(number: int) -> tensors.TensorRef:
 
 
 def freeing(number: int) -> wire.Operation:
-    """Return what frees a tensor of the session."""
+    """Return the operation that frees a tensor of the session."""
     return wire.Operation(free_ztensor_buffer=wire.FreeZtensorBuffer(ztensor=by_id(number)))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random programs: a session, and what is done in it, valid and not.
+"""Random programs: a session and its steps, valid and not.
 
 A program is made of a number alone, so that it can be made anew. It revolves around two random
 calls that fit together and mutates them: operands by id, new, inline, cached; lists that come again
@@ -158,7 +158,7 @@ class _Author:
             self.steps.append(repeated)
 
     def _disturb(self, request: pb.ExecuteRequest) -> None:
-        """Change what a list depends on: the session's options, or one of its tensors."""
+        """Change the session's options or a tensor that a list depends on."""
         arms = [
             getattr(operation, operation.WhichOneof("operation") or "init")
             for operation in request.operations
@@ -208,7 +208,7 @@ class _Author:
                 return scene
 
     def _call(self, name: str, scene: Scene, style: Style) -> list[wire.Operation]:
-        """Return a call of a scene, and what frees tensors that it makes."""
+        """Return a call of a scene, and the operations that free its new tensors."""
         operation = wire.Operation()
         arm = getattr(operation, name)
         arm.SetInParent()

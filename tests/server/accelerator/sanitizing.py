@@ -16,13 +16,13 @@ Site = sanitizer_pb2.SanitizerSite
 
 
 def at(site: str, operation: Operation) -> Operation:
-    """Return an operation that says where the program makes the call."""
+    """Return an operation with the program's place of the call."""
     operation.site = site
     return operation
 
 
 def reports(*results: operation_pb2.OperationResult) -> list[Report]:
-    """Return what the results report."""
+    """Return the reports in results."""
     return [
         diagnostic.report
         for result in results

@@ -54,7 +54,7 @@ class Program:
     def binary(
         self, verb: str, a: bytes, b: bytes, shape: tuple[int, int], instead_of: bytes = b""
     ) -> tuple[bytes, Any]:
-        """Combine named sticks; return the name of what came out, and the result."""
+        """Combine named sticks; return the output's name, and the result."""
         out = self.name()
         ztensors = [ztensor(shape, cached=name, is_transformed=True) for name in (a, b)]
         output = ztensor(shape, cache_as=out, cache_instead_of=instead_of)

@@ -67,7 +67,7 @@ def test_warning_keeps_its_output_and_the_list_goes_on(client: Client) -> None:
 
 
 def test_list_stops_at_the_first_error(client: Client) -> None:
-    """Nothing runs after a status that is neither OK nor a warning, and the result tells why."""
+    """Nothing runs after a status that is neither OK nor a warning; the result gives the reason."""
     results = client.run(
         *load(1, GRID), op("transform_origtensor", ztensor=1), op("reset_ztensor", ztensor=1),
         op("transform_origtensor", ztensor=1), op("free_ztensor_buffer", ztensor=1),
@@ -117,7 +117,7 @@ def test_inline_transform_returns_sticks(client: Client) -> None:
 
 
 def test_list_equals_the_same_operations_one_by_one(client: Client) -> None:
-    """A list answers, bit for bit, what its operations answer one by one, on a stream too."""
+    """A list gives the same bits as its operations in single calls and on a stream."""
     rng = np.random.default_rng(5)
     arrays = [rng.normal(size=(1, 3, 4, 70)).astype(np.float32) for _ in range(2)]
     program: list[Operation] = [

@@ -74,7 +74,7 @@ def test_protobuf_reads_what_a_client_writes(lists: list[tuple[str, list[int], b
 
 @given(st.lists(st.one_of(st.none(), st.sampled_from((0, 1, LARGE - 1, LARGE, 3 * LARGE)))))
 def test_answers_mean_the_same_on_both_sides(sizes: list[int | None]) -> None:
-    """Results written apart are what protobuf reads, and what a client reads apart."""
+    """Protobuf and a client read the results that a server writes apart."""
     results = [operation_pb2.OperationResult(zdnn_status=n) for n in range(len(sizes))]
     data = {n: np.full(size, n, np.uint8) for n, size in enumerate(sizes) if size is not None}
     answered = server.Response(results, data)

@@ -95,7 +95,7 @@ def test_reading_sticks_that_nothing_has_written(client: Client) -> None:
 
 @pytest.mark.parametrize("arm", ["transform_origtensor", "getrange_ztensor"])
 def test_converting_sticks_that_nothing_has_written(client: Client, arm: str) -> None:
-    """Reading back what was only allocated is reported beside the library's refusal."""
+    """Reading a tensor that was only allocated is reported beside the library's refusal."""
     *_, result = client.run(*allocated(1, 1, 2, 2, 3), op(arm, ztensor=1))
     assert [report.misuse for report in reports(result)] == [sanitizer_pb2.MISUSE_NEVER_WRITTEN]
     assert result.zdnn_status == Status.ZDNN_INVALID_STATE
@@ -153,7 +153,7 @@ def test_an_id_that_was_freed(client: Client) -> None:
 
 
 def test_an_id_that_the_same_list_frees(client: Client) -> None:
-    """A list that uses what it has freed before is refused as ever, and told where it freed it."""
+    """A list that uses a tensor after freeing it is refused; the report names the free."""
     client.run(*load(1, ONES))
     with pytest.raises(grpc.RpcError) as caught:
         client.run(
@@ -179,7 +179,7 @@ def test_an_id_used_anew_is_not_freed(client: Client) -> None:
 
 
 def test_a_freed_tensor_that_travels(client: Client) -> None:
-    """A structure whose id is told to be freed is reported, also when the machine ends the call."""
+    """A structure marked as freed is reported, also when the machine ends the call."""
     client.run(*load(1, ONES), at("free.c:2", op("free_ztensor_buffer", ztensor=1)))
     structure = tensor_pb2.Ztensor(
         transformed_desc=desc(1, 2, 2, 3), pre_transformed_desc=pre_desc(1, 2, 2, 3),
@@ -202,7 +202,7 @@ def test_a_freed_tensor_that_travels(client: Client) -> None:
 
 
 def test_what_only_a_client_knows_of_a_tensor(client: Client) -> None:
-    """A client that holds its sticks tells what happened to them; the server reports it."""
+    """The server reports the misuses that a client with its own sticks tells it."""
     structure = tensor_pb2.Ztensor(
         transformed_desc=desc(1, 1, 1, 3), sticks=bytes(4096), is_transformed=True
     )
@@ -226,7 +226,7 @@ def test_what_only_a_client_knows_of_a_tensor(client: Client) -> None:
 
 
 class Waiting:
-    """A call that does something while it runs, and says when it has come to wait for its turn."""
+    """A call that acts while it runs, and signals when it waits for its turn."""
 
     def __init__(self, meanwhile: Callable[[], None] = lambda: None) -> None:
         self._meanwhile = meanwhile
@@ -247,7 +247,7 @@ class Waiting:
         return "in-process"
 
     def trailing_metadata(self) -> Any:
-        """Return what follows the answer: nothing."""
+        """Return the trailing metadata: none."""
         return None
 
     def set_trailing_metadata(self, trailing_metadata: Any) -> None:

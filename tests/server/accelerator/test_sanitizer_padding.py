@@ -27,7 +27,7 @@ def client(running: Running) -> Iterator[Client]:
 
 
 def _bidirectional_output(client: Client) -> None:
-    """Make tensor 1 what a bidirectional layer of 3 units returns: 64 columns per direction."""
+    """Make tensor 1 the output of a bidirectional layer of 3 units: 64 columns per direction."""
     pre = pre_desc(2, 2, 1, 3, layout=LAYOUT_4DS)
     create = op(
         "init_ztensor", ztensor=1, pre_transformed_desc=pre, transformed_desc=desc(2, 1, 1, 128)
@@ -67,7 +67,7 @@ def test_padding_that_no_result_depends_on(client: Client) -> None:
 
 
 def test_descriptors_that_do_not_belong_together(client: Client) -> None:
-    """Gaps are looked for where the user's descriptor tells them, and nowhere else."""
+    """The sanitizer looks for gaps only where the user's descriptor has them."""
     gates = desc(1, 1, 1, 3)
     gates.layout = number(LAYOUT_FICO)
     client.run(
@@ -109,7 +109,7 @@ def test_jittered_results_stay_what_they_are(running: Running) -> None:
 
 
 def test_reports_of_an_error_fit_its_trailers(client: Client) -> None:
-    """Many reports with sites as long as can be are cut to what gRPC carries beside an error."""
+    """Many reports with the longest sites are cut to the size that gRPC carries with an error."""
     long = "é" * 5000
     client.run(*allocated(1, 1, 2, 2, 3), *load(2, np.ones((1, 1, 1, 3), np.float32)))
     uses = [at(long, op("exp", input=1, output=New(new))) for new in range(10, 30)]
@@ -132,7 +132,7 @@ def test_a_call_has_a_thousand_reports_at_most(client: Client) -> None:
 
 
 def test_a_session_without_the_flag_reports_nothing(running: Running) -> None:
-    """Without the flag, sites and what clients tell of tensors are not looked at."""
+    """Without the flag the server ignores sites and provenance of tensors."""
     session = Client(running.channel)
     operation = at("use.c:2", op("add", input_a=1, input_b=2, output=New(3)))
     operation.add.input_a.provenance.never_written = True

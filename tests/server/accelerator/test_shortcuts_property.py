@@ -78,7 +78,7 @@ def test_shortcuts_change_no_byte(
 
 
 def _summarize(met: Met, count: int) -> None:
-    """Print what each operation answered; each is met OK, and not, where lists are enough."""
+    """Print the answers of each operation; enough lists meet each one OK, and not OK."""
     missing: list[str] = []
     for arm, number in OPERATION_SPECS.items():
         answers = {answer: times for (name, answer), times in met.items() if name == arm}
@@ -91,7 +91,7 @@ def _summarize(met: Met, count: int) -> None:
 
 
 def _report(sides: Pair, differing: Program, difference: str) -> str:
-    """Say how to see it, what differs, and in which smallest program."""
+    """Describe a difference: how to repeat it, and the smallest program that has it."""
     least = shrink(differing, lambda smaller: sides.difference(smaller, Counter()) is not None)
     steps = "\n".join(f"# {type(step).__name__}\n{step}" for step in least.steps)
     return (

@@ -168,7 +168,7 @@ def test_each_content_is_held_once(client: Client, opened: Callable[..., Open]) 
 
 
 def test_tensors_from_before_are_told_once(client: Client, opened: Callable[..., Open]) -> None:
-    """A tensor that the session had is told, with its sticks, when it is first named."""
+    """The trace has a tensor from before, with its sticks, when a call first names it."""
     client.run(*load(1, DATA), *init(2, *DATA.shape))
     trace = opened(contents=True)
     add = op("add", input_a=1, input_b=1, output=2)
@@ -313,7 +313,7 @@ def test_errors_are_recorded(client: Client, opened: Callable[..., Open], conten
 
 
 def test_options_are_told_anew(client: Client, opened: Callable[..., Open]) -> None:
-    """A session that moves to another machine is told again, before its next call."""
+    """A session that moves to another machine is recorded anew, before its next call."""
     trace = opened()
     spec = pb.MachineSpec(model=pb.MACHINE_MODEL_TELUM1)
     client.stub.UpdateSession(
@@ -338,7 +338,7 @@ def test_sessions_share_a_trace(client: Client, opened: Callable[..., Open]) -> 
 
 
 def test_a_trace_that_is_not_open_records_nothing(client: Client) -> None:
-    """An unknown name is ignored, at creation and later, and not told."""
+    """An unknown trace is ignored, at creation and later, and the session's state has none."""
     session = client.other(pb.Session(trace="traces/nobody"))
     assert session.state().trace == ""
     trace = Open(client.channel)

@@ -80,7 +80,7 @@ def test_a_recorder_that_fails_leaves_the_answer_alone(
 def test_a_quiet_trace_gives_signs_of_life(
     client: Client, opened: Callable[..., Open], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where nothing happens an empty message comes now and then, so that nobody cuts the stream."""
+    """A quiet trace sends an empty message now and then, so that nobody cuts the stream."""
     monkeypatch.setattr(open_traces, "_HEARTBEAT", 0.05)
     trace = opened()
     messages = [next(trace.stream) for _ in range(4)]
@@ -101,7 +101,7 @@ def test_a_cancelled_stream_ends_its_trace(client: Client, opened: Callable[...,
 
 
 def test_draining_does_not_wait_for_a_trace(start: Callable[..., Running]) -> None:
-    """An open trace is no work under way: a server that drains ends at once, and says so."""
+    """A draining server ends an open trace at once, with the reason SHUTDOWN."""
     server = start()
     trace = Open(server.channel)
     assert server.server.drain()  # else calls were cut off

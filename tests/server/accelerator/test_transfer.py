@@ -76,7 +76,7 @@ def test_sticks_create_a_tensor_as_it_is(client: Client, order: int) -> None:
 
 
 def test_sticks_overwrite_a_buffer_and_its_state(client: Client) -> None:
-    """An existing buffer is replaced as a whole, is_transformed only when said."""
+    """An existing buffer is replaced as a whole; is_transformed changes only if it is set."""
     client.run(*load(1, GRID))
     fresh = bytes(8192)
     kept = client.write([client.sticks_header(id=1, total_bytes=8192), *chunks(fresh)])
@@ -206,7 +206,7 @@ def test_killed_client_leaves_its_session_only(running: Running, client: Client)
 
 
 def test_abandoned_download_leaves_nothing(start: Callable[..., Running]) -> None:
-    """A reader that stops in the middle frees what was held for it."""
+    """A reader that stops in the middle frees the bytes that were held for it."""
     running = start(limits=ROOM)
     client = running.client()
     client.run(*init(1, 1, 64, 128, 256))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Raw sticks that replace weights in use are what the next operation multiplies."""
+"""The next operation multiplies the raw sticks that replaced weights in use."""
 
 import numpy as np
 from nnpa.zdnn.v1 import accelerator_pb2 as pb

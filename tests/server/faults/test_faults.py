@@ -115,7 +115,7 @@ def test_a_fault_is_marked_in_log_metadata_and_session(
 def test_marks_of_errors(
     guest: Client, rule: FaultRule, code: grpc.StatusCode, reason: str
 ) -> None:
-    """A call that ends with an error tells its fault beside its request id."""
+    """A call that ends with an error has the mark of its fault beside its request id."""
     _update(guest, rule)
     with pytest.raises(grpc.RpcError) as caught:
         guest.run(ADD)

@@ -266,7 +266,7 @@ def test_asserting_builds_abort(stub: Stub, name: str, level: str) -> None:
 
 
 def test_release_builds_see_nothing(stub: Stub) -> None:
-    """RELEASE answers OK for a violated condition, says which, and writes nothing."""
+    """RELEASE answers OK for a violated condition, names it, and writes nothing."""
     (result,) = run(stub, spoiled("krn_lstm_cell_fx8"), debug_level=pb.DEBUG_LEVEL_RELEASE)
     assert result.mli_status == pb.MLI_STATUS_OK
     assert result.refusal.mli_status == pb.MLI_STATUS_BAD_TENSOR

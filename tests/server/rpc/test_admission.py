@@ -312,7 +312,7 @@ def test_messages_that_never_end_are_not_taken(start: Start) -> None:
 
 
 def test_no_window_grows_while_a_token_is_checked() -> None:
-    """However late a call is refused, what gRPC takes of its message stays the same."""
+    """A call that is refused late has gRPC take no more of its message."""
 
     def refuse_late(_requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         time.sleep(0.5)
@@ -386,7 +386,7 @@ def test_first_calls_of_a_process_with_few_descriptors(tmp_path: Path) -> None:
 
 @pytest.mark.heavy
 def test_silent_connections_end(start: Start) -> None:
-    """A connection that says nothing ends after ten seconds, though there is room for it."""
+    """A silent connection ends after ten seconds, even with room for it."""
     host, _, port = start().address.rpartition(":")
     with socket.create_connection((host, int(port)), PATIENCE) as client:
 

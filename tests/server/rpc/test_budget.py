@@ -316,7 +316,7 @@ def test_a_budget_too_small() -> None:
 
 @pytest.mark.heavy
 def test_conversations_leave_room(start: Start) -> None:
-    """One conversation too many is refused as such, and its client makes unary calls."""
+    """One conversation too many is refused, and its client makes unary calls."""
     server = start()
     client = server.client()
     code = grpc.StatusCode.RESOURCE_EXHAUSTED

@@ -16,7 +16,7 @@ from nnpa_server.sessions.store import session_tag
 
 
 class Call:
-    """The context of a call whose answer is sent when the test says so."""
+    """The context of a call whose answer the test sends."""
 
     def __init__(self) -> None:
         self.sent: list[Callable[[], None]] = []
@@ -123,7 +123,7 @@ def test_draining_waits_until_answers_are_sent() -> None:
 
 @pytest.mark.parametrize("comes", [True, False])
 def test_a_list_that_meets_the_cut_off_does_not_run(comes: bool) -> None:
-    """A list that comes as its stream is cut off is not looked at, and the log says CANCELLED."""
+    """A list that comes as its stream is cut off does not run; the call counts as CANCELLED."""
     interceptor, ran = Interceptor(1, 1, 60), list[object]()
 
     def ExecuteStream(lists: Iterator[object], _context: object) -> Iterator[str]:  # noqa: N802

@@ -158,7 +158,7 @@ def test_calls_begin_with_metadata(near: Near, first: bytes) -> None:
 
 
 def test_a_long_message_is_refused_before_there_is_memory(start: Callable[..., Near]) -> None:
-    """A prefix that says 4 GiB costs nothing but the call."""
+    """A prefix beyond the limit, up to 4 GiB, ends its call before it takes memory."""
     near = start(replace(CONFIG, limits=Limits(max_message=1 << 20)))
     for size in ((1 << 20) + 1, (1 << 32) - 1):
         with near.plain() as plain:

@@ -141,7 +141,7 @@ def test_a_client_that_leaves_within_a_frame(near: Near) -> None:
 
 @pytest.mark.heavy
 def test_draining_finishes_the_running_list(start: Callable[..., Near]) -> None:
-    """A server that ends lets the running list finish, tells the others, and takes its socket."""
+    """A draining server finishes its list, ends other conversations, and removes its socket."""
     near, count = start(replace(CONFIG, drain_timeout=60)), 200 if PLAIN else 2000
     with near.plain() as waiting, near.plain() as running:
         waiting.ask(near.request(*load(1, np.ones((100, 1000), np.float32))))

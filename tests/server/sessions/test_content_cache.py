@@ -194,7 +194,7 @@ def test_the_cache_gives_way_to_tensors(start: Callable[..., Running]) -> None:
 
 
 def test_a_server_may_have_no_cache(start: Callable[..., Running]) -> None:
-    """With --max-session-cache 0 nothing is kept, and the limit says so."""
+    """With --max-session-cache 0 nothing is kept, and the session's limit is 0."""
     client = start(limits=replace(LIMITS, max_session_cache=0)).client()
     assert client.limits.max_cache_bytes == 0
     sticks = sticks_of(client)

@@ -58,7 +58,7 @@ def test_defaults_and_limits_are_told(client: Client) -> None:
 
 @pytest.mark.parametrize("name", ["telum1", "telum2", "z15", "telum1-nonnpa", "telum2-nonnpa"])
 def test_machines_by_model(client: Client, name: str) -> None:
-    """A session runs on the model that it chose, as GetMachine tells it."""
+    """A session runs on the model that it chose, with the facts of GetMachine."""
     model = pb.MachineModel.Value(f"MACHINE_MODEL_{name.upper().replace('-', '_')}")
     session = client.other(pb.Session(machine_spec=pb.MachineSpec(model=model)))
     machine = session.stub.GetMachine(pb.GetMachineRequest(name=f"machines/{name}"))
@@ -119,7 +119,7 @@ def test_moving_a_guest_leaves_the_librarys_copy(client: Client) -> None:
 
 
 def test_update_takes_masks_as_aip_134_says(client: Client) -> None:
-    """A named field that is absent goes back to its default; no mask names what is present."""
+    """A named field that is absent gets its default; an empty mask names all present fields."""
 
     def update(session: pb.Session, *paths: str) -> pb.Session:
         session.name = client.session
@@ -161,11 +161,11 @@ def test_pages_of_tensors(client: Client) -> None:
 
 def test_sessions_are_bounded(client: Client) -> None:
     """A session beyond the limit is refused, and a session that ends makes room."""
-    filling = [client.other() for _ in range(LIMITS.max_sessions - 1)]
+    neighbours = [client.other() for _ in range(LIMITS.max_sessions - 1)]
     with refused(CODE.RESOURCE_EXHAUSTED, "SESSION_QUOTA_EXCEEDED", limit=LIMITS.max_sessions):
         client.other()
-    client.others.remove(filling[0])
-    filling[0].delete()
+    client.others.remove(neighbours[0])
+    neighbours[0].delete()
     client.other()
 
 
@@ -199,7 +199,7 @@ def idle_again(client: Client) -> None:
 
 
 def test_deadline_is_honoured_between_operations(client: Client) -> None:
-    """A list ends soon after its deadline; what ran stays, the rest never runs."""
+    """A list ends soon after its deadline; earlier operations stay, later ones never run."""
     request = client.request(*long_list(client))
     began = time.monotonic()
     with pytest.raises(grpc.RpcError) as caught:
@@ -349,7 +349,7 @@ def left_over() -> list[object]:
 
 @pytest.mark.heavy
 def test_a_long_list_of_a_stream_is_not_idle(start: Callable[..., Running]) -> None:
-    """A stream whose list runs longer than one may be idle gets its answer."""
+    """A stream gets its answer also if its list runs longer than a stream may be idle."""
     running = start(limits=Limits(idle_timeout=2.0))
     client = running.client()
     client.run(*load(1, np.ones((1, 32, 32, 64), np.float32)))

@@ -231,7 +231,7 @@ def test_memory_is_released_with_the_session(client: Client, memory: Memory) -> 
 
 
 def opened(name: str, size: int) -> SharedMemory | None:
-    """Return what a client on a Unix socket shares."""
+    """Return the memory that a client on a Unix socket shares."""
     return open_for(ObjectAccess(), "unix:", name, size)
 
 

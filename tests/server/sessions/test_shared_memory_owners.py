@@ -66,7 +66,7 @@ class Holder:
         self._models.SystemSharedMemoryUnregister(request, metadata=self._metadata)
 
     def shares(self, name: str) -> bool:
-        """Create a session that would share an object; tell whether it does."""
+        """Create a session with an object's name; tell whether the session shares the object."""
         session = pb.Session(shared_memory=pb.SharedMemory(name=name, size=SIZE))
         request = pb.CreateSessionRequest(session=session)
         created = self._accelerator.CreateSession(request, metadata=self._metadata)

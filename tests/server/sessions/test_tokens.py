@@ -54,7 +54,7 @@ FILE = "".join(
 
 @dataclass
 class Caller:
-    """Calls with a token, or with whatever `metadata` says."""
+    """Calls with a token, or with other `metadata`."""
 
     channel: grpc.Channel
     metadata: tuple[tuple[str, str], ...]
@@ -312,7 +312,7 @@ def test_hangup_reads_the_file_again(tmp_path: Path) -> None:
 
 
 def hang_up(process: ServerProcess, text: str) -> None:
-    """Have a server read its tokens again, and wait until it says so."""
+    """Have a server read its tokens again, and wait until its log has the text."""
     process.process.send_signal(signal.SIGHUP)
     deadline = time.monotonic() + PATIENCE
     while text not in process.log_text():

@@ -107,7 +107,7 @@ class Client:
 
     channel: grpc.Channel
     options: pb.Session = field(default_factory=pb.Session)
-    others: list["Client"] = field(default_factory=list["Client"])
+    opened: list["Client"] = field(default_factory=list["Client"])
 
     def __post_init__(self) -> None:
         self.stub: Any = accelerator_pb2_grpc.AcceleratorServiceStub(self.channel)
@@ -115,10 +115,10 @@ class Client:
         self.session = session.name
         self.limits = session.limits
 
-    def other(self, options: pb.Session | None = None) -> "Client":
+    def in_second_session(self, options: pb.Session | None = None) -> "Client":
         """Create another session over the same channel; it is deleted with this one."""
         second = Client(self.channel, options or pb.Session())
-        self.others.append(second)
+        self.opened.append(second)
         return second
 
     def request(self, *operations: Operation) -> pb.ExecuteRequest:
@@ -171,9 +171,9 @@ class Client:
 
     def delete(self) -> None:
         """Delete the session and those made from it."""
-        for client in self.others:
+        for client in self.opened:
             client.delete()
-        self.others.clear()
+        self.opened.clear()
         self.stub.DeleteSession(pb.DeleteSessionRequest(name=self.session))
 
 

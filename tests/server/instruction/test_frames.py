@@ -62,9 +62,9 @@ def shared_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine
 def machine(shared_machine: Machine) -> Iterator[Machine]:
     """The server, without the sessions that a test opened beside its own."""
     yield shared_machine
-    for session in shared_machine.client.others:
+    for session in shared_machine.client.opened:
         session.delete()
-    shared_machine.client.others.clear()
+    shared_machine.client.opened.clear()
 
 
 @pytest.fixture
@@ -259,8 +259,8 @@ def test_a_server_that_takes_no_memory(tmp_path: Path) -> None:
 
 def test_a_session_that_ends(machine_alone: Machine) -> None:
     """A session deleted between two instructions ends the call; a drain ends what waits."""
-    second = machine_alone.client.other()
-    machine_alone.client.others.clear()
+    second = machine_alone.client.in_second_session()
+    machine_alone.client.opened.clear()
     with machine_alone.program(second.session) as program, machine_alone.program() as waiting:
         assert program.ask_raw(SUM).written == 1
         assert waiting.ask_raw(SUM).written == 1

@@ -36,7 +36,7 @@ FOUR_MIB = 4 << 20
 @pytest.fixture(autouse=True)
 def neighbour(client: Client) -> Iterator[Client]:
     """Another session with a tensor, which must be as it was when the test ends."""
-    second = client.in_second_session()
+    second = client.open_session()
     second.run(*load(1, 7 * DATA))
     yield second
     assert np.array_equal(second.array(1), 7 * DATA.ravel())
@@ -126,7 +126,7 @@ def test_unimplemented_arm_runs_nothing(client: Client) -> None:
 
 def test_function_newer_than_the_library(client: Client) -> None:
     """A function that the session's library does not export runs nothing."""
-    old = client.in_second_session(pb.Session(library_version="1.0.0"))
+    old = client.open_session(pb.Session(library_version="1.0.0"))
     with refused(
         CODE.UNIMPLEMENTED, "FUNCTION_NOT_IN_LIBRARY", since="1.1.0", library_version="1.0.0",
         operation="sqrt", operation_index=3,

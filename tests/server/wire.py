@@ -115,7 +115,7 @@ class Client:
         self.session = session.name
         self.limits = session.limits
 
-    def in_second_session(self, options: pb.Session | None = None) -> "Client":
+    def open_session(self, options: pb.Session | None = None) -> "Client":
         """Create another session over the same channel; it is deleted with this one."""
         second = Client(self.channel, options or pb.Session())
         self.opened.append(second)

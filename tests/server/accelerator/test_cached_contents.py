@@ -100,7 +100,7 @@ CALLS = st.lists(
 @given(CALLS)
 def test_programs_do_what_they_say(client: Client, calls: Any) -> None:
     """Whatever came before, each call computes from the contents that it names."""
-    program = Program(client.in_second_session())
+    program = Program(client.open_session())
     numpy = {"add": np.add, "sub": np.subtract, "max": np.maximum}
     held: dict[int, list[tuple[bytes, Array]]] = {}
     for number, shape in enumerate(SHAPES):

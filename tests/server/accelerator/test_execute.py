@@ -129,7 +129,7 @@ def test_list_equals_the_same_operations_one_by_one(client: Client) -> None:
         op("free_ztensor_buffer", ztensor=3),
     ]  # fmt: skip
     whole = client.run(*program)
-    alone, streamed = client.in_second_session(), client.in_second_session()
+    alone, streamed = client.open_session(), client.open_session()
     assert [alone.run(operation)[0] for operation in program] == whole
     answers = streamed.stub.ExecuteStream(streamed.request(operation) for operation in program)
     assert [answer.results[0] for answer in answers] == whole
@@ -157,7 +157,7 @@ def test_getrange_answers_least_and_greatest(client: Client) -> None:
 def test_program_check_may_be_a_status(client: Client) -> None:
     """With that option a program check answers the status that precheck would have given."""
     options = pb.Session(program_check_action=pb.PROGRAM_CHECK_ACTION_STATUS)
-    client = client.in_second_session(options)
+    client = client.open_session(options)
     *_, result = client.run(
         *load(1, GRID), *load(2, np.ones((1, 1, 1, 3), np.float32)),
         op("add", input_a=1, input_b=2, output=New(3)),
@@ -200,6 +200,6 @@ def test_quantized_init_keeps_scale_and_offset(client: Client, special: float) -
 
 def test_precheck_prints_come_back_as_diagnostics(client: Client) -> None:
     """Messages that the library would print come with the result of their operation."""
-    client = client.in_second_session(pb.Session(precheck=True))
+    client = client.open_session(pb.Session(precheck=True))
     *_, result = client.run(*load(1, GRID), op("exp", input=1, output=New(2)))
     assert any("availability" in diagnostic.text for diagnostic in result.diagnostics)

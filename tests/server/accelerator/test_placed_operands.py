@@ -87,7 +87,7 @@ def ztensor(**fields: Any) -> tensor_pb2.Ztensor:
 
 def sticks_of(client: Client, array: Any = GRID) -> bytes:
     """Return the sticks of an array."""
-    sender = client.in_second_session()
+    sender = client.open_session()
     sender.run(*load(1, array))
     sticks = sender.read(sticks=pb.ReadSticks(id=1))[1]
     sender.delete()
@@ -209,7 +209,7 @@ def test_the_memory_is_the_sessions(sharing: Sharing) -> None:
     up = op("transform_ztensor", ztensor=ztensor(is_transformed=False))
     up.shared_data.add(offset=0, size=GRID.nbytes)
     assert sharing.client.run(up)[0].zdnn_status == 0
-    stranger = sharing.client.in_second_session()
+    stranger = sharing.client.open_session()
     with refused(grpc.StatusCode.INVALID_ARGUMENT, "FIELD_INVALID"):
         stranger.run(up)
     stranger.delete()
@@ -240,7 +240,7 @@ def mappings() -> int:
 )
 def test_only_memory_that_stays(sharing: Sharing, make: Any, said: str) -> None:
     """The server refuses and closes memory that could shrink, and files that are no memory."""
-    file, second_session = make(), sharing.client.in_second_session()
+    file, second_session = make(), sharing.client.open_session()
     before = descriptors()
     with Plain(sharing.path, descriptors=(file,)) as plain:
         plain.send(second_session.request())

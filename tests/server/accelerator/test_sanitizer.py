@@ -55,7 +55,7 @@ def test_fresh_buffers_hold_the_pattern(client: Client) -> None:
     tensor = tensor_pb2.Ztensor(transformed_desc=desc(1, 2, 2, 3))
     client.write([client.sticks_header(id=2, new_ztensor=tensor)])
     assert (cells(client, 2) == NINF).all()
-    plain = client.in_second_session()
+    plain = client.open_session()
     plain.run(*init(1, 1, 2, 2, 3))
     assert not cells(plain, 1).any()
 
@@ -63,7 +63,7 @@ def test_fresh_buffers_hold_the_pattern(client: Client) -> None:
 def test_padding_holds_the_pattern(client: Client) -> None:
     """Transforms and operations write NINF behind the dims, and leave the elements as they are."""
     client.run(*load(1, ONES), op("add", input_a=1, input_b=1, output=New(2)))
-    plain = client.in_second_session()
+    plain = client.open_session()
     plain.run(*load(1, ONES), op("add", input_a=1, input_b=1, output=New(2)))
     for tensor_id in (1, 2):
         sanitized, unsanitized = cells(client, tensor_id), cells(plain, tensor_id)

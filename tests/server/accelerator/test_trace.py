@@ -330,7 +330,7 @@ def test_options_are_told_anew(client: Client, opened: Callable[..., Open]) -> N
 def test_sessions_share_a_trace(client: Client, opened: Callable[..., Open]) -> None:
     """Sessions that join one trace, at creation or later, have numbers of their own."""
     trace = opened()
-    second_session = client.in_second_session(pb.Session(trace=trace.name))
+    second_session = client.open_session(pb.Session(trace=trace.name))
     assert second_session.state().trace == trace.name
     for session in (client, second_session, client):
         session.run(op("is_nnpa_installed"))
@@ -339,7 +339,7 @@ def test_sessions_share_a_trace(client: Client, opened: Callable[..., Open]) -> 
 
 def test_a_trace_that_is_not_open_records_nothing(client: Client) -> None:
     """An unknown trace is ignored, at creation and later, and the session's state has none."""
-    session = client.in_second_session(pb.Session(trace="traces/nobody"))
+    session = client.open_session(pb.Session(trace="traces/nobody"))
     assert session.state().trace == ""
     trace = Open(client.channel)
     trace.end()

@@ -296,6 +296,6 @@ def test_a_token_bounds_where_a_guest_is_moved() -> None:
 def test_sessions_break_alone(guest: Client) -> None:
     """Rules of one session do not show in another one."""
     _update(guest, FaultRule(status="ZDNN_INVALID_SHAPE"))
-    second_session = guest.in_second_session()
+    second_session = guest.open_session()
     assert [result.zdnn_status for result in second_session.run(*load(1, DATA))] == [0, 0, 0]
     assert not second_session.state().injected_faults

@@ -47,7 +47,7 @@ class Machine:
     def on(self, model: "pb.MachineModel.ValueType") -> str:
         """Return a session on another machine."""
         options = pb.Session(machine_spec=pb.MachineSpec(model=model))
-        return self.client.in_second_session(options).session
+        return self.client.open_session(options).session
 
     def stop(self) -> None:
         """End all of it."""

@@ -259,7 +259,7 @@ def test_a_server_that_takes_no_memory(tmp_path: Path) -> None:
 
 def test_a_session_that_ends(machine_alone: Machine) -> None:
     """A session deleted between two instructions ends the call; a drain ends what waits."""
-    second = machine_alone.client.in_second_session()
+    second = machine_alone.client.open_session()
     machine_alone.client.opened.clear()
     with machine_alone.program(second.session) as program, machine_alone.program() as waiting:
         assert program.ask_raw(SUM).written == 1

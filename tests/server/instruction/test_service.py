@@ -245,7 +245,7 @@ def test_limits(tmp_path: Path) -> None:
 def test_the_session_is_the_machine(issuer: Issuer) -> None:
     """A function of one session's Telum II is missing on a second session's Telum I."""
     spec = accelerator_pb2.MachineSpec(model=accelerator_pb2.MACHINE_MODEL_TELUM1)
-    first = issuer.client.in_second_session(accelerator_pb2.Session(machine_spec=spec))
+    first = issuer.client.open_session(accelerator_pb2.Session(machine_spec=spec))
     exists, lacks = (
         issuer.stub.Issue(pb.IssueRequest(session=name, general_register_0=34))
         for name in (issuer.client.session, first.session)

@@ -187,7 +187,7 @@ def test_a_callers_calls_wait_for_its_threads(start: Start) -> None:
     server = start(allow_faults=True)
     rule = FaultRule(operation="init", delay=FaultDelay(seconds=0.2))
     options = pb.Session(fault_rules=[rule])
-    sessions = [server.client().in_second_session(options) for _ in range(14)]
+    sessions = [server.client().open_session(options) for _ in range(14)]
     calls = [each.stub.Execute.future(each.request(op("init"))) for each in sessions]
     assert [call.exception(PATIENCE) for call in calls] == [None] * len(calls)
 

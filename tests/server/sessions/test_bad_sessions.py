@@ -61,7 +61,7 @@ def test_bad_options_make_no_session(
 ) -> None:
     """Unknown numbers of our own enums and impossible machines are refused, by field."""
     with refused(CODE.INVALID_ARGUMENT, reason, field=field):
-        client.in_second_session(options)
+        client.open_session(options)
     request = pb.UpdateSessionRequest(session=options)
     request.session.name = client.session
     if reason != "LIBRARY_VERSION_UNKNOWN":

@@ -126,7 +126,7 @@ def test_contents_belong_to_one_session(client: Client) -> None:
     kept = ztensor(sticks=sticks_of(client), cache_as=A)
     added(client, kept, kept)
     with refused(CODE.NOT_FOUND, "CACHE_MISS"):
-        added(client.in_second_session(), ztensor(cached=A), ztensor(cached=A))
+        added(client.open_session(), ztensor(cached=A), ztensor(cached=A))
 
 
 def test_contents_of_another_size(client: Client) -> None:

@@ -27,7 +27,7 @@ DATA = np.ones((1, 1, 2, 3), np.float32)
 
 def test_tensors_are_invisible_to_other_sessions(client: Client) -> None:
     """Ids belong to a session: the same number is another tensor, or none, elsewhere."""
-    second_session = client.in_second_session()
+    second_session = client.open_session()
     client.run(*load(1, DATA), *load(2, DATA))
     second_session.run(*load(1, 5 * DATA))
     with refused(CODE.NOT_FOUND, "TENSOR_NOT_FOUND", tensor=2):
@@ -39,7 +39,7 @@ def test_tensors_are_invisible_to_other_sessions(client: Client) -> None:
 
 def test_names_cannot_be_guessed(client: Client) -> None:
     """Names carry 192 random bits, and share nothing but the prefix."""
-    names = {client.session, *(client.in_second_session().session for _ in range(5))}
+    names = {client.session, *(client.open_session().session for _ in range(5))}
     assert len({name[:14] for name in names}) == 6
     assert all(len(name) == len("sessions/") + 32 for name in names)
 
@@ -60,7 +60,7 @@ def test_defaults_and_limits_are_told(client: Client) -> None:
 def test_machines_by_model(client: Client, name: str) -> None:
     """A session runs on the model that it chose, with the facts of GetMachine."""
     model = pb.MachineModel.Value(f"MACHINE_MODEL_{name.upper().replace('-', '_')}")
-    session = client.in_second_session(pb.Session(machine_spec=pb.MachineSpec(model=model)))
+    session = client.open_session(pb.Session(machine_spec=pb.MachineSpec(model=model)))
     machine = session.stub.GetMachine(pb.GetMachineRequest(name=f"machines/{name}"))
     assert session.state().machine == machine
     assert len(machine.qaf_block) == 256
@@ -91,7 +91,7 @@ def test_aliases_and_pages_of_machines(client: Client) -> None:
 def test_custom_machine(client: Client) -> None:
     """Overrides show in the state, which then has no machine's name, and bound operations."""
     spec = pb.MachineSpec(max_dim1=8, removed_functions=[number(33)], parmblk_formats_mask=1 << 31)
-    session = client.in_second_session(pb.Session(machine_spec=spec))
+    session = client.open_session(pb.Session(machine_spec=spec))
     machine = session.state().machine
     assert (machine.name, machine.max_dim1, machine.parmblk_formats_mask) == ("", 8, 1 << 31)
     assert machine.model == pb.MACHINE_MODEL_TELUM2
@@ -161,12 +161,12 @@ def test_pages_of_tensors(client: Client) -> None:
 
 def test_sessions_are_bounded(client: Client) -> None:
     """A session beyond the limit is refused, and a session that ends makes room."""
-    neighbours = [client.in_second_session() for _ in range(LIMITS.max_sessions - 1)]
+    neighbours = [client.open_session() for _ in range(LIMITS.max_sessions - 1)]
     with refused(CODE.RESOURCE_EXHAUSTED, "SESSION_QUOTA_EXCEEDED", limit=LIMITS.max_sessions):
-        client.in_second_session()
+        client.open_session()
     client.opened.remove(neighbours[0])
     neighbours[0].delete()
-    client.in_second_session()
+    client.open_session()
 
 
 @pytest.mark.heavy
@@ -222,7 +222,7 @@ def test_cancellation_is_honoured_between_operations(client: Client) -> None:
 
 def test_deleting_a_session_ends_what_runs_in_it(running: Running, client: Client) -> None:
     """DeleteSession cancels the running list and frees its tensors when that has ended."""
-    session = client.in_second_session()
+    session = client.open_session()
     call = begun(session, *long_list(session))
     client.opened.remove(session)
     session.delete()

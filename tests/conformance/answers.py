@@ -20,7 +20,7 @@ _FIELDS = ("is_transformed", "buffer_size", "rec_scale", "offset")
 
 
 class Testee(Protocol):
-    """Whatever answers a testee's questions."""
+    """A program that answers requests, or a stand-in for one."""
 
     def ask(self, request: Json) -> dict[str, Any]:
         """Return the answer to a vector."""
@@ -28,52 +28,52 @@ class Testee(Protocol):
 
 
 class SkippedError(Exception):
-    """The testee cannot say this in its language, and says why."""
+    """A testee's language cannot express the vector; the message is the testee's reason."""
 
 
-class Told:
+class StepAnswers:
     """The answers to one vector's steps, in order, as a session of the vector runner."""
 
     def __init__(self, steps: Iterator[Json]) -> None:
         self._steps = steps
 
     def execute(self, operation: wire.Operation) -> wire.OperationResult:
-        """Return what the testee told of this step."""
-        told = next(self._steps)
-        if "error" in told:
-            raise CallFailedError(str(told["error"]))
+        """Return the testee's answer to this step."""
+        answer = next(self._steps)
+        if "error" in answer:
+            raise CallFailedError(str(answer["error"]))
         try:
-            return result(told, operation)
+            return result(answer, operation)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise AssertionError(f"an answer out of shape, {error!r}: {told}") from error
+            raise AssertionError(f"an answer out of shape, {error!r}: {answer}") from error
 
     def move(self, spec: accelerator.MachineSpec) -> None:
         """Take notice of a move, which has no answer."""
-        told = next(self._steps)
-        assert told == {}, f"{spec}: {told}"
+        answer = next(self._steps)
+        assert answer == {}, f"{spec}: {answer}"
 
 
-def result(told: Json, operation: wire.Operation) -> wire.OperationResult:
-    """Return a step's answer as the wire would have it."""
-    answer = wire.OperationResult(zdnn_status=told.get("status", 0))
-    if "value" in told:
-        arm = "boolean" if isinstance(told["value"], bool) else "number"
-        setattr(answer, arm, told["value"])
-    if "range" in told:
-        least, greatest = (struct.unpack(">f", bytes.fromhex(one))[0] for one in told["range"])
+def result(reply: Json, operation: wire.Operation) -> wire.OperationResult:
+    """Return a step's answer as a message of the wire contract."""
+    answer = wire.OperationResult(zdnn_status=reply.get("status", 0))
+    if "value" in reply:
+        arm = "boolean" if isinstance(reply["value"], bool) else "number"
+        setattr(answer, arm, reply["value"])
+    if "range" in reply:
+        least, greatest = (struct.unpack(">f", bytes.fromhex(word))[0] for word in reply["range"])
         answer.range.CopyFrom(wire.FloatRange(min=least, max=greatest))
-    if "data_out" in told:
-        answer.data = little_endian(told["data_out"])
-    for flag in told.get("fp_flags", ()):
+    if "data_out" in reply:
+        answer.data = little_endian(reply["data_out"])
+    for flag in reply.get("fp_flags", ()):
         answer.fp_flags |= wire.FpFlags.Value(f"FP_FLAGS_{flag}")
-    answer.refusal.constraint = told.get("refusal", "")
-    for operand, elements in told.get("violation", {}).items():
+    answer.refusal.constraint = reply.get("refusal", "")
+    for operand, elements in reply.get("violation", {}).items():
         violation = answer.range_violation.operands.add(operand=operand)
-        for one in elements:
-            values = [float(value) for value in one[5:]]
-            violation.elements.add(index=one[:4], code=int(one[4], 16), operand_values=values)
+        for element in elements:
+            index, code, values = element[:4], int(element[4], 16), map(float, element[5:])
+            violation.elements.add(index=index, code=code, operand_values=values)
     name = operation.WhichOneof("operation") or ""
-    for operand, seen in told.get("outputs", {}).items():
+    for operand, seen in reply.get("outputs", {}).items():
         if seen is not None:
             ztensor = _ztensor(seen, getattr(operation, name), operand)
             answer.outputs.add(operand=operand, ztensor=ztensor)
@@ -103,23 +103,23 @@ def _expected(vector: Vector, unseen: frozenset[str]) -> Vector:
 
 def run(vector: Vector, testee: Testee, unseen: frozenset[str]) -> None:
     """Run one vector through a testee; AssertionError says what differs."""
-    told = testee.ask({"file": vector.function, "vector": plain(vector)})
-    _identified(told, "file", vector)
-    steps = told.get("steps", [])
+    reply = testee.ask({"file": vector.function, "vector": plain(vector)})
+    _identified(reply, "file", vector)
+    steps = reply.get("steps", [])
     assert len(steps) == len(vector.line["steps"]), f"{vector}: {len(steps)} steps answered"
 
     @contextmanager
-    def target(_options: accelerator.Session) -> Generator[Told]:
-        yield Told(iter(steps))
+    def target(_options: accelerator.Session) -> Generator[StepAnswers]:
+        yield StepAnswers(iter(steps))
 
     vector_runner.run(_expected(vector, unseen), target)
 
 
 def run_local(vector: Vector, testee: Testee) -> None:
     """Run one vector of a local function through a testee; AssertionError says what differs."""
-    told = testee.ask({"local": vector.function, "vector": plain_local(vector)})
-    _identified(told, "local", vector)
-    answer: dict[str, Any] = {key: told[key] for key in ("result", "status") if key in told}
+    reply = testee.ask({"local": vector.function, "vector": plain_local(vector)})
+    _identified(reply, "local", vector)
+    answer: dict[str, Any] = {key: reply[key] for key in ("result", "status") if key in reply}
     if "status" in answer:
         answer["status"] = ZdnnStatus.Name(answer["status"])
     expected = dict(vector.line)
@@ -130,9 +130,9 @@ def run_local(vector: Vector, testee: Testee) -> None:
     vector_runner.run_local(complete, lambda _function, _arguments: answer)
 
 
-def _identified(told: Json, kind: str, vector: Vector) -> None:
-    if "skipped" in told:
-        raise SkippedError(str(told["skipped"]))
-    assert "failed" not in told, f"{vector}: {told}"
-    assert told.get(kind) == vector.function, told
-    assert told.get("name") == vector.line["name"], told
+def _identified(reply: Json, kind: str, vector: Vector) -> None:
+    if "skipped" in reply:
+        raise SkippedError(str(reply["skipped"]))
+    assert "failed" not in reply, f"{vector}: {reply}"
+    assert reply.get(kind) == vector.function, reply
+    assert reply.get("name") == vector.line["name"], reply

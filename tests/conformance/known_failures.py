@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an SDK cannot pass: the lists of `known_failing`, each vector with its reason."""
+"""The vectors that an SDK cannot pass, each with its reason: the lists of `known_failing`."""
 
 from pathlib import Path
 
@@ -30,6 +30,7 @@ def _matching(pattern: str) -> list[str]:
     stem, _, name = pattern.partition("/")
     if stem != "*":
         return [pattern]
-    stems = [one.function for one in vector_runner.load(VECTORS) if one.line["name"] == name]
+    vectors = vector_runner.load(VECTORS)
+    stems = [vector.function for vector in vectors if vector.line["name"] == name]
     assert stems, f"{pattern}: no vector of that name"
     return [f"{stem}/{name}" for stem in stems]

@@ -42,7 +42,8 @@ def plain(vector: Vector) -> Json:
     session = {"library": line.get("library", "1.2.0"), "precheck": line.get("precheck", False)}
     written = set(_written(line["steps"]))
     held = {
-        key: _ztensor(one, key in written) for key, one in sorted(line.get("tensors", {}).items())
+        key: _ztensor(tensor, key in written)
+        for key, tensor in sorted(line.get("tensors", {}).items())
     }
     steps = [_step(step) for step in line["steps"]]
     return {"name": line["name"], **machine, **session, "tensors": held, "steps": steps}
@@ -50,7 +51,7 @@ def plain(vector: Vector) -> Json:
 
 def plain_local(vector: Vector) -> Json:
     """Return the vector of a local function as a testee gets it."""
-    arguments = {key: _argument(key, one) for key, one in vector.line["arguments"].items()}
+    arguments = {key: _argument(key, value) for key, value in vector.line["arguments"].items()}
     return {"name": vector.line["name"], "arguments": arguments}
 
 
@@ -76,37 +77,37 @@ def descriptor(line: Json) -> Json:
 
 def _integers(message: Any) -> Any:
     """Return proto JSON with numbers for enums and for 64-bit integers."""
-    given = json_format.MessageToDict(
+    fields = json_format.MessageToDict(
         message, preserving_proto_field_name=True, use_integers_for_enums=True
     )
     for field, value in message.ListFields():
         if field.cpp_type in (FieldDescriptor.CPPTYPE_UINT64, FieldDescriptor.CPPTYPE_INT64):
-            given[field.name] = value
-    return given
+            fields[field.name] = value
+    return fields
 
 
 def _spec(line: Json) -> Json:
-    given: Json = _integers(machine_spec(line))
-    return given
+    spec: Json = _integers(machine_spec(line))
+    return spec
 
 
 def _written(steps: Sequence[Json]) -> Iterator[str]:
     """Yield the ids of the vector's tensors that some step writes."""
     for step in steps:
         for name, arm in step.get("operation", {}).items():
-            for operand, one in arm.items() if isinstance(arm, Mapping) else ():
+            for operand, argument in arm.items() if isinstance(arm, Mapping) else ():
                 reads = operand not in WRITTEN and (operand != "ztensor" or name in READ_ZTENSOR)
-                if isinstance(one, Mapping) and "id" in one and not reads:
-                    yield str(one["id"])
+                if isinstance(argument, Mapping) and "id" in argument and not reads:
+                    yield str(argument["id"])
 
 
 def _ztensor(line: Json, written: bool) -> Json:
     """Return a tensor whose buffer is there as a whole, or NULL."""
-    structure = {key: one for key, one in line.items() if key not in ("codes", "memory")}
+    structure = {key: value for key, value in line.items() if key not in ("codes", "memory")}
     message = json_format.ParseDict(structure, tensors.Ztensor())
     desc = message.transformed_desc
     size = _stick_bytes(desc)
-    plain_one: dict[str, Any] = {
+    plain_tensor: dict[str, Any] = {
         "pre_transformed_desc": descriptor(line.get("pre_transformed_desc", {})),
         "transformed_desc": descriptor(line["transformed_desc"]),
         "buffer_size": message.buffer_size if message.HasField("buffer_size") else size,
@@ -115,16 +116,16 @@ def _ztensor(line: Json, written: bool) -> Json:
         "offset": message.offset,
     }
     if "memory" in line:
-        plain_one["memory"] = line["memory"]
+        plain_tensor["memory"] = line["memory"]
     elif "codes" in line:
         buffer = laid_out(desc, line["codes"])
-        plain_one["memory"] = words_of(buffer.tobytes(), cell_bytes(desc))
+        plain_tensor["memory"] = words_of(buffer.tobytes(), cell_bytes(desc))
     elif written and not message.null_buffer and 0 < size <= LARGEST_BUFFER:
         width = cell_bytes(desc)
-        plain_one["memory"] = f"{'0' * 2 * width}*{size // width}"
+        plain_tensor["memory"] = f"{'0' * 2 * width}*{size // width}"
     else:
-        plain_one["null_buffer"] = True
-    return plain_one
+        plain_tensor["null_buffer"] = True
+    return plain_tensor
 
 
 def _stick_bytes(desc: tensors.TensorDesc) -> int:
@@ -164,16 +165,16 @@ def _arm(line: Json, message: Descriptor) -> Json:
     return arguments
 
 
-def _value(given: Any, field: FieldDescriptor) -> Any:
+def _value(value: Any, field: FieldDescriptor) -> Any:
     if field.message_type is not None and field.message_type.name == "TensorDesc":
-        return descriptor(given)
-    if field.enum_type is not None and isinstance(given, list):
-        return [_value(one, field) for one in given]
-    if field.enum_type is not None and isinstance(given, str):
-        return field.enum_type.values_by_name[given].number
-    if field.cpp_type == FieldDescriptor.CPPTYPE_FLOAT and isinstance(given, str):
-        return json_float(float(given))
-    return given
+        return descriptor(value)
+    if field.enum_type is not None and isinstance(value, list):
+        return [_value(element, field) for element in value]
+    if field.enum_type is not None and isinstance(value, str):
+        return field.enum_type.values_by_name[value].number
+    if field.cpp_type == FieldDescriptor.CPPTYPE_FLOAT and isinstance(value, str):
+        return json_float(float(value))
+    return value
 
 
 def json_float(value: float) -> float | str:

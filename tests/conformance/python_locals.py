@@ -19,12 +19,12 @@ def descriptor(line: Json) -> TensorDesc:
     return json_format.ParseDict(dict(line), TensorDesc())
 
 
-def told(desc: TensorDesc) -> Json:
+def plain_descriptor(desc: TensorDesc) -> Json:
     """Return a descriptor as plain JSON."""
-    given: Json = json_format.MessageToDict(
+    fields: Json = json_format.MessageToDict(
         desc, preserving_proto_field_name=True, use_integers_for_enums=True
     )
-    return given
+    return fields
 
 
 def bits(value: np.generic) -> str:
@@ -38,14 +38,14 @@ def pre(a: Json) -> TensorDesc:
 
 
 FUNCTIONS: Mapping[str, Callable[[Json], Any]] = {
-    "init_pre_transformed_desc": lambda a: told(
+    "init_pre_transformed_desc": lambda a: plain_descriptor(
         zdnn.init_pre_transformed_desc(a["layout"], a["type"], *a["dims"])
     ),
-    "generate_transformed_desc": lambda a: told(zdnn.generate_transformed_desc(pre(a))),
-    "generate_quantized_transformed_desc": lambda a: told(
+    "generate_transformed_desc": lambda a: plain_descriptor(zdnn.generate_transformed_desc(pre(a))),
+    "generate_quantized_transformed_desc": lambda a: plain_descriptor(
         zdnn.generate_quantized_transformed_desc(pre(a), a["transform_type"])
     ),
-    "generate_transformed_desc_concatenated": lambda a: told(
+    "generate_transformed_desc_concatenated": lambda a: plain_descriptor(
         zdnn.generate_transformed_desc_concatenated(pre(a), a["info"])
     ),
     "getsize_ztensor": lambda a: zdnn.getsize_ztensor(descriptor(a["transformed_desc"])),

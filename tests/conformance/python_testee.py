@@ -48,7 +48,7 @@ class Program:
 
     def __init__(self, session: Session, tensors: Json) -> None:
         self._session = session
-        self._named = {int(key): self._put(one) for key, one in tensors.items()}
+        self._named = {int(key): self._put(tensor) for key, tensor in tensors.items()}
 
     def _put(self, line: Json) -> Ztensor:
         structure = Structure(
@@ -67,10 +67,10 @@ class Program:
         if "machine_spec" in line:
             self._session.update(json_format.ParseDict(line["machine_spec"], MachineSpec()))
             return {}
-        name, given = next(one for one in line["operation"].items() if one[0] not in MISALIGNED)
-        arguments = {key: self._argument(one) for key, one in given.items()}
+        name, fields = next(arm for arm in line["operation"].items() if arm[0] not in MISALIGNED)
+        arguments = {key: self._argument(value) for key, value in fields.items()}
         answer: Answer = {}
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
                 returned = self._call(name, arguments, line.get("data", []))
@@ -85,24 +85,24 @@ class Program:
                 if not isinstance(error.__cause__, TransportError):
                     raise
                 return {"error": error.__cause__.reason}
-        for one in told:
-            assert isinstance(one.message, ZdnnWarning), one.message
-            answer["status"] = int(one.message.status)
-            answer.update(_violation(one.message.violation))
-        self._name_new(given, arguments)
-        operands = {key: one for key, one in arguments.items() if key in OUTPUTS}
-        answer["outputs"] = {key: _seen(one) for key, one in operands.items()}
+        for warning in caught:
+            assert isinstance(warning.message, ZdnnWarning), warning.message
+            answer["status"] = int(warning.message.status)
+            answer.update(_violation(warning.message.violation))
+        self._name_new(fields, arguments)
+        operands = {key: value for key, value in arguments.items() if key in OUTPUTS}
+        answer["outputs"] = {key: _seen(ztensor) for key, ztensor in operands.items()}
         flagged = arguments.get("ztensor") or arguments.get("dest")
         if isinstance(flagged, Ztensor) and name.startswith("transform_"):
             answer["fp_flags"] = [flag for flag in _FLAGS if flagged.flags & _FLAGS[flag]]
         return answer
 
-    def _argument(self, given: Any) -> Any:
-        if isinstance(given, dict) and "id" in given:
-            return self._named[given["id"]]
-        if isinstance(given, dict):
-            return None if "new_id" in given else descriptor(given)
-        return float(given) if isinstance(given, str) else given
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, dict) and "id" in value:
+            return self._named[value["id"]]
+        if isinstance(value, dict):
+            return None if "new_id" in value else descriptor(value)
+        return float(value) if isinstance(value, str) else value
 
     def _call(self, name: str, arguments: dict[str, Any], data: list[str]) -> Any:
         """Call the verb by C's parameter names; what it returns goes among the arguments."""
@@ -120,17 +120,17 @@ class Program:
         for key, parameter in parameters.items():
             if key not in chosen and parameter.default is parameter.empty:
                 chosen[key] = little_endian(data[0]) if key == "data" and data else None
-        returned = verb(**{key: one for key, one in chosen.items() if key != "gates"})
-        made = [key for key in arguments if key in SHAPED and arguments[key] is None]
+        returned = verb(**{key: value for key, value in chosen.items() if key != "gates"})
+        outputs = [key for key in arguments if key in SHAPED and arguments[key] is None]
         several = returned if isinstance(returned, tuple) else (returned,)
-        arguments.update(zip(made, several, strict=False))
+        arguments.update(zip(outputs, several, strict=False))
         return returned
 
-    def _name_new(self, given: Json, arguments: Json) -> None:
-        for key, one in given.items():
-            number = one.get("new_id") if isinstance(one, dict) else None
-            if key == "ztensor" and isinstance(one, int):
-                number = one
+    def _name_new(self, fields: Json, arguments: Json) -> None:
+        for key, value in fields.items():
+            number = value.get("new_id") if isinstance(value, dict) else None
+            if key == "ztensor" and isinstance(value, int):
+                number = value
             if number is not None and isinstance(arguments[key], Ztensor):
                 self._named[number] = arguments[key]
 
@@ -141,7 +141,8 @@ _FLAGS = {name: FpFlags.Value(f"FP_FLAGS_{name}") for name in ("INVALID", "OVERF
 def _returned(name: str, returned: Any, arguments: Json) -> Answer:
     """Return what a call that came back says."""
     if name == "getrange_ztensor":
-        return {"status": 0, "range": [struct.pack(">f", one).hex().upper() for one in returned]}
+        limits = [struct.pack(">f", limit).hex().upper() for limit in returned]
+        return {"status": 0, "range": limits}
     if isinstance(returned, NO_STATUS):
         return {"value": returned}
     if isinstance(returned, np.ndarray):
@@ -163,14 +164,14 @@ def _refused(error: ZdnnError, arguments: Json) -> Answer:
 def _violation(violation: RangeViolation | None) -> Answer:
     if violation is None:
         return {}
-    told = {
+    elements = {
         operand.operand: [
-            [*one.index, f"{one.code:04X}", *map(json_float, one.operand_values)]
-            for one in operand.elements
+            [*element.index, f"{element.code:04X}", *map(json_float, element.operand_values)]
+            for element in operand.elements
         ]
         for operand in violation.operands
     }
-    return {"violation": told}
+    return {"violation": elements}
 
 
 def _seen(ztensor: Ztensor | None) -> Answer | None:
@@ -208,10 +209,10 @@ def main(stdin: BinaryIO, stdout: BinaryIO, target: str) -> None:
         kind = "file" if "file" in request else "local"
         vector = request["vector"]
         if kind == "file":
-            told = run(target, vector)
+            reply = run(target, vector)
         else:
-            told = call(target, request["local"], vector["arguments"])
-        answer = {kind: request[kind], "name": vector["name"], **told}
+            reply = call(target, request["local"], vector["arguments"])
+        answer = {kind: request[kind], "name": vector["name"], **reply}
         raw = json.dumps(answer).encode()
         stdout.write(len(raw).to_bytes(4, "little") + raw)
         stdout.flush()

@@ -27,8 +27,8 @@ MARKS = {"python": ()}
 
 def _params() -> list[object]:
     return [
-        pytest.param(one, id=one.name, marks=MARKS.get(one.name, (pytest.mark.conformance,)))
-        for one in (*SDKS, *PLAIN)
+        pytest.param(sdk, id=sdk.name, marks=MARKS.get(sdk.name, (pytest.mark.conformance,)))
+        for sdk in (*SDKS, *PLAIN)
     ]
 
 
@@ -63,32 +63,32 @@ def talk(
 
 
 def _differences(vectors: list[Vector], run: Callable[[Vector], None]) -> dict[str, str]:
-    """Return what differs, `stem/name` to the story."""
-    found: dict[str, str] = {}
+    """Return the vectors that fail, `stem/name` to the message."""
+    differences: dict[str, str] = {}
     for vector in vectors:
         try:
             run(vector)
         except (AssertionError, SkippedError, BrokenProtocolError) as error:
             story = f"{type(error).__name__}: {error}"[:_STORY]
-            found[f"{vector.function}/{vector.line['name']}"] = story
-    return found
+            differences[f"{vector.function}/{vector.line['name']}"] = story
+    return differences
 
 
 def _judge(
-    request: pytest.FixtureRequest, testee: Sdk, vectors: list[Vector], found: dict[str, str]
+    request: pytest.FixtureRequest, testee: Sdk, vectors: list[Vector], differences: dict[str, str]
 ) -> None:
-    """Fail for what differs and is not known to, and for what is known to and does not."""
+    """Fail for each failure that no list expects, and for each listed vector that passes."""
     function = vectors[0].function
     mine = {f"{function}/{vector.line['name']}" for vector in vectors}
     reasons = known_failing(testee.name)
-    known = mine & reasons.keys()
-    failed, fixed = found.keys() - known, known - found.keys()
-    passed = len(mine) - len(found) - len(fixed)
-    tally = [testee.name, function, passed, len(known & found.keys()), len(failed | fixed)]
+    expected = mine & reasons.keys()
+    failed, fixed = differences.keys() - expected, expected - differences.keys()
+    passed = len(mine) - len(differences) - len(fixed)
+    tally = [testee.name, function, passed, len(expected & differences.keys()), len(failed | fixed)]
     request.node.user_properties.append((TALLY, tally))
-    cases = [["passed", passed, ""], *(["refused", 1, reasons[key]] for key in sorted(known))]
+    cases = [["passed", passed, ""], *(["refused", 1, reasons[key]] for key in sorted(expected))]
     request.node.user_properties.append((CASES, cases))
-    story = [f"{key}: {found[key]}" for key in sorted(failed)]
+    story = [f"{key}: {differences[key]}" for key in sorted(failed)]
     story += [f"{key}: no longer fails, take it off the list" for key in sorted(fixed)]
     assert not story, "\n".join(story)
 
@@ -100,8 +100,8 @@ def test_function(
 ) -> None:
     """The SDK's verb gives every status, bit, value and flag that its vectors' sources say."""
     vectors = list(vector_runner.read(VECTORS / f"{file}.jsonl"))
-    found = _differences(vectors, lambda one: answers.run(one, talk, testee.unseen))
-    _judge(request, testee, vectors, found)
+    differences = _differences(vectors, lambda vector: answers.run(vector, talk, testee.unseen))
+    _judge(request, testee, vectors, differences)
 
 
 @pytest.mark.parametrize("file", LOCAL_FILES)
@@ -110,19 +110,19 @@ def test_local_function(
 ) -> None:
     """The SDK's own function gives every result and status that its vectors' sources say."""
     vectors = list(vector_runner.read(VECTORS / "local" / f"{file}.jsonl"))
-    found = _differences(vectors, lambda one: answers.run_local(one, talk))
-    _judge(request, testee, vectors, found)
+    differences = _differences(vectors, lambda vector: answers.run_local(vector, talk))
+    _judge(request, testee, vectors, differences)
 
 
 def test_what_is_known_to_fail_exists() -> None:
     """Every line of every list names a vector that exists and an SDK that takes part."""
     names = {
-        f"{one.function}/{one.line['name']}"
+        f"{vector.function}/{vector.line['name']}"
         for folder in (VECTORS, VECTORS / "local")
-        for one in vector_runner.load(folder)
+        for vector in vector_runner.load(folder)
     }
     lists = Path(__file__).parent.glob("known_failing/*.txt")
     sdks = {path.stem for path in lists}
-    assert sdks <= {one.name for one in SDKS}
+    assert sdks <= {sdk.name for sdk in SDKS}
     for sdk in sdks:
         assert known_failing(sdk).keys() <= names, sdk

@@ -64,8 +64,8 @@ ECHO = "import sys; h = sys.stdin.buffer.read(4); "
 GONE = object()
 
 
-class Told(Conversation):
-    """A testee that says what it was told to say."""
+class CannedTestee(Conversation):
+    """A testee that gives the same prepared answer to any request."""
 
     def __init__(self, answer: dict[str, Any]) -> None:
         super().__init__((), {}, Path("/dev/null"))
@@ -92,7 +92,7 @@ def changed(place: tuple[str | int, ...], value: object) -> dict[str, Any]:
 
 def test_the_right_answer_passes() -> None:
     """An answer with every status, bit, value and flag as expected is no difference."""
-    answers.run(VECTOR, Told(ANSWER), frozenset())
+    answers.run(VECTOR, CannedTestee(ANSWER), frozenset())
 
 
 # Where the answer is changed, and to what; GONE: the key is taken away.
@@ -124,25 +124,26 @@ CHANGES: tuple[tuple[tuple[str | int, ...], object], ...] = (
 def test_every_wrong_answer_is_found(place: tuple[str | int, ...], value: object) -> None:
     """An answer that is wrong in one key, one bit, or one step is a difference."""
     with pytest.raises(AssertionError):
-        answers.run(VECTOR, Told(changed(place, value)), frozenset())
+        answers.run(VECTOR, CannedTestee(changed(place, value)), frozenset())
 
 
-def test_unseen_expectations_are_not_looked_at() -> None:
-    """What an SDK cannot observe is left out, and nothing else."""
+def test_unseen_expectations_are_not_compared() -> None:
+    """A vector is judged without the expectations that an SDK cannot observe, and only those."""
     blind = changed((0, "violation"), GONE)
     del blind["steps"][1]["refusal"]
-    answers.run(VECTOR, Told(blind), frozenset(("violation", "refusal")))
+    answers.run(VECTOR, CannedTestee(blind), frozenset(("violation", "refusal")))
     with pytest.raises(AssertionError):
-        answers.run(VECTOR, Told(blind), frozenset(("violation",)))
+        answers.run(VECTOR, CannedTestee(blind), frozenset(("violation",)))
 
 
-def test_skipped_and_mistaken_answers() -> None:
-    """A skip is told apart from a failure; an answer to another vector is one."""
+def test_a_skip_is_no_failure_and_a_mistaken_answer_is() -> None:
+    """A skip raises SkippedError; an answer to another vector is a failure."""
+    skip = {"file": "hand", "name": "hand", "skipped": "why"}
     with pytest.raises(SkippedError, match="why"):
-        answers.run(VECTOR, Told({"file": "hand", "name": "hand", "skipped": "why"}), frozenset())
+        answers.run(VECTOR, CannedTestee(skip), frozenset())
     for wrong in ({"name": "other"}, {"file": "other"}, {"failed": "signal"}):
         with pytest.raises(AssertionError):
-            answers.run(VECTOR, Told({**ANSWER, **wrong}), frozenset())
+            answers.run(VECTOR, CannedTestee({**ANSWER, **wrong}), frozenset())
 
 
 def test_vectors_travel_without_what_is_expected() -> None:
@@ -179,7 +180,7 @@ def test_words_there_and_back(text: str) -> None:
 def test_a_testee_that_breaks_the_protocol(
     program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is told by one kind of error, whatever it did, and is started anew for the next vector."""
+    """Each breach raises BrokenProtocolError, and the next vector gets a new testee."""
     monkeypatch.setattr(conversation, "ANSWER_SECONDS", 2.0)
     command = [sys.executable, "-c", program]
     with Conversation(command, {}, tmp_path / "stderr.txt") as broken:

@@ -65,12 +65,12 @@ def _words(result: object) -> list[list[str]]:
     if isinstance(result, Ztensor):
         result = np.array([result.rec_scale, result.offset], np.float32)
     arrays: Sequence[Any] = result if isinstance(result, tuple | list) else [result]
-    bits = [np.ascontiguousarray(one, np.float32).view(np.uint32).ravel() for one in arrays]
-    return [[f"{word:08X}" for word in one.tolist()] for one in bits]
+    bits = [np.ascontiguousarray(array, np.float32).view(np.uint32).ravel() for array in arrays]
+    return [[f"{word:08X}" for word in words.tolist()] for words in bits]
 
 
 @pytest.mark.conformance
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda one: str(one.name))
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: str(program.name))
 def test_the_ten_examples(program: Program, server: str, tmp_path: Path) -> None:
     """Each of the ten programs gives the same bits in the SDK as in Python."""
     missing = [tool for tool in program.tools if shutil.which(tool) is None]
@@ -80,9 +80,9 @@ def test_the_ten_examples(program: Program, server: str, tmp_path: Path) -> None
             pytest.fail(story)
         pytest.skip(story)
     command = [*program.build(tmp_path), server]
-    told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
-    assert told.returncode == 0, told.stderr[-2000:]
-    lines = [json.loads(line) for line in told.stdout.splitlines()]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    lines = [json.loads(line) for line in ended.stdout.splitlines()]
     got = {line["name"]: line["results"] for line in lines}
     assert sorted(got) == NAMES
     for name in NAMES:

@@ -17,11 +17,11 @@ from tests.conformance.test_conformance import REQUIRED
 from tests.conformance.testees import SDKS, Sdk
 from tests.vector_runner import VECTORS
 
-FOREIGN = [one for one in SDKS if one.name != "python"]
+FOREIGN = [sdk for sdk in SDKS if sdk.name != "python"]
 
 
 @pytest.mark.conformance
-@pytest.mark.parametrize("sdk", FOREIGN, ids=lambda one: one.name)
+@pytest.mark.parametrize("sdk", FOREIGN, ids=lambda sdk: sdk.name)
 def test_every_sdk_is_recorded(sdk: Sdk, server: str, tmp_path: Path) -> None:
     """The sessions of a program join the trace of its environment, and what they call is in it."""
     missing = [tool for tool in sdk.tools if shutil.which(tool) is None]
@@ -37,4 +37,4 @@ def test_every_sdk_is_recorded(sdk: Sdk, server: str, tmp_path: Path) -> None:
         answers.run(vector, talk, sdk.unseen)
     recording.stop()
     transport.close()
-    assert "add" in [one.name for one in recording.read().operations]
+    assert "add" in [operation.name for operation in recording.read().operations]

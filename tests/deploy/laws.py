@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What must hold among objects that are applied together, and no schema sees.
+"""Laws among objects that are applied together, which no schema can check.
 
 Each law takes the documents of a kustomization and yields a line for each break. `LAWS` has all.
 """
@@ -35,7 +35,7 @@ def quantity(text: str) -> int:
 
 @law
 def selectors_select(documents: Documents) -> Iterator[str]:
-    """Services, policies and budgets are for pods that are there."""
+    """Services, policies and budgets select pods that are applied with them."""
     for document in documents:
         spec = document.content.get("spec", {})
         selector = {"Service": spec.get("selector")}.get(document.kind) or (
@@ -60,7 +60,7 @@ def _peers(document: Document) -> Iterator[Json]:
 
 @law
 def deployments_know_their_pods(documents: Documents) -> Iterator[str]:
-    """A Deployment selects the pods that it makes, and spreads those."""
+    """A Deployment selects and spreads the pods that it makes."""
     for document in of_kind(documents, "Deployment"):
         spec = document.content["spec"]
         labels = spec["template"]["metadata"]["labels"].items()
@@ -74,15 +74,15 @@ def deployments_know_their_pods(documents: Documents) -> Iterator[str]:
 def services_lead_to_ports(documents: Documents) -> Iterator[str]:
     """A Service's ports are ports of its pods."""
     for document in of_kind(documents, "Service"):
-        for made in selected(documents, document.content["spec"]["selector"]):
+        for pod in selected(documents, document.content["spec"]["selector"]):
             for port in document.content["spec"]["ports"]:
-                if port["targetPort"] not in made.ports:
-                    yield f"Service {document.name}: {made.owner} has no {port['targetPort']}"
+                if port["targetPort"] not in pod.ports:
+                    yield f"Service {document.name}: {pod.owner} has no {port['targetPort']}"
 
 
 @law
 def policies_name_ports(documents: Documents) -> Iterator[str]:
-    """A named port of a policy is one of the pods that it is about."""
+    """A policy names ports that its pods have."""
     for document in of_kind(documents, "NetworkPolicy"):
         spec = document.content["spec"]
         own = selected(documents, spec["podSelector"]["matchLabels"])
@@ -95,30 +95,30 @@ def policies_name_ports(documents: Documents) -> Iterator[str]:
 
 
 def _unnamed(policy: str, rule: Json, them: Sequence[Pods]) -> Iterator[str]:
-    known = {name for made in them for name in made.ports}
+    declared = {name for pod in them for name in pod.ports}
     for port in rule.get("ports", ()):
-        if isinstance(port["port"], str) and port["port"] not in known:
+        if isinstance(port["port"], str) and port["port"] not in declared:
             yield f"NetworkPolicy {policy}: no port {port['port']}"
 
 
 @law
 def probes_and_scrapes_meet_ports(documents: Documents) -> Iterator[str]:
-    """Probes and Prometheus ask at ports where somebody listens."""
-    for made in pods(documents):
-        listening = {*made.ports.values(), *made.ports, *_listeners(made)}
-        for container in made.containers:
+    """Probes and Prometheus ask at ports where the pod listens."""
+    for pod in pods(documents):
+        listening = {*pod.ports.values(), *pod.ports, *_listeners(pod)}
+        for container in pod.containers:
             for probe in (container[name] for name in PROBES if name in container):
                 port = (probe.get("grpc") or probe.get("httpGet"))["port"]
                 if port not in listening:
-                    yield f"{made.owner}: nobody listens at {port}, which a probe asks"
-        for name, value in made.metadata.get("annotations", {}).items():
+                    yield f"{pod.owner}: nobody listens at {port}, which a probe asks"
+        for name, value in pod.metadata.get("annotations", {}).items():
             if name.endswith("/port") and int(value) not in listening:
-                yield f"{made.owner}: nobody listens at {value}, which is to be scraped"
+                yield f"{pod.owner}: nobody listens at {value}, which is to be scraped"
 
 
-def _listeners(made: Pods) -> Iterator[int]:
+def _listeners(pod: Pods) -> Iterator[int]:
     """Yield the ports that a server's flags open."""
-    for container in made.containers:
+    for container in pod.containers:
         for name, value in flags(container).items():
             if re.fullmatch(r"--(.*-)?(listen|metrics)", name):
                 yield int(value.rpartition(":")[2])
@@ -128,48 +128,48 @@ def _listeners(made: Pods) -> Iterator[int]:
 def servers_open_their_ports(documents: Documents) -> Iterator[str]:
     """Each port of a server's container is opened by a flag, and each flag exists."""
     options = {option for parameter in main.params for option in parameter.opts}
-    for made, container in servers(documents):
-        opened = set(_listeners(made))
+    for pod, container in servers(documents):
+        opened = set(_listeners(pod))
         for port in container["ports"]:
             if port["containerPort"] not in opened:
-                yield f"{made.owner}: no flag opens {port['containerPort']}"
+                yield f"{pod.owner}: no flag opens {port['containerPort']}"
         for name in flags(container).keys() - options:
-            yield f"{made.owner}: nnpa-server has no {name}"
+            yield f"{pod.owner}: nnpa-server has no {name}"
 
 
 @law
 def memory_holds_full_sessions(documents: Documents) -> Iterator[str]:
     """A server's memory is above what all its sessions may hold."""
-    for made, container in servers(documents):
-        given = flags(container)
-        if "--max-sessions" in given:
-            held = int(given["--max-sessions"]) * parse_size(given["--max-session-bytes"])
+    for pod, container in servers(documents):
+        options = flags(container)
+        if "--max-sessions" in options:
+            held = int(options["--max-sessions"]) * parse_size(options["--max-session-bytes"])
             if quantity(container["resources"]["limits"]["memory"]) <= held:
-                yield f"{made.owner}: sessions may hold {held} bytes, above the memory limit"
+                yield f"{pod.owner}: sessions may hold {held} bytes, above the memory limit"
 
 
 @law
 def pods_have_time_to_end(documents: Documents) -> Iterator[str]:
-    """Kubernetes waits longer than what comes before the end, and the drain, take."""
-    for made in pods(documents):
-        for container in made.containers:
+    """The grace period is longer than preStop and drain together."""
+    for pod in pods(documents):
+        for container in pod.containers:
             wait = container.get("lifecycle", {}).get("preStop", {}).get("sleep", {"seconds": 0})
-            given = flags(container)
+            options = flags(container)
             drain = sum(
-                parse_time(given.get(f"--drain-{name}", "0s")) for name in ("delay", "timeout")
+                parse_time(options.get(f"--drain-{name}", "0s")) for name in ("delay", "timeout")
             )
-            grace = made.spec.get("terminationGracePeriodSeconds", 30)
+            grace = pod.spec.get("terminationGracePeriodSeconds", 30)
             if wait["seconds"] + drain >= grace:
-                yield f"{made.owner}: killed after {grace} s, while it ends"
+                yield f"{pod.owner}: killed after {grace} s, while it ends"
 
 
 @law
 def containers_are_locked(documents: Documents) -> Iterator[str]:
-    """Nobody is root, gains rights, writes to the root, or has memory without end."""
-    for made in pods(documents):
-        for container in made.containers:
+    """No container runs as root, gains rights, writes to its root, or lacks a memory limit."""
+    for pod in pods(documents):
+        for container in pod.containers:
             own = container.get("securityContext", {})
-            rights = {**made.spec.get("securityContext", {}), **own}
+            rights = {**pod.spec.get("securityContext", {}), **own}
             checks = {
                 "root": rights.get("runAsNonRoot") is True and rights.get("runAsUser", 0) > 0,
                 "system calls": rights.get("seccompProfile") == {"type": "RuntimeDefault"},
@@ -179,18 +179,18 @@ def containers_are_locked(documents: Documents) -> Iterator[str]:
                 "memory": "memory" in container["resources"]["limits"],
             }
             for what in (what for what, holds in checks.items() if not holds):
-                yield f"{made.owner}: {container['name']} may have {what}"
+                yield f"{pod.owner}: {container['name']} may have {what}"
 
 
 @law
 def nobody_asks_the_api_server(documents: Documents) -> Iterator[str]:
     """Pods have no account of the cluster."""
-    for made in pods(documents):
+    for pod in pods(documents):
         if (
-            made.spec.get("automountServiceAccountToken", True)
-            and "supportedModelFormats" not in made.spec
+            pod.spec.get("automountServiceAccountToken", True)
+            and "supportedModelFormats" not in pod.spec
         ):
-            yield f"{made.owner}: pods have a token of the cluster"
+            yield f"{pod.owner}: pods have a token of the cluster"
     for document in of_kind(documents, "InferenceService"):
         if document.content["spec"]["predictor"].get("automountServiceAccountToken", True):
             yield f"{document.name}: pods have a token of the cluster"
@@ -203,22 +203,22 @@ def volumes_have_contents(documents: Documents) -> Iterator[str]:
         item["name"] for document in of_kind(documents, "Kustomization")
         for item in document.content.get("configMapGenerator", ())
     }  # fmt: skip
-    for made in pods(documents):
-        volumes = {volume["name"]: volume for volume in made.spec.get("volumes", ())}
+    for pod in pods(documents):
+        volumes = {volume["name"]: volume for volume in pod.spec.get("volumes", ())}
         for volume in volumes.values():
             if "configMap" in volume and volume["configMap"]["name"] not in generated:
-                yield f"{made.owner}: no configuration {volume['configMap']['name']}"
+                yield f"{pod.owner}: no configuration {volume['configMap']['name']}"
         mounts = {
-            mount["name"] for container in made.containers
+            mount["name"] for container in pod.containers
             for mount in container.get("volumeMounts", ())
         }  # fmt: skip
         if mounts != volumes.keys():
-            yield f"{made.owner}: volumes {sorted(volumes)}, mounted {sorted(mounts)}"
+            yield f"{pod.owner}: volumes {sorted(volumes)}, mounted {sorted(mounts)}"
 
 
 @law
 def objects_name_what_is_there(documents: Documents) -> Iterator[str]:
-    """What an object names by kind and name is applied with it."""
+    """Every object that another names by kind and name is applied with it."""
     for document in documents:
         for kind, name in _references(document):
             if named(documents, kind, name) is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is applied together, as objects that name each other."""
+"""Objects that are applied together and name each other."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Pods:
-    """Pods that an object makes: their labels and annotations, and what they are like."""
+    """Pods that an object makes: their labels and annotations, and their specification."""
 
     owner: str
     metadata: Json
@@ -38,13 +38,13 @@ def of_kind(documents: Sequence[Document], kind: str) -> list[Document]:
 
 def named(documents: Sequence[Document], kind: str, name: str) -> Document | None:
     """Return an object, or nothing where there is none."""
-    found = [document for document in of_kind(documents, kind) if document.name == name]
-    return found[0] if found else None
+    matches = [document for document in of_kind(documents, kind) if document.name == name]
+    return matches[0] if matches else None
 
 
 def pods(documents: Sequence[Document]) -> list[Pods]:
     """Return all pods that objects make."""
-    return [made for document in documents for made in _pods_of(document)]
+    return [template for document in documents for template in _pods_of(document)]
 
 
 def _pods_of(document: Document) -> Iterator[Pods]:
@@ -62,8 +62,8 @@ def _pods_of(document: Document) -> Iterator[Pods]:
 def selected(documents: Sequence[Document], labels: Json) -> list[Pods]:
     """Return the pods that carry labels."""
     return [
-        made for made in pods(documents)
-        if labels.items() <= made.metadata.get("labels", {}).items()
+        template for template in pods(documents)
+        if labels.items() <= template.metadata.get("labels", {}).items()
     ]  # fmt: skip
 
 
@@ -75,7 +75,7 @@ def flags(container: Json) -> dict[str, str]:
 
 def servers(documents: Sequence[Document]) -> Iterator[tuple[Pods, Json]]:
     """Yield the containers that run nnpa-server, with their pods."""
-    for made in pods(documents):
-        for container in made.containers:
+    for template in pods(documents):
+        for container in template.containers:
             if container["image"] == "nnpa":
-                yield made, container
+                yield template, container

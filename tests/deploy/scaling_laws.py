@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What must hold for a fleet that grows and shrinks, and no schema sees; more of `laws.LAWS`."""
+"""Laws for a fleet that grows and shrinks, which no schema can check; more of `laws.LAWS`."""
 
 import re
 from collections.abc import Iterator
@@ -40,8 +40,8 @@ def metrics_of(query: str) -> set[str]:
 def ticket() -> str:
     """Return the header that keeps a session at its server, from Envoy's configuration."""
     (name,) = {
-        found["session_state"]["typed_config"]["name"]
-        for found in stateful_filters(yaml.safe_load(ENVOY.read_text(encoding="utf-8")))
+        stateful["session_state"]["typed_config"]["name"]
+        for stateful in stateful_filters(yaml.safe_load(ENVOY.read_text(encoding="utf-8")))
     }
     return str(name)
 
@@ -69,12 +69,12 @@ def _scalers(documents: Documents) -> Iterator[tuple[str, str, str, dict[str, ob
 
 @law
 def autoscalers_ask_for_our_metrics(documents: Documents) -> Iterator[str]:
-    """A scaler's metric is one that the server offers, and its target less than a server takes."""
-    places = [int(given["--max-sessions"]) for _, container in servers(documents)
-              if "--max-sessions" in (given := flags_of(container))]  # fmt: skip
+    """The server offers a scaler's metric; the target is below the sessions that a server takes."""
+    places = [int(options["--max-sessions"]) for _, container in servers(documents)
+              if "--max-sessions" in (options := flags_of(container))]  # fmt: skip
     for name, metric, target, behaviour in _scalers(documents):
-        asked = metrics_of(metric)
-        for unknown in asked - served_metrics() or ({metric} if not asked else set()):
+        metrics = metrics_of(metric)
+        for unknown in metrics - served_metrics() or ({metric} if not metrics else set()):
             yield f"autoscaler {name}: the server has no metric {unknown}"
         if not all(0 < float(target) < place for place in places):
             yield f"autoscaler {name}: {target} sessions are not below {places}"
@@ -85,13 +85,13 @@ def autoscalers_ask_for_our_metrics(documents: Documents) -> Iterator[str]:
 @law
 def objects_are_in_the_namespace(documents: Documents) -> Iterator[str]:
     """A kustomization that makes a namespace puts its objects there."""
-    made = {document.name for document in of_kind(documents, "Namespace")}
-    given = {
+    namespaces = {document.name for document in of_kind(documents, "Namespace")}
+    placed = {
         document.content["namespace"] for document in of_kind(documents, "Kustomization")
         if "namespace" in document.content
     }  # fmt: skip
-    if made and made != given:
-        yield f"namespace {made}, objects in {given}"
+    if namespaces and namespaces != placed:
+        yield f"namespace {namespaces}, objects in {placed}"
 
 
 @law
@@ -103,12 +103,12 @@ def one_ticket_everywhere(_documents: Documents) -> Iterator[str]:
 
 @law
 def runtimes_serve_what_is_asked(documents: Documents) -> Iterator[str]:
-    """A service's format and protocol are those of the runtime that it names."""
+    """The runtime that a service names supports the service's format and protocol."""
     for service in of_kind(documents, "InferenceService"):
         model = service.content["spec"]["predictor"]["model"]
         runtime = named(documents, "ServingRuntime", model["runtime"])
         spec = runtime.content["spec"] if runtime else {}
-        formats = [known["name"] for known in spec.get("supportedModelFormats", ())]
+        formats = [supported["name"] for supported in spec.get("supportedModelFormats", ())]
         if model["modelFormat"]["name"] not in formats:
             yield f"{service.name}: {model['runtime']} takes {formats}"
         if model["protocolVersion"] not in spec.get("protocolVersions", ()):
@@ -117,7 +117,7 @@ def runtimes_serve_what_is_asked(documents: Documents) -> Iterator[str]:
 
 @law
 def ray_is_private(documents: Documents) -> Iterator[str]:
-    """A policy is about all pods of Ray; they report to nobody; the head is not exposed."""
+    """A policy covers all pods of Ray; they send no usage report; the head is not exposed."""
     for cluster in of_kind(documents, "RayCluster"):
         head = cluster.content["spec"]["headGroupSpec"]
         groups = [head, *cluster.content["spec"]["workerGroupSpecs"]]

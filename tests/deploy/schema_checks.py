@@ -52,14 +52,14 @@ json.dump([finding(document) for document in json.load(sys.stdin)], sys.stdout)
 @cache
 def schemas() -> dict[tuple[str, str], dict[str, Any]]:
     """Return the schemas of custom resources by apiVersion and kind."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    by_kind: dict[tuple[str, str], dict[str, Any]] = {}
     for path in _SCHEMAS.glob("*.json"):
         spec = json.loads(path.read_text(encoding="utf-8"))["spec"]
         for version in (version for version in spec["versions"] if version["served"]):
             schema = version["schema"]["openAPIV3Schema"]
             schema["properties"]["metadata"]["properties"] = _METADATA
-            found[f"{spec['group']}/{version['name']}", spec["names"]["kind"]] = schema
-    return found
+            by_kind[f"{spec['group']}/{version['name']}", spec["names"]["kind"]] = schema
+    return by_kind
 
 
 def _unknown(value: Any, schema: dict[str, Any], place: str = "") -> Iterator[str]:
@@ -68,24 +68,24 @@ def _unknown(value: Any, schema: dict[str, Any], place: str = "") -> Iterator[st
         for number, item in enumerate(value):
             yield from _unknown(item, schema.get("items", {}), f"{place}[{number}]")
     elif isinstance(value, dict):
-        named, others = schema.get("properties", {}), schema.get("additionalProperties")
+        named, additional = schema.get("properties", {}), schema.get("additionalProperties")
         for key, field in named.items():
             if "default" in field:
                 value.setdefault(key, deepcopy(field["default"]))
         for key, item in value.items():
-            if key in named or isinstance(others, dict):
-                yield from _unknown(item, named.get(key, others), f"{place}.{key}")
-            elif not others and not schema.get("x-kubernetes-preserve-unknown-fields"):
+            if key in named or isinstance(additional, dict):
+                yield from _unknown(item, named.get(key, additional), f"{place}.{key}")
+            elif not additional and not schema.get("x-kubernetes-preserve-unknown-fields"):
                 yield f"{place}.{key}: unknown field"
 
 
 def is_custom(document: Document) -> bool:
-    """Tell whether the group of a document is that of a custom resource whose schema is here."""
+    """Tell whether a schema beside this file defines custom resources of the document's group."""
     return any(version.rpartition("/")[0] == document.group for version, _ in schemas())
 
 
 def custom_findings(document: Document) -> list[str]:
-    """Return what is wrong with a custom resource."""
+    """Return the mistakes in a custom resource."""
     schema = schemas().get((document.content["apiVersion"], document.kind))
     if schema is None:
         return [f"no schema of {document.content['apiVersion']} {document.kind}"]
@@ -101,7 +101,7 @@ def is_kubernetes(document: Document) -> bool:
 
 
 def kubernetes_findings(documents: Sequence[Document], python: Path) -> list[list[str]]:
-    """Return what is wrong with each document, by `python`'s kubernetes-validate."""
+    """Return the mistakes in each document, by `python`'s kubernetes-validate."""
     text = json.dumps([document.content for document in documents])
     done = subprocess.run(
         [python, "-c", _VALIDATE], input=text, capture_output=True, text=True, check=False
@@ -120,14 +120,14 @@ def pod_templates(document: Document) -> list[Document]:
 
 
 def is_kustomization(document: Document) -> bool:
-    """Tell whether a document says what kustomize brings together."""
+    """Tell whether a document is a kustomization."""
     return document.group == KUSTOMIZE_GROUP
 
 
 def kustomization_findings(document: Document) -> list[str]:
-    """Return what is wrong with a kustomization: fields, their types, files that are not there."""
+    """Return the mistakes in a kustomization: fields, their types, missing files."""
     content, folder = document.content, document.file.parent
-    found = [
+    findings = [
         f".{key}: unknown field, or no {_KUSTOMIZATION.get(key, object).__name__}"
         for key, value in content.items()
         if not isinstance(value, _KUSTOMIZATION.get(key, type(None)))
@@ -135,4 +135,4 @@ def kustomization_findings(document: Document) -> list[str]:
     named = [*content.get("resources", ()), *content.get("components", ())]
     for generated in content.get("configMapGenerator", ()):
         named += generated["files"]
-    return found + [f"{name}: no such file" for name in named if not (folder / name).exists()]
+    return findings + [f"{name}: no such file" for name in named if not (folder / name).exists()]

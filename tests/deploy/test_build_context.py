@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is sent to the build of the image: what the Dockerfile copies, however used the clone is."""
+"""The build of the image gets the files that the Dockerfile copies, even from a used clone."""
 
 import re
 from fnmatch import fnmatchcase
@@ -20,7 +20,7 @@ USED = (
 
 
 def is_sent(path: str) -> bool:
-    """Tell whether a file is sent, as Docker reads the patterns: the last that matches decides."""
+    """Tell whether Docker sends a file: the last pattern that matches it decides."""
     sent = True
     parents = [path, *map(str, Path(path).parents)][:-1]
     for line in (ROOT / ".dockerignore").read_text().splitlines():
@@ -54,5 +54,5 @@ def test_what_is_copied_is_sent() -> None:
 
 @pytest.mark.parametrize("path", USED)
 def test_what_a_used_clone_has_is_not_sent(path: str) -> None:
-    """Environments, builds, caches and what users put beside them stay where they are."""
+    """Environments, builds, caches and users' own files are not sent."""
     assert not is_sent(path)

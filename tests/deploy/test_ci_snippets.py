@@ -73,7 +73,7 @@ def test_the_folders_that_are_kept_are_the_cache(
 
 
 def test_all_snippets_run_the_same() -> None:
-    """What is installed and how the suite is run is the same in each."""
+    """Every snippet installs the same packages and runs the suite by the same commands."""
     commands = [step["run"] for step in workflow() if "run" in step]
     script = yaml.safe_load(SNIPPETS[".gitlab-ci.yml"])["telum"]["script"]
     assert script[1:] == commands

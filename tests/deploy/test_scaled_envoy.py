@@ -46,7 +46,7 @@ ENDPOINT = """\
 
 @dataclass(frozen=True)
 class Fleet:
-    """Servers behind an Envoy: its ports, for clients and for who operates it."""
+    """Servers behind an Envoy, with its ports for clients and for operators."""
 
     servers: list[ServerProcess]
     port: int
@@ -109,9 +109,9 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
         process = subprocess.Popen(command, stdout=log, stderr=log)
         opened.callback(process.wait, PATIENCE)
         opened.callback(process.terminate)
-        made = Fleet(servers, ports[50051], ports[9902])
-        wait_until(lambda: _healthy(made) == SERVERS)
-        yield made
+        fleet = Fleet(servers, ports[50051], ports[9902])
+        wait_until(lambda: _healthy(fleet) == SERVERS)
+        yield fleet
 
 
 def _port(line: str) -> int:
@@ -165,15 +165,15 @@ def test_the_file_is_valid(tmp_path: Path) -> None:
 
 def test_sessions_stay_and_fill_every_place(fleet: Fleet) -> None:
     """Sessions are spread until each server is full, and each is found by its ticket alone."""
-    with fleet.channel() as channel, fleet.channel() as other:
+    with fleet.channel() as channel, fleet.channel() as second_channel:
         stub = fleet.stub(channel)
-        made = [_session(stub) for _ in range(SERVERS * PLACES)]
-        assert Counter(tickets for _, tickets in made).most_common()[-1][1] == PLACES
+        sessions = [_session(stub) for _ in range(SERVERS * PLACES)]
+        assert Counter(tickets for _, tickets in sessions).most_common()[-1][1] == PLACES
         with pytest.raises(grpc.RpcError, match="max_sessions") as refused:
             _session(stub)
         assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        for name, tickets in made * 3:
-            assert _get(fleet.stub(other), name, tickets) == "OK"
+        for name, tickets in sessions * 3:
+            assert _get(fleet.stub(second_channel), name, tickets) == "OK"
 
 
 def test_a_session_with_a_ticket_is_made_there_or_nowhere(fleet: Fleet) -> None:
@@ -199,7 +199,7 @@ def test_a_call_without_its_ticket_may_miss_its_session(fleet: Fleet) -> None:
 
 
 def test_an_invented_ticket_leads_nowhere(fleet: Fleet) -> None:
-    """A ticket with the address of somebody else is refused, and nobody is called there."""
+    """A ticket with an address outside the fleet is refused, and Envoy makes no call there."""
     with socket.create_server(("127.0.0.1", 0)) as outside, fleet.channel() as channel:
         outside.settimeout(0.5)
         address = f"127.0.0.1:{outside.getsockname()[1]}".encode()
@@ -210,16 +210,18 @@ def test_an_invented_ticket_leads_nowhere(fleet: Fleet) -> None:
 
 
 def test_a_killed_server_takes_its_sessions_only(fleet: Fleet) -> None:
-    """After kill -9 the sessions of one server are lost, and told; others, and new ones, work."""
+    """After kill -9 calls to that server's sessions fail; other and new sessions work."""
     with fleet.channel() as channel:
         stub = fleet.stub(channel)
-        made = [_session(stub) for _ in range(PLACES + 2)]  # on two servers at least
-        lost = made[0][1]
+        sessions = [_session(stub) for _ in range(PLACES + 2)]  # on two servers at least
+        lost = sessions[0][1]
         of_lost = next(s for s in fleet.servers if _port(s.address) == _ticket_port(lost))
         of_lost.process.kill()
         of_lost.wait()
-        codes = {name: _get(stub, name, tickets) for name, tickets in made}
-        assert codes == {name: "UNAVAILABLE" if tickets == lost else "OK" for name, tickets in made}
+        codes = {name: _get(stub, name, tickets) for name, tickets in sessions}
+        assert codes == {
+            name: "UNAVAILABLE" if tickets == lost else "OK" for name, tickets in sessions
+        }
         assert _session(stub)[1] != lost
 
 
@@ -245,14 +247,14 @@ def test_a_server_that_ends_keeps_its_sessions_and_gets_no_new_ones(fleet: Fleet
         server.wait()
 
 
-def test_who_operates_it_sees_counts_and_nothing_else(fleet: Fleet) -> None:
-    """The second port tells readiness and counts, those of the dashboard; no configuration."""
+def test_an_operator_sees_counts_and_nothing_else(fleet: Fleet) -> None:
+    """The second port gives readiness and the dashboard's counts, but no configuration."""
     text = DASHBOARD.read_text(encoding="utf-8")
     with fleet.channel() as channel:
         _session(fleet.stub(channel))
-    asked = set(re.findall(r"envoy_[a-z_]+(?={)", json.dumps(json.loads(text))))
-    assert len(asked) >= 4
-    assert asked <= set(re.findall(r"^(envoy_\w+)", _stats(fleet), re.M))
+    queried = set(re.findall(r"envoy_[a-z_]+(?={)", json.dumps(json.loads(text))))
+    assert len(queried) >= 4
+    assert queried <= set(re.findall(r"^(envoy_\w+)", _stats(fleet), re.M))
     with urlopen(f"http://127.0.0.1:{fleet.operator}/ready") as answer:
         assert answer.status == 200
     with pytest.raises(HTTPError, match="404"):

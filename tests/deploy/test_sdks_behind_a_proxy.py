@@ -39,11 +39,11 @@ def test_vectors_pass(testee: Sdk, servers: Fleet, tmp_path: Path) -> None:
     if missing := [tool for tool in testee.tools if shutil.which(tool) is None]:
         pytest.skip(f"{testee.name}: {', '.join(missing)} not installed")
     variables = {**testee.variables, "ZDNN_SERVER": servers.address}
-    known, passed = known_failing(testee.name), 0
+    expected_failures, passed = known_failing(testee.name), 0
     created = [server.log_text().count("session_created") for server in servers.servers]
     with Conversation(testee.build(tmp_path), variables, tmp_path / "stderr.txt") as talk:
         for vector in vector_runner.load(VECTORS):
-            if f"{vector.function}/{vector.line['name']}" in known:
+            if f"{vector.function}/{vector.line['name']}" in expected_failures:
                 continue
             try:
                 answers.run(vector, talk, testee.unseen)

@@ -71,7 +71,7 @@ def test_sessions_do_not_mix(servers: Fleet) -> None:
 
 
 def test_a_dead_server_loses_its_sessions(servers: Fleet) -> None:
-    """Of a server that is killed exactly the sessions are lost, at once and by name; no others."""
+    """A killed server's sessions, and no others, are lost at once and by name."""
     sessions = [connect(servers.address) for _ in range(24)]
     for session in sessions:
         doubled(session, 1)
@@ -161,11 +161,11 @@ def _opened(address: str) -> tuple[grpc.Channel, AcceleratorServiceStub]:
 
 
 def test_invented_tickets_reach_members_only(servers: Fleet, tmp_path: Path) -> None:
-    """A ticket for an address outside of the fleet leads nowhere, and nonsense to members only."""
+    """A ticket for an outside address reaches no server; a ticket of nonsense, members only."""
     channel, stub = _opened(servers.address)
     (tmp_path / "other").mkdir()
-    with channel, serving(tmp_path / "other", "--listen", "127.0.0.1:0") as other:
-        forged = base64.b64encode(other.address.encode()).decode()
+    with channel, serving(tmp_path / "other", "--listen", "127.0.0.1:0") as outsider:
+        forged = base64.b64encode(outsider.address.encode()).decode()
         create = pb.CreateSessionRequest()
         with pytest.raises(grpc.RpcError, match="UNAVAILABLE"):
             stub.CreateSession(create, metadata=((HEADER, forged),))
@@ -173,7 +173,7 @@ def test_invented_tickets_reach_members_only(servers: Fleet, tmp_path: Path) -> 
             with suppress(grpc.RpcError):
                 name = stub.CreateSession(create, metadata=((HEADER, nonsense),)).name
                 assert name.startswith("sessions/")
-        assert "session_created" not in other.log_text()
+        assert "session_created" not in outsider.log_text()
         assert any("session_created" in server.log_text() for server in servers.servers)
 
 

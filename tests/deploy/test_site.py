@@ -75,7 +75,7 @@ def cells(path: Path) -> list[dict[str, Any]]:
 
 
 def imported(path: Path) -> set[str]:
-    """Return the packages that a notebook imports, less those of Python."""
+    """Return the packages that a notebook imports, without Python's own."""
     text = "\n".join("".join(cell["source"]) for cell in cells(path))
     nodes = [node for node in ast.walk(ast.parse(text))
              if isinstance(node, ast.Import | ast.ImportFrom)]  # fmt: skip
@@ -138,7 +138,7 @@ def test_a_notebook_runs(path: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_is_stored_without_outputs(path: Path) -> None:
-    """What cells show comes from the build of the site, so that it cannot be stale."""
+    """A stored notebook holds no outputs: the build of the site makes them, so none is stale."""
     assert cells(path)
     assert [cell["id"] for cell in cells(path) if cell["outputs"] or cell["execution_count"]] == []
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the image is made of: locked by hash, listed with licences, and nothing to install more."""
+"""The image's packages are locked by hash and listed with licences; it installs no others."""
 
 import hashlib
 import re
@@ -45,7 +45,7 @@ def test_the_lock_has_what_the_server_requires(python: tuple[int, int]) -> None:
 
 
 def test_the_build_is_locked() -> None:
-    """What pyproject.toml says that a build requires is locked, at the version of the image."""
+    """Each build requirement of pyproject.toml is locked, at the image's version."""
     versions = dict(re.findall(r"^(\S+)==(\S+) \\$", BUILD_TEXT, re.M))
     for requirement in map(Requirement, lock.build_requirements()):
         assert requirement.specifier.contains(versions[canonicalize_name(requirement.name)])
@@ -67,7 +67,7 @@ def test_every_locked_package_has_hashes_and_no_address(text: str) -> None:
 
 
 def test_wheels_for_both_machines_are_locked() -> None:
-    """A package of native code has a wheel for each Python and machine, another has one."""
+    """A package of native code has a wheel for each Python and machine; any other has one."""
     counts = {
         match[1]: match[0].count("--hash")
         for match in re.finditer(r"^(\S+==\S+).*\n(?:    --hash.*\n)+", TEXT, re.M)
@@ -149,7 +149,7 @@ class Wheel(Distribution):
 
 
 def test_libraries_that_no_notice_names(tmp_path: Path) -> None:
-    """A library beside a wheel's own files is listed, whether the notices tell of it or not."""
+    """A library beside a wheel's own files is listed, even if no notice names it."""
     contents = {
         "wheel.dist-info/METADATA": "Name: wheel\nVersion: 1\n",
         "wheel.dist-info/LICENSE": "Name: A\nFiles: wheel.libs/liba*.so\nText\nLicense: MIT\n",

@@ -109,11 +109,11 @@ class Operand:
             desc_of(message.transformed_desc),
         )
         size = int(library.zdnn_getsize_ztensor(byref(self._descs[1])))
-        given = message.WhichOneof("contents") is not None
+        filled = message.WhichOneof("contents") is not None
         too_large = max(getattr(self._descs[1], f"dim{n}") for n in range(1, 5)) > 32768
-        absent = message.null_buffer or (read and not given and not too_large)
-        self.memory = None if absent else Memory(PAGE if too_large and not given else size, shift)
-        if self.memory is not None and given:
+        absent = message.null_buffer or (read and not filled and not too_large)
+        self.memory = None if absent else Memory(PAGE if too_large and not filled else size, shift)
+        if self.memory is not None and filled:
             self.memory.write(message.sticks)
         self.structure = CZtensor(
             ctypes.pointer(self._descs[0]),
@@ -129,11 +129,11 @@ class Operand:
 
     def info(self, operand: str) -> tensors.ZtensorInfo:
         """Return what the program sees of the ztensor now."""
-        told = tensors.ZtensorInfo(operand=operand)
-        told.ztensor.is_transformed = self.structure.is_transformed
+        info = tensors.ZtensorInfo(operand=operand)
+        info.ztensor.is_transformed = self.structure.is_transformed
         if self.memory is not None:
-            told.ztensor.sticks = self.memory.read()
-        return told
+            info.ztensor.sticks = self.memory.read()
+        return info
 
 
 class Program:
@@ -155,7 +155,7 @@ class Program:
         assert name is not None
         operands = self._operands(operation, name)
         result = self.call(operation, operands)
-        result.outputs.extend(one.info(operand) for operand, one in operands.items())
+        result.outputs.extend(ztensor.info(operand) for operand, ztensor in operands.items())
         return result
 
     def _operands(self, operation: wire.Operation, name: str) -> dict[str, Operand]:
@@ -215,7 +215,7 @@ class Program:
         return wire.OperationResult()
 
     def _transform(self, function: Any, arm: Any, operands: Mapping[str, Operand]) -> Any:
-        data = [ctypes.c_char_p(one) for one in arm.data]
+        data = [ctypes.c_char_p(array) for array in arm.data]
         return self._flagged(function(byref(operands["ztensor"].structure), *data))
 
     _transform_ztensor = _transform
@@ -268,7 +268,7 @@ def _installed(function: Any, arm: Any, codes: Sequence[int]) -> wire.OperationR
 
 
 def _inputs(name: str) -> tuple[str, ...]:
-    """Return the parameter names that are read by functions whose ztensor is called `ztensor`."""
+    """Return the parameters that a function reads if it calls its ztensor `ztensor`."""
     return ("ztensor",) if name in ("transform_origtensor", "getrange_ztensor") else ()
 
 

@@ -22,7 +22,7 @@ GATE_CELLS = 64  # a gate of a concatenated tensor begins at a multiple of this
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What an operand looks like."""
+    """An operand's dims, layout, format and type."""
 
     dims: Dims
     layout: int = tensors.ZDNN_NHWC
@@ -30,14 +30,14 @@ class Shape:
     type: int = tensors.ZDNN_DLFLOAT16
 
     def message(self) -> tensors.Ztensor:
-        """Return the ztensor, its user's view being of the same dims."""
+        """Return the ztensor; its pre-transformed descriptor has the same dims."""
         ztensor = tensors.Ztensor()
         pre, desc = ztensor.pre_transformed_desc, ztensor.transformed_desc
         pre.layout, desc.layout = tensors.ZDNN_NHWC, self.layout  # type: ignore[assignment]
         pre.type, desc.type = tensors.FP32, self.type  # type: ignore[assignment]
         desc.format = self.format  # type: ignore[assignment]
-        for one in (pre, desc):
-            one.dim4, one.dim3, one.dim2, one.dim1 = self.dims
+        for descriptor in (pre, desc):
+            descriptor.dim4, descriptor.dim3, descriptor.dim2, descriptor.dim1 = self.dims
         return ztensor
 
 
@@ -90,17 +90,18 @@ def _norm(random: Random) -> Scene:
 
 def _moments(random: Random) -> Scene:
     dims = _any(random)
-    one = Shape((dims[0], 1, 1, 1))
+    moment = Shape((dims[0], 1, 1, 1))
     bessel = random.randrange(2) if dims[1:] != (1, 1, 1) else 0
-    operands = {"input": Shape(dims), "output_a": one, "output_b": one}
+    operands = {"input": Shape(dims), "output_a": moment, "output_b": moment}
     return Scene(operands, {"bessel_correction_type": bessel})
 
 
 def _layernorm(random: Random) -> Scene:
     dims = _any(random)
-    whole, one = Shape(dims), Shape((dims[0], 1, 1, 1))
+    whole, moment = Shape(dims), Shape((dims[0], 1, 1, 1))
     scalars = {"beta_value": 0.5, "gamma_value": random.choice((1.0, -1.0)), "epsilon_value": 0.5}
-    return Scene({"input_a": whole, "input_b": one, "input_c": one, "output": whole}, scalars)
+    operands = {"input_a": whole, "input_b": moment, "input_c": moment, "output": whole}
+    return Scene(operands, scalars)
 
 
 def _meanreduce2d(random: Random) -> Scene:
@@ -123,13 +124,13 @@ def _turned(plane: tuple[int, int], turn: bool) -> tuple[int, int]:
 def _product(random: Random, broadcast: bool = False, transposed: bool = False) -> Scene:
     stacks, inner = random.choice(SMALL), random.choice(SIZES)
     rows, columns = random.choice(SIZES), random.choice(SIZES)
-    other = 1 if broadcast else stacks
+    right_stacks = 1 if broadcast else stacks
     turns = [transposed and random.random() < 0.5 for _ in range(2)]
     a, b = (rows, inner), (inner, columns)
     operands = {
         "input_a": Shape((stacks, 1, *_turned(a, turns[0]))),
-        "input_b": Shape((other, 1, *_turned(b, turns[1]))),
-        "input_c": Shape((other, 1, 1, columns)),
+        "input_b": Shape((right_stacks, 1, *_turned(b, turns[1]))),
+        "input_c": Shape((right_stacks, 1, 1, columns)),
         "output": Shape((stacks, 1, rows, columns)),
     }
     scalars = {
@@ -166,11 +167,11 @@ def _quantized(random: Random) -> Scene:
 
 def _windows(random: Random, size: tuple[int, int]) -> tuple[dict[str, int], tuple[int, int]]:
     """Return kernel, stride and padding for a plane, and the plane of the result."""
-    same, kernel = random.randrange(2), tuple(random.randint(1, min(one, 3)) for one in size)
+    same, kernel = random.randrange(2), tuple(random.randint(1, min(length, 3)) for length in size)
     stride = tuple(random.randint(1, 3) for _ in size)
     result = [
-        -(-one // step) if same else (one - window) // step + 1
-        for one, window, step in zip(size, kernel, stride, strict=True)
+        -(-length // step) if same else (length - window) // step + 1
+        for length, window, step in zip(size, kernel, stride, strict=True)
     ]
     names = ("kernel_height", "kernel_width", "stride_height", "stride_width")
     scalars = dict(zip(names, (*kernel, *stride), strict=True))
@@ -226,7 +227,7 @@ def _recurrent(random: Random, gates: int) -> Scene:
 
 
 def _of_family(family: options.Family.ValueType, first: str) -> list[str]:
-    """Return the operations of a family whose first operand has a name."""
+    """Return the operations of a family whose first operand is called `first`."""
     return [
         arm.name
         for arm in Operation.DESCRIPTOR.oneofs_by_name["operation"].fields

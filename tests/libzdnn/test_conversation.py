@@ -49,7 +49,7 @@ class Turns:
         )
 
     def ask(self, word: str) -> str:
-        """Return what the program says to a word."""
+        """Return the program's answer to a word."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(f"{word}\n")
@@ -89,13 +89,13 @@ def test_operations_share_a_stream(program: Path, tmp_path: Path, listen: Listen
             assert turns.end() == ""
         calls = served_calls(server)
     methods = ("CreateSession", "HoldSession", "ExecuteStream", "DeleteSession")
-    assert calls == {(one, status): 1 for one in methods for status in ("OK", "*")}
+    assert calls == {(method, status): 1 for method in methods for status in ("OK", "*")}
 
 
 def test_one_call_speaks_and_others_go_by_themselves(
     prefix: Prefix, tmp_path: Path, listen: Listen
 ) -> None:
-    """Of eight threads one has the stream; what they ask at the same time goes beside it."""
+    """One of eight threads has the stream; the others' concurrent calls go beside it."""
     threads = tmp_path / "threads"
     toolchain.compiled(PROGRAMS / "threads.c", threads, prefix, "-std=gnu11", "-pthread")
     with serving(tmp_path, *listen) as server:
@@ -107,7 +107,7 @@ def test_one_call_speaks_and_others_go_by_themselves(
 
 
 def test_server_restarted_between_calls(program: Path, tmp_path: Path, listen: Listen) -> None:
-    """A call finds out that there is another server since the last one, and is answered."""
+    """A call after a restart of the server notices the restart, and is answered."""
     with (
         serving(tmp_path, *listen) as first,
         _turns(program, first.address) as turns,
@@ -154,7 +154,7 @@ def test_stream_is_left_in_time(program: Path, tmp_path: Path, listen: Listen) -
 
 
 def test_program_check_ends_the_stream_only(program: Path, tmp_path: Path, listen: Listen) -> None:
-    """A program check is the signal that it is, and the session goes on over a new stream."""
+    """A program check raises its signal, and the session goes on over a new stream."""
     with serving(tmp_path, *listen) as server:
         with _turns(program, server.address) as turns:
             said = [turns.ask(word) for word in ("sum", "clash", "clash", "sum")]
@@ -171,7 +171,7 @@ def test_program_check_ends_the_stream_only(program: Path, tmp_path: Path, liste
 
 @contextmanager
 def _streams(address: str, count: int) -> Generator[None]:
-    """Have so many streams of operations of one session open on a server."""
+    """Hold `count` streams of operations of one session open on a server."""
     over = threading.Event()
 
     def requests(session: str) -> Iterator[pb.ExecuteRequest]:
@@ -181,14 +181,14 @@ def _streams(address: str, count: int) -> Generator[None]:
     with grpc.insecure_channel(address) as channel:
         stub = AcceleratorServiceStub(channel)
         session = stub.CreateSession(pb.CreateSessionRequest()).name
-        open_ones = [iter(stub.ExecuteStream(requests(session))) for _ in range(count)]
-        assert [len(next(one).results) for one in open_ones] == [0] * count
+        open_streams = [iter(stub.ExecuteStream(requests(session))) for _ in range(count)]
+        assert [len(next(stream).results) for stream in open_streams] == [0] * count
         try:
             yield
         finally:
             over.set()
-            for one in open_ones:
-                assert list(one) == []
+            for stream in open_streams:
+                assert list(stream) == []
 
 
 def test_server_without_a_stream_to_spare(program: Path, tmp_path: Path, listen: Listen) -> None:

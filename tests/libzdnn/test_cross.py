@@ -19,7 +19,7 @@ PROGRAMS = sorted({path.stem for path in (LIBRARY / "examples").glob("*.c")} - S
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine, in QEMU's word, Rust's target for it, and Debian's."""
+    """A machine: its name in QEMU, its target in Rust, and its triplet in Debian."""
 
     name: str
     target: str
@@ -59,34 +59,34 @@ def cross(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     prefix = tmp_path_factory.mktemp(machine.name) / "prefix"
     names = {"CARGO_TARGET_DIR": str(toolchain.CARGO_TARGET)}
     command = ["make", "-C", str(LIBRARY), "install", f"PREFIX={prefix}"]
-    made = subprocess.run(
+    build = subprocess.run(
         [*command, f"TARGET={machine.target}", f"CROSS={machine.debian}-"],
         env={**os.environ, **names},
         capture_output=True,
         text=True,
         timeout=BUILD_SECONDS,
     )
-    assert made.returncode == 0, made.stderr[-4000:]
+    assert build.returncode == 0, build.stderr[-4000:]
     return Cross(machine, Prefix(prefix))
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_same_results(name: str, cross: Cross, prefix: Prefix, server: str, tmp_path: Path) -> None:
-    """A program prints on another machine what it prints on this one."""
+    """A program prints the same on another machine as on this one."""
     source = LIBRARY / f"examples/{name}.c"
     here = toolchain.compiled(source, tmp_path / "here", prefix, "-std=gnu11")
-    there, compiler = tmp_path / "there", cross.machine.compiler
-    toolchain.compiled(source, there, cross.prefix, "-std=gnu11", compiler=compiler)
+    foreign, compiler = tmp_path / "foreign", cross.machine.compiler
+    toolchain.compiled(source, foreign, cross.prefix, "-std=gnu11", compiler=compiler)
     expected = toolchain.run([str(here)], ZDNN_SERVER=server)
-    assert toolchain.run([*cross.machine.emulator, str(there)], ZDNN_SERVER=server) == expected
+    assert toolchain.run([*cross.machine.emulator, str(foreign)], ZDNN_SERVER=server) == expected
     assert len(expected.splitlines()) >= 15
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("file", ["conv2d", "transform_ztensor", "quantized_matmul_op", "reduce"])
 def test_same_answers_to_vectors(file: str, cross: Cross, prefix: Prefix, server: str) -> None:
-    """Words of sticks and arrays are those of this machine, most significant digit first."""
+    """Answers on another machine equal this machine's: words have the high digit first."""
     path = str(VECTORS / f"{file}.jsonl")
     answers = [
         subprocess.run(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ten example programs of the zDNN API Reference 1.2.0 in C, bit for bit those in Python."""
+"""The ten example programs of the zDNN API Reference 1.2.0 in C give the same bits as in Python."""
 
 import re
 import runpy
@@ -41,12 +41,12 @@ def test_same_bits_as_in_python(name: str, prefix: Prefix, server: str, tmp_path
     with connect(server):
         results = runpy.run_path(str(PYTHON / f"{name}.py"))["main"]()
     if name == "add":
-        wanted = [f"out element {i} {one:f}" for i, one in enumerate(results)]
+        expected = [f"out element {i} {element:f}" for i, element in enumerate(results)]
     else:
-        wanted = [] if name == "quantized_ztensor" else _bits(results)
+        expected = [] if name == "quantized_ztensor" else _bits(results)
     for transfer in TRANSFERS:
         environment = {"ZDNN_SERVER": server, "ZDNN_TRANSFER": transfer}
-        assert toolchain.run([str(program)], **environment).splitlines() == wanted, transfer
+        assert toolchain.run([str(program)], **environment).splitlines() == expected, transfer
 
 
 def test_static_library(prefix: Prefix, server: str, tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def run(program: Path, allowing: str, tmp_path: Path) -> Run:
 
 
 def _changed(answer: "subprocess.CompletedProcess[str]") -> dict[str, str]:
-    """Return the lines that are not as without faults, by what they are about."""
+    """Return the lines that differ from a run without faults, by their first words."""
     assert answer.returncode == 0, answer.stderr
     lines = answer.stdout.splitlines()
     assert len(lines) == len(CLEAN), answer.stdout
@@ -82,7 +82,7 @@ def _changed(answer: "subprocess.CompletedProcess[str]") -> dict[str, str]:
 
 @pytest.mark.parametrize("transfer", toolchain.TRANSFERS)
 def test_no_rules(run: Run, transfer: str) -> None:
-    """With an empty list of rules, or without a file, everything is as ever."""
+    """An empty list of rules, and no file of rules, change nothing."""
     assert _changed(run(ZDNN_TRANSFER=transfer)) == {}
     assert _changed(run(ZDNN_FAULTS="")) == {}
 
@@ -115,7 +115,7 @@ def test_warning(run: Run) -> None:
 
 @pytest.mark.parametrize("transfer", toolchain.TRANSFERS)
 def test_range_violation(run: Run, transfer: str) -> None:
-    """Elements become no numbers, which the transform back then meets."""
+    """Elements become NINF, and the transform back meets them."""
     changed = _changed(run({"operation": "add", "range_violation": 2}, ZDNN_TRANSFER=transfer))
     assert changed["add"] == "add 00020001"
     assert changed["back"] == "back 00100003"
@@ -127,7 +127,7 @@ def test_range_violation(run: Run, transfer: str) -> None:
     [("data", signal.SIGILL), ("access", signal.SIGSEGV), ("operation", signal.SIGILL)],
 )
 def test_program_check(run: Run, kind: str, number: int) -> None:
-    """A program check ends the program as the machine does, or is a status where wanted."""
+    """A program check ends the program as on the machine, or is a status if so configured."""
     rule = {"operation": "add", "program_check": kind}
     assert run(rule).returncode == -number
     changed = _changed(run(rule, ZDNN_PROGRAM_CHECK="status"))
@@ -141,12 +141,12 @@ def test_wrong_bits(run: Run, transfer: str) -> None:
     first = _changed(run(rule, ZDNN_TRANSFER=transfer))
     assert first.keys() == {"sum"}
     values = zip(first["sum"].split()[1:], CLEAN[6].split()[1:], strict=True)
-    assert sum(one != other for one, other in values) == 1
+    assert sum(changed != clean for changed, clean in values) == 1
     assert _changed(run(rule, ZDNN_TRANSFER=transfer)) == first
 
 
 def test_wrong_bits_of_an_array(run: Run) -> None:
-    """The transform back may be what is wrong."""
+    """A rule may flip bits of the array that the transform back writes."""
     assert _changed(run({"operation": "transform_origtensor", "flip_bits": 3})).keys() == {"sum"}
 
 
@@ -154,7 +154,7 @@ def test_wrong_bits_of_an_array(run: Run) -> None:
     "delay", [{"seconds": 0.5}, {"seconds": 0.5, "distribution": "uniform", "spread": 0.1}]
 )
 def test_delay(run: Run, delay: dict[str, Any]) -> None:
-    """A call takes longer, and answers as ever."""
+    """A delayed call takes longer and gives the same answer."""
     start = time.monotonic()
     assert _changed(run({"operation": "add", "delay": delay})) == {}
     assert time.monotonic() - start >= 0.4
@@ -174,8 +174,8 @@ def test_an_allocation_that_succeeds_and_fails(run: Run) -> None:
     """With its output written, an allocation answers an error and has a buffer."""
     rule = {"operation": "allochelper_ztensor", "status": "ZDNN_INVALID_TYPE"}
     changed = _changed(run({**rule, "output_written": True}))
-    wanted = {name: f"{name} 00040003" for name in ("allocate a", "allocate out")}
-    assert changed == wanted
+    expected = {name: f"{name} 00040003" for name in ("allocate a", "allocate out")}
+    assert changed == expected
 
 
 def test_free_fails(run: Run) -> None:
@@ -203,7 +203,7 @@ def test_the_machine_disappears(run: Run) -> None:
 
 
 def test_the_machine_comes_back(run: Run) -> None:
-    """A guest that was away for three calls, of zdnn_init too, goes on as if nothing had been."""
+    """A guest without NNPA for three calls, zdnn_init included, then works as before."""
     rule = {"operation": "add", "nth": 1, "move": {"machine": "z15", "calls": 3}}
     answer = run(rule, adds=4)
     adds = [line for line in answer.stdout.splitlines() if line.startswith("add")]
@@ -211,7 +211,7 @@ def test_the_machine_comes_back(run: Run) -> None:
 
 
 def test_refresh_fails(run: Run) -> None:
-    """The query fails as on a machine without NNPA, which the machine is not."""
+    """The query fails as on a machine without NNPA, although the machine has it."""
     rule = {"operation": "zdnn_refresh_nnpa_query_result", "status": "ZDNN_UNAVAILABLE_FUNCTION"}
     assert _changed(run(rule)) == {"refresh": "refresh 000c0002"}
 
@@ -219,7 +219,7 @@ def test_refresh_fails(run: Run) -> None:
 def test_when(run: Run) -> None:
     """Rules apply by count, number, shape and machine; zdnn_init does not start counts anew."""
     status: dict[str, Any] = {"operation": "add", "status": "ZDNN_INVALID_SHAPE"}
-    wanted: list[tuple[dict[str, Any], list[int]]] = [
+    cases: list[tuple[dict[str, Any], list[int]]] = [
         ({"nth": 3}, [3]),
         ({"every": 2}, [2, 4]),
         ({"call": 5}, [1]),
@@ -228,14 +228,14 @@ def test_when(run: Run) -> None:
         ({"machine": "telum1"}, []),
         ({"machine": "z17", "probability": 1}, [1, 2, 3, 4]),
     ]
-    for rule, met in wanted:
+    for rule, met in cases:
         lines = run({**status, **rule}, adds=4).stdout.splitlines()
         adds = [line for line in lines if line.startswith("add")]
         assert [place for place, line in enumerate(adds, 1) if line != "add 00000000"] == met, rule
 
 
 def test_refused_without_the_flag(run: Run, server: str) -> None:
-    """A server that allows no faults says so, and runs nothing as if there were none."""
+    """A server that allows no faults refuses the rules, and runs no call without them."""
     answer = run({"note": True}, server=server)
     assert "FAULTS_NOT_ALLOWED" in answer.stderr
     assert "--allow-faults" in answer.stderr
@@ -243,7 +243,7 @@ def test_refused_without_the_flag(run: Run, server: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "words"),
     [
         ("rules: [", "no YAML"),
         ("rules: 3", "must be a mapping with one key, rules, a list"),
@@ -257,9 +257,9 @@ def test_refused_without_the_flag(run: Run, server: str) -> None:
         ("rules: [{note: true, machine: z14}]", "machine is 'z14', must be one of telum1"),
     ],
 )
-def test_bad_rules_are_refused(run: Run, text: str, told: str) -> None:
-    """Rules that are none are refused by place, whether the library or the server sees it."""
+def test_bad_rules_are_refused(run: Run, text: str, words: str) -> None:
+    """The refusal of a bad rule names its place, whether the library or the server finds it."""
     answer = run(text=text)
     assert "allocate a 00100005" in answer.stdout
-    assert told in answer.stderr
+    assert words in answer.stderr
     assert "FIELD_INVALID" in answer.stderr

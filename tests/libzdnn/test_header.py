@@ -16,10 +16,10 @@ from tests.libzdnn.toolchain import LIBRARY, Prefix
 
 HEADER = LIBRARY / "include/zdnn.h"
 NAMES = Path(__file__).parent / "names.tsv"
-C = [("gcc", one) for one in ("c99", "c11", "c17", "c2x")]
-CLANG = [("clang", one) for one in ("c99", "c11", "c17", "c2x")]
-CPP = [("g++", one) for one in ("c++11", "c++14", "c++17", "c++20", "c++23")]
-CLANGPP = [("clang++", one) for one in ("c++11", "c++14", "c++17", "c++20", "c++2b")]
+C = [("gcc", standard) for standard in ("c99", "c11", "c17", "c2x")]
+CLANG = [("clang", standard) for standard in ("c99", "c11", "c17", "c2x")]
+CPP = [("g++", standard) for standard in ("c++11", "c++14", "c++17", "c++20", "c++23")]
+CLANGPP = [("clang++", standard) for standard in ("c++11", "c++14", "c++17", "c++20", "c++2b")]
 WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Wstrict-prototypes", "-Werror")
 ENUMS = (
     operations.NnpaFunctionCode,
@@ -52,7 +52,7 @@ def _compile(compiler: str, standard: str, text: str) -> None:
     if shutil.which(compiler) is None:
         pytest.skip(f"libzdnn: {compiler} not installed")
     language = "c++" if "+" in standard else "c"
-    warnings = [one for one in WARNINGS if language == "c" or "prototypes" not in one]
+    warnings = [option for option in WARNINGS if language == "c" or "prototypes" not in option]
     command = [compiler, f"-std={standard}", *warnings, f"-I{HEADER.parent}", "-x", language]
     answer = subprocess.run(
         [*command, "-fsyntax-only", "-"], input=text, capture_output=True, text=True, timeout=60
@@ -78,7 +78,7 @@ def _values() -> list[str]:
 @pytest.mark.parametrize(("compiler", "standard"), [*C, *CLANG])
 def test_c(compiler: str, standard: str) -> None:
     """In every C, each name has its value and each function its prototype, without a warning."""
-    checks = [f"typedef char v{n}[({one}) ? 1 : -1];" for n, one in enumerate(_values())]
+    checks = [f"typedef char v{n}[({value}) ? 1 : -1];" for n, value in enumerate(_values())]
     for number, (_kind, name, prototype, *_) in enumerate(_rows("function")):
         returned, arguments = prototype.split(" (", 1)
         pointer = f"{returned} (*p{number})({arguments}"
@@ -93,10 +93,11 @@ def test_c(compiler: str, standard: str) -> None:
 @pytest.mark.parametrize(("compiler", "standard"), [*CPP, *CLANGPP])
 def test_cpp(compiler: str, standard: str) -> None:
     """In every C++, each name has its value and each function its type, without a warning."""
-    checks = [f'static_assert({one}, "{number}");' for number, one in enumerate(_values())]
+    checks = [f'static_assert({value}, "{number}");' for number, value in enumerate(_values())]
     for _kind, name, prototype, *_ in _rows("function"):
-        wanted = prototype.replace("_Bool", "bool")
-        checks.append(f'static_assert(std::is_same<decltype({name}), {wanted}>::value, "{name}");')
+        expected = prototype.replace("_Bool", "bool")
+        is_same = f"std::is_same<decltype({name}), {expected}>::value"
+        checks.append(f'static_assert({is_same}, "{name}");')
     _compile(
         compiler, standard, "\n".join(["#include <type_traits>", '#include "zdnn.h"', *checks, ""])
     )

@@ -46,15 +46,15 @@ def test_host_with_protobuf(prefix: Prefix, server: str, tmp_path: Path) -> None
 def test_jvm(prefix: Prefix, server: str, tmp_path: Path) -> None:
     """A JVM calls the library from several threads while it collects garbage."""
     toolchain.require("java", "javac")
-    told = subprocess.run(
+    settings = subprocess.run(
         ["java", "-XshowSettings:properties", "-version"],
         capture_output=True,
         text=True,
         timeout=60,
     ).stderr
-    found = re.search(r"java\.home = (.*)", told)
-    assert found is not None
-    include = Path(found[1]) / "include"
+    home = re.search(r"java\.home = (.*)", settings)
+    assert home is not None
+    include = Path(home[1]) / "include"
     if not (include / "jni.h").exists():
         pytest.skip("libzdnn: jni.h not installed")
     library = tmp_path / "libhost.so"
@@ -74,9 +74,9 @@ def test_command_without_the_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _newest_glibc(library: Path) -> str:
-    """Return the tag of the oldest system that has what the library's symbols are bound to."""
-    told = toolchain.run(["nm", "-D", "--with-symbol-versions", "--undefined-only", str(library)])
-    versions = re.findall(r"@GLIBC_(\d+)\.(\d+)", told)
+    """Return the tag of the oldest system with every symbol version that the library needs."""
+    command = ["nm", "-D", "--with-symbol-versions", "--undefined-only", str(library)]
+    versions = re.findall(r"@GLIBC_(\d+)\.(\d+)", toolchain.run(command))
     return "manylinux_{}_{}_".format(*max((int(a), int(b)) for a, b in versions))
 
 
@@ -95,8 +95,8 @@ def test_wheel(server: str, tmp_path: Path) -> None:
     place = tmp_path / "site"
     toolchain.run([*pip, "install", "--no-index", "--target", str(place), str(wheel)])
     run = [sys.executable, "-c", "from nnpa_tools.commands.libzdnn import libzdnn; libzdnn()"]
-    told = toolchain.run([*run, "--cflags", "--libs"], PYTHONPATH=str(place)).split()
+    flags = toolchain.run([*run, "--cflags", "--libs"], PYTHONPATH=str(place)).split()
     program, source = tmp_path / "add", str(LIBRARY / "examples/add.c")
-    toolchain.run(["gcc", "-std=gnu11", source, "-o", str(program), *told])
+    toolchain.run(["gcc", "-std=gnu11", source, "-o", str(program), *flags])
     printed = toolchain.run([str(program)], ZDNN_SERVER=server)
     assert printed.splitlines()[-1] == "out element 3071 254.000000"

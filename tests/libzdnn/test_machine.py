@@ -49,7 +49,7 @@ int main(void) {
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What a program printed."""
+    """The output and the errors of a program that ended."""
 
     output: str
     errors: str
@@ -79,7 +79,7 @@ def run(program: Path, folder: Path, **variables: str) -> Ended:
 
 
 def test_json_and_files(program: Path, server: str, tmp_path: Path) -> None:
-    """JSON, and a file of it by either kind of path, give the same small machine."""
+    """JSON, and a file of JSON by a relative or absolute path, give the same small machine."""
     (tmp_path / "small.json").write_text(json.dumps(MACHINE, indent=2))
     for text in (json.dumps(MACHINE), "small.json", str(tmp_path / "small.json")):
         ended = run(program, tmp_path, ZDNN_SERVER=server, ZDNN_MACHINE=text)
@@ -87,7 +87,7 @@ def test_json_and_files(program: Path, server: str, tmp_path: Path) -> None:
 
 
 def test_nnpa_run(program: Path, tmp_path: Path) -> None:
-    """`nnpa run` takes the machine by --machine, and from ZDNN_MACHINE where that is not given."""
+    """`nnpa run` takes the machine from --machine, or else from ZDNN_MACHINE."""
     (tmp_path / "small.json").write_text(json.dumps(MACHINE))
     for text in (json.dumps(MACHINE), str(tmp_path / "small.json")):
         for arguments, variables in (
@@ -118,7 +118,7 @@ def test_nnpa_run(program: Path, tmp_path: Path) -> None:
 def test_errors_are_named(
     program: Path, server: str, tmp_path: Path, text: str, words: str
 ) -> None:
-    """What is no machine is said on standard error, by field and value; no call goes through."""
+    """Standard error names the field and value of a bad machine, and no call goes through."""
     ended = run(program, tmp_path, ZDNN_SERVER=server, ZDNN_MACHINE=text)
     assert words in ended.errors
     assert "64: 00000000" not in ended.output

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""C for hosted networks: what `nnpa network generate` writes runs on a server, as in Python."""
+"""C for hosted networks: the output of `nnpa network generate` runs on a server, as in Python."""
 
 import os
 import re
@@ -68,8 +68,8 @@ def _generated(model: bytes, folder: Path, server: str, *flags: str) -> Path:
     path = folder / "model.onnx"
     path.write_bytes(model)
     command = ["network", "generate", str(path), "--output", str(folder), "--target", server]
-    told = CliRunner().invoke(main, [*command, *flags])
-    assert told.exit_code == 0, told.output
+    result = CliRunner().invoke(main, [*command, *flags])
+    assert result.exit_code == 0, result.output
     return folder
 
 
@@ -95,7 +95,7 @@ def _ran(program: Path, server: str, stdin: str = "") -> tuple[str, str]:
 
 
 def _floats(text: str) -> Any:
-    rows = [[float.fromhex(one) for one in line.split()] for line in text.splitlines()]
+    rows = [[float.fromhex(word) for word in line.split()] for line in text.splitlines()]
     return np.array(rows, np.float32)
 
 
@@ -104,10 +104,10 @@ def test_exports(prefix: Prefix) -> None:
     library = str(prefix.path / "lib/libnnpa_network.so.0")
     symbols = toolchain.run(["nm", "-D", "--defined-only", library]).splitlines()
     names = [line.split()[-1].partition("@")[0] for line in symbols if " T " in line]
-    assert sorted(names) == [f"nnpa_network_{one}" for one in FUNCTIONS.split()]
+    assert sorted(names) == [f"nnpa_network_{function}" for function in FUNCTIONS.split()]
     assert len(symbols) == len(names) + 1  # the version itself
-    told = toolchain.run(["objdump", "-p", library])
-    assert re.search(r"SONAME +libnnpa_network\.so\.0\n", told)
+    headers = toolchain.run(["objdump", "-p", library])
+    assert re.search(r"SONAME +libnnpa_network\.so\.0\n", headers)
 
 
 @pytest.mark.parametrize("compiler", ["gcc -std=c11", "g++ -std=c++17"])
@@ -126,17 +126,17 @@ def test_getting_started(prefix: Prefix, server: str, tmp_path: Path) -> None:
     sources = [EXAMPLES / "getting_started.c", EXAMPLES / "board.c"]
     program = _compiled(folder, prefix, sources, "-include", str(EXAMPLES / "board.h"))
     images = held_out().images[:12]
-    stdin = "\n".join(" ".join(f"{one:.9g}" for one in image.ravel()) for image in images)
+    stdin = "\n".join(" ".join(f"{pixel:.9g}" for pixel in image.ravel()) for image in images)
     printed, errors = _ran(program, server, stdin)
     with connect(server) as session, session.load(onnx_cnn()) as net:
-        wanted = np.stack([net(one.reshape(1, 1, 8, 8))[0] for one in images])
+        expected = np.stack([net(image.reshape(1, 1, 8, 8))[0] for image in images])
     assert errors == ""
-    assert _floats(printed).tobytes() == wanted.tobytes()
-    assert np.count_nonzero(wanted.argmax(1) == held_out().labels[:12]) >= 11
+    assert _floats(printed).tobytes() == expected.tobytes()
+    assert np.count_nonzero(expected.argmax(1) == held_out().labels[:12]) >= 11
 
 
 def test_snippets_of_two_ends(prefix: Prefix, server: str, tmp_path: Path) -> None:
-    """Inputs in the activations, the report, and the macros say what the model is."""
+    """Inputs in the activations, the report, and the macros describe the model."""
     folder = _generated(two_ends().SerializeToString(), tmp_path, server, "--allocate-inputs")
     program = _compiled(folder, prefix, [PROGRAMS / "network_snippets.c"], *SANITIZERS)
     printed, errors = _ran(program, server)
@@ -145,9 +145,9 @@ def test_snippets_of_two_ends(prefix: Prefix, server: str, tmp_path: Path) -> No
     assert lines[:3] == ["2 1 3 6 24", "1 1 1 32 0 1", "1 1"]
     assert re.fullmatch(r"network [0-9a-f]{32} 7\.0\.0 1\.4\.0 1\.1\.0", lines[3])
     a = np.arange(6, dtype=np.float32)
-    wanted = np.stack([np.full(6, 2.5), np.maximum(a, 2.5 - a)], 1)
+    expected = np.stack([np.full(6, 2.5), np.maximum(a, 2.5 - a)], 1)
     assert lines[4] == "1"
-    assert np.array_equal(_floats("\n".join(lines[5:11])), wanted)
+    assert np.array_equal(_floats("\n".join(lines[5:11])), expected)
     assert lines[11] == "6 24 48 24 48 96"
 
 
@@ -158,16 +158,16 @@ def test_conversions(prefix: Prefix, server: str, tmp_path: Path) -> None:
     program = _compiled(folder, prefix, [PROGRAMS / "network_conversions.c"], *SANITIZERS)
     printed, errors = _ran(program, server, " ".join(map(str, values)))
     lines = printed.splitlines()
-    q = quantize(values, 0.5, 3, Format.S8)  # scales and zero points: those of the model
+    q = quantize(values, 0.5, 3, Format.S8)  # the model's scale and zero point
     with connect(server) as session, session.load(model) as net:
         r = net(q.reshape(1, 5))[0]
     assert errors == ""
     assert lines[0] == "2 1 8 0x1p-1 3"
-    found = [line.split() for line in lines[1:]]
-    assert [int(row[0]) for row in found] == q.tolist() == [5, 7, -3, 127, -128]
-    assert [int(row[1]) for row in found] == [5, 7, 0, 203, 0]
-    assert [int(row[2]) for row in found] == r.tolist()
-    floats = [float.fromhex(row[3]) for row in found]
+    rows = [line.split() for line in lines[1:]]
+    assert [int(row[0]) for row in rows] == q.tolist() == [5, 7, -3, 127, -128]
+    assert [int(row[1]) for row in rows] == [5, 7, 0, 203, 0]
+    assert [int(row[2]) for row in rows] == r.tolist()
+    floats = [float.fromhex(row[3]) for row in rows]
     assert floats == dequantize(r, 0.25, -7).tolist()
 
 
@@ -187,9 +187,10 @@ def test_split_weights(prefix: Prefix, server: str, tmp_path: Path) -> None:
     program = _compiled(folder, prefix, [PROGRAMS / "network_weights.c"], *SANITIZERS)
     printed, errors = _ran(program, server)
     x = np.array([1, 2, 3, 4], np.float32)
-    wanted = [np.maximum(x @ WEIGHT + bias, 0) for bias in (BIAS, np.array([1, 2, 3], np.float32))]
+    biases = (BIAS, np.array([1, 2, 3], np.float32))
+    expected = [np.maximum(x @ WEIGHT + bias, 0) for bias in biases]
     assert errors == ""
-    assert np.array_equal(_floats(printed), np.stack(wanted))
+    assert np.array_equal(_floats(printed), np.stack(expected))
 
 
 def test_weights_are_those_of_the_file(server: str, tmp_path: Path) -> None:
@@ -204,13 +205,13 @@ def test_defines(server: str, tmp_path: Path) -> None:
     flags = ("--allocate-inputs", "--allocate-outputs", "--name", "net_2")
     _generated(dense().SerializeToString(), tmp_path, server, *flags)
     text = "".join((tmp_path / f"net_2{end}").read_text() for end in (".h", "_data.h"))
-    found = set(re.findall(r"#define AI_NET_2_(\w+)", text))
-    assert found >= DEFINES
+    defines = set(re.findall(r"#define AI_NET_2_(\w+)", text))
+    assert defines >= DEFINES
     assert len(DEFINES) == 25
     config = (tmp_path / "net_2_config.h").read_text()
     versions = re.findall(r"#define (AI_\w+)_MAJOR (\d+)", config)
-    known = {"AI_TOOLS_VERSION": "7", "AI_PLATFORM_API": "1", "AI_TOOLS_API_VERSION": "1"}
-    assert dict(versions) == known
+    expected = {"AI_TOOLS_VERSION": "7", "AI_PLATFORM_API": "1", "AI_TOOLS_API_VERSION": "1"}
+    assert dict(versions) == expected
 
 
 def test_bad_name(server: str, tmp_path: Path) -> None:
@@ -218,14 +219,14 @@ def test_bad_name(server: str, tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(dense().SerializeToString())
     command = ["network", "generate", str(path), "--name", "2net", "--target", server]
-    told = CliRunner().invoke(main, [*command, "--output", str(tmp_path / "out")])
-    assert told.exit_code != 0
-    assert "--name: '2net'" in told.output
+    result = CliRunner().invoke(main, [*command, "--output", str(tmp_path / "out")])
+    assert result.exit_code != 0
+    assert "--name: '2net'" in result.output
     assert not (tmp_path / "out").exists()
 
 
 def test_without_a_server(prefix: Prefix, server: str, tmp_path: Path) -> None:
-    """Create fails as it does on a board whose gate is closed, and says on stderr what is wrong."""
+    """Create fails as on a board whose gate is closed, and stderr says why."""
     folder = _generated(dense().SerializeToString(), tmp_path, server)
     source = tmp_path / "alone.c"
     source.write_text(

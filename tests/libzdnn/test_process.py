@@ -42,21 +42,21 @@ def _run(program: list[str], **environment: str) -> "subprocess.CompletedProcess
 
 @pytest.mark.parametrize("flags", [(), SANITIZERS])
 def test_forks(compile_program: Compile, server: str, flags: tuple[str, ...]) -> None:
-    """A process may fork before first use and after it; all of the family go on."""
+    """A process may fork before and after first use; parent and children go on."""
     program = compile_program("forks", *flags)
     assert toolchain.run([program], ZDNN_SERVER=server) == "right\n"
 
 
 @pytest.mark.parametrize("flags", [(), SANITIZERS])
 def test_threads(compile_program: Compile, server: str, flags: tuple[str, ...]) -> None:
-    """Eight threads use the library at once, which itself starts none."""
+    """Eight threads use the library at once; the library starts no thread."""
     program = compile_program("threads", "-pthread", *flags)
     assert toolchain.run([program], ZDNN_SERVER=server) == "right, threads 1, 1\n"
 
 
 @pytest.mark.parametrize("name", ["libzdnn.so.0", "libzdnn.so"])
 def test_reload(compile_program: Compile, server: str, prefix: Prefix, name: str) -> None:
-    """The library may be opened by either name and closed again and again; nothing piles up."""
+    """The library may be opened by either name and closed many times; it leaks nothing."""
     program = compile_program("reload", "-Wl,--as-needed")
     library = str(prefix.path / "lib" / name)
     printed = toolchain.run([program, library], ZDNN_SERVER=server)
@@ -71,7 +71,7 @@ def test_alias(compile_program: Compile, server: str) -> None:
 
 
 def test_traps(compile_program: Compile, server: str, tmp_path: Path) -> None:
-    """Calls leave alone what is the program's, texts stay, and queries are answered from memory."""
+    """Calls change nothing of the program's; texts stay valid; queries are answered from memory."""
     program = compile_program("traps", *SANITIZERS)
     with relaying(tmp_path / "relay", server) as relay:
         environment = {"ZDNN_SERVER": relay.address, "ZDNN_LOGLEVEL": "off"}
@@ -80,7 +80,7 @@ def test_traps(compile_program: Compile, server: str, tmp_path: Path) -> None:
 
 
 def test_flags(compile_program: Compile, server: str) -> None:
-    """A conversion clears the flags of its thread and leaves raised what it met."""
+    """A conversion clears its thread's flags and leaves those raised that it met."""
     program = compile_program("flags", "-lm")
     environment = {"ZDNN_SERVER": server, "ZDNN_LOGLEVEL": "off"}
     assert toolchain.run([program], **environment).splitlines() == [
@@ -134,7 +134,7 @@ def test_no_server(compile_program: Compile) -> None:
     "address", ["localhost", "localhost:", "127.0.0.1:65536", "::1/path", "http://localhost:50051"]
 )
 def test_address_without_a_port(compile_program: Compile, address: str) -> None:
-    """An address that is no host:port is no server, and the line says what it must be."""
+    """An address that is not host:port is refused, and the line gives the required form."""
     answer = _run([compile_program("clash")], ZDNN_SERVER=address, ZDNN_LOGLEVEL="off")
     text = f"no server at {address}: ZDNN_SERVER must be host:port or unix:/path"
     assert answer.stderr == f"nnpa: zdnn_init_ztensor_with_malloc: {text}\n"
@@ -182,8 +182,8 @@ def test_program_check(compile_program: Compile, server: str) -> None:
     aborted = _run([program], ZDNN_SERVER=server)
     assert aborted.returncode == -signal.SIGILL
     assert "PROGRAM_CHECK" in aborted.stderr
-    told = _run([program], ZDNN_SERVER=server, ZDNN_PROGRAM_CHECK="status")
-    assert (told.returncode, told.stdout) == (0, "00040001\n")
+    ended = _run([program], ZDNN_SERVER=server, ZDNN_PROGRAM_CHECK="status")
+    assert (ended.returncode, ended.stdout) == (0, "00040001\n")
 
 
 def test_log_lines_and_precheck(compile_program: Compile, server: str) -> None:
@@ -202,12 +202,12 @@ def test_status_diagnosis(compile_program: Compile, server: str) -> None:
     """ZDNN_STATUS_DIAG prints banner, status and a backtrace where the status is met."""
     program = compile_program("clash")
     environment = {"ZDNN_SERVER": server, "ZDNN_ENABLE_PRECHECK": "true"}
-    told = _run([program], **environment, ZDNN_STATUS_DIAG="0x00040001")
-    assert "zDNN Diagnostic" in told.stdout
-    assert "status = 0x00040001, ZDNN_INVALID_SHAPE" in told.stdout
-    assert "libzdnn.so.0" in told.stdout
-    other = _run([program], **environment, ZDNN_STATUS_DIAG="0x00040001x")
-    assert "zDNN Diagnostic" not in other.stdout
+    diagnosed = _run([program], **environment, ZDNN_STATUS_DIAG="0x00040001")
+    assert "zDNN Diagnostic" in diagnosed.stdout
+    assert "status = 0x00040001, ZDNN_INVALID_SHAPE" in diagnosed.stdout
+    assert "libzdnn.so.0" in diagnosed.stdout
+    undiagnosed = _run([program], **environment, ZDNN_STATUS_DIAG="0x00040001x")
+    assert "zDNN Diagnostic" not in undiagnosed.stdout
 
 
 def test_sessions_end_with_their_process(compile_program: Compile, tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory of the program: what the library reads of it, writes to it, and leaves in malloc's."""
+"""Memory of the program: the library's reads, its writes, and its use of malloc."""
 
 import re
 import subprocess
@@ -32,7 +32,7 @@ def run(prefix: Prefix, server: str, tmp_path: Path) -> Run:
 
 @pytest.mark.parametrize("transfer", TRANSFERS)
 def test_a_refused_call_reads_no_sticks(run: Run, transfer: str) -> None:
-    """Reshapes and transforms back answer what the library does before it reads a buffer."""
+    """A refused reshape or transform back gives the library's status and reads no buffer."""
     assert run("reshapes", ZDNN_TRANSFER=transfer).splitlines() == [
         "elements 00040001",
         "layouts 00040002",
@@ -51,7 +51,7 @@ def test_a_refused_call_reads_no_sticks(run: Run, transfer: str) -> None:
 @pytest.mark.parametrize("direction", [0, 1, 2])
 @pytest.mark.parametrize("name", ["lstm", "gru"])
 def test_outputs_of_layers_give_buffers(run: Run, name: str, direction: int, transfer: str) -> None:
-    """Without precheck hn_output is read for its dim4 and cf_output for nothing but its buffer.
+    """Without precheck the library reads hn_output's dim4, and only the buffer of cf_output.
 
     The first page of a work area is written.
     """
@@ -62,7 +62,7 @@ def test_outputs_of_layers_give_buffers(run: Run, name: str, direction: int, tra
 
 @pytest.mark.parametrize("name", ["lstm", "gru"])
 def test_with_precheck_outputs_of_layers_are_looked_at(run: Run, name: str) -> None:
-    """With precheck the outputs' dims are compared with those of the inputs."""
+    """With precheck the library compares the dims of outputs and inputs."""
     lines = run("recurrent", name, "0", ZDNN_ENABLE_PRECHECK="true").splitlines()
     statuses = dict(line.split()[:2] for line in lines if " touched" in line or "untouched" in line)
     assert statuses["right"] == "00000000"
@@ -89,7 +89,7 @@ def test_concatenated_weights_of_other_rows(run: Run) -> None:
 def test_calls_leave_malloc_alone(run: Run, transfer: str) -> None:
     """Connection, session and messages take no memory of malloc and leave nothing in it.
 
-    What is used is the record of a thread's destructors, which is the C library's.
+    The only use of malloc is the C library's record of a thread's destructors.
     """
     assert run("heap", "0") == "right: used 0, freed 0, mapped 0, leavings 0\n"
     for rounds in ("1", "50"):
@@ -101,7 +101,7 @@ def test_calls_leave_malloc_alone(run: Run, transfer: str) -> None:
 
 @pytest.mark.parametrize("transfer", TRANSFERS)
 def test_memcheck(prefix: Prefix, server: str, tmp_path: Path, transfer: str) -> None:
-    """An uninitialised-memory checker has nothing to say of a correct program."""
+    """Memcheck reports no error in a correct program."""
     toolchain.require("valgrind")
     source = PROGRAMS / "descriptors.c"
     program = toolchain.compiled(source, tmp_path / "descriptors", prefix, "-std=gnu11")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random calls, valid and not, on aliased and sliced buffers: as the emulator in process does them.
+"""Random calls, valid and not, on aliased and sliced buffers, against the emulator in process.
 
 All ztensors of a sequence lie in one arena, at random pages, so their buffers overlap. The emulator
 gets what the arena holds, its answer is written into a copy, and after the C call both are the same
@@ -74,8 +74,8 @@ class Placed:
             b"",
         )
 
-    def told(self, held: bytes, read: bool) -> tensors.Ztensor:
-        """Return the ztensor as the emulator gets it; `held` is the arena."""
+    def as_message(self, held: bytes, read: bool) -> tensors.Ztensor:
+        """Return the message that the emulator gets; `held` is the arena's contents."""
         message = tensors.Ztensor()
         message.CopyFrom(self.message)
         message.buffer_size = self.structure.buffer_size
@@ -100,8 +100,8 @@ def _described(random: Random) -> tensors.Ztensor:
         pre.layout, desc.layout = tensors.ZDNN_NHWC, tensors.ZDNN_NHWC
         pre.type = random.choice((tensors.FP32, tensors.FP32, tensors.FP16, tensors.BFLOAT))
         desc.format, desc.type = tensors.ZDNN_FORMAT_4DFEATURE, tensors.ZDNN_DLFLOAT16
-        for one in (pre, desc):
-            one.dim4, one.dim3, one.dim2, one.dim1 = dims
+        for descriptor in (pre, desc):
+            descriptor.dim4, descriptor.dim3, descriptor.dim2, descriptor.dim1 = dims
         if random.random() < 0.08:
             desc.type = random.choice((tensors.ZDNN_BINARY_INT8, tensors.ZDNN_BINARY_INT32))
         if random.random() < 0.05:
@@ -167,8 +167,8 @@ class Sequence:
                 self._set_scalar(arm, field, scene, spoiled)
         for operand, placed in chosen.items():
             read = not _is_written(name, operand)
-            getattr(arm, operand).inline_ztensor.CopyFrom(placed.told(held, read))
-        operation.buffer_misaligned = any(one.shift for one in chosen.values())
+            getattr(arm, operand).inline_ztensor.CopyFrom(placed.as_message(held, read))
+        operation.buffer_misaligned = any(placed.shift for placed in chosen.values())
         data = self._data(name, arm, chosen)
         self._compare(operation, chosen, held, data)
 
@@ -176,7 +176,7 @@ class Sequence:
         """Return a call that fits together, and into the arena."""
         while True:
             scene = MAKERS[name](self._random)
-            sizes = [_stick_bytes(one.message().transformed_desc) for one in _shapes(scene)]
+            sizes = [_stick_bytes(shape.message().transformed_desc) for shape in _shapes(scene)]
             if max(sizes) <= LARGEST * PAGE:
                 return scene
 
@@ -200,7 +200,7 @@ class Sequence:
             setattr(arm, field.name, scene.scalars[field.name])
 
     def _data(self, name: str, arm: Any, chosen: dict[str, Placed]) -> bytes:
-        """Give a transform exactly the bytes that the descriptors call for."""
+        """Give a transform exactly as long an array as the descriptors require."""
         if not name.startswith("transform_") or name == "transform_origtensor":
             return b""
         message = chosen["ztensor"].message
@@ -214,17 +214,17 @@ class Sequence:
         self, operation: wire.Operation, chosen: dict[str, Placed], held: bytes, data: bytes
     ) -> None:
         expected, after = self._oracle.answer(operation), bytearray(held)
-        states = {operand: one.structure.is_transformed for operand, one in chosen.items()}
+        states = {operand: placed.structure.is_transformed for operand, placed in chosen.items()}
         if isinstance(expected, wire.OperationResult):
             for info in expected.outputs:
                 placed = chosen[info.operand]
                 if info.ztensor.WhichOneof("contents"):
                     after[placed.start : placed.start + placed.size] = info.ztensor.sticks
-                for operand, one in chosen.items():
-                    if one is placed:
+                for operand, candidate in chosen.items():
+                    if candidate is placed:
                         states[operand] = info.ztensor.is_transformed
         got = self._program.call(operation, chosen)
-        places = {operand: (one.start, one.size) for operand, one in chosen.items()}
+        places = {operand: (placed.start, placed.size) for operand, placed in chosen.items()}
         where = f"{operation.WhichOneof('operation')} {len(data)} {places}"
         assert self._arena.read() == bytes(after), where
         for operand, state in states.items():
@@ -272,7 +272,7 @@ class Oracle:
         self._name = self._transport.unary(CREATE_SESSION, request).name
 
     def answer(self, operation: wire.Operation) -> wire.OperationResult | int:
-        """Return the result, or the status that stands for having none."""
+        """Return the result, or a status where the emulator gives no result."""
         request = accelerator.ExecuteRequest(session=self._name, operations=[operation])
         try:
             return self._transport.unary(EXECUTE, Request(request)).whole()[0]
@@ -319,14 +319,14 @@ def test_random_sequence(program: Program, oracles: dict[bool, Oracle], seed: in
 
 @pytest.mark.heavy
 def test_many_random_sequences(program: Program, oracles: dict[bool, Oracle]) -> None:
-    """So do hundreds, in which every function is OK and meets at least two error statuses."""
+    """Hundreds of sequences agree; each function is OK and meets two error statuses at least."""
     met: Counter[tuple[str, int]] = Counter()
     for seed in range(50, 50 + MANY):
         _run(program, oracles, seed, met)
     print()
     for name in NAMES:
-        statuses = {status: count for (one, status), count in met.items() if one == name}
-        told = (f"{status_name(status)} {count}" for status, count in sorted(statuses.items()))
-        print(f"{name}: {', '.join(told)}")
+        statuses = {status: count for (function, status), count in met.items() if function == name}
+        tally = (f"{status_name(status)} {count}" for status, count in sorted(statuses.items()))
+        print(f"{name}: {', '.join(tally)}")
         assert statuses.get(0), f"{name} is never OK"
-        assert len([one for one in statuses if one > ERRORS]) >= 2, f"{name}: {statuses}"
+        assert len([status for status in statuses if status > ERRORS]) >= 2, f"{name}: {statuses}"

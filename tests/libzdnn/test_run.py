@@ -79,7 +79,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_example_runs_without_a_server_started_by_hand(
     prefix: Prefix, server: str, tmp_path: Path
 ) -> None:
-    """It prints what it prints at a server that was started for it."""
+    """An example prints the same under `nnpa run` as at a server that runs."""
     example = toolchain.compiled(EXAMPLE, tmp_path / "add", prefix, "-lm", f"-I{EXAMPLE.parent}")
     by_hand = toolchain.run([str(example)], ZDNN_SERVER=server)
     ended = nnpa_run("--", example)
@@ -98,15 +98,16 @@ def test_exit_code_is_the_program_s(program: Path, argument: str, code: int) -> 
     ("machine", "name", "root"), [("z16", "telum1", "000c0002"), ("z17", "telum2", "00000000")]
 )
 def test_environment(program: Path, machine: str, name: str, root: str) -> None:
-    """The program finds a server that ends with it, and the machine; others' settings are away."""
+    """The program gets the machine and a server that ends with it; older variables are unset."""
     old = {"ZDNN_SERVER": "unix:/nowhere", "ZDNN_TRACE": "traces/none", "ZDNN_FAULTS": "/nowhere"}
     ended = nnpa_run("--machine", machine, "--precheck", "--", program, **old)
-    statuses, target, found, precheck = ended.output.splitlines()[-4:]  # precheck prints before
+    # Precheck prints lines before these four.
+    statuses, target, machine_name, precheck = ended.output.splitlines()[-4:]
     assert statuses.split()[:2] == ["00000000", "00000000"]
     assert statuses.split()[2] == root
     assert target.startswith("unix:")
     assert not Path(target.removeprefix("unix:")).exists()
-    assert (found, precheck, ended.code) == (name, "true", 0)
+    assert (machine_name, precheck, ended.code) == (name, "true", 0)
 
 
 def test_stats(program: Path) -> None:
@@ -123,7 +124,7 @@ def test_stats(program: Path) -> None:
 
 
 def test_stats_of_a_program_without_a_session() -> None:
-    """A program that never calls zDNN is told so by the counts, and ends as it does elsewhere."""
+    """The counts of a program that never calls zDNN say so, and its exit code is unchanged."""
     ended = nnpa_run("--stats", "--", "/bin/false")
     assert ended.code == 1
     assert ended.errors.endswith("sessions: 0: does the program use libzdnn?\n")
@@ -151,7 +152,7 @@ def test_server(program: Path, server: str) -> None:
 
 
 def test_name_without_a_folder(program: Path) -> None:
-    """A program of the working folder is named as one for s390x is."""
+    """A program of the working folder needs no `./`, as for s390x."""
     ended = subprocess.run(
         [*NNPA, "--", program.name, "5"], cwd=program.parent, capture_output=True, timeout=SECONDS
     )
@@ -160,7 +161,7 @@ def test_name_without_a_folder(program: Path) -> None:
 
 @pytest.mark.parametrize("flags", [("--sysroot", "/"), ("--patch", "a"), ("--no-patch", "a")])
 def test_options_for_s390x_are_refused(program: Path, flags: tuple[str, str]) -> None:
-    """What is for programs for s390x only is a wrong use, named before anything starts."""
+    """An option for s390x programs is a usage error, named before anything starts."""
     ended = nnpa_run(*flags, "--", program)
     assert ended.code == 2
     assert f"{flags[0]}: {program} is a program of this machine" in ended.errors

@@ -67,8 +67,8 @@ def test_sample_project(project: Path) -> None:
     """The project's suite passes on a machine of its default, and on both Telums by workers."""
     suite = (project / "venv/bin/python", "-m", "pytest")
     assert re.search(r"^6 passed", succeed(project, *suite, "-q"), re.MULTILINE)
-    told = succeed(project, *suite, "-q", "-n", "2", "--nnpa-machine", "telum1,telum2")
-    assert re.search(r"^9 passed", told, re.MULTILINE)
+    output = succeed(project, *suite, "-q", "-n", "2", "--nnpa-machine", "telum1,telum2")
+    assert re.search(r"^9 passed", output, re.MULTILINE)
 
 
 def test_manual_shows_its_suite() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ZDNN_SANITIZE=1: a C program's misused ztensors are told on stderr, with the calls' addresses."""
+"""ZDNN_SANITIZE=1 reports a C program's misused ztensors on stderr, with the calls' addresses."""
 
 import os
 import re
@@ -22,7 +22,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture(scope="module")
 def program(prefix: Prefix, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program that misuses."""
+    """The program that misuses ztensors."""
     folder = tmp_path_factory.mktemp("sanitizer")
     return toolchain.compiled(
         SOURCE, folder / "misuse", prefix, "-std=gnu11", "-O0", "-rdynamic", "-pthread"
@@ -31,7 +31,7 @@ def program(prefix: Prefix, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(program: Path, server: str) -> Run:
-    """A function that runs the program, sanitized unless it is told otherwise."""
+    """A function that runs the program, sanitized by default."""
 
     def running(what: str, sanitize: str = "1", **more: str) -> "subprocess.CompletedProcess[str]":
         variables = {"ZDNN_SERVER": server, "ZDNN_LOGLEVEL": "off", "ZDNN_SANITIZE": sanitize}
@@ -51,10 +51,10 @@ def lines(program: Path, report: str) -> list[str]:
     toolchain.require("addr2line")
     source = SOURCE.read_text().splitlines()
     command = ["addr2line", "-e", str(program), *PLACE.findall(report)]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    numbers = re.findall(r"misuse\.c:(\d+)", told)
-    marked = [re.search(r"/\* site: (.*) \*/", source[int(one) - 1]) for one in numbers]
-    return [one[1] for one in marked if one is not None]
+    places = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    numbers = re.findall(r"misuse\.c:(\d+)", places)
+    marked = [re.search(r"/\* site: (.*) \*/", source[int(number) - 1]) for number in numbers]
+    return [site[1] for site in marked if site is not None]
 
 
 @pytest.mark.parametrize("transfer", toolchain.TRANSFERS)
@@ -69,7 +69,7 @@ def test_a_clean_program(run: Run, transfer: str) -> None:
 
 @pytest.mark.parametrize("transfer", toolchain.TRANSFERS)
 def test_sticks_that_nothing_has_written(run: Run, program: Path, transfer: str) -> None:
-    """A use of sticks that were only allocated is told, with the addresses of both calls."""
+    """A use of sticks that were only allocated is reported, with the addresses of both calls."""
     answer = run("never_written", ZDNN_TRANSFER=transfer)
     (report,) = answer.stderr.splitlines()
     assert report.startswith("zdnn_add at misuse+0x")
@@ -80,7 +80,7 @@ def test_sticks_that_nothing_has_written(run: Run, program: Path, transfer: str)
 
 
 def test_sticks_that_nothing_has_written_back(run: Run, program: Path) -> None:
-    """Converting sticks back that were only allocated is told, whatever the structure claims."""
+    """Converting back sticks that were only allocated is reported, even if marked transformed."""
     (report,) = run("never_written_back").stderr.splitlines()
     assert "zdnn_transform_origtensor at misuse" in report
     assert "never been written" in report
@@ -132,7 +132,7 @@ def test_large_sticks(run: Run, program: Path) -> None:
 
 
 def test_transforming_what_is_transformed(run: Run, program: Path) -> None:
-    """A second transform is told with the place of the allocation, and refused as ever."""
+    """A second transform is reported with the place of the allocation, and refused as usual."""
     answer = run("transformed_twice")
     (report,) = answer.stderr.splitlines()
     assert report.startswith("zdnn_transform_ztensor at misuse+0x")
@@ -142,7 +142,7 @@ def test_transforming_what_is_transformed(run: Run, program: Path) -> None:
 
 
 def test_use_after_free(run: Run, program: Path) -> None:
-    """A use of a freed buffer is told with all three places; its memory is not used anew."""
+    """A use of a freed buffer is reported with all three places; its memory is not reused."""
     answer = run("use_after_free")
     (report,) = answer.stderr.splitlines()
     assert "input_b is used after it was freed; freed by zdnn_free_ztensor_buffer" in report
@@ -151,7 +151,7 @@ def test_use_after_free(run: Run, program: Path) -> None:
 
 
 def test_a_second_free(run: Run, program: Path) -> None:
-    """A second free is told, and the process lives on."""
+    """A second free is reported, and the process lives on."""
     answer = run("freed_twice")
     (report,) = answer.stderr.splitlines()
     assert report.startswith("zdnn_free_ztensor_buffer at misuse+0x")
@@ -161,7 +161,7 @@ def test_a_second_free(run: Run, program: Path) -> None:
 
 
 def test_a_report_of_a_program_check(run: Run) -> None:
-    """What is found in an operation that ends the program is told before it ends."""
+    """Misuse in an operation that ends the program is reported before the program ends."""
     answer = run("contradicting")
     assert answer.returncode < 0
     assert "PROGRAM_CHECK" in answer.stderr
@@ -169,7 +169,7 @@ def test_a_report_of_a_program_check(run: Run) -> None:
 
 
 def test_two_threads_on_one_ztensor(run: Run) -> None:
-    """Threads that write and read one ztensor at the same time are told, whoever comes second."""
+    """Threads that write and read one ztensor at once are reported, in either order."""
     answer = run("threads")
     reports = answer.stderr.splitlines()
     assert reports
@@ -181,13 +181,13 @@ def test_two_threads_on_one_ztensor(run: Run) -> None:
 
 
 def test_two_threads_that_read(run: Run) -> None:
-    """Threads that only read one ztensor are not told of."""
+    """Threads that only read one ztensor are not reported."""
     assert run("readers").stderr == ""
 
 
 @pytest.mark.parametrize("what", ["never_written", "use_after_free"])
 def test_without_the_variable(run: Run, what: str) -> None:
-    """Without the variable nothing is told, nor kept."""
+    """Without the variable nothing is reported or recorded."""
     if what == "never_written":
         assert run(what, sanitize="0").stderr == ""
     else:
@@ -210,7 +210,7 @@ def test_linked_into_the_program(prefix: Prefix, server: str, tmp_path: Path) ->
     assert re.search(r"allocated by zdnn_init_ztensor_with_malloc at call \d+$", report)
 
 
-@pytest.mark.parametrize("name", sorted(one.stem for one in EXAMPLES.glob("*.c")))
+@pytest.mark.parametrize("name", sorted(path.stem for path in EXAMPLES.glob("*.c")))
 def test_the_manuals_examples_are_clean(
     prefix: Prefix, server: str, tmp_path: Path, name: str
 ) -> None:

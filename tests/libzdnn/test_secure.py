@@ -36,7 +36,7 @@ def ask(prefix: Prefix, tmp_path: Path) -> Ask:
     program = toolchain.compiled(source, tmp_path / "once", prefix, "-std=gnu11")
 
     def run(server: str, **variables: object) -> "subprocess.CompletedProcess[str]":
-        texts = {f"ZDNN_{key}": str(one) for key, one in variables.items()}
+        texts = {f"ZDNN_{key}": str(value) for key, value in variables.items()}
         return subprocess.run(
             [program, "1"],
             env=toolchain.environment(ZDNN_SERVER=server, ZDNN_LOGLEVEL="off", **texts),
@@ -61,9 +61,9 @@ def parties(tmp_path: Path) -> dict[str, Party]:
 
 
 def _refused(answer: "subprocess.CompletedProcess[str]", *words: str) -> None:
-    """Expect that a program was told why it has no accelerator, in a line for each reason.
+    """Expect that the log says why a program has no accelerator, in a line for each reason.
 
-    A server that breaks a connection off is met as a closed one or as a broken pipe.
+    When a server breaks off a connection the program sees a closed one or a broken pipe.
     """
     assert answer.stdout == UNAVAILABLE, answer.stderr
     reasons = [line.split(": ", 2)[2] for line in answer.stderr.splitlines()]
@@ -73,7 +73,7 @@ def _refused(answer: "subprocess.CompletedProcess[str]", *words: str) -> None:
 
 @pytest.mark.usefixtures("parties")
 def test_tls(ask: Ask, tmp_path: Path) -> None:
-    """With ZDNN_TLS_CA the channel is TLS; who trusts another CA, or none, gets no answer."""
+    """With ZDNN_TLS_CA the channel is TLS; a client that trusts another CA, or none, is refused."""
     tls = ("--tls-cert", f"{tmp_path}/server.crt", "--tls-key", f"{tmp_path}/server.key")
     with serving(tmp_path, *ANY_PORT, *tls) as server:
         answer = ask(server.address, TLS_CA=tmp_path / "ca.crt")
@@ -105,12 +105,12 @@ def test_files_that_are_not_there(ask: Ask, tmp_path: Path) -> None:
 
 
 class Doorkeeper(_ServerInterceptor):
-    """Lets in who says the token."""
+    """Lets in callers with the token."""
 
     def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
         """Answer UNAUTHENTICATED to everybody else."""
-        given = dict(handler_call_details.invocation_metadata).get("authorization")
-        if given == f"Bearer {TOKEN}":
+        token = dict(handler_call_details.invocation_metadata).get("authorization")
+        if token == f"Bearer {TOKEN}":
             return continuation(handler_call_details)
 
         def refuse(_request: Any, context: grpc.ServicerContext) -> None:

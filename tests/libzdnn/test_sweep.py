@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nnpa faults sweep`: programs that abort, ignore, hang and handle are found out."""
+"""`nnpa faults sweep` tells apart programs that abort, ignore, hang and handle."""
 
 import json
 import signal
@@ -48,11 +48,11 @@ def program(prefix: Prefix, tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_verdicts(program: str, mode: str, warning: str, error: str) -> None:
     """Each way to treat a status has its verdict, at every call of the program."""
     timeout = 2.0 if mode == "hang" else 30.0
-    found = sweep([program, mode], (WARNING, ERROR), timeout=timeout)
-    assert [(one.call, one.operation) for one in found.sites] == SITES
-    assert found.steady
-    assert len(found.trials) == 2 * len(SITES)
-    for trial in found.trials:
+    report = sweep([program, mode], (WARNING, ERROR), timeout=timeout)
+    assert [(site.call, site.operation) for site in report.sites] == SITES
+    assert report.steady
+    assert len(report.trials) == 2 * len(SITES)
+    for trial in report.trials:
         assert trial.verdict == (warning if trial.status == WARNING else error), trial
         fine = ("handled", "ignored") if trial.status == WARNING else ("handled",)
         assert trial.is_fine == (trial.verdict in fine)
@@ -63,19 +63,19 @@ def test_verdicts(program: str, mode: str, warning: str, error: str) -> None:
 def test_crashes_do_not_use_up_the_server(program: str) -> None:
     """Sessions that crashed programs leave behind, more than a server usually has, are no harm."""
     warnings = [0x00020002 + number for number in range(10)]
-    found = sweep([program, "abort"], warnings, timeout=30.0)
-    assert found.counts()["crashed"] == len(found.trials) == 70
+    report = sweep([program, "abort"], warnings, timeout=30.0)
+    assert report.counts()["crashed"] == len(report.trials) == 70
 
 
 def test_every_status(program: str) -> None:
     """Without a choice every status of zDNN is tried at every call; numbers are the same again."""
-    found = sweep([program, "handle"])
-    assert {(one.site.call, one.status) for one in found.trials} == {
+    report = sweep([program, "handle"])
+    assert {(trial.site.call, trial.status) for trial in report.trials} == {
         (call, int(status)) for call, _ in SITES for status in STATUSES
     }
     assert len(STATUSES) == len(Status) - 1
-    assert found.counts()["handled"] == len(SITES) * (len(STATUSES) - 1)
-    assert found.counts()["ignored"] == len(SITES)
+    assert report.counts()["handled"] == len(SITES) * (len(STATUSES) - 1)
+    assert report.counts()["ignored"] == len(SITES)
 
 
 def _nnpa(*arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -89,19 +89,19 @@ def _nnpa(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 def test_json(program: str) -> None:
-    """--json tells every run, and exit code 1 that the program did not do well."""
+    """--json lists every run; exit code 1 says that the program did not do well."""
     names = ("--status", WARNING.name, "--status", ERROR.name)
     answer = _nnpa("sweep", "--json", *names, "--", program, "abort")
     assert answer.returncode == 1, answer.stderr
-    told: dict[str, Any] = json.loads(answer.stdout)
-    assert told["program"] == [program, "abort"]
-    assert [(one["call"], one["operation"]) for one in told["calls"]] == SITES
-    assert told["counts"] == {"handled": 7, "ignored": 0, "crashed": 7, "hung": 0, "missed": 0}
-    crashed = [one for one in told["runs"] if one["verdict"] == "crashed"]
-    assert {one["signal"] for one in crashed} == {"SIGABRT"}
-    assert {one["status"] for one in crashed} == {WARNING.name}
-    handled = [one for one in told["runs"] if one["verdict"] == "handled"]
-    assert {one["exit_code"] for one in handled} == {3}
+    report: dict[str, Any] = json.loads(answer.stdout)
+    assert report["program"] == [program, "abort"]
+    assert [(call["call"], call["operation"]) for call in report["calls"]] == SITES
+    assert report["counts"] == {"handled": 7, "ignored": 0, "crashed": 7, "hung": 0, "missed": 0}
+    crashed = [run for run in report["runs"] if run["verdict"] == "crashed"]
+    assert {run["signal"] for run in crashed} == {"SIGABRT"}
+    assert {run["status"] for run in crashed} == {WARNING.name}
+    handled = [run for run in report["runs"] if run["verdict"] == "handled"]
+    assert {run["exit_code"] for run in handled} == {3}
 
 
 def test_table(program: str) -> None:

@@ -108,22 +108,22 @@ def test_files_input_and_frames_say_the_same(testee: str, server: str) -> None:
     by_file = answers([testee, "--emulated", str(path)], ZDNN_SERVER=server)
     by_input = answers([testee, "--emulated", "--file", path.stem], text, ZDNN_SERVER=server)
     requests = [{"file": path.stem, "vector": json.loads(line)} for line in text.splitlines()]
-    frames = [json.dumps(one).encode() for one in requests]
+    frames = [json.dumps(request).encode() for request in requests]
     framed = subprocess.run(
         [testee, "--emulated", "--frames"],
-        input=b"".join(len(one).to_bytes(4, "little") + one for one in frames),
+        input=b"".join(len(frame).to_bytes(4, "little") + frame for frame in frames),
         env={**os.environ, "ZDNN_SERVER": server},
         capture_output=True,
         timeout=120,
     ).stdout
-    told: list[str] = []
+    framed_answers: list[str] = []
     while framed:
         size = int.from_bytes(framed[:4], "little")
-        told.append(framed[4 : 4 + size].decode())
+        framed_answers.append(framed[4 : 4 + size].decode())
         framed = framed[4 + size :]
     assert by_file.returncode == by_input.returncode == 0
-    assert by_file.stdout == by_input.stdout == "\n".join(told) + "\n"
-    assert len(told) == len(requests)
+    assert by_file.stdout == by_input.stdout == "\n".join(framed_answers) + "\n"
+    assert len(framed_answers) == len(requests)
 
 
 def test_what_the_library_prints_is_no_answer(testee: str, server: str) -> None:
@@ -138,27 +138,28 @@ def test_what_the_library_prints_is_no_answer(testee: str, server: str) -> None:
 @pytest.mark.parametrize("machine", ["telum1", "telum2"])
 def test_other_machines_are_skipped(testee: str, server: str, machine: str) -> None:
     """On a machine, vectors for another machine or library are skipped, and no others."""
-    told = answers([testee, str(VECTORS / "sqrt.jsonl")], ZDNN_SERVER=server, ZDNN_MACHINE=machine)
+    command = [testee, str(VECTORS / "sqrt.jsonl")]
+    printed = lines(answers(command, ZDNN_SERVER=server, ZDNN_MACHINE=machine).stdout)
     vectors = lines((VECTORS / "sqrt.jsonl").read_text())
     own = {
-        one["name"]
-        for one in vectors
-        if one.get("machine", "telum2") == machine and one.get("library", "1.2.0") == "1.2.0"
+        vector["name"]
+        for vector in vectors
+        if vector.get("machine", "telum2") == machine and vector.get("library", "1.2.0") == "1.2.0"
     }
-    done = {one["name"] for one in lines(told.stdout) if "steps" in one}
-    unsayable = {one["name"] for one in lines(told.stdout) if "C " in one.get("skipped", "")}
+    done = {answer["name"] for answer in printed if "steps" in answer}
+    unsayable = {answer["name"] for answer in printed if "C " in answer.get("skipped", "")}
     assert done == own - unsayable
     assert done
 
 
 def test_a_program_check_is_an_answer(testee: str, server: str) -> None:
-    """A signal ends the vector, not the program, and is told with its number."""
-    told = lines(
+    """A signal ends the vector, not the program, and the answer gives its number."""
+    printed = lines(
         answers([testee, "--emulated", str(VECTORS / "add.jsonl")], ZDNN_SERVER=server).stdout
     )
-    step = next(one for one in told if one["name"] == "shape_without_precheck")["steps"][0]
-    assert step == {"error": "PROGRAM_CHECK", "signal": 4}
-    assert len(told) == len((VECTORS / "add.jsonl").read_text().splitlines())
+    checked = next(answer for answer in printed if answer["name"] == "shape_without_precheck")
+    assert checked["steps"][0] == {"error": "PROGRAM_CHECK", "signal": 4}
+    assert len(printed) == len((VECTORS / "add.jsonl").read_text().splitlines())
 
 
 @pytest.mark.parametrize("text", NO_VECTORS)
@@ -231,7 +232,7 @@ def test_nnpa_conformance_run(
     assert ours.read_text() == theirs.read_text()
     compared = CliRunner().invoke(main, ["conformance", "diff", str(ours), str(theirs), "--json"])
     assert compared.exit_code == 0
-    assert {one["function"] for one in json.loads(compared.output)} == set(SEVERAL)
+    assert {row["function"] for row in json.loads(compared.output)} == set(SEVERAL)
 
 
 def test_nnpa_conformance_run_by_several_jobs(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces of C programs: recorded untouched, whatever way sticks travel, and replayed."""
+"""Traces of unchanged C programs, recorded with each way that sticks travel, and replayed."""
 
 import os
 from collections.abc import Callable
@@ -65,16 +65,16 @@ def record(prefix: Prefix, server: str, tmp_path: Path) -> Record:
     return run
 
 
-def names(found: trace.Trace) -> list[str]:
+def names(recorded: trace.Trace) -> list[str]:
     """Return the names of what a program called, in order."""
-    return [one.name for one in found.operations if not one.is_housekeeping]
+    return [operation.name for operation in recorded.operations if not operation.is_housekeeping]
 
 
-def replayed(found: trace.Trace, target: str, machine: str | None = None) -> trace.Comparison:
+def replayed(recorded: trace.Trace, target: str, machine: str | None = None) -> trace.Comparison:
     """Run a trace again at a server."""
     transport = GrpcTransport(Endpoint(target))
     try:
-        return trace.replay(found, transport, machine=machine)[0]
+        return trace.replay(recorded, transport, machine=machine)[0]
     finally:
         transport.close()
 
@@ -82,67 +82,67 @@ def replayed(found: trace.Trace, target: str, machine: str | None = None) -> tra
 @pytest.mark.parametrize("transfer", TRANSFERS)
 def test_a_c_program_is_recorded(record: Record, server: str, transfer: str) -> None:
     """An example of the API Reference shows what it called, and replays on the other Telum."""
-    found = record(EXAMPLES / "add.c", transfer, ZDNN_TRANSFER=transfer)
-    assert found.ending == ""
-    assert names(found) == ["transform_ztensor", "transform_ztensor", "add", "transform_origtensor"]
-    assert_called(found, ["zdnn_add"])
-    comparison = replayed(found, server, "telum1")
+    recorded = record(EXAMPLES / "add.c", transfer, ZDNN_TRANSFER=transfer)
+    assert recorded.ending == ""
+    assert names(recorded) == [*["transform_ztensor"] * 2, "add", "transform_origtensor"]
+    assert_called(recorded, ["zdnn_add"])
+    comparison = replayed(recorded, server, "telum1")
     assert comparison.is_equal
     assert (comparison.statuses, comparison.values, comparison.unknown) == (4, 4, 0)
 
 
 def test_transfers_leave_the_same_trace(record: Record) -> None:
-    """Sent, named, or in shared memory: the trace has the same contents, byte for byte."""
-    found = [record(PROGRAMS / "repeat.c", one, 64, 8, ZDNN_TRANSFER=one) for one in TRANSFERS]
-    assert names(found[0]) == ["transform_ztensor", *["add"] * 8, "transform_origtensor"]
-    for other in found[1:]:
-        comparison = trace.diff(found[0], other)
+    """A trace has the same contents whether sticks are sent, named, or in shared memory."""
+    program = PROGRAMS / "repeat.c"
+    recordings = [record(program, mode, 64, 8, ZDNN_TRANSFER=mode) for mode in TRANSFERS]
+    assert names(recordings[0]) == ["transform_ztensor", *["add"] * 8, "transform_origtensor"]
+    for recorded in recordings[1:]:
+        pair = (recordings[0], recorded)
+        comparison = trace.diff(*pair)
         assert comparison.is_equal
         assert (comparison.values, comparison.unknown) == (10, 0)
-        brought = [
-            [one.digest for one in each.operations[3].contents] for each in (found[0], other)
-        ]
+        brought = [[contents.digest for contents in each.operations[3].contents] for each in pair]
         assert brought[0] == brought[1]
 
 
 def test_tensors_beyond_a_message_replay(record: Record, tmp_path: Path) -> None:
-    """What only shared memory could carry in one call replays in chunks, with the same bits."""
+    """A call that only shared memory can carry at once replays in chunks, with the same bits."""
     flags = ("--listen", f"unix:{tmp_path}/s", "--max-message", "4MiB", "--shared-memory")
     with serving(tmp_path, *flags) as small:
-        found = record(PROGRAMS / "repeat.c", "t", 1024, 3, target=small.address,
+        recorded = record(PROGRAMS / "repeat.c", "t", 1024, 3, target=small.address,
                        ZDNN_TRANSFER="shm")  # fmt: skip
-        assert names(found) == ["transform_ztensor", *["add"] * 3, "transform_origtensor"]
-        largest = max(one.size for each in found.operations for one in each.contents)
+        assert names(recorded) == ["transform_ztensor", *["add"] * 3, "transform_origtensor"]
+        largest = max(contents.size for each in recorded.operations for contents in each.contents)
         assert largest > 1 << 20
-        comparison = replayed(found, small.address)
+        comparison = replayed(recorded, small.address)
     assert comparison.is_equal
     assert (comparison.values, comparison.unknown) == (5, 0)
 
 
 def test_a_trap_is_recorded(record: Record, tmp_path: Path, server: str) -> None:
-    """A program that dies of a program check leaves its trace up to there, and its signal."""
+    """The trace of a program that dies of a program check ends there, with its signal."""
     source = tmp_path / "trap.c"
     source.write_text(TRAP, encoding="utf-8")
-    found = record(source, "t", code=128 + 4)
-    assert names(found) == ["transform_ztensor", "transform_ztensor", "add"]
-    assert found.operations[-1].status == "PROGRAM_CHECK"
-    assert replayed(found, server).is_equal
+    recorded = record(source, "t", code=128 + 4)
+    assert names(recorded) == ["transform_ztensor", "transform_ztensor", "add"]
+    assert recorded.operations[-1].status == "PROGRAM_CHECK"
+    assert replayed(recorded, server).is_equal
     with pytest.raises(AssertionError, match=r"zdnn_add .* fell back, it answered PROGRAM_CHECK"):
-        assert_called(found, ["add"])
-    found = record(source, "s", ZDNN_PROGRAM_CHECK="status")
-    assert found.operations[-1].status == "ZDNN_INVALID_SHAPE"
+        assert_called(recorded, ["add"])
+    recorded = record(source, "s", ZDNN_PROGRAM_CHECK="status")
+    assert recorded.operations[-1].status == "ZDNN_INVALID_SHAPE"
 
 
 def test_children_are_recorded(record: Record) -> None:
     """Each process of a program that forks is a session of the trace."""
-    found = record(PROGRAMS / "forks.c", "t")
-    assert len(found.sessions) >= 5
-    assert {one.session for one in found.operations} == set(found.sessions)
-    assert all(one.is_valid for one in found.operations)
+    recorded = record(PROGRAMS / "forks.c", "t")
+    assert len(recorded.sessions) >= 5
+    assert {operation.session for operation in recorded.operations} == set(recorded.sessions)
+    assert all(operation.is_valid for operation in recorded.operations)
 
 
 def test_a_name_that_is_not_open_does_no_harm(prefix: Prefix, server: str, tmp_path: Path) -> None:
-    """With a ZDNN_TRACE of the past a program runs as without, in silence."""
+    """A ZDNN_TRACE that names a closed trace changes nothing, and nothing is printed."""
     program = toolchain.compiled(EXAMPLES / "add.c", tmp_path / "add", prefix)
     plain = toolchain.run([str(program)], ZDNN_SERVER=server)
     assert toolchain.run([str(program)], ZDNN_SERVER=server, ZDNN_TRACE="traces/gone") == plain

@@ -35,24 +35,24 @@ def _tensors_inline(vector: Vector) -> bool:
     for step in vector.line["steps"]:
         for arm in step["operation"].values():
             refs = arm.values() if isinstance(arm, dict) else ()
-            for one in refs:
-                if isinstance(one, dict) and "id" in one and str(one["id"]) not in held:
+            for ref in refs:
+                if isinstance(ref, dict) and "id" in ref and str(ref["id"]) not in held:
                     return False
-                if isinstance(one, dict) and "new_id" in one:
+                if isinstance(ref, dict) and "new_id" in ref:
                     return False
     return True
 
 
 def in_c(vector: Vector) -> bool:
-    """Tell whether a C program can do what the vector does."""
+    """Tell whether a C program can run the vector."""
     line = vector.line
     plain = "machine_spec" not in line and vector.function not in _NOT_IN_C
-    steps = all("operation" in one and _sayable(one) for one in line["steps"])
+    steps = all("operation" in step and _sayable(step) for step in line["steps"])
     return plain and steps and _tensors_inline(vector)
 
 
 def _sayable(step: Json) -> bool:
-    """Tell whether C can ask this, and can be answered: a number has no room for an error."""
+    """Tell whether C can make the call and get its answer: a number has no room for an error."""
     error, names = step.get("error"), set(step["operation"])
     without_status = error == "FUNCTION_NOT_IN_LIBRARY" and names <= NUMBERS
     return error != "DATA_SIZE_MISMATCH" and not without_status
@@ -60,9 +60,11 @@ def _sayable(step: Json) -> bool:
 
 VECTORS = [vector for vector in vector_runner.load() if in_c(vector)]
 CHECKED = [
-    one for one in VECTORS if any(s.get("error") == "PROGRAM_CHECK" for s in one.line["steps"])
+    vector
+    for vector in VECTORS
+    if any(step.get("error") == "PROGRAM_CHECK" for step in vector.line["steps"])
 ]
-ANSWERED = [one for one in VECTORS if one not in CHECKED]
+ANSWERED = [vector for vector in VECTORS if vector not in CHECKED]
 LOCAL = vector_runner.load(vector_runner.VECTORS / "local")
 
 
@@ -77,7 +79,7 @@ def program(prefix: Prefix, server: str, request: pytest.FixtureRequest) -> Iter
 
 
 class Opened:
-    """The program's session as the vector runner wants it."""
+    """The program as a session of the vector runner."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -92,7 +94,7 @@ class Opened:
 
 
 def _seen_in_c(vector: Vector) -> Vector:
-    """Leave out what the C interface does not show; say what it shows instead of an error."""
+    """Return the vector without expectations that C cannot observe, and C's form of errors."""
     steps: list[dict[str, Any]] = []
     for step in vector.line["steps"]:
         seen = {key: value for key, value in step.items() if key not in _UNSEEN}
@@ -104,11 +106,11 @@ def _seen_in_c(vector: Vector) -> Vector:
 
 
 def _configure(program: Program, options: accelerator.Session) -> None:
-    """Have a guest with these options; a new one for a machine, for that is how programs get it."""
+    """Configure a guest with these options; another machine needs a new guest."""
     machine = MODEL_NAMES[options.machine_spec.model]
     if os.environ.get("ZDNN_MACHINE") != machine:
-        other = "1.0.1" if options.library_version != "1.0.1" else "1.0.0"
-        program.configure(ZDNN_MACHINE=machine, ZDNN_LIBRARY_VERSION=other)
+        another_version = "1.0.1" if options.library_version != "1.0.1" else "1.0.0"
+        program.configure(ZDNN_MACHINE=machine, ZDNN_LIBRARY_VERSION=another_version)
         program.library.zdnn_is_nnpa_installed()
     program.configure(
         ZDNN_LIBRARY_VERSION=options.library_version,
@@ -127,7 +129,7 @@ def _run(program: Program, vector: Vector) -> None:
 
 @pytest.mark.parametrize("vector", ANSWERED, ids=str)
 def test_vector(program: Program, vector: Vector) -> None:
-    """A vector's statuses, bits, values and flags come through the C functions as they should."""
+    """The C functions give a vector's statuses, bits, values and flags."""
     _run(program, vector)
 
 
@@ -156,7 +158,7 @@ def _number(name: str | int) -> int:
     return int(name)
 
 
-def _told(status: int, desc: Desc) -> Json:
+def _answered(status: int, desc: Desc) -> Json:
     if status:
         return {"status": statuses.ZdnnStatus.Name(statuses.ZdnnStatus.ValueType(status))}
     message = tensors.TensorDesc(layout=desc.layout, format=desc.format, type=desc.type)
@@ -176,7 +178,7 @@ def _limit(program: Program, function: str, a: Json) -> Json:
     status = getattr(program.library, f"zdnn_{function}")(*map(c_uint32, kinds), room)
     if status:
         assert room.raw == b"\xcc" * 8
-        return _told(status, Desc())
+        return _answered(status, Desc())
     width = _WIDTHS.get(kinds[1], 4)
     assert room.raw[width:] == b"\xcc" * (8 - width)
     return {"result": room.raw[:width][::-1].hex().upper()}
@@ -186,7 +188,7 @@ def _generated(program: Program, function: str, a: Json) -> Json:
     pre, target = _descriptor(a, "pre_transformed_desc"), Desc()
     more = [c_uint32(_number(a[key])) for key in ("transform_type", "info") if key in a]
     called = getattr(program.library, f"zdnn_{function}")
-    return _told(called(byref(pre), *more, byref(target)), target)
+    return _answered(called(byref(pre), *more, byref(target)), target)
 
 
 def _local(program: Program, function: str, a: Mapping[str, Any]) -> Json:
@@ -196,9 +198,9 @@ def _local(program: Program, function: str, a: Mapping[str, Any]) -> Json:
             desc = Desc()
             kinds = (c_uint32(_number(a["layout"])), c_uint32(_number(a["type"])))
             library.zdnn_init_pre_transformed_desc(*kinds, byref(desc), *map(c_uint32, a["dims"]))
-            told = dict(_told(0, desc)["result"])
-            del told["format"]
-            return {"result": told}
+            desc_fields = dict(_answered(0, desc)["result"])
+            del desc_fields["format"]
+            return {"result": desc_fields}
         case "get_max_limit" | "get_min_limit":
             return _limit(program, function, a)
         case "getsize_ztensor":
@@ -224,5 +226,5 @@ def _local(program: Program, function: str, a: Mapping[str, Any]) -> Json:
 
 @pytest.mark.parametrize("vector", LOCAL, ids=str)
 def test_local_vector(program: Program, vector: Vector) -> None:
-    """A local function's result or status is what the vector's source says."""
+    """A local function gives the result or status that the vector's source says."""
     vector_runner.run_local(vector, lambda function, line: _local(program, function, line))

@@ -47,7 +47,7 @@ class Prefix:
         return self.path / "lib/libzdnn.a"
 
     def flags(self) -> list[str]:
-        """Return what links a program with the shared library, found again at run time."""
+        """Return the flags that link a program with the shared library and find it at run time."""
         lib = self.path / "lib"
         return [f"-I{self.include}", f"-L{lib}", "-lzdnn", f"-Wl,-rpath,{lib}"]
 
@@ -84,7 +84,7 @@ def _forget_old(keep: Path) -> None:
 
 
 def installed() -> Prefix:
-    """Return a prefix with the library of these sources; builds it where there is none."""
+    """Return a prefix with the library of these sources; build it if there is none."""
     require("cargo", "gcc", "make")
     prefix = _CACHE / f"prefix-{_digest()}"
     _CACHE.mkdir(parents=True, exist_ok=True)
@@ -93,10 +93,10 @@ def installed() -> Prefix:
         if not (prefix / "done").exists():
             target = {**os.environ, "CARGO_TARGET_DIR": str(CARGO_TARGET)}
             command = ["make", "-C", str(LIBRARY), "install", f"PREFIX={prefix}"]
-            made = subprocess.run(
+            build = subprocess.run(
                 command, env=target, capture_output=True, text=True, timeout=_BUILD_SECONDS
             )
-            assert made.returncode == 0, made.stderr[-4000:]
+            assert build.returncode == 0, build.stderr[-4000:]
             (prefix / "done").touch()
             _forget_old(prefix)
     return Prefix(prefix)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sessions for tests of the tools, as for those of the client; vectors and answers to them."""
+"""Sessions for tests of the tools, as in the client's tests; vectors and answers to them."""
 
 import json
 import shutil
@@ -25,7 +25,7 @@ __all__ = ["make_transport", "open_session", "plain_clients", "server_target", "
 
 @pytest.fixture
 def no_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out of scores the results that the repository keeps, so that others may be added."""
+    """Leave the repository's own results out of scores, so that tests can add results."""
 
     def none(_files: Tree) -> list[Path]:
         return []
@@ -44,7 +44,7 @@ def vectors(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def answers(server_target: str, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """What a machine with the emulator's numbers answers to the vectors of relu for Telum II."""
+    """The emulator's answers to the vectors of relu for Telum II."""
     folder = tmp_path_factory.mktemp("answers")
     shutil.copy(VECTORS / "relu.jsonl", folder)
     _, cases = shared_vectors.cases(folder, server_target, folder / "kept")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `nnpa`: what it prints and how it ends."""
+"""The command `nnpa`: its output and its exit codes."""
 
 import json
 from importlib.metadata import version
@@ -35,7 +35,7 @@ def test_help_tells_exit_codes(arguments: list[str]) -> None:
 
 
 def test_info_is_a_readable_table(server_target: str) -> None:
-    """`nnpa info` shows machines with aliases and limits, and who has which function."""
+    """`nnpa info` shows machines with aliases and limits, and the machines of each function."""
     result = run("info", server_target)
     assert result.exit_code == 0
     lines = [line.split() for line in result.output.splitlines()]
@@ -47,7 +47,7 @@ def test_info_is_a_readable_table(server_target: str) -> None:
 def test_info_as_json(server_target: str) -> None:
     """`nnpa info --json` is the machines as the wire has them."""
     machines = json.loads(run("info", server_target, "--json").output)
-    assert [one["name"] for one in machines][:2] == ["machines/telum1", "machines/telum2"]
+    assert [machine["name"] for machine in machines][:2] == ["machines/telum1", "machines/telum2"]
     assert "NNPA_ADD" in machines[0]["functions"]
 
 
@@ -66,7 +66,7 @@ def test_usage_errors(arguments: list[str]) -> None:
     ],
 )
 def test_mistakes_with_tls_name_flags(options: list[str], says: str) -> None:
-    """A mistake with TLS is told in the command's flags, and never in keywords of Python."""
+    """The message of a mistake with TLS names the command's flags, never Python's keywords."""
     target = "127.0.0.1:1" if options else "https://127.0.0.1:1"
     refusal = run("info", target, *options)
     assert refusal.exit_code == 2
@@ -75,7 +75,7 @@ def test_mistakes_with_tls_name_flags(options: list[str], says: str) -> None:
 
 
 def test_a_port_with_tls_names_the_flag(tmp_path: Path) -> None:
-    """A command without certificates at a port with TLS is told to give --tls-ca."""
+    """A command without certificates at a port with TLS prints that --tls-ca is missing."""
     certificate, key = issue("server", issue("ca")).write(tmp_path, "server")
     flags = ("--tls-cert", str(certificate), "--tls-key", str(key))
     with serving(["127.0.0.1:0"], *flags) as (target,):
@@ -85,7 +85,7 @@ def test_a_port_with_tls_names_the_flag(tmp_path: Path) -> None:
 
 
 def test_a_wrong_token_names_the_flag(tmp_path: Path) -> None:
-    """A command without a token at a server that asks for one is told to give --token."""
+    """A command without a token at a server that needs one prints that --token is missing."""
     tokens = tmp_path / "tokens.toml"
     tokens.write_text(f'[tokens.alice]\nsha256 = "{"5f" * 32}"\n')
     with serving(["127.0.0.1:0"], "--tokens", str(tokens)) as (target,):
@@ -102,7 +102,7 @@ def test_a_path_keeps_its_name() -> None:
 
 @pytest.mark.parametrize("command", ["info", "demo"])
 def test_unreachable(command: str, tmp_path: Path) -> None:
-    """A server that is not there ends with exit code 3 and one line of explanation."""
+    """A missing server ends with exit code 3 and one line of explanation."""
     result = run(command, f"unix:{tmp_path}/nobody.sock")
     assert result.exit_code == 3
     assert "UNAVAILABLE" in result.output

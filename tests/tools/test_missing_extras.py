@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each extra left out, one at a time: every command and the server start without a complaint."""
+"""Every command and the server start without an error, with each extra left out in turn."""
 
 import os
 import subprocess
@@ -60,15 +60,15 @@ def left_out(extra: str, folder: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(folder)}
 
 
-def test_the_extras_of_users_are_known() -> None:
-    """What is for developers alone is named here; every other extra is tested below."""
+def test_the_extras_for_developers_exist() -> None:
+    """The list of extras for developers names real extras; every other extra is tested below."""
     assert EXTRAS.keys() > OF_DEVELOPERS
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("extra", OF_USERS)
 def test_every_command_starts(extra: str, tmp_path: Path) -> None:
-    """Each command of `nnpa` prints its help where the extra is left out."""
+    """Each command of `nnpa` prints its help without the extra."""
     run = subprocess.run(
         [sys.executable, "-c", COMMANDS], env=left_out(extra, tmp_path), capture_output=True,
         text=True, timeout=PATIENCE, check=False,
@@ -80,7 +80,7 @@ def test_every_command_starts(extra: str, tmp_path: Path) -> None:
 @pytest.mark.heavy
 @pytest.mark.parametrize("extra", sorted({*OF_USERS} - {"server"}))
 def test_the_server_starts_without_a_word(extra: str, tmp_path: Path) -> None:
-    """A server without the extra computes, and its first screen has nothing but the session."""
+    """A server without the extra computes, and its first screen shows only the session."""
     environment = left_out(extra, tmp_path)
     environment["NUMBA_CACHE_DIR"] = str(tmp_path / "kernels")
     with subprocess.Popen(

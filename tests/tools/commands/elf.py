@@ -11,17 +11,17 @@ _HEADER_BYTES, _SECTION_BYTES, _SYMBOL_BYTES = 64, 64, 24
 
 
 def shared_object(
-    wanted: Sequence[str], defined: Sequence[str] = (), *, big: bool = False
+    undefined: Sequence[str], defined: Sequence[str] = (), *, big: bool = False
 ) -> bytes:
     """Return an ELF64 shared object: for s390x when `big`, else for x86-64."""
     order = ">" if big else "<"
     strings, offsets = b"\0", list[int]()
-    for name in (*wanted, *defined):
+    for name in (*undefined, *defined):
         offsets.append(len(strings))
         strings += name.encode() + b"\0"
     symbols = bytes(_SYMBOL_BYTES)
     for number, offset in enumerate(offsets):
-        section = _UNDEFINED if number < len(wanted) else _DEFINED
+        section = _UNDEFINED if number < len(undefined) else _DEFINED
         symbols += struct.pack(order + "IBBHQQ", offset, 0x12, 0, section, 0, 0)
     names = b"\0.dynstr\0.dynsym\0.shstrtab\0"
     bodies = (strings, symbols, names)

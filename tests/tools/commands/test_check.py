@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nnpa check`: what of a program runs on which machine."""
+"""`nnpa check`: which functions of a program run on which machine."""
 
 import contextlib
 import json
@@ -29,12 +29,12 @@ def _document(*arguments: str, stdin: str | None = None) -> dict[str, Any]:
 
 @pytest.mark.parametrize("big", [False, True], ids=["x86-64", "s390x"])
 def test_program(tmp_path: Path, big: bool) -> None:
-    """A program's undefined zdnn_ symbols are what is judged, whatever machine it is for."""
+    """The command judges a program's undefined zdnn_ symbols, whatever machine it is for."""
     program = tmp_path / "program"
     program.write_bytes(shared_object(["zdnn_add", "zdnn_gelu", "printf"], ["zdnn_own"], big=big))
     document = _document(str(program), "--machine", "telum1", "--machine", "telum2")
-    assert [one["name"] for one in document["functions"]] == ["zdnn_add", "zdnn_gelu"]
-    add, gelu = (one["machines"] for one in document["functions"])
+    assert [function["name"] for function in document["functions"]] == ["zdnn_add", "zdnn_gelu"]
+    add, gelu = (function["machines"] for function in document["functions"])
     assert add["telum1"] == {"runs": "yes", "reason": ""}
     assert gelu["telum1"]["runs"] == "no"
     assert "ZDNN_UNAVAILABLE_FUNCTION" in gelu["telum1"]["reason"]
@@ -43,10 +43,10 @@ def test_program(tmp_path: Path, big: bool) -> None:
 
 
 def test_symbol_versions(tmp_path: Path) -> None:
-    """What a linker appends to the name of a versioned symbol is not part of the name."""
+    """The suffix of a versioned symbol is not part of the function's name."""
     program = tmp_path / "program"
     program.write_bytes(shared_object(["zdnn_add@ZDNN_1.0"]))
-    assert [one["name"] for one in _document(str(program))["functions"]] == ["zdnn_add"]
+    assert [function["name"] for function in _document(str(program))["functions"]] == ["zdnn_add"]
 
 
 def test_lists(tmp_path: Path) -> None:
@@ -54,8 +54,8 @@ def test_lists(tmp_path: Path) -> None:
     names = tmp_path / "names.txt"
     names.write_text("zdnn_add, sub  # zdnn_gelu\n\nzdnn_mul\n")
     document = _document(str(names), "-", "zdnn_add", "div", stdin="zdnn_add\nmax")
-    found = [one["name"] for one in document["functions"]]
-    assert found == ["zdnn_add", "zdnn_div", "zdnn_max", "zdnn_mul", "zdnn_sub"]
+    checked = [function["name"] for function in document["functions"]]
+    assert checked == ["zdnn_add", "zdnn_div", "zdnn_max", "zdnn_mul", "zdnn_sub"]
 
 
 @pytest.mark.parametrize(
@@ -74,12 +74,12 @@ def test_lists(tmp_path: Path) -> None:
     ],
 )
 def test_exit_codes(arguments: tuple[str, ...], code: int) -> None:
-    """Exit 1: something does not run on a machine that was named; 2: usage."""
+    """Exit 1: a function does not run on a machine that was named; 2: usage."""
     assert _check(*arguments).exit_code == code
 
 
 def test_table() -> None:
-    """The table says of each function where it runs, and below it why not."""
+    """The table says where each function runs; the lines below it say why it does not."""
     text = _check("gelu", "add").stdout
     rows = [line.split() for line in text.splitlines()]
     assert ["zdnn_add", "1.0.0", "yes", "yes", "no"] in rows
@@ -113,7 +113,7 @@ def test_nothing_to_check(content: bytes, message: str) -> None:
 )
 @settings(max_examples=300, deadline=None)
 def test_damaged_programs(damage: list[tuple[int, int]], length: int) -> None:
-    """A damaged file gives names or a refusal, and nothing else."""
+    """A damaged file gives names or a refusal, and no other error."""
     program = bytearray(SOUND)
     for place, value in damage:
         program[place] = value

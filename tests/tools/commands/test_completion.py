@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nnpa completion`: scripts of shells, and what they complete."""
+"""`nnpa completion`: scripts for shells, and their completions."""
 
 import os
 import shutil
@@ -24,13 +24,13 @@ def test_a_script_is_one_of_its_shell(shell: str) -> None:
 
 @pytest.mark.heavy
 def test_commands_and_options_are_completed() -> None:
-    """What a shell asks for is answered with commands, and with options of a command."""
+    """A shell gets the names of commands, and the options of a command."""
     for words, expected in (("nnpa de", "demo"), ("nnpa info --tls", "--tls-ca")):
-        asked = {"_NNPA_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": "1"}
+        variables = {"_NNPA_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": "1"}
         if words.count(" ") == 2:
-            asked["COMP_CWORD"] = "2"
+            variables["COMP_CWORD"] = "2"
         ended = subprocess.run(
             [sys.executable, "-c", "from nnpa_tools.cli import main; main(prog_name='nnpa')"],
-            env={**os.environ, **asked}, capture_output=True, text=True, check=False,
+            env={**os.environ, **variables}, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert f"plain,{expected}" in ended.stdout.split()

@@ -13,7 +13,7 @@ from nnpa_tools.commands import demo
 
 @pytest.fixture(autouse=True)
 def one_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measure each time once: what it is does not matter here."""
+    """Measure each time once: these tests do not read it."""
     monkeypatch.setattr(demo, "ROUNDS", 1)
 
 
@@ -22,23 +22,23 @@ def _run(*arguments: str) -> Result:
 
 
 def test_report(server_target: str) -> None:
-    """Both networks keep their promise on both machines, each as one list of calls."""
+    """Both networks reach the promised accuracy on both machines, each as one list of calls."""
     result = _run(server_target, "--json")
     assert result.exit_code == 0
     reports = json.loads(result.stdout)
-    assert [one["machine"] for one in reports] == ["telum1", "telum2"]
+    assert [report["machine"] for report in reports] == ["telum1", "telum2"]
     for report in reports:
         assert report["as_promised"]
         cnn, lstm = report["networks"]
         assert (cnn["network"], lstm["network"]) == ("cnn", "lstm")
-        for one in (cnn, lstm):
-            assert one["digits"] == 360
-            assert one["dense_bytes"] == 360 * 64 * 4
-            assert one["accuracy"] >= one["reference_accuracy"] - 0.01
-            assert one["same_answers"] >= 356
-            assert one["worst_difference"] < 0.05
-            assert one["violations"] == 0
-            times = [slow["milliseconds"] for slow in one["slowest"]]
+        for network in (cnn, lstm):
+            assert network["digits"] == 360
+            assert network["dense_bytes"] == 360 * 64 * 4
+            assert network["accuracy"] >= network["reference_accuracy"] - 0.01
+            assert network["same_answers"] >= 356
+            assert network["worst_difference"] < 0.05
+            assert network["violations"] == 0
+            times = [slow["milliseconds"] for slow in network["slowest"]]
             assert len(times) == 3
             assert times == sorted(times, reverse=True)
         assert cnn["stick_bytes"] == 360 * 8 * 4096

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nnpa network`: what it prints, what it writes, and how it ends."""
+"""`nnpa network`: its output, its files, and its exit codes."""
 
 import json
 import re
@@ -20,9 +20,9 @@ X = np.array([[1, 2, 3, 4]], np.float32)
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """The file of the dense model."""
-    found = tmp_path / "dense.onnx"
-    found.write_bytes(dense().SerializeToString())
-    return found
+    file = tmp_path / "dense.onnx"
+    file.write_bytes(dense().SerializeToString())
+    return file
 
 
 @pytest.fixture
@@ -38,25 +38,25 @@ def nnpa(server_target: str) -> Any:
 
 def test_analyze(nnpa: Any, path: Path) -> None:
     """The report has X-CUBE-AI's header lines and a line per layer with where it runs."""
-    told = nnpa("analyze", path)
-    assert told.exit_code == 0, told.output
-    lines = dict(line.split(" : ", 1) for line in told.output.splitlines() if " : " in line)
-    found = {name.strip(): value for name, value in lines.items()}
-    assert found["model file"] == "dense.onnx"
-    assert found["input 1/1"] == "4 items, 16 B, FLOAT, (1, 1, 4)"
-    assert found["params #"] == "15 items"
+    result = nnpa("analyze", path)
+    assert result.exit_code == 0, result.output
+    lines = dict(line.split(" : ", 1) for line in result.output.splitlines() if " : " in line)
+    fields = {name.strip(): value for name, value in lines.items()}
+    assert fields["model file"] == "dense.onnx"
+    assert fields["input 1/1"] == "4 items, 16 B, FLOAT, (1, 1, 4)"
+    assert fields["params #"] == "15 items"
     # 4 * 3 + 3 for the product, 3 sums, 3 comparisons.
-    assert found["macc"] == "21"
-    assert found["weights (ro)"] == "60 B"
-    assert found["placement"].startswith(
+    assert fields["macc"] == "21"
+    assert fields["weights (ro)"] == "60 B"
+    assert fields["placement"].startswith(
         "compiler: 3 nodes on the accelerator (100.0% of macc), 0 on the"
     )
-    assert "product (MatMul)" in told.output
-    assert "matmul_op" in told.output
+    assert "product (MatMul)" in result.output
+    assert "matmul_op" in result.output
 
 
 def test_analyze_answers_first(nnpa: Any, tmp_path: Path) -> None:
-    """Before the fields of X-CUBE-AI stands what runs where and why, with work, memory, time."""
+    """The summary of nodes by place, work, memory and time precedes the fields of X-CUBE-AI."""
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["product"]),
         helper.make_node("Cos", ["product"], ["cosine"]),
@@ -95,15 +95,15 @@ def test_analyze_of_a_model_on_the_accelerator(nnpa: Any, path: Path) -> None:
 
 def test_analyze_as_json(nnpa: Any, path: Path) -> None:
     """The JSON has the keys of X-CUBE-AI's report."""
-    told = json.loads(nnpa("analyze", path, "--json").output)
-    assert (told["tools_version"], told["tools_api_version"]) == ("7.0.0", "1.4.0")
-    assert (told["rom_size"], told["rom_n_macc"], told["ram_io_size"]) == (60, 21, [16, 12])
-    assert [one["op_type"] for one in told["layers"]] == ["MatMul", "Add", "Relu"]
-    assert len(told["hash"]) == 32
+    report = json.loads(nnpa("analyze", path, "--json").output)
+    assert (report["tools_version"], report["tools_api_version"]) == ("7.0.0", "1.4.0")
+    assert (report["rom_size"], report["rom_n_macc"], report["ram_io_size"]) == (60, 21, [16, 12])
+    assert [layer["op_type"] for layer in report["layers"]] == ["MatMul", "Add", "Relu"]
+    assert len(report["hash"]) == 32
 
 
 def test_analyze_by_placement(nnpa: Any, tmp_path: Path) -> None:
-    """Each placement names itself, in the text and in the JSON, and says at the node why."""
+    """Text and JSON name the placement, and each node's line gives the reason for its place."""
     node = helper.make_node("HardSwish", ["x"], ["y"], "swish")
     file, x, y = tmp_path / "swish.onnx", ("x", np.float32, [2, 4]), ("y", np.float32, [2, 4])
     file.write_bytes(model([node], [x], [y]).SerializeToString())
@@ -146,25 +146,25 @@ def test_run(nnpa: Any, path: Path, tmp_path: Path) -> None:
     """Inputs come from .npy or .npz, outputs go to .npz."""
     np.save(tmp_path / "x.npy", X)
     np.savez(tmp_path / "all.npz", x=X)
-    made = tmp_path / "y.npz"
+    outputs = tmp_path / "y.npz"
     for source in (tmp_path / "x.npy", f"x={tmp_path / 'x.npy'}", tmp_path / "all.npz"):
-        told = nnpa("run", path, "--input", source, "--output", made)
-        assert told.exit_code == 0, told.output
-        assert "matmul_op 1" in told.output
-        with np.load(made) as found:
-            np.testing.assert_allclose(found["y"], dense_reference(X), rtol=0.01)
-    told = json.loads(nnpa("run", path, "--input", tmp_path / "x.npy", "--json").output)
-    assert told["nans"] == {"y": 0}
+        result = nnpa("run", path, "--input", source, "--output", outputs)
+        assert result.exit_code == 0, result.output
+        assert "matmul_op 1" in result.output
+        with np.load(outputs) as arrays:
+            np.testing.assert_allclose(arrays["y"], dense_reference(X), rtol=0.01)
+    summary = json.loads(nnpa("run", path, "--input", tmp_path / "x.npy", "--json").output)
+    assert summary["nans"] == {"y": 0}
 
 
 def test_run_with_wrong_inputs(nnpa: Any, path: Path, tmp_path: Path) -> None:
-    """An input of another type or shape, or no array at all, is a usage error that says why."""
+    """An input of a wrong type or shape, or a file without an array, is a usage error."""
     np.save(tmp_path / "double.npy", X.astype(np.float64))
     np.save(tmp_path / "wide.npy", np.ones((1, 5), np.float32))
     for name, words in (("double.npy", "expected float32"), ("wide.npy", "expected [-1, 4]")):
-        told = nnpa("run", path, "--input", tmp_path / name)
-        assert told.exit_code == 2
-        assert words in told.output
+        refused = nnpa("run", path, "--input", tmp_path / name)
+        assert refused.exit_code == 2
+        assert words in refused.output
     (tmp_path / "text.npy").write_text("no array")
     assert nnpa("run", path, "--input", tmp_path / "text.npy").exit_code == 2
 
@@ -172,13 +172,13 @@ def test_run_with_wrong_inputs(nnpa: Any, path: Path, tmp_path: Path) -> None:
 def test_validate(nnpa: Any, path: Path, tmp_path: Path) -> None:
     """Figures are printed, the page is written, and a limit decides the exit code."""
     page = tmp_path / "page.html"
-    told = nnpa("validate", path, "--samples", 2, "--html", page, "--max-l2r", 0.01)
-    assert told.exit_code == 0, told.output
-    assert "COS" in told.output
+    result = nnpa("validate", path, "--samples", 2, "--html", page, "--max-l2r", 0.01)
+    assert result.exit_code == 0, result.output
+    assert "COS" in result.output
     assert page.read_text(encoding="utf-8").lower().startswith("<!doctype html>")
     np.savez(tmp_path / "data.npz", x=np.stack([X, X * 2, X - 1]))
-    told = nnpa("validate", path, "--json", "--data", tmp_path / "data.npz")
-    assert json.loads(told.stdout)["samples"] == 3
+    result = nnpa("validate", path, "--json", "--data", tmp_path / "data.npz")
+    assert json.loads(result.stdout)["samples"] == 3
     assert nnpa("validate", path, "--samples", 2, "--max-l2r", 1e-9).exit_code == 1
     single = nnpa("validate", path, "--samples", 1).output
     assert ": 1 run beside FP32" in single
@@ -189,41 +189,41 @@ def test_validate_with_uneven_data(nnpa: Any, tmp_path: Path) -> None:
     """Inputs of different numbers of samples are a usage error."""
     file = tmp_path / "two.onnx"
     file.write_bytes(two_ends().SerializeToString())
-    ones = np.ones((2, 1, 2, 3), np.float32)
-    np.savez(tmp_path / "data.npz", a=ones, b=ones[:1])
-    told = nnpa("validate", file, "--data", tmp_path / "data.npz")
-    assert told.exit_code == 2
-    assert "samples" in told.output
+    array = np.ones((2, 1, 2, 3), np.float32)
+    np.savez(tmp_path / "data.npz", a=array, b=array[:1])
+    refused = nnpa("validate", file, "--data", tmp_path / "data.npz")
+    assert refused.exit_code == 2
+    assert "samples" in refused.output
 
 
 def test_probe(nnpa: Any, path: Path) -> None:
     """A probe has a line per machine, size and kind of input, and passes its own check."""
     rows = json.loads(nnpa("probe", path, "--size", 33, "--json").output)
-    assert {one["machine"] for one in rows} == {"telum1", "telum2"}
-    assert {one["sizes"]["N"] for one in rows} == {33}
-    told = nnpa("probe", path, "--size", 33, "--check")
-    assert told.exit_code == 0
-    assert "all masked" in told.output
+    assert {row["machine"] for row in rows} == {"telum1", "telum2"}
+    assert {row["sizes"]["N"] for row in rows} == {33}
+    checked = nnpa("probe", path, "--size", 33, "--check")
+    assert checked.exit_code == 0
+    assert "all masked" in checked.output
 
 
 def test_probe_finds_nan(nnpa: Any, tmp_path: Path) -> None:
     """A model that divides by its input gives NaN over zeros, and --check says so."""
     node = helper.make_node("Div", ["x", "x"], ["y"], "ratio")
-    made = model([node], [("x", np.float32, ["N", 4])], [("y", np.float32, ["N", 4])])
+    division = model([node], [("x", np.float32, ["N", 4])], [("y", np.float32, ["N", 4])])
     file = tmp_path / "ratio.onnx"
-    file.write_bytes(made.SerializeToString())
-    told = nnpa("probe", file, "--size", 1, "--check")
-    assert told.exit_code == 1
-    assert "NaN over zeros: 2 runs." in told.output
+    file.write_bytes(division.SerializeToString())
+    checked = nnpa("probe", file, "--size", 1, "--check")
+    assert checked.exit_code == 1
+    assert "NaN over zeros: 2 runs." in checked.output
 
 
 def test_exit_codes(nnpa: Any, path: Path, tmp_path: Path) -> None:
     """2 is usage, 3 an unreachable server, 4 a model that cannot be hosted."""
     garbage = tmp_path / "garbage.onnx"
     garbage.write_bytes(b"no model")
-    told = nnpa("analyze", garbage)
-    assert told.exit_code == 4
-    assert "MODEL_INVALID" in told.output
+    refused = nnpa("analyze", garbage)
+    assert refused.exit_code == 4
+    assert "MODEL_INVALID" in refused.output
     assert nnpa("analyze", tmp_path / "missing.onnx").exit_code == 2
     assert nnpa("analyze", path, "--shape", "x=one").exit_code == 2
     assert nnpa("analyze", path, "--shape", "x=3,5").exit_code == 4
@@ -234,7 +234,7 @@ def test_exit_codes(nnpa: Any, path: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", ["analyze", "run", "validate", "probe"])
 def test_help(command: str) -> None:
     """Every command's help says what it does and how it ends."""
-    told = CliRunner().invoke(main, ["network", command, "--help"])
-    assert told.exit_code == 0
-    assert "Exit codes" in told.output
-    assert "--machine" in told.output
+    result = CliRunner().invoke(main, ["network", command, "--help"])
+    assert result.exit_code == 0
+    assert "Exit codes" in result.output
+    assert "--machine" in result.output

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What commands print of files and servers that nobody trusts: text, and nothing else."""
+"""Commands print the words of untrusted files and servers as text without control characters."""
 
 import ast
 import http.server
@@ -61,7 +61,7 @@ def hostile_trace(folder: Path) -> Path:
 
 
 def hostile_model(folder: Path) -> Path:
-    """Return a model whose names are hostile: of itself, its nodes, inputs and outputs."""
+    """Return a model with hostile names for itself, its nodes, inputs and outputs."""
     nodes = [
         helper.make_node("Relu", [f"x{EVIL}"], [f"v{EVIL}"], f"relu{EVIL}"),
         helper.make_node("CumSum", [f"v{EVIL}", f"a{EVIL}"], [f"y{EVIL}"], f"sums{EVIL}"),
@@ -105,7 +105,7 @@ def program(folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class Hostile:
-    """Where strangers' words come from: files, a server that hosts them, and two of their own."""
+    """Sources of hostile words: files, a server that hosts them, and two hostile servers."""
 
     folder: Path
     target: str
@@ -161,12 +161,12 @@ OWN = {
 
 
 class Strangers(grpc.GenericRpcHandler):  # type: ignore[type-arg] # generic in the stubs alone
-    """A server whose every word is hostile: it lists a machine, and refuses all else."""
+    """A server with hostile words only: it lists a machine, and refuses every other call."""
 
     def service(
         self, handler_call_details: grpc.HandlerCallDetails
     ) -> "grpc.RpcMethodHandler[bytes, bytes]":
-        """Return what answers a call."""
+        """Return the handler of a call."""
         if handler_call_details.method.endswith("/ListMachines"):
             machine = accelerator_pb2.Machine(name=EVIL, display_name=EVIL, aliases=[EVIL])
             listed = accelerator_pb2.ListMachinesResponse(machines=[machine])
@@ -218,7 +218,7 @@ def servers() -> Iterator[tuple[str, str]]:
 
 @pytest.fixture
 def hostile(tmp_path: Path, server_target: str, servers: tuple[str, str]) -> Hostile:
-    """Where strangers' words come from."""
+    """The sources of hostile words."""
     np.save(tmp_path / "x.npy", np.ones((2, 3), np.float32))
     return Hostile(tmp_path, server_target, *servers)
 
@@ -230,7 +230,7 @@ def run(*words: object) -> Result:
 
 @pytest.mark.parametrize("name", ROWS)
 def test_commands_print_control_characters_as_text(name: str, hostile: Hostile) -> None:
-    """No command hands a control character of a file or server to the terminal, or fails of it."""
+    """No command prints a control character of a file or server, or fails because of it."""
     ended = run(*name.split(), *ROWS[name](hostile))
     assert not CONTROLS & set(ended.output), ascii(ended.output)
     assert ended.exception is None or isinstance(ended.exception, SystemExit)
@@ -245,7 +245,7 @@ SAID = (
 
 @pytest.mark.parametrize("name", SAID)
 def test_hostile_words_are_shown(name: str, hostile: Hostile) -> None:
-    """Hostile words are said, with their control characters written out: the rows are no sham."""
+    """Hostile words reach the output, with control characters escaped: the rows test something."""
     assert "\\x1b" in run(*name.split(), *ROWS[name](hostile)).output
 
 
@@ -261,13 +261,13 @@ def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[str]:
 
 
 def test_every_command_has_a_row() -> None:
-    """A new command has a hostile file, or a reason why there is none."""
+    """Every command has a row of hostile words, or a reason why it has none."""
     assert {*commands(main)} == {*ROWS, *OWN}
 
 
 def test_all_commands_print_by_one_function() -> None:
     """Commands print by `echo` and `Terminal`; click's own is for JSON, which escapes."""
-    folder, others = Path(nnpa_tools.commands.__path__[0]), list[str]()
+    folder, violations = Path(nnpa_tools.commands.__path__[0]), list[str]()
     for file in folder.glob("*.py"):
         if file.name in ("terminal.py", "completion.py"):
             continue
@@ -279,8 +279,8 @@ def test_all_commands_print_by_one_function() -> None:
             if called in ("print", "Console", "click.secho") or (
                 called == "click.echo" and not is_own
             ):
-                others.append(f"{file.name}:{node.lineno}: {called}({first})")
-    assert not others
+                violations.append(f"{file.name}:{node.lineno}: {called}({first})")
+    assert not violations
 
 
 def test_texts_without_control_characters_stay() -> None:
@@ -330,7 +330,7 @@ class HostileNetwork:
 
 @pytest.mark.parametrize("split", [False, True])
 def test_generated_c_has_no_words_of_a_server_as_they_are(split: bool) -> None:
-    """What a server calls itself, a signature or a type ends no comment and no string of C."""
+    """A server's names of itself, signatures and types end no comment and no string of C."""
     ends = ("x", np.float32, [2]), ("y", np.float32, [2])
     add = helper.make_node("Add", ["x", "w"], ["y"])
     data = model([add], [ends[0]], [ends[1]], {"w": np.ones(2, np.float32)}).SerializeToString()

@@ -35,11 +35,11 @@ def run(*arguments: str) -> Result:
 
 @pytest.fixture(scope="module")
 def token(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """A token of `nnpa token`, and the file with what the operator keeps of it."""
-    made, _, kept = run("token", "ci.runner").output.partition("\n")
+    """A token of `nnpa token`, and the file that the operator keeps."""
+    secret, _, kept = run("token", "ci.runner").output.partition("\n")
     file = tmp_path_factory.mktemp("token") / "tokens.toml"
     file.write_text(kept)
-    return made, file
+    return secret, file
 
 
 @pytest.fixture(scope="module")
@@ -52,31 +52,31 @@ def server(token: tuple[str, Path]) -> Iterator[ServerProcess]:
 
 def metrics_of(server: ServerProcess) -> str:
     """Return the URL of a server's metrics, from its log."""
-    found = re.search(r"http://\S+", server.log_text())
-    assert found is not None
-    return found[0]
+    match = re.search(r"http://\S+", server.log_text())
+    assert match is not None
+    return match[0]
 
 
 def test_a_made_token_opens_the_server(token: tuple[str, Path], server: ServerProcess) -> None:
-    """The token works in the client, another does not, and the file does not hold it."""
-    made, file = token
-    assert made not in file.read_text()
+    """The server takes the token and no other; the file does not hold the token itself."""
+    secret, file = token
+    assert secret not in file.read_text()
     assert list(tomllib.loads(file.read_text())["tokens"]) == ["ci.runner"]
-    with nnpa_client.connect(server.address, token=made) as session:
-        one = session.ztensor(np.ones(3, np.float32))
-        zdnn.add(one, one)
+    with nnpa_client.connect(server.address, token=secret) as session:
+        ztensor = session.ztensor(np.ones(3, np.float32))
+        zdnn.add(ztensor, ztensor)
     with pytest.raises(TransportError, match="TOKEN_INVALID"):
-        nnpa_client.connect(server.address, token=f"{made}x").close()
+        nnpa_client.connect(server.address, token=f"{secret}x").close()
 
 
 def test_two_tokens_differ() -> None:
     """Each token is new, of at least 128 bits."""
-    made = {run("token", "x").output.partition("\n")[0] for _ in range(3)}
-    assert len(made) == 3
-    assert all(len(one) * 6 >= 128 for one in made)
+    tokens = {run("token", "x").output.partition("\n")[0] for _ in range(3)}
+    assert len(tokens) == 3
+    assert all(len(secret) * 6 >= 128 for secret in tokens)
 
 
-def test_token_names_are_those_of_the_log() -> None:
+def test_token_names_cannot_fake_log_lines() -> None:
     """A name that could fake a line of a log or file is refused."""
     assert run("token", "a\nb").exit_code == 2
 
@@ -84,16 +84,16 @@ def test_token_names_are_those_of_the_log() -> None:
 def test_once_and_json_tell_what_ran(token: tuple[str, Path], server: ServerProcess) -> None:
     """One view has the operation with its count, and the table shows it."""
     with nnpa_client.connect(server.address, token=token[0], machine="z16") as session:
-        one = session.ztensor(np.ones(3, np.float32))
-        zdnn.exp(one)
+        ztensor = session.ztensor(np.ones(3, np.float32))
+        zdnn.exp(ztensor)
         url = metrics_of(server)
-        told = json.loads(run("top", url, "--json", "--interval", "0.1").output)
+        view = json.loads(run("top", url, "--json", "--interval", "0.1").output)
         table = run("top", url.split("/")[2], "--once", "--interval", "0.1").output
-    rows = {(row["op"], row["machine"]): row for row in told["operations"]}
+    rows = {(row["op"], row["machine"]): row for row in view["operations"]}
     assert (rows["exp", "telum1"]["total"], rows["exp", "telum1"]["not_ok"]) == (1, 0)
     assert rows["exp", "telum1"]["mean_ms"] > 0
-    assert told["sessions"] == 1
-    assert told["calls"]["Execute" if PLAIN else "ExecuteStream"] >= 1
+    assert view["sessions"] == 1
+    assert view["calls"]["Execute" if PLAIN else "ExecuteStream"] >= 1
     assert any(line.split()[:2] == ["exp", "telum1"] for line in table.splitlines())
 
 
@@ -108,7 +108,7 @@ def test_no_server_is_exit_code_3() -> None:
 
 
 def test_rates_are_differences_over_time() -> None:
-    """Between two scrapes 2 s apart, 8 more runs are 4 per second; after a restart, none."""
+    """8 more runs between two scrapes 2 s apart are 4 per second; after a restart the rate is 0."""
     before = Scrape(read_metrics(METRICS % (3, 100)).samples, 10.0)
     now = Scrape(read_metrics(METRICS % (11, 500)).samples, 12.0)
     view = look(now, before)

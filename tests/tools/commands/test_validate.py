@@ -79,14 +79,14 @@ def test_batches_do_not_change_the_sums(validate: Run, path: Path, tmp_path: Pat
             "telum1", "telum2", "telum2",
         ]  # fmt: skip
         assert report["exponents"]["y"]["elements"] == 16 * 3
-    one, other = (report["runs"][0] for report in reports)
-    assert one["labels"] == other["labels"]
-    assert one["outputs"][0]["ulps"] == other["outputs"][0]["ulps"]
-    assert [row["row"] for row in one["worst"]] == [row["row"] for row in other["worst"]]
+    by_64, by_300 = (report["runs"][0] for report in reports)
+    assert by_64["labels"] == by_300["labels"]
+    assert by_64["outputs"][0]["ulps"] == by_300["outputs"][0]["ulps"]
+    assert [row["row"] for row in by_64["worst"]] == [row["row"] for row in by_300["worst"]]
 
 
 def test_a_drop_above_the_limit_is_exit_code_1(validate: Run, tmp_path: Path) -> None:
-    """Answers that DLFLOAT16 turns cost accuracy; the verdict, the limit and the code say so."""
+    """Answers that DLFLOAT16 changes cost accuracy; verdict, limit and exit code say so."""
     nodes = [
         helper.make_node("Add", ["x", "big"], ["far"], "away"),
         helper.make_node("Sub", ["far", "big"], ["y"], "back"),
@@ -110,7 +110,7 @@ def test_a_drop_above_the_limit_is_exit_code_1(validate: Run, tmp_path: Path) ->
 
 
 def test_images_with_json_beside_the_model(validate: Run, tmp_path: Path) -> None:
-    """Images go through what the JSON says, an option overrides it, and the report prints both."""
+    """The JSON sets the preprocessing of images, an option overrides it, the report prints both."""
     pillow = pytest.importorskip("PIL.Image")
     file = tmp_path / "relu.onnx"
     wide = helper.make_node("Relu", ["x"], ["y"], "act")
@@ -148,7 +148,7 @@ def test_wrong_data_are_usage_errors(
     validate: Run, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     words: tuple[str, ...], message: str,
 ) -> None:  # fmt: skip
-    """What does not fit is exit code 2 with its sentence, and names no library's internals."""
+    """Wrong data end with exit code 2 and a sentence that names no library's internals."""
     monkeypatch.chdir(tmp_path)
     np.savez("wrong.npz", z=X[:8])
     np.save("double.npy", X[:8].astype(np.float64))
@@ -163,12 +163,12 @@ def test_wrong_data_are_usage_errors(
 
 
 def test_free_dims_and_values_that_nodes_refuse(validate: Run, tmp_path: Path) -> None:
-    """Dims that nothing settles, and an index beyond a table, are said in our words."""
+    """Free dims without a size, and an index beyond a table, have messages of their own."""
     file = tmp_path / "lookup.onnx"
     node = helper.make_node("Gather", ["table", "x"], ["y"], "lookup")
     ends: Ends = [("x", np.int64, ["N", "T"])], [("y", np.float32, ["N", "T", 2])]
-    made = model([node], *ends, {"table": np.ones((3, 2), np.float32)})
-    file.write_bytes(made.SerializeToString())
+    lookup = model([node], *ends, {"table": np.ones((3, 2), np.float32)})
+    file.write_bytes(lookup.SerializeToString())
     unsettled = validate(file)
     assert unsettled.exit_code == 2
     assert "free dims that nothing settles: give --data, or --shape x=1,8" in " ".join(
@@ -187,14 +187,14 @@ def test_free_dims_and_values_that_nodes_refuse(validate: Run, tmp_path: Path) -
 
 
 def test_accuracy_from_python(server_target: str, path: Path) -> None:
-    """The object has a verdict, a table, HTML for notebooks, and a frame where pandas is."""
-    told: list[tuple[int, int]] = []
+    """The result has a verdict, a table, HTML for notebooks, and a frame if pandas is installed."""
+    calls: list[tuple[int, int]] = []
 
     def progress(done: int, rows: int) -> None:
-        told.append((done, rows))
+        calls.append((done, rows))
 
     result = nnpa_client.accuracy(path, X, Y, target=server_target, batch=128, progress=progress)
-    assert told == [(128, 300), (256, 300), (300, 300)]
+    assert calls == [(128, 300), (256, 300), (300, 300)]
     assert result.verdict.startswith("Keeps its accuracy")
     assert [row["run"] for row in result.table] == ["FP32", "telum1", "telum2", "telum2 int8"]
     assert result.drop == 0
@@ -204,17 +204,17 @@ def test_accuracy_from_python(server_target: str, path: Path) -> None:
     assert result.html.startswith("<!DOCTYPE html>")
     assert list(result.report["about"]) == sorted(result.report["about"]) != []
     with connect(server_target) as session:
-        again = nnpa_client.accuracy(path, {"x": X}, samples=10, target=session, int8=False)
-    assert [row["run"] for row in again.table] == ["telum1", "telum2"]
-    assert again.report["samples"] == 10
+        sampled = nnpa_client.accuracy(path, {"x": X}, samples=10, target=session, int8=False)
+    assert [row["run"] for row in sampled.table] == ["telum1", "telum2"]
+    assert sampled.report["samples"] == 10
     with pytest.raises(ValueError, match="'z' is no input"):
         nnpa_client.accuracy(path, {"z": X}, target=server_target)
     with pytest.raises(ValueError, match=r"^labels='lab': no such file, and no array or column"):
         nnpa_client.accuracy(path, {"x": X}, "lab", target=server_target)
 
 
-def test_measurements_of_others_on_the_wire(server_target: str, path: Path) -> None:
-    """Bytes that are no measurements, and settings beyond the limits, are refused by field."""
+def test_foreign_measurements_on_the_wire_are_refused(server_target: str, path: Path) -> None:
+    """Invalid measurements, and settings beyond the limits, are refused by field."""
     with connect(server_target) as session, session.load(path) as net:
         base: dict[str, Any] = {"session": net.handle.session.name, "network": net.handle.name}
         rows = net.named_arrays({"x": X[:4]})
@@ -236,10 +236,10 @@ def test_measurements_of_others_on_the_wire(server_target: str, path: Path) -> N
 
 
 @pytest.mark.parametrize("labelled", [False, True])
-def test_the_worst_rows_are_those_of_the_worst_output(
+def test_the_worst_rows_come_from_the_worst_output(
     server_target: str, validate: Run, tmp_path: Path, labelled: bool
 ) -> None:
-    """Where a label is the first output, rows are ranked by the output that has errors."""
+    """If the first output is a label, rows are ranked by the output that has errors."""
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["scores"], "product"),
         helper.make_node("ArgMax", ["scores"], ["label"], "argmax", axis=1, keepdims=0),
@@ -270,7 +270,7 @@ def test_the_worst_rows_are_those_of_the_worst_output(
 
 @pytest.fixture
 def host_only(tmp_path: Path) -> Path:
-    """The file of a model of which the compiler for the machine places nothing."""
+    """The file of a model with no node that the compiler places on the machine."""
     nodes = [
         helper.make_node("HardSwish", ["x"], ["s"], "first"),
         helper.make_node("HardSwish", ["s"], ["t"], "second"),
@@ -283,7 +283,7 @@ def host_only(tmp_path: Path) -> Path:
 
 
 def test_validate_of_a_model_on_the_host(validate: Run, host_only: Path, tmp_path: Path) -> None:
-    """The verdict on a model of the host alone is that nothing was on the machine, and why."""
+    """The verdict on such a model says that no node ran on the machine, and why."""
     data, page = tmp_path / "data.npz", tmp_path / "page.html"
     np.savez(data, x=np.abs(X) + 1, y=Y)
     printed = validate(host_only, "--data", data, "--labels", "y", "--html", page)
@@ -308,7 +308,7 @@ def test_the_host_is_no_machine(validate: Run, host_only: Path) -> None:
 
 
 def test_analyze_of_a_model_on_the_host(server_target: str, host_only: Path) -> None:
-    """The analysis of such a model begins with it, and has no time and no grade."""
+    """The analysis of such a model says so first, and has no time and no grade."""
     words = ["network", "analyze", str(host_only), "--target", server_target]
     printed = CliRunner().invoke(main, words)
     first, swish, mod = printed.stdout.splitlines()[:3]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nnpa conformance score`: totals are made by runs, and what did not run is a row."""
+"""`nnpa conformance score`: runs make the totals, and a suite that did not run is a row."""
 
 import json
 import shutil
@@ -70,7 +70,7 @@ def test_a_line_that_is_no_vector_is_a_failed_case(vectors: Path) -> None:
 
 @pytest.mark.heavy
 def test_a_kept_score_must_have_the_same_counts(vectors: Path, tmp_path: Path) -> None:
-    """--against ends with 1 for other counts, with 2 for what is no score of this version."""
+    """--against ends with 1 if counts differ, with 2 if the file is no score of this version."""
     score(vectors, "--out", tmp_path)
     kept = tmp_path / "score.json"
     assert score(vectors, "--against", kept).exit_code == 0
@@ -99,7 +99,7 @@ def test_a_kept_score_must_have_the_same_counts(vectors: Path, tmp_path: Path) -
 def test_rows_of_an_earlier_score_stand_for_suites_that_are_left_out(
     vectors: Path, tmp_path: Path
 ) -> None:
-    """--onto keeps the rows and dates of suites that do not run, and replaces those that do."""
+    """--onto keeps the rows and dates of suites that do not run, and replaces the other rows."""
     earlier = summed("laws", "laws", [Case("a law", "passed", count=33)], 0.0)
     old = summed("vectors", "zDNN vectors", [Case("relu", "failed", count=7)], 0.0)
     suites = (replace(earlier, date="2026-01-02"), replace(old, date="2026-01-02"))
@@ -117,7 +117,7 @@ def test_rows_of_an_earlier_score_stand_for_suites_that_are_left_out(
 
 @pytest.mark.heavy
 def test_suites_that_are_left_out_are_rows(vectors: Path) -> None:
-    """Every suite is a row in every score, with the reason where it did not run."""
+    """Every score has a row for every suite, with the reason if it did not run."""
     for words, why in ((["--quick"], "--quick leaves it out"), ([], "--suite leaves it out")):
         suites = data(score(vectors, *words))["suites"]
         assert [suite["name"] for suite in suites] == [kind.name for kind in SUITES]
@@ -129,10 +129,10 @@ def test_suites_that_are_left_out_are_rows(vectors: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", SUITES, ids=lambda kind: kind.name)
-def test_what_a_suite_lacks_is_its_reason(
+def test_a_suite_gives_the_reason_why_it_did_not_run(
     kind: SuiteKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a clone, or without what it imports, a suite is not run, and says so."""
+    """A suite without a clone, or without its imports, does not run, and says so."""
     if not kind.is_quick:
         suite = run_suite(kind, Tree(tmp_path, False), VECTORS, None, silent)
         assert (suite.why, sum(suite.counts.values())) == ("takes a clone of the repository", 0)
@@ -193,7 +193,7 @@ def test_tells(record_property):
 
 @pytest.mark.heavy
 def test_tests_are_cases(tmp_path: Path) -> None:
-    """A test is a case under its law, or the cases that it tells; a skip has its reason."""
+    """A test is a case under its law, or reports its own cases; a skip has its reason."""
     suite = pytest_suite("law", written(tmp_path, TESTS))
     assert suite.counts == {"passed": 41, "failed": 1, "refused": 2, "not run": 2}
     assert suite.skips == {"no qemu-s390x": 2}
@@ -220,7 +220,7 @@ def test_sleeps():
 
 @pytest.mark.heavy
 def test_an_abandoned_suite_ends_its_workers(tmp_path: Path) -> None:
-    """Who stops a score while a suite runs leaves no process of it behind."""
+    """A score that is stopped while a suite runs leaves no process of it behind."""
     pid = tmp_path / "pid"
     first = "def test_first(): pass\n"
 
@@ -267,7 +267,7 @@ def test_the_package_brings_along_what_its_suites_take(tmp_path: Path, vectors: 
 
 
 def test_refused_cases_must_stay_so() -> None:
-    """Counts are sums by outcome, reasons are counted, and another outcome is an error."""
+    """Counts are sums by outcome, reasons are counted, and an unexpected outcome is an error."""
     cases = [Case("add", "passed", count=3), Case("add", "refused", reason="no words", count=2)]
     suite = summed("own", "own", cases, 0.0)
     assert suite.counts == {"passed": 3, "failed": 0, "refused": 2, "not run": 0}
@@ -277,7 +277,7 @@ def test_refused_cases_must_stay_so() -> None:
 
 
 def test_the_page_has_every_row() -> None:
-    """The page, the badge and the table say the totals, and each suite with why it did not run."""
+    """The page, the badge and the table show totals, and each suite with its reason not to run."""
     ran = summed("own", "Own vectors", [Case("add", "passed", "telum1", count=1234)], 0.0)
     missing = Suite("sdks", "SDKs", why="takes Go")
     scored = Score("0.1.0", "2026-11-26", False, (ran, missing), (), (("log", "not public"),))
@@ -295,7 +295,7 @@ def test_the_page_has_every_row() -> None:
 
 
 def test_the_readme_shows_the_kept_score() -> None:
-    """The README's totals are those of the score that is kept, of a run of every quick suite."""
+    """The README shows the kept score, which comes from a run of every quick suite."""
     kept = json.loads((ROOT / "tests/score/score.json").read_text())
     shown = (ROOT / "README.md").read_text().partition("<!-- score -->\n")[2]
     assert shown.partition("<!-- /score -->")[0] == markdown(kept)

@@ -29,7 +29,7 @@ def _doctor(*words: str) -> Result:
 
 
 def test_what_cannot_be_started(tmp_path: Path) -> None:
-    """A program that is not there, or may not be executed, is usage, and says what helps."""
+    """A missing or non-executable program is a usage error that says how to mend it."""
     absent = _doctor("--", str(tmp_path / "absent"))
     assert absent.exit_code == 2
     assert f"{tmp_path / 'absent'}: no such program" in absent.output
@@ -45,7 +45,7 @@ def test_what_cannot_be_started(tmp_path: Path) -> None:
 
 
 def test_machines_have_nnpa() -> None:
-    """What is no machine, or has no NNPA, is usage, with those that are."""
+    """An unknown machine, or one without NNPA, is a usage error that lists the machines."""
     answer = _doctor("--machine", "z15", "--", "true")
     assert answer.exit_code == 2
     assert "'z15' has no NNPA, expected one of telum1 (z16)" in answer.output
@@ -53,7 +53,7 @@ def test_machines_have_nnpa() -> None:
 
 
 def test_a_program_that_never_calls_zdnn() -> None:
-    """A program that ends well and opens no session is usage, and is asked how it is linked."""
+    """A program without a session is a usage error, and the message asks how it is linked."""
     answer = _doctor("--", "true")
     assert answer.exit_code == 2
     assert "true: it opened no session at ZDNN_SERVER: is it linked with libzdnn" in answer.output
@@ -61,7 +61,7 @@ def test_a_program_that_never_calls_zdnn() -> None:
 
 @pytest.mark.heavy
 def test_a_program_that_hangs(tmp_path: Path) -> None:
-    """A program is killed at the limit with what it started, and the verdict says so."""
+    """A program is killed at the limit with its children, and the verdict says so."""
     pid = tmp_path / "pid"
     answer = _doctor("--timeout", "1", "--", "sh", "-c", f"sleep 600 & echo $! > {pid}; wait")
     assert answer.exit_code == 1
@@ -125,7 +125,7 @@ def test_each_table_says_what_it_means() -> None:
 
 
 def test_each_conduct_is_explained() -> None:
-    """A word that the table of trials has stands with its meaning above it, and no other does."""
+    """The legend above the table of trials explains exactly the words of the table."""
     assert CONDUCTS.keys() == {*VERDICTS, "aborted", "interrupted"}
     ends: tuple[tuple[Verdict, str, int | None], ...] = (
         ("crashed", "ZDNN_INVALID_SHAPE", -6),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules for traces, on operations whose tensors come with them, as those of programs in C."""
+"""The rules for traces, on operations that carry their tensors, as programs in C send them."""
 
 import hashlib
 
@@ -17,7 +17,7 @@ SIZE = 4096  # bytes of a page of sticks
 
 
 def matmul(index: int, bias: bytes) -> TracedOperation:
-    """Return a matmul whose bias has these sticks, which come with it."""
+    """Return a matmul that carries the sticks of its bias."""
     message, names = Operation(), ("input_a", "input_b", "input_c")
     message.matmul_op.SetInParent()
     operands = tuple(Operand(name, 0, None, is_output=False) for name in names)
@@ -30,7 +30,7 @@ def matmul(index: int, bias: bytes) -> TracedOperation:
 
 
 def findings(*biases: bytes) -> list[tuple[str, tuple[int, ...]]]:
-    """Return what lint finds in products with these biases."""
+    """Return the findings of lint in products with these biases."""
     calls = tuple(
         Call(index, TracedCall(session=1), (matmul(index, bias),))
         for index, bias in enumerate(biases)
@@ -40,7 +40,7 @@ def findings(*biases: bytes) -> list[tuple[str, tuple[int, ...]]]:
 
 
 def test_a_bias_of_zeros_that_comes_with_its_call() -> None:
-    """It is found by the digest of its sticks, once for each function and tensor."""
-    zeros, ones = bytes(SIZE), b"\1" * SIZE
-    assert findings(ones, zeros, zeros) == [("zero-bias", (1,))]
-    assert findings(ones, ones) == []
+    """Lint finds it by the digest of its sticks, once for each function and tensor."""
+    zeros, nonzeros = bytes(SIZE), b"\1" * SIZE
+    assert findings(nonzeros, zeros, zeros) == [("zero-bias", (1,))]
+    assert findings(nonzeros, nonzeros) == []

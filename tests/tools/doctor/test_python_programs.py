@@ -30,7 +30,7 @@ def _ignore(_what: str, _done: int, _total: int) -> None:
 
 
 def test_an_example() -> None:
-    """In an example in Python nothing is found; what its client could save is advice."""
+    """An example in Python has no finding; possible savings of its client are advice."""
     report = _examined(EXAMPLE, quick=True)
     assert report.is_clean, verdict(report)
     assert any("with session.pipeline()" in text for text in report.gains)
@@ -40,7 +40,7 @@ def test_an_example() -> None:
 
 
 def test_a_swallowed_error() -> None:
-    """An exception that a program swallows is a status that it passes over, at its call only."""
+    """A swallowed exception is a status that the program passes over, at that call only."""
     report = _examined(HERE / "programs/swallowed_error.py", quick=False)
     (finding,) = report.findings
     assert finding.rule == "ignored-error"
@@ -61,7 +61,7 @@ def test_a_swallowed_error() -> None:
     ],
 )
 def test_seeded_faults(name: str, faults: dict[str, str]) -> None:
-    """The fault of a program is found whose author did not know the rules, and nothing else is."""
+    """The doctor finds exactly the seeded fault; the program's author did not know the rules."""
     report = _examined(HERE / f"foreign/{name}.py", quick=True)
     assert {finding.rule for finding in report.findings} == set(faults), verdict(report)
     for finding in report.findings:
@@ -69,7 +69,7 @@ def test_seeded_faults(name: str, faults: dict[str, str]) -> None:
 
 
 def test_a_program_that_names_its_machine(tmp_path: Path) -> None:
-    """What a program says of its machine holds, and the verdict says that it does."""
+    """A program's own choice of machine holds, and the verdict says so."""
     program = tmp_path / "program.py"
     program.write_text(ON_Z16)
     report = _examined(program, quick=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nnpa estimate`, and what other commands show of it: files, messages, exit codes."""
+"""`nnpa estimate`, and estimates in other commands: files, messages, exit codes."""
 
 import json
 from collections.abc import Callable
@@ -105,7 +105,7 @@ def test_shapes_of_a_model_count(onnx: Path, server_target: str) -> None:
 
 
 def test_nodes_on_the_host_are_said_to_be_left_out(tmp_path: Path, server_target: str) -> None:
-    """A model of which nothing is on the accelerator has no time, and says what is not in it."""
+    """A model with no node on the accelerator has no time, and lists the nodes left out."""
     node = helper.make_node("HardSwish", ["x"], ["y"], "swish")
     file, x, y = tmp_path / "swish.onnx", ("x", np.float32, [2, 4]), ("y", np.float32, [2, 4])
     file.write_bytes(model([node], [x], [y]).SerializeToString())
@@ -118,7 +118,7 @@ def test_nodes_on_the_host_are_said_to_be_left_out(tmp_path: Path, server_target
 
 
 def test_a_trace_is_estimated_without_a_server(recorded: Path) -> None:
-    """What was carried out is counted by function; z16 lacks one, and a refused call takes none."""
+    """Calls are counted by function; z16 lacks one function, and a refused call takes no time."""
     document = json.loads(nnpa("estimate", recorded, "--json").output)
     older, newer = document["estimates"]
     counts = {line["operation"]: line["calls"] for line in newer["operations"]}
@@ -142,7 +142,7 @@ def test_a_trace_that_was_cut_says_so(recorded: Path) -> None:
 
 
 def test_instructions_of_a_trace_are_estimated(tmp_path: Path) -> None:
-    """A program with a library of its own is estimated by what it issued; queries take none."""
+    """A program with its own library is estimated by its instructions; queries take no time."""
     issued = [
         trace_pb2.TracedInstruction(session=1, general_register_0=code, parameter_block=block)
         for code, block in ((QAF, b""), (ADD, sums(64)[:512]), (ADD, sums(64)[:512]), (96, b""))

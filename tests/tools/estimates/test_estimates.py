@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Estimates of the machine's time: laws of the intervals, and published points inside of them."""
+"""Estimates of the machine's time: laws of the intervals, and published points inside them."""
 
 import json
 from dataclasses import replace
@@ -74,7 +74,7 @@ def arguments(function: str) -> dict[str, Dims]:
 
 @pytest.mark.parametrize("point", published_points(), ids=lambda point: point.what)
 def test_published_points_lie_inside(point: Point) -> None:
-    """What was published of a known shape lies in the interval that is printed for it."""
+    """The published time of a known shape lies in the interval that is printed for it."""
     (entry,) = (entry for entry in ledger() if entry.point is point)
     assert entry.verdict == ("not tested" if point.untested else "inside"), entry
 
@@ -97,13 +97,13 @@ def test_the_ledger_notices_a_wrong_slope(machine: str, function: str) -> None:
 
 
 def test_the_ledger_says_what_no_point_holds() -> None:
-    """It lists every measured row whose slope no tested point would notice, and no other."""
+    """The ledger lists exactly the measured rows whose slopes no tested point checks."""
     rows = {f"{machine} {name}" for machine in machines()
             for name, row in shipped().rows[machine].items() if row.r2 is not None}  # fmt: skip
     assert set(unnoticed_rows(shipped())) == rows - {" ".join(row) for row in HELD}
 
 
-def test_median_width_is_that_of_the_grade() -> None:
+def test_median_width_follows_from_the_grade() -> None:
     """The median of most over least is k squared where all parts have one grade."""
     widths = median_widths(ledger())
     for grade in "ABC":
@@ -112,7 +112,7 @@ def test_median_width_is_that_of_the_grade() -> None:
 
 
 def test_data_have_sources_and_reasons() -> None:
-    """Every row has a source, a measured one its fit, and worse grades are wider."""
+    """Every row has a source, a measured row its fit, and worse grades are wider."""
     of = shipped()
     ks = [of.grades[letter].k for letter in "ABCD"]
     assert ks == sorted(ks)
@@ -129,7 +129,7 @@ def test_data_have_sources_and_reasons() -> None:
 @pytest.mark.parametrize("machine", ["telum1", "telum2"])
 @pytest.mark.parametrize("function", sorted(COMPUTING))
 def test_every_function_has_an_estimate(function: str, machine: str) -> None:
-    """A function that a machine has is estimated there, and one that it lacks is said to be."""
+    """Each function of a machine has an estimate, and a missing function is named as missing."""
     call = Call(function, arguments(function), window=4)
     is_absent = verdict(function, find_host(machine)).answer is Answer.NO
     assert (time_of(call, machine) is None) == is_absent
@@ -321,7 +321,7 @@ def test_json_has_no_single_number() -> None:
 
 @pytest.mark.parametrize("name", ["z15", "telum2-nonnpa", "z18"])
 def test_machines_without_a_zaiu_are_refused(name: str) -> None:
-    """A machine that has none, or that is none, is named with those that have one."""
+    """An unknown machine, or one without a zAIU, is refused with the list of the others."""
     with pytest.raises(
         ValueError, match=r"machine: .*expected one of telum1 \(z16\), telum2 \(z17\)"
     ):

@@ -23,7 +23,7 @@ _STORE_BYTES = 100_000_000
 
 
 class Node:
-    """One `ray start`, which stays in the foreground, and all processes that it has begun."""
+    """A `ray start` in the foreground, and all processes that it has begun."""
 
     def __init__(
         self, folder: Path, options: list[str], python: str, environment: Mapping[str, str]
@@ -79,7 +79,7 @@ class Cluster:
         python: str = sys.executable,
         environment: Mapping[str, str] | None = None,
     ) -> Node:
-        """Start a node with so many CPUs; the first is the head."""
+        """Start a node with `cores` CPUs; the first node is the head."""
         role = ["--address", self.address] if self._nodes else self._head
         extra = [] if self._nodes else ["--include-dashboard", "false"]
         options = [*role, *extra, "--num-cpus", str(cores)]
@@ -99,7 +99,7 @@ class Cluster:
 
 @contextmanager
 def cluster(port: int, client_port: int) -> Generator[Cluster]:
-    """Have a cluster without nodes; those that are started end with the block."""
+    """Yield a cluster without nodes; nodes that are started end with the block."""
     with ExitStack() as stack:
         # Paths of Ray's sockets have at most 107 bytes: pytest's own folders are too deep.
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ray-")))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nnpa network validate --ray`: on a real cluster on loopback the report is that of one process.
+"""`nnpa network validate --ray`: a real cluster on loopback gives the report of one process.
 
 Needs Ray (the extra `ray`), which .ci/full installs.
 """
@@ -52,7 +52,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def expected(job: dict[str, Any]) -> Accuracy:
-    """Return what one process of this machine measures."""
+    """Return the measurements of one process of this machine."""
     return evaluate_rows(job)
 
 
@@ -71,16 +71,16 @@ def gated(job: dict[str, Any], act: Action, progress: Callable[[int, int], None]
 
 
 def image_of(job: dict[str, Any]) -> Path:
-    """Return an image of the first batch, not the first, whose size all who open data look at."""
+    """Return the second image: each reader opens the first one for the size."""
     folder: Path = job["data"]
     return folder / "01.png"
 
 
 @needs_ray
-def test_a_report_is_that_of_one_process_after_a_worker_was_killed(
+def test_a_killed_worker_does_not_change_the_report(
     job: dict[str, Any], expected: Accuracy, ray_cluster: Cluster
 ) -> None:
-    """A worker with a batch in its hands is killed by SIGKILL, and no byte is another."""
+    """A worker dies by SIGKILL with a batch in its hands, and every byte is the same."""
     head = ray_cluster.start(2)
     killed: list[int] = []
 
@@ -109,7 +109,7 @@ def test_reports_are_equal_for_any_workers(
 def test_a_node_may_be_lost(
     job: dict[str, Any], expected: Accuracy, ray_cluster: Cluster, tmp_path: Path
 ) -> None:
-    """A node is killed with a batch in its hands: the other does it, and the bytes agree.
+    """A node is killed with a batch in its hands: the other node measures it, the bytes agree.
 
     Nodes without compiled kernels use those that are sent, and keep none of their own.
     """
@@ -131,7 +131,7 @@ def test_a_node_may_be_lost(
 def test_workers_that_differ_are_named(
     job: dict[str, Any], expected: Accuracy, ray_cluster: Cluster, tmp_path: Path
 ) -> None:
-    """A node with another version of a library is told in the report; figures are the same."""
+    """The report names a node with another version of a library; figures are the same."""
     package = tmp_path / "onnxruntime-0.0.1.dist-info"
     package.mkdir()
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: onnxruntime\nVersion: 0.0.1\n")
@@ -170,7 +170,7 @@ def test_a_node_without_the_package_is_told(
 
 @needs_ray
 def test_a_wrong_address_is_told_in_time(job: dict[str, Any]) -> None:
-    """No listener, a listener that says nothing, and words that are no address; exit code 2."""
+    """No listener, a silent listener, or words that are no address end with exit code 2."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         for address, message in (
@@ -188,7 +188,7 @@ def test_a_wrong_address_is_told_in_time(job: dict[str, Any]) -> None:
 
 @pytest.mark.skipif(HAS_RAY, reason="Ray is installed here")
 def test_without_ray_its_extra_is_named(job: dict[str, Any]) -> None:
-    """Where Ray is not installed the command says how to get it; exit code 2."""
+    """Without Ray the command ends with exit code 2 and says how to install Ray."""
     answer = run(job, "127.0.0.1:6379")
     assert answer.exit_code == 2
     assert f"--ray needs Ray: {pip_install('ray')}" in answer.output

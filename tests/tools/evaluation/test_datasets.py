@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data for a model: what is read, with or without a batch axis, and what each wrong input says."""
+"""Data for a model: rows that are read, with or without a batch axis, and errors of wrong data."""
 
 import json
 import re
@@ -46,7 +46,7 @@ def test_files_of_every_kind_give_the_same_rows(tmp_path: Path) -> None:
 
 
 def test_several_inputs_in_columns(tmp_path: Path) -> None:
-    """Columns x.0, x.1 are those of input x; integers are read for an input of integers."""
+    """Columns x.0, x.1 belong to input x; an input of integers gets integers."""
     (tmp_path / "a.csv").write_text("n,x.0,x.1\n1,0.5,1.5\n2,2.5,3.5\n")
     inputs = (Port("x", "float32", (-1, 2)), Port("n", "int64", (-1,)))
     assert read(tmp_path / "a.csv", inputs) == {"x": [[0.5, 1.5], [2.5, 3.5]], "n": [1, 2]}
@@ -74,7 +74,7 @@ def test_a_batch_axis_or_none(
 
 
 def npz(**arrays: object) -> Callable[[Path], Path]:
-    """Return what writes arrays into a folder."""
+    """Return a function that writes arrays into a folder."""
 
     def write(folder: Path) -> Path:
         path = folder / "data.npz"
@@ -85,7 +85,7 @@ def npz(**arrays: object) -> Callable[[Path], Path]:
 
 
 def text(name: str, content: str | bytes) -> Callable[[Path], Path]:
-    """Return what writes a file into a folder."""
+    """Return a function that writes a file into a folder."""
 
     def write(folder: Path) -> Path:
         path = folder / name
@@ -96,12 +96,12 @@ def text(name: str, content: str | bytes) -> Callable[[Path], Path]:
 
 
 def missing(folder: Path) -> Path:
-    """Return a file that is not there."""
+    """Return the path of a file that does not exist."""
     return folder / "none.npz"
 
 
 def parquet(**columns: object) -> Callable[[Path], Path]:
-    """Return what writes a table into a folder."""
+    """Return a function that writes a table into a folder."""
 
     def write(folder: Path) -> Path:
         pq.write_table(pa.table(columns), folder / "data.parquet")
@@ -137,16 +137,16 @@ def parquet(**columns: object) -> Callable[[Path], Path]:
         (missing, "none.npz: there is no such file or folder"),
     ],
 )  # fmt: skip
-def test_wrong_data_say_what_is_wrong(
+def test_wrong_data_have_messages(
     tmp_path: Path, write: Callable[[Path], Path], message: str
 ) -> None:
-    """Wrong names, ranks and types, unreadable rows and no data have a sentence each."""
+    """Wrong names, ranks and types, unreadable rows and empty data have a message each."""
     with pytest.raises(ValueError, match=re.escape(message)):
         open_data(write(tmp_path), (X,), (Y,))
 
 
 def test_inputs_of_several_lengths_or_missing(tmp_path: Path) -> None:
-    """Inputs have as many samples each, and none is missing."""
+    """Data must have every input, each with the same number of samples."""
     inputs = (Port("a", "float32", (-1, 2)), Port("b", "float32", (-1, 2)))
     two = np.zeros((2, 2), np.float32)
     for arrays, message in (
@@ -175,8 +175,8 @@ def test_free_dims_that_data_do_not_settle(tmp_path: Path) -> None:
     assert dataset.read(0, 2)["x"].shape == (2, 2, 2)
     with pytest.raises(ValueError, match=r"free dims that nothing settles: .* --shape x=1,8,2"):
         random_rows(3, 0, {}, (words,), (out,))
-    made = random_rows(5, 7, {"x": (1, 3, 2)}, (words,), (out,))
-    whole, part = made.read(0, 5)["x"], made.read(3, 5)["x"]
+    generated = random_rows(5, 7, {"x": (1, 3, 2)}, (words,), (out,))
+    whole, part = generated.read(0, 5)["x"], generated.read(3, 5)["x"]
     assert whole.shape == (5, 3, 2)
     np.testing.assert_array_equal(whole[3:], part)
 
@@ -191,13 +191,13 @@ def test_free_dims_that_data_do_not_settle(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_labels(labels: object, message: str) -> None:
-    """Labels of another length or type, or nowhere, say so."""
+    """Labels of a wrong length or type, or missing labels, have a message each."""
     with pytest.raises(ValueError, match=re.escape(message)):
         open_data({"x": ROWS}, (X,), (Y,), labels)  # type: ignore[arg-type]
 
 
 def test_labels_that_a_file_lacks(tmp_path: Path) -> None:
-    """A name of labels that the data lack is said with the names that they have."""
+    """An unknown name of labels is refused with the names that the data have."""
     np.savez(tmp_path / "data.npz", x=ROWS, y=np.arange(10))
     message = "labels='z': no such file, and no array or column of data.npz, which has x, y"
     with pytest.raises(ValueError, match=re.escape(message)):
@@ -220,9 +220,9 @@ def test_labels_from_everywhere(tmp_path: Path) -> None:
         *(({"x": ROWS}, tmp_path / f"l.{kind}") for kind in ("npy", "txt", "csv", "parquet")),
     ]
     for data, labels in cases:
-        found = open_data(data, (X,), (Y,), labels).labels
-        assert found is not None
-        np.testing.assert_array_equal(found, classes)
+        read_labels = open_data(data, (X,), (Y,), labels).labels
+        assert read_labels is not None
+        np.testing.assert_array_equal(read_labels, classes)
     (tmp_path / "two.csv").write_text("a,b\n1,2\n")
     (tmp_path / "bad.txt").write_text("one\n")
     for file, message in (
@@ -245,8 +245,8 @@ def paint(folder: Path, sizes: Sequence[tuple[int, int]] = ((6, 8),) * 3) -> Pat
 SAID = Preprocessing(layout="NCHW", scale=0.5)
 
 
-def test_images_are_what_was_said(tmp_path: Path) -> None:
-    """Pixels are (p * scale - mean) / std, in the layout that was said; folders are classes."""
+def test_images_are_scaled_and_laid_out_as_asked(tmp_path: Path) -> None:
+    """Pixels are (p * scale - mean) / std, in the chosen layout; folders are classes."""
     folder = paint(tmp_path / "images")
     said = Preprocessing("NCHW", 0.5, mean=(1.0, 2.0, 3.0), std=(2.0,))
     dataset = open_data(folder, (ONE,), (OUT,), "folders", said)
@@ -296,7 +296,7 @@ def test_images_are_resized_and_cropped(tmp_path: Path) -> None:
 def test_images_that_do_not_fit(
     tmp_path: Path, said: Preprocessing, port: Port, message: str
 ) -> None:
-    """What is not said, or does not fit the input, is told."""
+    """A missing or unfit setting is refused with a message that names it."""
     folder = paint(tmp_path / "images")
     with pytest.raises(ValueError, match=re.escape(message)):
         open_data(folder, (port,), (OUT,), None, said).read(0, 1)
@@ -322,14 +322,14 @@ def test_unreadable_images_and_no_images(tmp_path: Path) -> None:
 
 
 def test_preprocessing_beside_the_model(tmp_path: Path) -> None:
-    """The JSON beside the model says what options leave open; anything else in it is refused."""
+    """The JSON beside the model sets what options leave open; an unknown key in it is refused."""
     model = tmp_path / "net.onnx"
     assert read_preprocessing(model) == Preprocessing()
     beside = tmp_path / "net.json"
     beside.write_text(json.dumps({"layout": "nchw", "scale": 0.1, "resize": 256, "mean": [1, 2]}))
     assert read_preprocessing(model) == Preprocessing("NCHW", 0.1, (256,), None, (1.0, 2.0))
-    given = Preprocessing(scale=2.0).over(read_preprocessing(model))
-    assert (given.layout, given.scale) == ("NCHW", 2.0)
+    merged = Preprocessing(scale=2.0).over(read_preprocessing(model))
+    assert (merged.layout, merged.scale) == ("NCHW", 2.0)
     for content, message in (
         ("{", "net.json is no JSON that can be read"),
         ('{"sise": 1}', "net.json: expected an object of crop, layout, mean, resize, scale, std"),

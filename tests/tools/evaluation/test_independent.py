@@ -59,7 +59,7 @@ def sweep(tmp_path: Path) -> list[str]:
 
 @pytest.fixture
 def replay(tmp_path: Path) -> list[str]:
-    """A replay of three traces, whose statuses on the machine named are not the recorded ones."""
+    """A replay of three traces, whose statuses on the named machine differ from the recorded."""
     files = [tmp_path / f"{number}.nnpa" for number in range(3)]
     with connect(machine="telum2") as session:
         for number, file in enumerate(files, 1):
@@ -125,7 +125,7 @@ def _is_server(process: psutil.Process) -> bool:
 
 @needs_ray
 def test_a_sweep_has_the_verdicts_of_one_job(sweep: list[str], ray_cluster: Cluster) -> None:
-    """Any number of workers, one of which is killed, gives the bytes and the exit code of one."""
+    """Any number of workers, also with one killed, gives the bytes and exit code of one job."""
     alone = nnpa(sweep)
     assert alone.exit_code == 0, alone.output
     assert "handled" in alone.stdout
@@ -186,7 +186,7 @@ def test_vectors_have_the_answers_of_one_job(
 
 @needs_ray
 def test_a_run_that_kills_its_workers_is_named(sweep: list[str], ray_cluster: Cluster) -> None:
-    """The run is told, all others are reported, and the exit code is 1."""
+    """The report names the run and has all other runs; the exit code is 1."""
     ray_cluster.start(1, environment={"KILL_PARENT": "1"})
     answer = nnpa(sweep, "--ray", ray_cluster.address, "--json")
     assert answer.exit_code == 1, answer.output
@@ -199,10 +199,10 @@ def test_a_run_that_kills_its_workers_is_named(sweep: list[str], ray_cluster: Cl
 
 
 @needs_ray
-def test_what_a_node_lacks_is_named(
+def test_a_missing_program_or_library_of_a_node_is_named(
     sweep: list[str], vectors: list[str], ray_cluster: Cluster, tmp_path: Path
 ) -> None:
-    """A program that is not there, or makes other calls there, and libzdnn: exit code 2."""
+    """A program that a node lacks or that differs there, and a missing libzdnn: exit code 2."""
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / "swept").write_text(f"#!{sys.executable}\n{PROGRAM}")
@@ -224,13 +224,13 @@ def test_what_a_node_lacks_is_named(
 
 
 @needs_ray
-def test_what_a_server_refuses_is_told_as_here(replay: list[str], ray_cluster: Cluster) -> None:
-    """A machine that there is not has the exit code and the words of one local job."""
+def test_a_refusal_on_a_node_has_the_local_message(replay: list[str], ray_cluster: Cluster) -> None:
+    """An unknown machine has the exit code and the message of one local job."""
     ray_cluster.start(1)
     words = [*replay[:-1], "nosuch"]
-    alone, there = nnpa(words), nnpa(words, "--ray", ray_cluster.address)
+    alone, on_ray = nnpa(words), nnpa(words, "--ray", ray_cluster.address)
     assert alone.exit_code == 3
-    assert (there.exit_code, there.output) == (3, alone.output)
+    assert (on_ray.exit_code, on_ray.output) == (3, alone.output)
 
 
 @needs_ray
@@ -248,7 +248,7 @@ def test_nodes_without_the_package_are_told(
 
 @needs_ray
 def test_a_wrong_address_is_told(sweep: list[str], replay: list[str], vectors: list[str]) -> None:
-    """No listener, and words that are no address, are told with the address; exit code 2."""
+    """No listener, and words that are no address, end with exit code 2 and name the address."""
     for words, address, message in (
         (sweep, "10.0.0.1", "'10.0.0.1': expected host:port or ray://host:port"),
         (replay, f"127.0.0.1:{free_port()}", "no Ray cluster can be used there: [Errno 111]"),
@@ -264,7 +264,7 @@ def test_a_wrong_address_is_told(sweep: list[str], replay: list[str], vectors: l
 def test_without_ray_its_extra_is_named(
     sweep: list[str], replay: list[str], vectors: list[str]
 ) -> None:
-    """Where Ray is not installed each command says how to get it; exit code 2."""
+    """Without Ray each command ends with exit code 2 and says how to install Ray."""
     for words in (sweep, replay, vectors):
         answer = nnpa(words, "--ray", "127.0.0.1:6379")
         assert answer.exit_code == 2, answer.output

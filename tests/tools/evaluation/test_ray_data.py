@@ -46,14 +46,14 @@ def measured(batches: list[Array]) -> Iterator[dict[str, Any]]:
 
 
 def report_of(batches: list[Array]) -> dict[str, Any]:
-    """Return the report of batches, less what it says of the data's name."""
+    """Return the report of batches without the data's name."""
     document: dict[str, Any] = json.loads(as_json(report(measured(batches))))
     return document
 
 
 @pytest.mark.heavy
 def test_whole_batches_in_any_order_give_the_report_of_one_process(tmp_path: Path) -> None:
-    """Batches that come in another order, rows of a batch too, are measured bit for bit alike."""
+    """Batches and rows in any order give the same measurements, bit for bit."""
     (tmp_path / "dense.onnx").write_bytes(dense().SerializeToString())
     np.savez(tmp_path / "data.npz", x=X, y=Y)
     changes = {"labels": "y", "batch": BATCH, "about": {}}
@@ -73,7 +73,8 @@ def test_a_path_with_external_data(tmp_path: Path) -> None:
     rows = columns(np.arange(4))
     models = str(path), dense().SerializeToString()
     parts = [MeasureBatch(model, labels="y")(rows)["measured"] for model in models]
-    apart, whole = (as_json(report([{"measured": one} for one in part])) for part in parts)
+    rows_of = [[{"measured": measurement} for measurement in part] for part in parts]
+    apart, whole = (as_json(report(rows)) for rows in rows_of)
     assert apart == whole
 
 
@@ -91,7 +92,7 @@ def test_cut_batches_have_the_same_rows() -> None:
 
 
 def test_a_batch_that_is_measured_twice_is_refused() -> None:
-    """A report has each row once: what comes again is an error, not a second count."""
+    """A report has each row once: a repeated row is an error, not a second count."""
     rows = np.arange(BATCH)
     with pytest.raises(ModelRefused):
         report_of([rows, rows])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How rows are divided, and what becomes of rows whose workers die."""
+"""The division of rows into batches, and the fate of rows whose workers die."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -48,11 +48,11 @@ class Mortal:
 
 
 def outcome(workers: Mortal, rows: int, size: int) -> tuple[list[Rows], list[Lost]]:
-    """Return what was done, by batch, and what was lost, sorted."""
+    """Return the measured batches and the lost rows, each sorted."""
     outcomes = list(Survival(workers, list(Rows(0, rows).batches(size))).outcomes())
     done = [o.rows for o in outcomes if isinstance(o, Done)]
     lost = [o for o in outcomes if isinstance(o, Lost)]
-    return sorted(done), sorted(lost, key=lambda one: one.rows)
+    return sorted(done), sorted(lost, key=lambda loss: loss.rows)
 
 
 @given(
@@ -61,10 +61,10 @@ def outcome(workers: Mortal, rows: int, size: int) -> tuple[list[Rows], list[Los
     st.sets(st.integers(1, 199), max_size=4),
     st.sets(st.integers(1, 60), max_size=6),
 )
-def test_rows_that_kill_are_named_and_nothing_else_matters(
+def test_exactly_the_rows_that_kill_are_lost(
     rows: int, size: int, killers: set[int], accidents: set[int]
 ) -> None:
-    """Exactly the killers are lost, and what is measured together depends on them alone."""
+    """Exactly the killers are lost, and the measured batches depend on them alone."""
     workers = Mortal(killers, accidents if len(accidents) < MAX_DEATHS else set())
     done, lost = outcome(workers, rows, size)
     expected_done, expected_lost = outcome(Mortal(killers), rows, size)
@@ -78,14 +78,14 @@ def test_rows_that_kill_are_named_and_nothing_else_matters(
 
 
 def test_accidents_lose_nothing() -> None:
-    """A batch whose workers are killed from outside is measured whole, after a search as well."""
+    """A batch whose workers are killed from outside is measured whole, also after a search."""
     accidents = {1, 2}
     done, lost = outcome(Mortal(set(), accidents, places=1), 8, 8)
     assert (done, lost) == ([Rows(0, 8)], [])
 
 
 def test_rows_that_only_kill_together_are_lost_together() -> None:
-    """Rows that workers outlive one by one, but not together, are given up as a group."""
+    """Rows that kill workers only together are given up as a group."""
 
     @dataclass
     class Heavy(Mortal):
@@ -95,4 +95,4 @@ def test_rows_that_only_kill_together_are_lost_together() -> None:
 
     done, lost = outcome(Heavy(set()), 16, 8)
     assert done == []
-    assert [one.rows for one in lost] == [Rows(0, 8), Rows(8, 16)]
+    assert [loss.rows for loss in lost] == [Rows(0, 8), Rows(8, 16)]

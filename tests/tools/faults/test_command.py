@@ -46,7 +46,7 @@ def test_schema() -> None:
 
 @pytest.mark.heavy
 def test_check(tmp_path: Path) -> None:
-    """A file is read by a server: what it refuses is usage, with field, value and limit."""
+    """A server reads the file: its refusal is a usage error with field, value and limit."""
     rules = tmp_path / "rules.yaml"
     rules.write_text("rules: [{operation: zdnn_add, status: ZDNN_EXCEEDS_MDIS}, {note: true}]")
     answer = CliRunner().invoke(main, ["faults", "check", str(rules)])
@@ -77,20 +77,20 @@ def test_run_a_python_program(tmp_path: Path) -> None:
 
 @pytest.mark.heavy
 def test_sweep_a_python_program(tmp_path: Path) -> None:
-    """A Python program that passes over an exception is found out, and one that ends is not."""
+    """The sweep tells a Python program that ignores an exception from one that handles it."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    for words, wanted in (([], "ignored"), (["careful"], "handled")):
+    for words, expected in (([], "ignored"), (["careful"], "handled")):
         command = [sys.executable, str(program), *words]
-        found = sweep(command, [Status.ZDNN_EXCEEDS_MDIS], timeout=60)
-        verdicts = {one.site.operation: one.verdict for one in found.trials}
-        assert verdicts["add"] == wanted
+        report = sweep(command, [Status.ZDNN_EXCEEDS_MDIS], timeout=60)
+        verdicts = {trial.site.operation: trial.verdict for trial in report.trials}
+        assert verdicts["add"] == expected
         assert verdicts["transform_ztensor"] == "handled"
 
 
 @pytest.mark.heavy
 def test_sweep_by_several_jobs(tmp_path: Path) -> None:
-    """Several runs at a time have the verdicts, and the report, of one after the other."""
+    """Concurrent runs give the same verdicts and report as runs one after the other."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM + "print('done at', session.transport.target)\n")
     statuses = ("--status", "ZDNN_EXCEEDS_MDIS", "--status", "ZDNN_ELEMENT_RANGE_VIOLATION")
@@ -111,7 +111,7 @@ def test_sweep_by_several_jobs(tmp_path: Path) -> None:
 
 
 def test_sweep_takes_a_number_of_jobs() -> None:
-    """What is no number of jobs is usage, with the limits."""
+    """A value that is no number of jobs is a usage error that names the limits."""
     answer = CliRunner().invoke(main, ["faults", "sweep", "--jobs", "1025", "--", "true"])
     assert answer.exit_code == 2
     assert "'1025', expected auto or 1 to 1024" in answer.output

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Independent work by several threads, each with what it works with."""
+"""Independent work by several threads, each with a resource of its own."""
 
 import threading
 from collections.abc import Generator
@@ -12,7 +12,7 @@ JOBS, TASKS = 3, range(20)
 
 
 class Bench:
-    """Things that workers have: how many were begun, ended, and are used now."""
+    """Resources of workers, counted as begun, ended, and in use."""
 
     def __init__(self) -> None:
         self.begun = self.ended = 0
@@ -20,7 +20,7 @@ class Bench:
 
     @contextmanager
     def start(self) -> Generator[list[int]]:
-        """Have a list of tasks, begun by the thread that uses it."""
+        """Yield a list of tasks to the thread that uses it."""
         self.begun += 1
         done: list[int] = []
         try:
@@ -29,7 +29,7 @@ class Bench:
             self.ended += 1
 
     def work(self, done: list[int], task: int) -> tuple[int, int]:
-        """Meet the other workers at the first task; return the task squared, and who did it."""
+        """Meet the other workers at the first task; return the task squared, and the thread."""
         if not done:
             self._meeting.wait(30)
         done.append(task)
@@ -37,7 +37,7 @@ class Bench:
 
 
 def test_answers_come_in_order_from_all_workers() -> None:
-    """Every task is done once, by as many threads at a time as jobs, and all that began ends."""
+    """Every task is done once, by JOBS threads at a time, and each resource that began ends."""
     bench = Bench()
     answers = list(spread(JOBS, bench.start, bench.work, TASKS))
     assert [square for square, _thread in answers] == [task * task for task in TASKS]
@@ -45,8 +45,8 @@ def test_answers_come_in_order_from_all_workers() -> None:
     assert (bench.begun, bench.ended) == (JOBS, JOBS)
 
 
-def test_what_a_task_raises_comes_in_its_place() -> None:
-    """Answers before it are given, tasks that did not begin are left, and workers end."""
+def test_a_task_s_exception_comes_in_its_place() -> None:
+    """Earlier answers come first, tasks that did not begin are dropped, and workers end."""
     bench, begun = Bench(), list[int]()
     broken = 5
 

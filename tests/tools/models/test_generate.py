@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `nnpa network generate` reads from an ONNX file, and writes as C."""
+"""`nnpa network generate`: the weights that it reads from an ONNX file, and the C files."""
 
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,8 @@ def _file(tensor: TensorProto, nbytes: int) -> tuple[bytes, pb.NetworkReport]:
 @pytest.mark.parametrize("kind", TYPES, ids=TensorProto.DataType.Name)
 @pytest.mark.parametrize("raw", [False, True], ids=["fields", "raw"])
 def test_weights(kind: int, raw: bool) -> None:
-    """Weights are read as the onnx package reads them, of every type and in either storage."""
-    values: Any = [bool(one) for one in VALUES] if kind == TensorProto.BOOL else VALUES
+    """The weights of every type, in either storage, equal the onnx package's reading."""
+    values: Any = [bool(value) for value in VALUES] if kind == TensorProto.BOOL else VALUES
     plain = helper.make_tensor("w", kind, [3], values)
     array = numpy_helper.to_array(plain)
     tensor = numpy_helper.from_array(array, "w") if raw else plain
@@ -41,7 +41,7 @@ def test_weights(kind: int, raw: bool) -> None:
 
 
 def test_weights_of_another_file() -> None:
-    """A file whose weights are not those of the network is refused, with name and sizes."""
+    """A file with other weights than the network's is refused, with name and sizes."""
     model, report = _file(numpy_helper.from_array(np.zeros(3, np.float32), "w"), 16)
     with pytest.raises(ValueError, match="weight w: 12 bytes of w, expected 16 bytes"):
         list(weights_of(model, report))
@@ -58,9 +58,9 @@ def test_files(server_target: str, tmp_path: Path) -> None:
     path = tmp_path / "dense.onnx"
     path.write_bytes(dense().SerializeToString())
     command = ["network", "generate", str(path), "--name", "tiny", "--target", server_target]
-    told = CliRunner().invoke(main, [*command, "--output", str(tmp_path / "c")])
-    assert told.exit_code == 0, told.output
-    names = {one.name for one in (tmp_path / "c").iterdir()}
+    result = CliRunner().invoke(main, [*command, "--output", str(tmp_path / "c")])
+    assert result.exit_code == 0, result.output
+    names = {file.name for file in (tmp_path / "c").iterdir()}
     assert names == {f"tiny{end}" for end in (".h", ".c", "_data.h", "_data.c", "_config.h")}
     assert rows(WEIGHT.tobytes() + BIAS.tobytes()) in (tmp_path / "c/tiny_data.c").read_text()
     assert "#define AI_TINY_DATA__WEIGHTS_SIZE" in (tmp_path / "c/tiny_data.h").read_text()

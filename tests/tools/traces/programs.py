@@ -13,7 +13,7 @@ OK, RANGE, CONVERT = "ZDNN_OK", "ZDNN_ELEMENT_RANGE_VIOLATION", "ZDNN_CONVERT_FA
 
 
 def small_program(session: Session) -> None:
-    """Add, take the logarithm of what is partly negative, and multiply what does not fit."""
+    """Add, take the logarithm of partly negative values, and multiply tensors that do not fit."""
     a = session.ztensor(A)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -22,9 +22,9 @@ def small_program(session: Session) -> None:
     zdnn.add(a, a).numpy()
 
 
-def names(found: trace.Trace) -> list[str]:
-    """Return the names of what a program called, in order."""
-    return [one.name for one in found.operations if not one.is_housekeeping]
+def names(recorded: trace.Trace) -> list[str]:
+    """Return the names of the functions that a program called, in order."""
+    return [operation.name for operation in recorded.operations if not operation.is_housekeeping]
 
 
 SMALL = ["allochelper_ztensor", "transform_ztensor", "add", "log", "add", "transform_origtensor"]

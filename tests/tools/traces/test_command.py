@@ -47,16 +47,17 @@ def test_command_shows(files: Path) -> None:
         assert word in shown
     assert "init_ztensor" not in shown
     assert "init_ztensor" in nnpa("show", "--all", files / "run").output
-    told = json.loads(nnpa("show", "--json", files / "run").output)
-    assert [one["operation"] for one in told["operations"] if not one["housekeeping"]] == [
+    document = json.loads(nnpa("show", "--json", files / "run").output)
+    computed = [row["operation"] for row in document["operations"] if not row["housekeeping"]]
+    assert computed == [
         "allochelper_ztensor", "transform_ztensor", "add", "transform_origtensor",
     ]  # fmt: skip
-    assert told["complete"]
-    assert told["operations"][3]["ztensors"][2]["shape"] == [2, 3]
+    assert document["complete"]
+    assert document["operations"][3]["ztensors"][2]["shape"] == [2, 3]
 
 
 def test_command_replays_and_compares(files: Path) -> None:
-    """Exit code 0 where everything is the same, 1 where something is not."""
+    """Equal traces end with exit code 0, different ones with 1."""
     same = nnpa("replay", files / "run", "--machine", "telum1", "-o", files / "again")
     assert same.exit_code == 0, same.output
     assert "no difference" in same.output
@@ -64,11 +65,11 @@ def test_command_replays_and_compares(files: Path) -> None:
     assert compared.exit_code == 0
     assert "left: session 1: telum2" in compared.output
     assert "right: session 1: telum1" in compared.output
-    other = nnpa("replay", files / "run", "--machine", "z15")
-    assert other.exit_code == 1
-    assert "first difference in status: operation 1, zdnn_allochelper_ztensor" in other.output
-    told = json.loads(nnpa("diff", "--json", files / "run", files / "again").output)
-    assert (told["equal"], told["differences"]) == (True, [])
+    on_z15 = nnpa("replay", files / "run", "--machine", "z15")
+    assert on_z15.exit_code == 1
+    assert "first difference in status: operation 1, zdnn_allochelper_ztensor" in on_z15.output
+    document = json.loads(nnpa("diff", "--json", files / "run", files / "again").output)
+    assert (document["equal"], document["differences"]) == (True, [])
 
 
 @pytest.mark.heavy
@@ -106,7 +107,7 @@ def test_command_lints(files: Path) -> None:
 
 
 def test_command_errors(files: Path, tmp_path: Path) -> None:
-    """No trace, no server, no program, no session: each has its exit code and says why."""
+    """A missing trace, server, program or session has its own exit code and message."""
     (tmp_path / "other").write_bytes(b"something else")
     assert nnpa("show", tmp_path / "other").exit_code == 2
     gone = nnpa("replay", files / "run", "--target", f"unix:{tmp_path}/nobody")
@@ -121,25 +122,25 @@ def test_command_errors(files: Path, tmp_path: Path) -> None:
 
 @pytest.mark.heavy
 def test_a_killed_program_leaves_its_trace(tmp_path: Path) -> None:
-    """What a program did before it was killed is in the trace; its end is the exit code."""
+    """The trace holds the calls before the kill; the exit code names the signal."""
     killed = PROGRAM + "    import os, signal\n    os.kill(os.getpid(), signal.SIGKILL)\n"
     done = nnpa("record", "-o", tmp_path / "t", "--", sys.executable, "-c", killed)
     assert done.exit_code == 128 + 9
-    found = trace.read(tmp_path / "t")
-    assert names(found)[-2:] == ["add", "transform_origtensor"]
-    assert found.ending == ""
+    recorded = trace.read(tmp_path / "t")
+    assert names(recorded)[-2:] == ["add", "transform_origtensor"]
+    assert recorded.ending == ""
 
 
 def test_the_environment_names_the_recorder() -> None:
-    """Both variables together have a process recorded; either alone does not."""
+    """A process is recorded if both variables are set, and not by either alone."""
     both = {"ZDNN_SERVER": "unix:/s", "ZDNN_TRACE": "traces/t"}
     assert recorder(both) == Recorder("unix:/s", "traces/t")
     for name in both:
         assert recorder({name: both[name]}) is None
     behind_a_proxy = Recorder("unix:/s", "traces/t", "MTI3LjAuMC4xOjE=")
-    told = program_environment(behind_a_proxy, Path("/lib"))
-    assert recorder(told) == behind_a_proxy
-    assert told["LD_LIBRARY_PATH"].split(":")[0] == "/lib"
+    variables = program_environment(behind_a_proxy, Path("/lib"))
+    assert recorder(variables) == behind_a_proxy
+    assert variables["LD_LIBRARY_PATH"].split(":")[0] == "/lib"
 
 
 def test_other_servers_are_not_recorded(

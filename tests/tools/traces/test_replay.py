@@ -18,54 +18,54 @@ from tests.tools.traces.programs import OK, SMALL, A, Open, names, small_program
 
 def test_a_replay_gives_the_same(session: Session, recorded: trace.Trace) -> None:
     """On the same machine a replay has the same statuses, flags and bits."""
-    found, again = trace.replay(recorded, session.transport)
-    assert found.is_equal
-    assert (found.statuses, found.unknown, found.by_contents) == (len(SMALL), 0, 0)
-    assert found.values >= 5
-    assert names(again) == SMALL
+    comparison, replayed = trace.replay(recorded, session.transport)
+    assert comparison.is_equal
+    assert (comparison.statuses, comparison.unknown, comparison.by_contents) == (len(SMALL), 0, 0)
+    assert comparison.values >= 5
+    assert names(replayed) == SMALL
 
 
 def test_a_replay_on_another_machine(session: Session, recorded: trace.Trace) -> None:
     """A machine without NNPA refuses the first operation, and that is the first difference."""
-    found, again = trace.replay(recorded, session.transport, machine="z15")
-    first = found.first("status")
+    comparison, replayed = trace.replay(recorded, session.transport, machine="z15")
+    first = comparison.first("status")
     assert first is not None
     assert (first.name, first.left) == ("allochelper_ztensor", OK)
     assert first.right == "ZDNN_UNSUPPORTED_AIU_EXCEPTION"
-    assert again.sessions[1].machine.name == "machines/z15"
+    assert replayed.sessions[1].machine.name == "machines/z15"
 
 
 def test_a_replay_with_another_library(session: Session, tmp_path: Path) -> None:
     """A function that the older library lacks is the first difference."""
     with session.trace(tmp_path / "t", contents=True) as recording:
         zdnn.gelu(session.ztensor(A))
-    found, _ = trace.replay(recording.read(), session.transport, library="1.0.0")
-    first = found.first("status")
+    comparison, _ = trace.replay(recording.read(), session.transport, library="1.0.0")
+    first = comparison.first("status")
     assert first is not None
     assert (first.name, first.right) == ("gelu", "FUNCTION_NOT_IN_LIBRARY")
 
 
 def test_without_contents_statuses_are_compared(session: Session, tmp_path: Path) -> None:
-    """What depends on contents is counted and not compared; other statuses still are."""
+    """Statuses that depend on contents are counted; all others are compared."""
     with session.trace(tmp_path / "t") as recording:
         small_program(session)
-    found, _ = trace.replay(recording.read(), session.transport)
-    assert found.is_equal
-    assert (found.by_contents, found.values) == (1, 0)
-    assert found.unknown > 0
-    found, _ = trace.replay(recording.read(), session.transport, machine="z15")
-    assert found.first("status") is not None
+    comparison, _ = trace.replay(recording.read(), session.transport)
+    assert comparison.is_equal
+    assert (comparison.by_contents, comparison.values) == (1, 0)
+    assert comparison.unknown > 0
+    comparison, _ = trace.replay(recording.read(), session.transport, machine="z15")
+    assert comparison.first("status") is not None
 
 
 def test_a_replay_has_tensors_from_before(session: Session, tmp_path: Path) -> None:
-    """Tensors that the session had before the trace are there in the replay, with their values."""
+    """The replay has the tensors of the session from before the trace, with their values."""
     a, out = session.ztensor(A), np.empty_like(A)
     with session.trace(tmp_path / "t", contents=True) as recording:
         zdnn.transform_origtensor(zdnn.mul(a, a), out)
-    found, again = trace.replay(recording.read(), session.transport)
-    assert found.is_equal
-    (back,) = again.operations[-1].contents
-    assert again.bytes_of(back) == out.tobytes()
+    comparison, replayed = trace.replay(recording.read(), session.transport)
+    assert comparison.is_equal
+    (back,) = replayed.operations[-1].contents
+    assert replayed.bytes_of(back) == out.tobytes()
 
 
 def test_program_checks_and_queries_replay(session: Session, tmp_path: Path) -> None:
@@ -78,30 +78,30 @@ def test_program_checks_and_queries_replay(session: Session, tmp_path: Path) -> 
             zdnn.matmul_op(a, a, a, zdnn.MATMUL_OP_ADDITION)
         session.get_nnpa_max_dim_idx_size()
         zdnn.getrange_ztensor(a)
-    found, again = trace.replay(recording.read(), session.transport)
-    assert found.is_equal
-    assert [one.status for one in again.operations][-3:] == ["PROGRAM_CHECK", OK, OK]
+    comparison, replayed = trace.replay(recording.read(), session.transport)
+    assert comparison.is_equal
+    assert [operation.status for operation in replayed.operations][-3:] == ["PROGRAM_CHECK", OK, OK]
 
 
 def test_a_file_cannot_name_memory(recorded: trace.Trace, session: Session) -> None:
-    """Shared memory, faults, a lease and a session's name that a file has are not asked for."""
+    """A replay requests no shared memory, faults, lease or session's name of the file's."""
     for options in recorded.sessions.values():
         options.shared_memory.name, options.shared_memory.size = "somebody-elses", 4096
         options.name = "sessions/somebody-elses"
         options.fault_rules.add(operation="add", status="ZDNN_EXCEEDS_MDIS")
         options.lease = True
-    asked: list[Any] = []
+    requested: list[Any] = []
     unary = session.transport.unary
 
     def noted(method: Method[Any, Any], request: Any) -> Any:
         if method is CREATE_SESSION:
-            asked.append(request.session)
+            requested.append(request.session)
         return unary(method, request)
 
     with mock.patch.object(session.transport, "unary", noted):
-        found, _ = trace.replay(recorded, session.transport)
-    assert found.is_equal
-    (options,) = asked
+        comparison, _ = trace.replay(recorded, session.transport)
+    assert comparison.is_equal
+    (options,) = requested
     assert not options.HasField("shared_memory")
     assert not options.fault_rules
     assert not options.name
@@ -110,8 +110,8 @@ def test_a_file_cannot_name_memory(recorded: trace.Trace, session: Session) -> N
 
 def test_a_file_cannot_ask_for_any_memory(recorded: trace.Trace, session: Session) -> None:
     """Contents beyond what any machine holds are refused before storage is asked for."""
-    for one in recorded.operations:
-        for contents in one.contents:
+    for operation in recorded.operations:
+        for contents in operation.contents:
             contents.size = 1 << 60
     with pytest.raises(ValueError, match="contents: 1152921504606846976 bytes, at most 4294967296"):
         trace.replay(recorded, session.transport)
@@ -128,17 +128,17 @@ def test_streamed_tensors_replay(narrow: str, tmp_path: Path) -> None:
             session.init()
             a.write_sticks(np.roll(sticks, 128))
             zdnn.add(a, a).numpy()
-        found, again = trace.replay(recording.read(), session.transport)
-    assert found.is_equal
-    assert found.values >= 3
-    kinds = [call.record.WhichOneof("stream") for call in again.calls]
+        comparison, replayed = trace.replay(recording.read(), session.transport)
+    assert comparison.is_equal
+    assert comparison.values >= 3
+    kinds = [call.record.WhichOneof("stream") for call in replayed.calls]
     assert {"operation", "write", "read"} <= set(kinds)
-    assert [one.machine.name for one in again.sessions.values()] == ["machines/telum2"]
+    assert [session.machine.name for session in replayed.sessions.values()] == ["machines/telum2"]
 
 
 def test_differences_in_values_are_found(open_session: Open, tmp_path: Path) -> None:
-    """Where values differ the first element, both values and the distance are told."""
-    found: list[trace.Trace] = []
+    """A difference in values gives the first element, both values and the distance."""
+    traces: list[trace.Trace] = []
     for number, value in enumerate((3.0, 3.0 + 2**-7)):
         session = open_session()
         with session.trace(tmp_path / str(number), contents=True) as recording:
@@ -146,8 +146,8 @@ def test_differences_in_values_are_found(open_session: Open, tmp_path: Path) -> 
             array[1, 65] = value
             a = session.ztensor(array)
             zdnn.sub(a, session.ztensor(np.zeros((2, 70), np.float32))).numpy()
-        found.append(recording.read())
-    comparison = trace.diff(found[0], found[1])
+        traces.append(recording.read())
+    comparison = trace.diff(traces[0], traces[1])
     first = comparison.first("values")
     assert first is not None
     assert first.values is not None
@@ -155,32 +155,32 @@ def test_differences_in_values_are_found(open_session: Open, tmp_path: Path) -> 
     assert first.values.at == (0, 0, 1, 65)
     assert (first.values.left, first.values.right) == (3.0, 3.0 + 2**-7)
     assert (first.values.count, first.values.size, first.values.ulp) == (1, 140, 2)
-    assert [one.name for one in comparison.differences] == [
+    assert [difference.name for difference in comparison.differences] == [
         "transform_ztensor", "sub", "transform_origtensor",
     ]  # fmt: skip
-    assert trace.diff(found[0], found[1], ulp=2).is_equal
-    assert not trace.diff(found[0], found[1], ulp=1).is_equal
+    assert trace.diff(traces[0], traces[1], ulp=2).is_equal
+    assert not trace.diff(traces[0], traces[1], ulp=1).is_equal
 
 
 def test_other_operations_are_a_difference(open_session: Open, tmp_path: Path) -> None:
-    """Two programs that call different functions part there, and nothing behind is compared."""
-    found: list[trace.Trace] = []
+    """A different function is the difference, and no operation after it is compared."""
+    traces: list[trace.Trace] = []
     for verb in (zdnn.add, zdnn.sub):
         session = open_session()
         with session.trace(tmp_path / verb.__name__) as recording:
             a = session.ztensor(A)
             zdnn.relu(verb(a, a), None)
-        found.append(recording.read())
-    (difference,) = trace.diff(found[0], found[1]).differences
+        traces.append(recording.read())
+    (difference,) = trace.diff(traces[0], traces[1]).differences
     assert (difference.kind, difference.left, difference.right) == (
         "operation", "zdnn_add", "zdnn_sub",
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("network", NETWORKS, ids=lambda one: one.name)
+@pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.name)
 def test_the_telums_agree_on_the_digits(open_session: Open, tmp_path: Path, network: Any) -> None:
     """The demo's networks have the same statuses and the same bits on both Telums."""
-    images, found = held_out().images[:8], list[trace.Trace]()
+    images, traces = held_out().images[:8], list[trace.Trace]()
     for machine in ("telum1", "telum2"):
         session = open_session(machine)
         with session.trace(tmp_path / machine, contents=True) as recording:
@@ -188,8 +188,8 @@ def test_the_telums_agree_on_the_digits(open_session: Open, tmp_path: Path, netw
             for layer in network.load(session, len(images)):
                 x = layer.run(x)
             x.numpy()
-        found.append(recording.read())
-    comparison = trace.diff(found[0], found[1])
+        traces.append(recording.read())
+    comparison = trace.diff(traces[0], traces[1])
     assert comparison.is_equal
     assert comparison.values > 10
     assert comparison.unknown == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces of Python programs: recorded, read, replayed, compared, and looked at for waste."""
+"""Traces of Python programs: recorded, read, replayed, compared, and linted for waste."""
 
 import contextlib
 import os
@@ -24,25 +24,25 @@ def test_a_trace_has_what_the_program_did(recorded: trace.Trace) -> None:
     """Operations come in order, with status, call, operands, shapes and contents."""
     assert recorded.ending == ""
     assert names(recorded) == SMALL
-    made = [one for one in recorded.operations if not one.is_housekeeping]
-    assert [one.status for one in made] == [OK, OK, OK, RANGE, OK, OK]
-    calls = [one.call for one in made]
+    operations = [operation for operation in recorded.operations if not operation.is_housekeeping]
+    assert [operation.status for operation in operations] == [OK, OK, OK, RANGE, OK, OK]
+    calls = [operation.call for operation in operations]
     assert calls == sorted(calls)
     assert calls[1] < calls[2] == calls[3] < calls[4] < calls[5]
-    add = made[2]
-    assert [(one.name, one.is_output) for one in add.operands] == [
+    add = operations[2]
+    assert [(operand.name, operand.is_output) for operand in add.operands] == [
         ("input_a", False), ("input_b", False), ("output", True),
     ]  # fmt: skip
     output = add.operands[2].structure
     assert output is not None
     assert (output.pre_transformed_desc.dim2, output.pre_transformed_desc.dim1) == (2, 3)
-    (array,) = made[5].contents
+    (array,) = operations[5].contents
     assert recorded.bytes_of(array) == (A + A).tobytes()
     assert recorded.sessions[1].machine.name == "machines/telum2"
 
 
 def test_only_the_block_is_recorded(session: Session, tmp_path: Path) -> None:
-    """What runs before and after the block is not in the trace; a queued list is before it."""
+    """Calls before and after the block are not in the trace; a list queued before it is before."""
     a = session.ztensor(A)
     with session.pipeline():
         zdnn.add(a, a)
@@ -54,7 +54,7 @@ def test_only_the_block_is_recorded(session: Session, tmp_path: Path) -> None:
 
 
 def test_a_block_that_raises_is_recorded(session: Session, tmp_path: Path) -> None:
-    """An exception leaves the block as it is, and the trace has what led to it."""
+    """An exception passes through the block, and the trace has the calls before it."""
 
     def fail() -> None:
         with session.trace(tmp_path / "t"):
@@ -70,42 +70,42 @@ def test_a_block_that_raises_is_recorded(session: Session, tmp_path: Path) -> No
 def test_a_cut_file_is_read_up_to_the_cut(
     recorded: trace.Trace, tmp_path: Path, share: float
 ) -> None:
-    """Of a file that lost its end the whole records are read, and it says what it lacks."""
+    """The whole records of a cut file are read, and its ending says that it is cut."""
     whole = (tmp_path / "recorded").read_bytes()
     cut = tmp_path / "cut"
     cut.write_bytes(whole[: max(len(MAGIC), int(len(whole) * share))])
-    found = trace.read(cut)
-    assert found.ending.startswith("interrupted")
-    assert names(found) == names(recorded)[: len(names(found))]
-    assert len(found.operations) < len(recorded.operations)
+    partial = trace.read(cut)
+    assert partial.ending.startswith("interrupted")
+    assert names(partial) == names(recorded)[: len(names(partial))]
+    assert len(partial.operations) < len(recorded.operations)
 
 
 def test_what_is_written_can_be_read_before_the_end(
     tmp_path: Path, recorded: trace.Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A program that is killed leaves a file with what was flushed; its records are whole."""
+    """A killed program leaves a file of the records that were flushed, each of them whole."""
     raw = zlib.decompress((tmp_path / "recorded").read_bytes()[len(MAGIC) :])
     monkeypatch.setattr(format, "_FLUSH_SECONDS", 0.0)
     writer = format.TraceWriter(tmp_path / "open")
     writer.write(raw[: len(raw) // 2])
-    found = trace.read(tmp_path / "open")
+    partial = trace.read(tmp_path / "open")
     writer.close()
-    assert found.start == recorded.start
-    assert found.ending.startswith("interrupted")
+    assert partial.start == recorded.start
+    assert partial.ending.startswith("interrupted")
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
-    """A file that is no trace is refused by name; one whose records are none, too."""
-    other = tmp_path / "other"
-    other.write_bytes(b"PK\x03\x04 anything")
+    """A file that is no trace, or has invalid records, is refused by name."""
+    foreign = tmp_path / "other"
+    foreign.write_bytes(b"PK\x03\x04 anything")
     with pytest.raises(ValueError, match=r"other: begins with b'PK.*expected b'NNPATRC1'"):
-        trace.read(other)
-    other.write_bytes(MAGIC + zlib.compress(b"\x02\xff\xff"))
+        trace.read(foreign)
+    foreign.write_bytes(MAGIC + zlib.compress(b"\x02\xff\xff"))
     with pytest.raises(ValueError, match="a record that is none"):
-        trace.read(other)
-    other.write_bytes(MAGIC + zlib.compress(b"\xff\xff\xff\xff\x7f"))
+        trace.read(foreign)
+    foreign.write_bytes(MAGIC + zlib.compress(b"\xff\xff\xff\xff\x7f"))
     with pytest.raises(ValueError, match="a record of 34359738367 bytes"):
-        trace.read(other)
+        trace.read(foreign)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -118,29 +118,29 @@ def test_damaged_files_do_no_harm(recorded: trace.Trace, tmp_path: Path, seed: i
         raw[random.integers(len(raw))] = random.integers(256)
     (tmp_path / "damaged").write_bytes(MAGIC + zlib.compress(bytes(raw)))
     with contextlib.suppress(ValueError):
-        found = trace.read(tmp_path / "damaged")
-        assert trace.diff(found, found).is_equal
-        assert trace.lint(found).totals.calls == len(found.calls)
-        operations = as_data(found)["operations"]
+        damaged = trace.read(tmp_path / "damaged")
+        assert trace.diff(damaged, damaged).is_equal
+        assert trace.lint(damaged).totals.calls == len(damaged.calls)
+        operations = as_data(damaged)["operations"]
         assert isinstance(operations, list)
-        assert len(operations) == len(found.operations)
-        assert timeline(found, everything=True)
+        assert len(operations) == len(damaged.operations)
+        assert timeline(damaged, everything=True)
 
 
 def test_a_trace_that_is_full_says_so(session: Session, tmp_path: Path) -> None:
-    """At max_bytes the trace is cut and says so; the program ends as it would."""
+    """At max_bytes the trace is cut and says so; the program runs on."""
     noise = np.random.default_rng(1).normal(size=(64, 64)).astype(np.float32)
     with session.trace(tmp_path / "t", contents=True, max_bytes=50_000) as recording:
         kept = [session.ztensor(noise + step) for step in range(8)]
         assert zdnn.add(kept[0], kept[7]).numpy().shape == (64, 64)
-    found = recording.read()
-    assert found.ending == "cut: it would have become larger than it may"
-    assert 0 < len(found.operations) < 24
+    recorded = recording.read()
+    assert recorded.ending == "cut: it would have become larger than it may"
+    assert 0 < len(recorded.operations) < 24
 
 
 @pytest.mark.heavy
 def test_a_lost_server_leaves_a_file_and_a_warning(tmp_path: Path) -> None:
-    """Where the server is killed the file has what came, and a warning says that it is not all."""
+    """If the server is killed the file has the records so far, and a warning says it is not all."""
     server = PrivateServer()
     session = connect(server.target)
 
@@ -156,22 +156,22 @@ def test_a_lost_server_leaves_a_file_and_a_warning(tmp_path: Path) -> None:
         lose()
     session.close()
     server.stop()
-    found = trace.read(tmp_path / "t")
-    assert found.ending.startswith("interrupted")
-    assert names(found) == ["is_nnpa_installed"]
+    recorded = trace.read(tmp_path / "t")
+    assert recorded.ending.startswith("interrupted")
+    assert names(recorded) == ["is_nnpa_installed"]
 
 
 def test_a_server_that_is_shut_down_says_so(tmp_path: Path) -> None:
-    """A server that ends in order sends what it has, and the trace says why it ends."""
+    """A server that ends in order sends the remaining records, and the trace says why it ends."""
     server = PrivateServer()
     session = connect(server.target)
     with session.trace(tmp_path / "t") as recording:
         session.is_nnpa_installed()
         server.stop()
     session.close()
-    found = recording.read()
-    assert found.ending == "cut: the server was shut down"
-    assert names(found) == ["is_nnpa_installed"]
+    recorded = recording.read()
+    assert recorded.ending == "cut: the server was shut down"
+    assert names(recorded) == ["is_nnpa_installed"]
 
 
 def wasteful(session: Session) -> None:
@@ -183,8 +183,8 @@ def wasteful(session: Session) -> None:
     for _ in range(3):
         x = zdnn.matmul_op(x, session.ztensor(weights), bias, zdnn.MATMUL_OP_ADDITION)
         x = session.ztensor(x.numpy())
-    for one in thin:
-        zdnn.relu(one, None)
+    for ztensor in thin:
+        zdnn.relu(ztensor, None)
 
 
 def thrifty(session: Session) -> None:
@@ -206,8 +206,8 @@ def test_lint_finds_each_waste(session: Session, tmp_path: Path) -> None:
     with session.trace(tmp_path / "good") as good:
         thrifty(session)
     report = trace.lint(bad.read())
-    assert {one.rule for one in report.findings} == set(trace.RULES)
-    by_rule = {one.rule: one for one in report.findings}
+    assert {finding.rule for finding in report.findings} == set(trace.RULES)
+    by_rule = {finding.rule: finding for finding in report.findings}
     assert len(by_rule["equal-bytes"].operations) >= 3
     assert report.totals.padding > 0.75
     clean = trace.lint(good.read())
@@ -220,7 +220,8 @@ def test_a_rule_can_be_ignored(session: Session, tmp_path: Path) -> None:
     with session.trace(tmp_path / "t") as recording:
         wasteful(session)
     report = trace.lint(recording.read(), ignore=["padding", "zero-bias"])
-    assert {one.rule for one in report.findings} == set(trace.RULES) - {"padding", "zero-bias"}
+    rules = {finding.rule for finding in report.findings}
+    assert rules == set(trace.RULES) - {"padding", "zero-bias"}
 
 
 def test_budgets_count(session: Session, tmp_path: Path) -> None:
@@ -228,15 +229,15 @@ def test_budgets_count(session: Session, tmp_path: Path) -> None:
     with session.trace(tmp_path / "t") as recording:
         a = session.ztensor(np.ones((2, 3), np.float32))
         zdnn.add(a, a).numpy()
-    found = recording.read()
-    totals = trace.lint(found).totals
-    assert (totals.calls, totals.operations) == (len(found.calls), 4)
+    recorded = recording.read()
+    totals = trace.lint(recorded).totals
+    assert (totals.calls, totals.operations) == (len(recorded.calls), 4)
     assert totals.stickified_bytes == 4096
     assert (totals.array_bytes_in, totals.array_bytes_out) == (24, 24)
     assert totals.padding == 1 - 12 / 4096
     calls = totals.calls
-    assert trace.lint(found, trace.Budget(calls, 4, 4096)).is_clean
-    exceeded = trace.lint(found, trace.Budget(calls - 1, 3, 4095)).exceeded
+    assert trace.lint(recorded, trace.Budget(calls, 4, 4096)).is_clean
+    exceeded = trace.lint(recorded, trace.Budget(calls - 1, 3, 4095)).exceeded
     assert exceeded == (
         f"calls: {calls}, at most {calls - 1}",
         "operations: 4, at most 3",
@@ -252,7 +253,7 @@ def test_assert_called(recorded: trace.Trace, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "complaint"),
+    ("expected", "complaint"),
     [
         (["add", "add", "log"], r"call 2: zdnn_log \(operation 4 .*expected zdnn_add"),
         (["add", "log"], r"call 3: zdnn_add .*expected nothing more"),
@@ -266,20 +267,22 @@ def test_assert_called(recorded: trace.Trace, tmp_path: Path) -> None:
         ([], r"call 1: zdnn_add .*expected nothing more"),
     ],
 )
-def test_assert_called_complains(recorded: trace.Trace, wanted: list[str], complaint: str) -> None:
-    """Another operation, one too many or too few is named, with its place."""
+def test_assert_called_complains(
+    recorded: trace.Trace, expected: list[str], complaint: str
+) -> None:
+    """A different, additional or missing operation is named, with its place."""
     with pytest.raises(AssertionError, match=complaint):
-        assert_called(recorded, wanted)
+        assert_called(recorded, expected)
 
 
-def test_assert_called_wants_names(recorded: trace.Trace) -> None:
-    """A name that no function has is a mistake of the test's."""
+def test_assert_called_refuses_unknown_names(recorded: trace.Trace) -> None:
+    """A name that no function has is refused as a mistake in the test."""
     with pytest.raises(ValueError, match="operations: 'addd', expected names of zDNN's functions"):
         assert_called(recorded, ["addd"])
 
 
 def test_assert_called_sees_what_fell_back(open_session: Open, tmp_path: Path) -> None:
-    """An operation that the machine refused did not run on the accelerator."""
+    """An operation that the machine refused counts as not called, and its status is named."""
     session = open_session("telum1")
     with session.trace(tmp_path / "t") as recording:
         a = session.ztensor(A)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watch how far the scores of each hour are from those of the first: drift_monitor.py [target].
+"""Watch how far the scores of each hour are from the first hour's: drift_monitor.py [target].
 
 Fault: the weights, which never change, are transformed anew for each hour, inside the loop.
 

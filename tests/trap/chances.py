@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs for s390x in which the bytes of STFLE, NNPA and conversions are something else.
+"""Programs for s390x in which bytes that look like STFLE, NNPA or conversions are none.
 
-Each case is a function of assembly that returns what it computes from those bytes; a driver in C
-or C++ prints one line for each. Beside them is one STFLE, at a place that has a name.
+Each case is a function of assembly that computes its result from those bytes; a driver in C
+or C++ prints one line for each. Each program also has one real STFLE, at a place with a name.
 """
 
 import random
@@ -173,7 +173,7 @@ def immediate(draw: random.Random) -> Case:
 
 
 def _words(draw: random.Random, pattern: str) -> str:
-    """Return bytes with the pattern at a random halfword, as many as fill doublewords."""
+    """Return whole doublewords of bytes with the pattern at a random halfword."""
     before = [f"{draw.choice((0x18, 0x41, 0xA7, 0xE3, 0xC0, 0x07, 0xB9)):02x}"
               f"{draw.randrange(256):02x}" for _ in range(draw.randrange(4))]  # fmt: skip
     contents = "".join(before) + pattern
@@ -194,7 +194,7 @@ def _joined(contents: str, base: str = "%r1") -> str:
 
 
 def pool(draw: random.Random) -> Case:
-    """The pattern is a literal within the function, which is branched around or lies behind it."""
+    """The pattern is a literal that the function branches around, or that lies behind it."""
     pattern = draw.choice((STFLE, STFLE, NNPA, *CONVERSIONS))
     contents = draw.choice((pattern + "0" * (-len(pattern) % 16), _words(draw, pattern)))
     data, use = _byte_list(contents), _joined(contents)
@@ -224,7 +224,7 @@ KINDS: tuple[Callable[[random.Random], Case], ...] = (
 
 
 def cases(seed: int, each: int) -> list[Case]:
-    """Return as many cases of each kind."""
+    """Return `each` cases of each kind."""
     draw = random.Random(seed)
     return [kind(draw) for _ in range(each) for kind in KINDS]
 
@@ -287,7 +287,7 @@ LINKINGS = (
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A linked program, the object with the cases, and where its symbols lie."""
+    """A linked program, the object with the cases, and the places of its symbols."""
 
     path: Path
     holder: Path

@@ -30,7 +30,7 @@ def require(*tools: str) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what lies here: it needs a cross compiler and qemu-user."""
+    """Mark the tests of this folder, which need a cross compiler and qemu-user."""
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:
@@ -43,14 +43,14 @@ def trap_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     require("make", CROSS_COMPILER, "qemu-s390x")
     out = tmp_path_factory.mktemp("trap")
     command = ["make", "-C", str(ROOT / "client/trap"), f"OUT={out}"]
-    made = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
-    assert made.returncode == 0, made.stderr
+    build = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+    assert build.returncode == 0, build.stderr
     return out / "libnnpa-trap.so"
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a program ended."""
+    """The exit code, the output and the errors of a program that ended."""
 
     code: int
     output: str
@@ -72,8 +72,8 @@ class Runner:
             sources = [str(PROGRAMS / part) for part in name.split()]
             warnings = ("-Wall", "-Wextra", "-Werror", "-O2", "-march=z13")
             command = [CROSS_COMPILER, *warnings, *sources, "-o", str(program), *flags]
-            made = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
-            assert made.returncode == 0, made.stderr
+            build = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+            assert build.returncode == 0, build.stderr
         return program
 
     def environment(self, **variables: str) -> dict[str, str]:
@@ -123,5 +123,5 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def runner(trap_library: Path, server: str, tmp_path_factory: pytest.TempPathFactory) -> Runner:
-    """What runs programs for s390x."""
+    """A runner of programs for s390x."""
     return Runner(tmp_path_factory.mktemp("programs"), trap_library, server)

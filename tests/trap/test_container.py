@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Containers of the other architecture, for whose programs binfmt_misc has the system start qemu.
+"""Containers for s390x, whose programs the system starts by qemu through binfmt_misc.
 
 The image is made of Debian's packages; binfmt_misc knows s390x only as long as these tests run.
 """
@@ -53,7 +53,7 @@ class Container:
     name: str
 
     def command(self, program: Path, *command: str) -> list[str]:
-        """Return what runs a command: the socket, the library and a program are mounted."""
+        """Return the command line in the container, with socket, library and program mounted."""
         volumes = (
             "$NNPA_TRAP_SOCKET:$NNPA_TRAP_SOCKET",
             "$NNPA_TRAP_STATS:$NNPA_TRAP_STATS",
@@ -76,12 +76,18 @@ class Container:
 
 @pytest.fixture(scope="module")
 def container(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
-    """A container whose files Debian's packages bring."""
+    """A container with files from Debian's packages."""
     require("mmdebstrap", "buildah", "runc")
     folder = tmp_path_factory.mktemp("containers")
     files = folder / "debian.tar"
-    made = ["mmdebstrap", "--quiet", "--arch=s390x", "--variant=extract", f"--include={PACKAGES}"]
-    subprocess.run([*made, "bookworm", str(files)], check=True, timeout=SECONDS)
+    bootstrap = [
+        "mmdebstrap",
+        "--quiet",
+        "--arch=s390x",
+        "--variant=extract",
+        f"--include={PACKAGES}",
+    ]
+    subprocess.run([*bootstrap, "bookworm", str(files)], check=True, timeout=SECONDS)
     places = ("--root", str(folder / "root"), "--runroot", str(folder / "run"))
     engine = ("buildah", *places, "--storage-driver", "vfs")
     started = subprocess.run([*engine, "from", "scratch"], check=True, capture_output=True)
@@ -102,7 +108,7 @@ def test_query_and_addition(runner: Runner, container: Container) -> None:
 
 
 def test_programs_that_programs_start(runner: Runner, container: Container) -> None:
-    """What a shell of the container starts has the instruction, too."""
+    """A program that a shell of the container starts has the instruction, too."""
     ended = container.run(runner, runner.compile("add.c"), "sh", "-c", "'/program; /program'")
     assert ended.output.splitlines().count("add 4100") == 2
     assert ended.code == 7

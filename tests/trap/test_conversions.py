@@ -34,7 +34,7 @@ def fpc_of(signals: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
 def converted(
     runner: Runner, name: str, source: npt.NDArray[np.generic], patch: str
 ) -> tuple[bytes, npt.NDArray[np.uint32]]:
-    """Return what a conversion makes of vectors, and the FPC after each."""
+    """Return the results of a conversion of vectors, and the FPC after each."""
     program = runner.compile("convert.c")
     contents = source.astype(source.dtype.newbyteorder(">")).tobytes()
     answer = runner.filter(program, name, contents=contents, NNPA_TRAP_PATCH=patch)
@@ -50,10 +50,10 @@ def test_every_code_widens(runner: Runner, name: str, patch: str) -> None:
     for shift in (0, 4):  # each code is in each half once
         codes = np.roll(CODES, shift)
         vectors, fpc = converted(runner, name, codes, patch)
-        taken = codes.reshape(-1, 8)[:, half : half + 4]
-        expected = dlfloat.to_fp32(taken).view(np.uint32).astype(">u4")
+        widened = codes.reshape(-1, 8)[:, half : half + 4]
+        expected = dlfloat.to_fp32(widened).view(np.uint32).astype(">u4")
         assert vectors == expected.tobytes()
-        assert (fpc == fpc_of(dlfloat.signals_to_fp32(taken))).all()
+        assert (fpc == fpc_of(dlfloat.signals_to_fp32(widened))).all()
 
 
 @both_ways
@@ -100,7 +100,7 @@ def test_all_else_is_kept(runner: Runner, patch: str) -> None:
 
 
 def test_places_are_patched_once(runner: Runner) -> None:
-    """A conversion traps once; left alone, it traps each time."""
+    """A conversion that is patched traps once; an unpatched one traps each time."""
     program = runner.compile("registers.c snapshot.S")
     for patch, traps, places in (("1", 1, 1), ("0", 8, 0)):
         ended = runner.run(program, flags=("--json",), NNPA_TRAP_PATCH=patch)
@@ -109,7 +109,7 @@ def test_places_are_patched_once(runner: Runner) -> None:
 
 
 def test_eight_threads_meet_one_place(runner: Runner) -> None:
-    """Eight threads that meet a place first, in 1,000 places, all get right results."""
+    """Eight threads that reach each of 1,000 unpatched places at once all get right results."""
     program = runner.compile("race.c", "-lpthread")
     ended = runner.run(program, "1000", flags=("--json",))
     assert (ended.code, ended.output) == (0, "0 wrong\n")

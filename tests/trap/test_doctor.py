@@ -21,13 +21,13 @@ NOTHING = "int main(void) { return 0; }"
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the small library for s390x."""
     folder = tmp_path_factory.mktemp("small")
-    made = subprocess.run(
+    build = subprocess.run(
         ["make", "-C", str(SMALL), f"OUT={folder}", str(folder / "libzdnn.so")],
         capture_output=True,
         text=True,
         timeout=SECONDS,
     )
-    assert made.returncode == 0, made.stderr
+    assert build.returncode == 0, build.stderr
     return folder
 
 
@@ -41,8 +41,8 @@ def _compiled(source: Path, program: Path, library: Path) -> Path:
     flags = ["-std=gnu11", "-O2", "-march=z14", f"-I{INCLUDE}"]
     linking = [f"-L{library}", "-lzdnn", "-lm", f"-Wl,-rpath,{library}"]
     command = [CROSS_COMPILER, *flags, str(source), "-o", str(program), *linking]
-    made = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
-    assert made.returncode == 0, made.stderr
+    build = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+    assert build.returncode == 0, build.stderr
     return program
 
 
@@ -56,7 +56,7 @@ def _ignore(_what: str, _done: int, _total: int) -> None:
 
 @pytest.mark.usefixtures("trapped")
 def test_an_example(library: Path, tmp_path: Path) -> None:
-    """An example is clean: it ends at response codes and flags; what does not apply is said."""
+    """An example is clean: it ends at response codes and flags, and skipped checks are named."""
     report = _examined(_compiled(CLEAN, tmp_path / "add", library))
     assert report.is_clean, verdict(report)
     assert [run.title for run in report.runs] == ["z17", "the same again", "z16", "without NNPA"]
@@ -72,7 +72,7 @@ def test_an_example(library: Path, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("trapped")
 def test_a_call_that_telum1_lacks(library: Path, tmp_path: Path) -> None:
-    """What a program's own library refuses on a machine is found, in the program's words."""
+    """A call that a program's own library refuses on a machine is a finding with its message."""
     report = _examined(_compiled(NEEDS_TELUM2, tmp_path / "program", library), quick=True)
     (finding,) = report.findings
     assert finding.rule == "machine"

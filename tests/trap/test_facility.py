@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""STFLE that nothing proves, and what the owner of a program says of it."""
+"""STFLE that no proof covers, and the rules by which a program's owner patches it or not."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ SECONDS = 20
 
 @pytest.fixture(scope="module")
 def hidden(runner: Runner) -> Path:
-    """A program whose three STFLE are in no function that proves them."""
+    """A program with three STFLE that no function around them proves."""
     return runner.compile("hidden.c hidden.S")
 
 
@@ -29,7 +29,7 @@ def places(program: Path) -> list[str]:
 
 
 def fates(ended: Ended, program: Path) -> dict[str, list[str]]:
-    """Return what became of the program's places, without those of libraries."""
+    """Return the program's own places by their fate, without libraries' places."""
     stfle: dict[str, list[str]] = json.loads(ended.errors)["stfle"]
     own = {
         fate: [place for place in listed if place.startswith(f"{program.name}+")]
@@ -39,7 +39,7 @@ def fates(ended: Ended, program: Path) -> dict[str, list[str]]:
 
 
 def test_unproven_places_stay_and_are_listed(runner: Runner, hidden: Path) -> None:
-    """Places that nothing proves are left, and --stats lists object and offset."""
+    """Unproven places are left unpatched, and --stats lists object and offset."""
     ended = runner.run(hidden, flags=("--json",))
     assert ended.output == "0 0 0\n"
     assert fates(ended, hidden) == {"unproven": sorted(places(hidden))}
@@ -85,7 +85,7 @@ def test_patch_by_place(runner: Runner, hidden: Path, number: int) -> None:
 
 @pytest.mark.parametrize("flags", [(), ("-static",)], ids=["dynamic", "static"])
 def test_no_patch(runner: Runner, flags: tuple[str, ...]) -> None:
-    """--no-patch NAME leaves what is proven, too; static programs take the rule as others do."""
+    """--no-patch NAME leaves proven places, too, in static and dynamic programs."""
     program = runner.compile("add.c", *flags)
     ended = runner.run(program, flags=("--stats", "--no-patch", program.name))
     assert ended.output.splitlines()[0] == "stfle 0 hwcap 1"
@@ -93,7 +93,7 @@ def test_no_patch(runner: Runner, flags: tuple[str, ...]) -> None:
 
 
 def test_rules_reach_programs_that_are_started(runner: Runner) -> None:
-    """What a program starts gets the same rules."""
+    """A program that a program starts gets the same rules."""
     life, add = runner.compile("life.c", "-lpthread", "-ldl"), runner.compile("add.c")
     ended = runner.run(life, "start", "spawn", add, flags=("--no-patch", add.name))
     assert "stfle 0 hwcap 1" in ended.output.splitlines()
@@ -101,7 +101,7 @@ def test_rules_reach_programs_that_are_started(runner: Runner) -> None:
 
 @pytest.mark.parametrize("flag", ["--patch", "--no-patch"])
 def test_a_name_without_a_place_is_named(runner: Runner, hidden: Path, flag: str) -> None:
-    """A rule that nothing in the run matches is a line on standard error."""
+    """A rule that matches nothing in the run is named in a line on standard error."""
     ended = runner.run(hidden, flags=(flag, "libmissing.so.1"))
     assert (ended.code, ended.output) == (0, "0 0 0\n")
     assert ended.errors == f"{flag}: libmissing.so.1 has no place that looks like STFLE\n"
@@ -119,7 +119,7 @@ def test_a_name_without_a_place_is_named(runner: Runner, hidden: Path, flag: str
 def test_wrong_names_are_refused(
     runner: Runner, hidden: Path, names: tuple[str, ...], words: str
 ) -> None:
-    """A name that cannot be a file's, or too many of them, is a wrong use of the command."""
+    """A name that no file can have, or too many names, is a usage error."""
     flags = tuple(word for name in names for word in ("--no-patch", name))
     ended = runner.run(hidden, flags=flags)
     assert ended.code == 2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What programs for s390x do beside the instruction: threads, forks, handlers, other programs."""
+"""Programs for s390x with threads, forks, handlers and child programs beside the instruction."""
 
 from pathlib import Path
 
@@ -45,7 +45,7 @@ def test_query_and_addition(runner: Runner, machine: str, functions: str) -> Non
     ],
 )
 def test_life(runner: Runner, life: Path, scene: str, lines: list[str]) -> None:
-    """Threads, many short ones, a fork, closed descriptors, blocked signals: all goes on."""
+    """Threads, short threads, a fork, closed descriptors and blocked signals change nothing."""
     ended = runner.run(life, scene)
     assert (ended.output.splitlines(), ended.code, ended.errors) == (lines, 0, "")
 
@@ -90,7 +90,7 @@ def test_without_handlers(runner: Runner, life: Path, how: str, code: int, text:
 
 
 def test_own_illegal_instructions(runner: Runner, life: Path) -> None:
-    """A program's handler of SIGILL gets what is none of ours: its own instruction, a signal."""
+    """A program's handler of SIGILL still gets the program's own instructions and signals."""
     lines = runner.run(life, "own-trap").output.splitlines()
     assert lines[0] == "kept 1"
     assert lines[1].startswith("signal 4 code 1 at")
@@ -106,7 +106,7 @@ def test_dlopen(runner: Runner, life: Path) -> None:
 
 @pytest.mark.parametrize("way", ["exec", "spawn"])
 def test_programs_for_s390x_are_started(runner: Runner, life: Path, way: str) -> None:
-    """What a program starts for s390x has the instruction again; its exit code comes through."""
+    """A child program for s390x has the instruction, too, and its exit code comes through."""
     ended = runner.run(life, "start", way, runner.compile("add.c"))
     lines = ended.output.splitlines()
     assert lines[:2] == ["before 4100", "stfle 1 hwcap 1"]
@@ -119,14 +119,14 @@ def test_programs_for_s390x_are_started(runner: Runner, life: Path, way: str) ->
 
 @pytest.mark.parametrize("way", ["exec", "spawn"])
 def test_host_programs_are_started(runner: Runner, life: Path, way: str) -> None:
-    """A host program gets no LD_PRELOAD: its loader has nothing to complain of."""
+    """A host program gets no LD_PRELOAD, so its loader prints no error."""
     ended = runner.run(life, "start", way, "sh", "-c", "echo [$LD_PRELOAD]")
     assert ended.output.splitlines()[:2] == ["before 4100", "[]"]
     assert (ended.code, ended.errors) == (0, "")
 
 
-def test_what_is_not_there_is_not_started(runner: Runner, life: Path) -> None:
-    """Exec of a missing file fails as it does elsewhere, and the program goes on."""
+def test_exec_of_a_missing_file_fails(runner: Runner, life: Path) -> None:
+    """Exec of a missing file fails as without `nnpa run`, and the program goes on."""
     ended = runner.run(life, "start", "exec", "/no/such/file")
     assert (ended.code, ended.errors) == (3, "/no/such/file: No such file or directory\n")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nnpa run`: what it says, what it refuses, and what it leaves behind."""
+"""`nnpa run`: its messages, its refusals, and the processes and memory that outlive it."""
 
 import json
 import os
@@ -32,16 +32,16 @@ def private_server() -> Generator[PrivateServer]:
 
 
 def children_of(process: int) -> dict[int, str]:
-    """Return the command lines of all processes below one."""
+    """Return the command lines of all descendants of a process."""
     answer = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True)
     rows = [line.split(None, 2) for line in answer.stdout.splitlines()]
-    below, found = {process}, dict[int, str]()
+    below, commands = {process}, dict[int, str]()
     for _ in rows:
         for pid, parent, command in rows:
             if int(parent) in below and int(pid) not in below:
                 below.add(int(pid))
-                found[int(pid)] = command
-    return found
+                commands[int(pid)] = command
+    return commands
 
 
 def test_stats(runner: Runner) -> None:
@@ -128,7 +128,7 @@ def test_custom_machine(runner: Runner, tmp_path: Path) -> None:
 
 
 def test_machine_that_is_none(runner: Runner) -> None:
-    """An unknown machine, or field, is a wrong use of the command, named before anything starts."""
+    """An unknown machine, or field, is a usage error that is reported before anything starts."""
     program = runner.compile("add.c")
     for name, words in (
         ("z18", "machine: 'z18', expected one of telum1 (z16)"),
@@ -156,13 +156,13 @@ def test_function_that_all_lack(runner: Runner) -> None:
 
 
 def test_starts_without_numpy() -> None:
-    """`nnpa run` imports nothing for arrays: importing NumPy takes as long as all the rest."""
+    """`nnpa run` imports no NumPy: that import takes as long as the rest of the start."""
     check = "import sys, nnpa_tools.commands.run; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check]).returncode == 0
 
 
 def test_server_that_dies(runner: Runner, tmp_path: Path) -> None:
-    """A program whose server is killed gets SIGILL and a line that says why; its trace is told."""
+    """If its server is killed a program gets SIGILL, and lines name the cause and the cut trace."""
     life = runner.compile("life.c", "-lpthread", "-ldl")
     trace = tmp_path / "trace.nnpa"
     with subprocess.Popen(
@@ -194,7 +194,7 @@ def shared_memories(server: int) -> int:
 
 
 def test_killed_program_leaves_nothing(runner: Runner) -> None:
-    """After kill -9 of a program the server has nothing of its memory left."""
+    """After kill -9 of a program the server keeps none of the program's memory."""
     life = runner.compile("life.c", "-lpthread", "-ldl")
     with private_server() as server:
         with subprocess.Popen(
@@ -238,8 +238,8 @@ def test_missing_library(runner: Runner) -> None:
     assert "NNPA_TRAP_LIBRARY: /no/such/file is no file" in ended.errors
 
 
-def test_wrong_files(runner: Runner, tmp_path: Path) -> None:
-    """What is no program for s390x, nor one of this machine, is named."""
+def test_files_that_are_no_programs_are_refused(runner: Runner, tmp_path: Path) -> None:
+    """A file that is no program for s390x or this machine is refused by name."""
     text = tmp_path / "text"
     text.write_text("#!/bin/sh\n" * 20)
     alien = tmp_path / "alien"

@@ -32,10 +32,10 @@ def program(trap_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.fixture(scope="module")
 def outcome(runner: Runner, program: Path, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    """What all vectors answered under `nnpa run`."""
+    """The answers to all vectors under `nnpa run`."""
     outcome, folder = Outcome(), tmp_path_factory.mktemp("vectors")
     for machine in MACHINES:
-        mine = [one for one in chosen() if one.line.get("machine", "telum2") == machine]
+        mine = [vector for vector in chosen() if vector.line.get("machine", "telum2") == machine]
         with GuestTestee(runner, program, machine, folder).running() as testee:
             through.run(mine, testee, outcome)
     return outcome
@@ -43,7 +43,7 @@ def outcome(runner: Runner, program: Path, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="module")
 def comparisons(runner: Runner, program: Path, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    """What calls drawn from a seed answered under `nnpa run`."""
+    """The answers to calls drawn from a seed under `nnpa run`."""
     outcome, folder = Outcome(), tmp_path_factory.mktemp("comparisons")
     with GuestTestee(runner, program, "telum2", folder).running() as testee:
         through.run(variants.asked_for(), testee, outcome)
@@ -52,8 +52,8 @@ def comparisons(runner: Runner, program: Path, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture
 def talk(request: pytest.FixtureRequest, server: str, tmp_path: Path) -> Iterator[Conversation]:
-    """Another testee: libzdnn on this machine, or Python."""
-    sdk = next(one for one in SDKS if one.name == request.param)
+    """A second testee: libzdnn on this machine, or Python."""
+    sdk = next(candidate for candidate in SDKS if candidate.name == request.param)
     toolchain.require(*sdk.tools)
     variables = {**sdk.variables, "ZDNN_SERVER": server}
     with Conversation(sdk.build(tmp_path), variables, tmp_path / "log") as running:
@@ -65,32 +65,32 @@ def _reaching(outcome: Outcome) -> list[Vector]:
     return [vector for vector in chosen() if key_of(vector) in keys]
 
 
-def _seen(told: Json) -> list[Json]:
+def _seen(reply: Json) -> list[Json]:
     """Return an answer's steps without IEEE flags."""
     return [
-        {key: value for key, value in step.items() if key != "fp_flags"} for step in told["steps"]
+        {key: value for key, value in step.items() if key != "fp_flags"} for step in reply["steps"]
     ]
 
 
 def test_vectors_that_reach_the_instruction(
     outcome: Outcome, record_property: Callable[[str, object], None]
 ) -> None:
-    """Every status, bit, value and flag of a vector is what its source says."""
-    print(f"\n{len(outcome.told)} vectors, {len(outcome.reached())} beyond the query:")
+    """Every vector gives the status, bits, value and flags that its source says."""
+    print(f"\n{len(outcome.replies)} vectors, {len(outcome.reached())} beyond the query:")
     print("\n".join(outcome.table()))
     for reason, count in Counter(outcome.skipped.values()).items():
         print(f"{count} skipped: {reason}")
     skipped = [["refused", count, why] for why, count in Counter(outcome.skipped.values()).items()]
-    record_property(CASES, [["passed", len(outcome.told), ""], *skipped])
+    record_property(CASES, [["passed", len(outcome.replies), ""], *skipped])
     assert not outcome.differences, outcome.differences
     assert len(outcome.reached()) >= REACH
 
 
 def test_comparisons(comparisons: Outcome, record_property: Callable[[str, object], None]) -> None:
     """Calls beyond the vectors give the bits and statuses of the emulator in this process."""
-    print(f"\n{len(comparisons.told)} comparisons, which are not vectors:")
+    print(f"\n{len(comparisons.replies)} comparisons, which are not vectors:")
     print("\n".join(comparisons.table()))
-    record_property(CASES, [["passed", len(comparisons.told), ""]])
+    record_property(CASES, [["passed", len(comparisons.replies), ""]])
     assert not comparisons.differences, comparisons.differences
     assert comparisons.reached()
 
@@ -109,22 +109,22 @@ def test_each_function_code(outcome: Outcome, comparisons: Outcome) -> None:
 def test_libzdnn_answers_the_same(outcome: Outcome, talk: Conversation) -> None:
     """The same testee with libzdnn on this machine gives the same answers, to the last bit.
 
-    Flags are compared with the vectors' sources: the instruction that converts a scale leaves its
-    own, which no source tells and libzdnn does not raise.
+    Flags are compared with the vectors' sources only: the instruction that converts a scale raises
+    flags that no source mentions and libzdnn does not raise.
     """
     native = Outcome()
     through.run(_reaching(outcome), talk, native)
     assert not native.differences, native.differences
-    assert native.told
-    for key, told in native.told.items():
-        assert _seen(outcome.told[key]) == _seen(told), key
+    assert native.replies
+    for key, reply in native.replies.items():
+        assert _seen(outcome.replies[key]) == _seen(reply), key
 
 
 @pytest.mark.parametrize("talk", ["python"], indirect=True)
 def test_python_gives_the_same_bits(outcome: Outcome, talk: Conversation) -> None:
-    """Python answers the same vectors as their sources say, but for misaligned buffers."""
+    """Python gives the sources' answers to the same vectors, except for misaligned buffers."""
     python = Outcome()
     through.run(_reaching(outcome), talk, python)
     assert not python.differences, python.differences
-    assert len(python.told) + len(python.skipped) == len(outcome.reached())
+    assert len(python.replies) + len(python.skipped) == len(outcome.reached())
     assert all("misaligned" in key for key in python.skipped), python.skipped

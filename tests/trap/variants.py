@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """More calls than the shared vectors have: comparisons with the emulator, not vectors.
 
-Shapes and contents are drawn from a seed. What they expect is what the emulator in process answers
-by its reference arithmetic, so they show that two ways to it are equal, and nothing about the way.
+Shapes and contents are drawn from a seed. The expected answers come from the emulator in process,
+by its reference arithmetic: equal answers show that two ways to the emulator agree, and no more.
 """
 
 import multiprocessing
@@ -41,11 +41,11 @@ _INT8 = tensors.ZDNN_BINARY_INT8
 
 
 def drawn(count: int, functions: Sequence[str] = FUNCTIONS) -> list[Vector]:
-    """Return this many comparisons of each function."""
+    """Return `count` comparisons of each function."""
     spawning = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, spawning, initializer=kernels.use_reference) as other:
+    with ProcessPoolExecutor(1, spawning, initializer=kernels.use_reference) as reference:
         names = [(function, seed) for function in functions for seed in range(count)]
-        return list(other.map(_made, names, chunksize=len(names)))
+        return list(reference.map(_made, names, chunksize=len(names)))
 
 
 def whole() -> bool:
@@ -67,7 +67,7 @@ def _made(name: tuple[str, int]) -> Vector:
 
 
 def _codes(random: Random, shape: Shape) -> str:
-    """Return cells: any INT8, or codes of moderate numbers and now and then of any."""
+    """Return cells: any INT8, or codes of moderate numbers and sometimes any code."""
     count = int(np.prod(shape.dims))
     if shape.type == _INT8:
         return " ".join(f"{random.randrange(256):02X}" for _ in range(count))
@@ -138,7 +138,7 @@ def _bytes(shape: Shape) -> int:
 
 
 def _transform(function: str, random: Random) -> dict[str, Any]:
-    """Return a transform between FP32 and sticks, of a tensor that is large."""
+    """Return a transform of a large tensor between FP32 and sticks."""
     shape = Shape((random.choice((1, 2)), 1, random.choice(_ROWS), random.choice(_COLUMNS)))
     back = function == "transform_origtensor"
     step: dict[str, Any] = {"operation": {function: {"ztensor": {"id": 1}}}}

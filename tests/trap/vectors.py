@@ -35,7 +35,7 @@ _STORY = 300
 def chosen() -> list[Vector]:
     """Return the vectors without precheck that Telum I and II run with this library's version.
 
-    C passes no sizes of arrays, so that it cannot ask with a wrong one.
+    C passes no sizes of arrays, so it cannot pass a wrong one.
     """
     return [
         vector
@@ -50,19 +50,19 @@ def chosen() -> list[Vector]:
 def built(folder: Path) -> Path:
     """Build the small library and return the testee with it."""
     command = ["make", "-C", str(SMALL), f"OUT={folder}", f"CROSS={CROSS_COMPILER[: -len('gcc')]}"]
-    made = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
-    assert made.returncode == 0, made.stderr
+    build = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+    assert build.returncode == 0, build.stderr
     return folder / "zdnn-testee"
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run of vectors came to."""
+    """The results of a run of vectors."""
 
     issued: dict[str, Counter[int]] = field(default_factory=dict[str, Counter[int]])
     """The function codes that each vector issued."""
-    told: dict[str, Json] = field(default_factory=dict[str, Json])
-    """The testee's answer to each."""
+    replies: dict[str, Json] = field(default_factory=dict[str, Json])
+    """The testee's answer to each vector."""
     differences: dict[str, str] = field(default_factory=dict[str, str])
     skipped: dict[str, str] = field(default_factory=dict[str, str])
 
@@ -88,12 +88,12 @@ def _listed(verbs: Counter[str]) -> str:
 
 
 def key_of(vector: Vector) -> str:
-    """Return what names a vector among all."""
+    """Return the unique name of a vector."""
     return f"{vector.function}/{vector.line['name']}"
 
 
 class GuestTestee:
-    """The testee under `nnpa run` on one machine; tells what each vector issued."""
+    """The testee under `nnpa run` on one machine; it counts the codes that each vector issued."""
 
     def __init__(self, runner: Runner, program: Path, machine: str, folder: Path) -> None:
         self._issued = folder / f"{machine}.issued"
@@ -104,7 +104,7 @@ class GuestTestee:
 
     @contextmanager
     def running(self) -> Generator["GuestTestee"]:
-        """Have the program run."""
+        """Run the program for the block."""
         with self._talk:
             yield self
 
@@ -114,7 +114,7 @@ class GuestTestee:
         return self._talk.ask(request)
 
     def issued(self) -> Counter[int]:
-        """Return the function codes since the last question."""
+        """Return the function codes that were issued since the last vector."""
         return Counter(map(int, self._issued.read_text().split()))
 
 
@@ -123,13 +123,13 @@ class _Recorded:
 
     def __init__(self, testee: answers.Testee) -> None:
         self._testee = testee
-        self.told: Json = {}
+        self.reply: Json = {}
 
     def ask(self, request: Json) -> dict[str, Any]:
-        """Pass the question on."""
-        told = self._testee.ask(request)
-        self.told = told
-        return told
+        """Send a vector to the testee, keep the answer and return it."""
+        reply = self._testee.ask(request)
+        self.reply = reply
+        return reply
 
 
 def run(vectors: list[Vector], testee: answers.Testee, outcome: Outcome) -> None:
@@ -143,6 +143,6 @@ def run(vectors: list[Vector], testee: answers.Testee, outcome: Outcome) -> None
             continue
         except (AssertionError, BrokenProtocolError) as error:
             outcome.differences[key] = f"{type(error).__name__}: {error}"[:_STORY]
-        outcome.told[key] = recorded.told
+        outcome.replies[key] = recorded.reply
         if isinstance(testee, GuestTestee):
             outcome.issued[key] = testee.issued()

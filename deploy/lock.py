@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write what the image installs, and what builds its wheel, by version and by hash.
+"""Write the packages of the image, and of the build of its wheel, with versions and hashes.
 
     python deploy/lock.py              writes both files; takes the packages uv and packaging
     python deploy/lock.py --for 3.12   prints those of one Python, of both files; takes packaging
@@ -7,7 +7,7 @@
 uv resolves the dependencies of `nnpa[server,onnx]` (requirements.lock) and of the build
 (build.lock) for every Python at once; this keeps the hashes of the wheels for Linux with glibc, on
 x86-64 and arm64. No address of an index is in the files.
-(`pip download --python-version` reads markers as those of its own Python: hence the second form.)
+(`pip download --python-version` evaluates markers for its own Python: hence the second form.)
 """
 
 import argparse
@@ -54,7 +54,7 @@ class Package(TypedDict, total=False):
 
 
 def build_requirements() -> list[str]:
-    """Return what pyproject.toml says that a build requires."""
+    """Return the build requirements of pyproject.toml."""
     project = tomllib.loads((TOP / "pyproject.toml").read_text(encoding="utf-8"))
     requires: list[str] = project["build-system"]["requires"]
     return requires

@@ -77,9 +77,9 @@ class Page:
             yield self.comment(*route)
             for k, method in enumerate(service.method):
                 yield self.heading(3, method.name, f"{service.name}.{method.name}")
-                asked, answered = self.link(method.input_type), self.link(method.output_type)
+                request, response = self.link(method.input_type), self.link(method.output_type)
                 streams = ["stream " * method.client_streaming, "stream " * method.server_streaming]
-                yield f"{streams[0]}{asked} → {streams[1]}{answered}"
+                yield f"{streams[0]}{request} → {streams[1]}{response}"
                 number = pb.ServiceDescriptorProto.METHOD_FIELD_NUMBER
                 yield self.comment(*route, number, k)
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from mli_emulator.checks import (
-    given,
     require_apart,
     require_capacity,
     require_data,
     require_frac_bits,
     require_fx_type,
     require_memory,
+    required,
     valid,
 )
 from mli_emulator.fixedpoint import (
@@ -123,7 +123,7 @@ def _activation(
     x = valid(in_, "in")
     require_fx_type(x, "in", el_type, f"{_WHERE}_c2")
     in_bits = require_frac_bits(x, "in", f"{_WHERE}_c3")
-    y = given(out, "out", f"{_WHERE}_c4")
+    y = required(out, "out", f"{_WHERE}_c4")
     require_data(y, "out", f"{_WHERE}_c4")
     shape, strides = dims(x), raw_strides(x, x.rank)
     reach = require_memory(x, "in", shape, strides, f"{_WHERE}_c5")

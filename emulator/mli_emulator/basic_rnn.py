@@ -10,7 +10,6 @@ import numpy as np
 from mli_emulator.activation import evaluate
 from mli_emulator.checks import (
     frac_bits,
-    given,
     require_accumulator,
     require_apart,
     require_bias_precision,
@@ -19,6 +18,7 @@ from mli_emulator.checks import (
     require_contiguous_output,
     require_data,
     require_frac_bits,
+    required,
     used_bytes,
     valid,
 )
@@ -61,7 +61,7 @@ def _given(
     """Constraints 1 to 8."""
     x, h = valid(in_, "in"), valid(prev_out, "prev_out")
     w, b = valid(weights, "weights"), valid(bias, "bias")
-    y = given(out, "out", f"{_WHERE}_c2")
+    y = required(out, "out", f"{_WHERE}_c2")
     require_data(y, "out", f"{_WHERE}_c2")
     for name, tensor in (("in", x), ("prev_out", h), ("weights", w), ("bias", b)):
         require_contiguous(tensor, name, f"{_WHERE}_c3")
@@ -70,7 +70,7 @@ def _given(
     config = require_cfg(cfg, f"{_WHERE}_c5")
     require_known_cfg(config, f"{_WHERE}_c6")
     if config.mode == RnnMode.RNN_BATCH_TO_LAST:
-        ir = given(config.ir_tsr, "cfg.ir_tsr", f"{_WHERE}_c7", _BAD_CFG)
+        ir = required(config.ir_tsr, "cfg.ir_tsr", f"{_WHERE}_c7", _BAD_CFG)
         require_data(ir, "cfg.ir_tsr", f"{_WHERE}_c7", _BAD_CFG)
     require_sequence(config, x, f"{_WHERE}_c8")
     return Call(x, h, w, b, y, config)

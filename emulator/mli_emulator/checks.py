@@ -28,7 +28,7 @@ from mli_emulator.tensor import (
 Named = tuple[str, Tensor]
 
 
-def given(
+def required(
     tensor: Tensor | None,
     name: str,
     constraint: str,
@@ -63,7 +63,7 @@ def valid(tensor: Tensor | None, name: str) -> Tensor:
     (tensor_c8) the data pointer is not NULL: BAD_TENSOR
     (tensor_c9) in the 1.x kernels, fractional bits are in 0..255: BAD_TENSOR
     """
-    tensor = given(tensor, name, "tensor_c1")
+    tensor = required(tensor, name, "tensor_c1")
     bad = MliStatus.MLI_STATUS_BAD_TENSOR
     rank_ok = 0 <= tensor.rank <= MLI_MAX_RANK
     require(rank_ok, "tensor_c2", bad, f"{name}.rank", tensor.rank, f"in 0..{MLI_MAX_RANK}")

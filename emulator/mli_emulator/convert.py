@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from mli_emulator.checks import (
-    given,
     is_inner_dense,
     require_apart,
     require_data,
     require_el_params,
     require_layout,
     require_memory,
+    required,
     valid,
 )
 from mli_emulator.fixedpoint import IntArray, Rounding
@@ -45,7 +45,7 @@ _INCOMPATEBLE = MliStatus.MLI_STATUS_INCOMPATEBLE_TENSORS
 def _given(src: Tensor | None, dst: Tensor | None) -> tuple[Tensor, Tensor]:
     """Constraints 1 to 4: dst is judged in the shape it is to receive."""
     x = valid(src, "src")
-    y = given(dst, "dst", f"{_WHERE}_c2")
+    y = required(dst, "dst", f"{_WHERE}_c2")
     require_layout(y, "dst", dims(x))
     require_data(y, "dst", f"{_WHERE}_c4")
     return x, y

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from mli_emulator.checks import (
-    given,
     is_inner_dense,
     require_accumulator,
     require_apart,
@@ -22,6 +21,7 @@ from mli_emulator.checks import (
     require_frac_bits,
     require_fx_type,
     require_memory,
+    required,
     used_bytes,
     valid,
 )
@@ -108,8 +108,8 @@ def _given(
     options: Options,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Constraints 1 to 5."""
-    x, w = given(in_, "in", f"{_WHERE}_c1"), given(weights, "weights", f"{_WHERE}_c1")
-    b = given(bias, "bias", f"{_WHERE}_c1")
+    x, w = required(in_, "in", f"{_WHERE}_c1"), required(weights, "weights", f"{_WHERE}_c1")
+    b = required(bias, "bias", f"{_WHERE}_c1")
     require_fx_type(x, "in", variant.io, f"{_WHERE}_c2")
     require_fx_type(w, "weights", variant.weights, f"{_WHERE}_c2")
     require_fx_type(b, "bias", variant.weights, f"{_WHERE}_c2")
@@ -117,7 +117,7 @@ def _given(
     for name, tensor in (("in", x), ("weights", w), ("bias", b)):
         valid(tensor, name)
         require_frac_bits(tensor, name, "tensor_c9")
-    y = given(out, "out", f"{_WHERE}_c5")
+    y = required(out, "out", f"{_WHERE}_c5")
     require_data(y, "out", f"{_WHERE}_c5")
     return x, w, b, y
 

@@ -8,7 +8,7 @@ behaviour where the text is silent.
 from dataclasses import dataclass
 from math import prod
 
-from mli_emulator.checks import given, require_capacity, require_el_params, valid
+from mli_emulator.checks import require_capacity, require_el_params, required, valid
 from mli_emulator.pipeline import DEFAULT, Options, Remarks, kernel, listed
 from mli_emulator.status import Asserted, DebugLevel, MliStatus, Refusal, require
 from mli_emulator.tensor import (
@@ -221,7 +221,7 @@ def hlp_subtensor(
     (subtensor_c11) the slice begins inside the memory of in: NOT_ENGH_MEM
     """
     x = valid(in_, "in")
-    y = given(out, "out", f"{_WHERE}_c2")
+    y = required(out, "out", f"{_WHERE}_c2")
     require(cfg is not None, f"{_WHERE}_c3", _BAD_CFG, "cfg", "NULL", "a configuration")
     assert cfg is not None
     shape = dims(x)

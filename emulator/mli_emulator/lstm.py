@@ -9,7 +9,6 @@ import numpy as np
 
 from mli_emulator.activation import SIGM, TANH, evaluate
 from mli_emulator.checks import (
-    given,
     require_accumulator,
     require_apart,
     require_bias_precision,
@@ -19,6 +18,7 @@ from mli_emulator.checks import (
     require_data,
     require_frac_bits,
     require_fx_type,
+    required,
     used_bytes,
     valid,
 )
@@ -63,10 +63,10 @@ def _given(
     """Constraints 1 to 6; returns the call, the cell, the intermediate tensor."""
     x, h = valid(in_, "in"), valid(prev_out, "prev_out")
     w, b, c = valid(weights, "weights"), valid(bias, "bias"), valid(cell, "cell")
-    y = given(out, "out", f"{_WHERE}_c2")
+    y = required(out, "out", f"{_WHERE}_c2")
     require_data(y, "out", f"{_WHERE}_c2")
     config = require_cfg(cfg, f"{_WHERE}_c3")
-    ir = given(config.ir_tsr, "cfg.ir_tsr", f"{_WHERE}_c4", _BAD_CFG)
+    ir = required(config.ir_tsr, "cfg.ir_tsr", f"{_WHERE}_c4", _BAD_CFG)
     require_data(ir, "cfg.ir_tsr", f"{_WHERE}_c4", _BAD_CFG)
     require_known_cfg(config, f"{_WHERE}_c5")
     require_sequence(config, x, f"{_WHERE}_c6")

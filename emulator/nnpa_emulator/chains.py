@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chains of element-wise calls on tensors of one shape, prepared to run in one pass.
 
-What a call of the chain hands to the next is never written, unless somebody else reads it. The bits
-are those of the calls one by one; where one of them would meet a NINF, the chain says so and the
-calls are to be made. A shortcut: see `prepared`.
+A result that only the next call of the chain reads is never written. The bits equal the bits of
+separate calls. If a call would meet a NINF the chain returns False, and the caller makes the calls
+one by one. A shortcut: see `prepared`.
 """
 
 import math
@@ -80,10 +80,10 @@ def prepare_chain(
     outputs: Sequence[int],
     constants: Collection[int],
 ) -> Callable[[], bool]:
-    """Return what makes the calls of a chain once or often; False: one is to end with a NINF.
+    """Return a function that makes the calls of a chain; it returns False if a call meets a NINF.
 
-    `tensors` holds what the chain reads and, of what it makes, `outputs`, which share no memory
-    with what it reads; `constants` are those that never change. Padding is left as it is.
+    `tensors` holds the tensors that the chain reads, and its `outputs`, which share no memory with
+    them; `constants` are the tensors that never change. Padding is left as it is.
     """
     program = _Program()
     for link in links:
@@ -101,16 +101,16 @@ def prepare_chain(
     for row, line in zip(channels, program.channels, strict=True):
         row[: line.size] = line
     sources = program.sources or written
-    given = (*sources, *sources[:1] * (MAX_SOURCES - len(sources)))  # compiled for one length
+    padded = (*sources, *sources[:1] * (MAX_SOURCES - len(sources)))  # compiled for one length
 
     def run() -> bool:
-        return bool(chains.chain(rows, given, written[0], written[-1], numbers, channels, region))
+        return bool(chains.chain(rows, padded, written[0], written[-1], numbers, channels, region))
 
     return run
 
 
 def _load(program: _Program, number: int, tensor: Ztensor, is_constant: bool) -> None:
-    """Give a tensor that the chain reads its register: one number, where all of it is that."""
+    """Give a tensor that the chain reads its register; a uniform constant becomes a number."""
     cells = tensor.sticks.view(np.uint16)
     if is_constant:
         values, _ = stick.read_fp32(tensor.sticks, tensor.transformed_desc)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layer normalisation prepared to run in one pass over the vectors where they lie.
 
-The calls are reshape_ztensor, moments, layernorm, mul, add and reshape_ztensor; what they hand to
-each other is never written. The bits are those of the calls one by one. A shortcut: see `prepared`.
+The calls are reshape_ztensor, moments, layernorm, mul, add and reshape_ztensor; their intermediate
+results are never written. The bits equal the bits of separate calls. A shortcut: see `prepared`.
 """
 
 from collections.abc import Callable
@@ -42,10 +42,10 @@ def vectors_are_alike(tensor: Ztensor) -> bool:
 def prepare_layer_normalization(
     source: Ztensor, parameters: Normalization, output: Ztensor
 ) -> Callable[[], bool]:
-    """Return what normalises the dim1 vectors of a tensor; False: a call is to end with a NINF.
+    """Return a function that normalises dim1 vectors; it returns False if a call meets a NINF.
 
-    `output` has vectors as many and as long as `source`, in the same order, and shares no memory
-    with it. Padding is left as it is.
+    `output` has vectors of the number and length of the vectors of `source`, in the same order, and
+    shares no memory with it. Padding is left as it is.
     """
     cells, target = source.sticks.view(np.uint16), output.sticks.view(np.uint16)
     before, after = geometry(source.transformed_desc), geometry(output.transformed_desc)

@@ -19,7 +19,7 @@ def names(listed: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine: its name, its options, its functions, and those of its formats that it lacks."""
+    """A machine: its name, its options, its functions, and the formats that it lacks."""
 
     name: str
     options: pb.MachineOptions

@@ -22,8 +22,8 @@ _SIZES = {
 class Kernel:
     """A kernel that writes one tensor, its last parameter, with memory of its own.
 
-    An output that is left out has as many elements as the operand `sized`; "" if it must be given.
-    The intermediate results of a recurrent cell have `gates` times as many, 0 for other kernels.
+    An output that is left out has the size of the operand `sized`; "" if it must be given. The
+    intermediate results of a recurrent cell are `gates` times larger, 0 for other kernels.
     """
 
     verb: Verb

@@ -24,7 +24,7 @@ def texts(enums: Iterable[Enum], spelling: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _require(enum: str, prefix: str, enums: Iterable[Enum], named: Mapping[str, str]) -> None:
-    """Refuse to generate unless the names are those of an enum of the contract."""
+    """Refuse to generate unless the names equal the names of an enum of the contract."""
     (constants,) = (each.constants for each in enums if each.name == enum)
     names = {constant.name.removeprefix(prefix) for constant in constants}
     if differing := named.keys() ^ (names - {"UNSPECIFIED"}):

@@ -225,7 +225,7 @@ def _scale(
 
 @kernel
 def _load(codes: Codes, out: Singles, packed: Codes, runs: Runs, count: np.uintp) -> np.uint32:
-    """Widen the cells of runs into a register; those of short runs are packed before."""
+    """Widen the cells of runs into a register; the cells of short runs are packed before."""
     largest, place = np.uint32(0), np.uintp(0)
     if runs[0, 1] >= STICK:
         for run in range(runs.shape[0]):

@@ -15,13 +15,13 @@ def layer_normalization(
     """Normalise every dim1 vector, each result rounded once; False: a NINF was met, `out` is void.
 
     `scalars` are beta, gamma and epsilon; `factors` and `added` have dim1 elements, or none. The
-    vectors of `out`, in row-major order, are those of `codes`.
+    vectors of `out` and `codes` have the same row-major order.
     """
     x = dlfloat.to_fp32(gather(codes, dims, pages)).astype(np.float64).reshape(-1, dims[3])
     beta, gamma, epsilon = scalars
     with np.errstate(all="ignore"):
-        taken = np.array([moments_of(vector[None, None], 0) for vector in x])
-        met = dlfloat.result_from_fp64(taken)
+        moments = np.array([moments_of(vector[None, None], 0) for vector in x])
+        met = dlfloat.result_from_fp64(moments)
         mean, variance = dlfloat.to_fp32(met).astype(np.float64).T[..., None]
         root = np.sqrt(np.where(variance + epsilon > 0, variance + epsilon, np.nan))
         results = [dlfloat.result_from_fp64((x - mean) * (gamma / root) + beta)]

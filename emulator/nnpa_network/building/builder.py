@@ -380,9 +380,9 @@ class Builder:
     def host_node(self, node: OnnxNode, opset: int) -> None:
         """Emit a node of the model for the host, in the opset that the host takes it in."""
         self._host_step(node.proto, node.inputs, node.outputs, opset)
-        operands = (value for value in node.inputs if value is not None and value.known)
+        operands = (value for value in node.inputs if value is not None and value.is_known)
         if node.op_type == "Conv" or any(map(self.is_image, operands)):
-            outputs = (value for value in node.outputs if value is not None and value.known)
+            outputs = (value for value in node.outputs if value is not None and value.is_known)
             self.images.update(value for value in outputs if len(value.dims) == 4)
 
     def is_image(self, value: Value) -> bool:

@@ -59,7 +59,7 @@ class Value:
         return count
 
     @property
-    def known(self) -> bool:
+    def is_known(self) -> bool:
         """Return whether element type and all dims are known."""
         return self.dtype is not None and self.shape is not None and -1 not in self.shape
 
@@ -74,7 +74,7 @@ class Value:
     @property
     def nbytes(self) -> int:
         """Bytes of the array; 0 while they are not known."""
-        if self.dtype is None or not self.known:
+        if self.dtype is None or not self.is_known:
             return 0
         return self.dtype.itemsize * math.prod(self.dims)
 
@@ -238,7 +238,7 @@ def _transposed(
     node: onnx.NodeProto, value: Value, weights: Value, inferred: Shape | None
 ) -> Shape | None:
     """Return the shape of a transposed convolution, as inferred where sizes are not known."""
-    if not (value.known and weights.known):
+    if not (value.is_known and weights.is_known):
         return inferred
     attributes, kernel = NodeAttributes(node), weights.dims[2:]
     channels = weights.dims[1] * int(attributes.get("group", 1))

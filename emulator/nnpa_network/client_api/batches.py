@@ -130,7 +130,7 @@ def _require_like(
 def _require_contents(
     path: str, tensor: IoTensor, buffer: Buffer, offset: int | None, memory: Memory
 ) -> None:
-    """Refuse an input whose bytes are not exactly those of its batches."""
+    """Refuse an input whose size is not exactly the size of its batches."""
     kind, size = ErrorType.INVALID_INPUT, tensor.nbytes * buffer.n_batches
     if offset is not None and (buffer.n_batches != 1 or offset + size > len(memory)):
         text = f"{path}: {size} bytes at {offset}, activations hold 1 batch at {tensor.offset}"

@@ -35,7 +35,7 @@ def fold(node: OnnxNode) -> bool:
 
 def _fold_shape(node: OnnxNode) -> bool:
     value, output = node.inputs[0], node.outputs[0]
-    if value is None or output is None or not value.known:
+    if value is None or output is None or not value.is_known:
         return False
     dims = list(value.dims)
     if node.op_type == "Size":

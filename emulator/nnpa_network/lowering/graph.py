@@ -295,7 +295,7 @@ class Lowering:
         if ruled(rules, node.op_type, node.proto.name) == HOST:
             raise NotMapped("the placement file says so")
         for value in (*node.inputs, *node.outputs):
-            if value is not None and not value.known:
+            if value is not None and not value.is_known:
                 raise NotMapped(f"the shape of {value.name} is known only at run time")
             if value is not None and 0 in value.dims:
                 raise NotMapped(f"{value.name} is empty")
@@ -321,7 +321,7 @@ class Lowering:
         if ruled(self.options.device_placement, proto.op_type, proto.name) == HOST:
             return None
         node = self._open(readers[0])
-        return node if all(output is None or output.known for output in node.outputs) else None
+        return node if all(output is None or output.is_known for output in node.outputs) else None
 
     def _is_read(self, value: Value | None) -> bool:
         return value is not None and bool(self.readers.get(value.name))

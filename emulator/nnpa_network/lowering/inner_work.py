@@ -103,5 +103,5 @@ def _times(node: onnx.NodeProto, outside: Mapping[str, Value]) -> int:
         return 1 if constant is None else int(constant.reshape(-1)[0])
     if node.op_type == "Scan":
         scanned = outside.get(node.input[-1])
-        return scanned.dims[0] if scanned is not None and scanned.known and scanned.dims else 1
+        return scanned.dims[0] if scanned is not None and scanned.is_known and scanned.dims else 1
     return 1

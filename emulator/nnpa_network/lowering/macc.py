@@ -25,7 +25,7 @@ _PER_ELEMENT = frozenset(
 def multiply_accumulates(node: OnnxNode) -> int:
     """Return the count for one run, 0 while shapes are not known or nothing is computed."""
     first, output = node.input(0), node.output(0)
-    if first is None or output is None or not first.known or not output.known:
+    if first is None or output is None or not first.is_known or not output.is_known:
         return 0
     if node.op_type in ("Conv", "QLinearConv", "ConvInteger", "ConvTranspose"):
         return _convolution(node, first, output)
@@ -44,7 +44,7 @@ def _size(value: Value) -> int:
 
 def _convolution(node: OnnxNode, value: Value, output: Value) -> int:
     weights = node.input(3) if node.op_type == "QLinearConv" else node.input(1)
-    if weights is None or not weights.known:
+    if weights is None or not weights.is_known:
         return 0
     per_window = math.prod(weights.dims[1:])
     if node.op_type == "ConvTranspose":
@@ -64,7 +64,7 @@ def _gemm(node: OnnxNode, value: Value, output: Value) -> int:
 
 def _recurrent(node: OnnxNode, value: Value) -> int:
     recurrence = node.input(2)
-    if recurrence is None or not recurrence.known:
+    if recurrence is None or not recurrence.is_known:
         return 0
     timesteps, batch, features = value.dims
     directions, _, hidden = recurrence.dims

@@ -88,9 +88,9 @@ def linear_regressor(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     domain="ai.onnx.ml",
 )
 def linear_classifier(builder: Builder, node: OnnxNode, graph: Graph) -> None:
-    """Of ai.onnx.ml, float operand of rank 2, integer labels, as many rows of coefficients as
-    labels: a product with the intercepts as bias; post_transform NONE, LOGISTIC by sigmoid, or
-    SOFTMAX. The host looks the labels up by the greatest score before it.
+    """Of ai.onnx.ml, float operand of rank 2, integer labels, one row of coefficients per label:
+    a product with the intercepts as bias; post_transform NONE, LOGISTIC by sigmoid, or SOFTMAX. The
+    host looks the labels up by the greatest score before it.
     """
     labels, output = node.attributes.get("classlabels_ints"), required_output(node, 1)
     if not labels:

@@ -140,7 +140,7 @@ def layer_normalization(wiring: Wiring, index: int) -> Spelling | None:
     if total is None or end is None or wiring.nodes[end].op_type != "Div":
         return None
     for variance in total.input:
-        epsilon = wiring.number(wiring.other(total, variance))
+        epsilon = wiring.number(wiring.other_operand(total, variance))
         nodes = {index, end, wiring.makers[root.input[0]]}
         normal = _normalised(wiring, wiring.nodes[end].input[0], variance, nodes)
         if normal is not None and epsilon is not None and epsilon > 0:
@@ -199,7 +199,7 @@ def _scaled(
         reader = wiring.only_reader(output)
         if reader is None or wiring.nodes[reader].op_type != op_type:
             continue
-        operand = wiring.other(wiring.nodes[reader], output)
+        operand = wiring.other_operand(wiring.nodes[reader], output)
         if operand in wiring.constants:
             operands[place], output = operand, wiring.nodes[reader].output[0]
             nodes.add(reader)

@@ -54,7 +54,7 @@ class Wiring:
             return None
         return float(array.reshape(-1)[0])
 
-    def other(self, node: onnx.NodeProto, name: str) -> str:
+    def other_operand(self, node: onnx.NodeProto, name: str) -> str:
         """Return the operand of a node of two that is not `name`."""
         return node.input[1] if node.input[0] == name else node.input[0]
 

@@ -37,9 +37,9 @@ class _Tensors:
 
 def find_chains(
     program: Program, written: Mapping[int, Ztensor], constants: Mapping[int, Ztensor],
-    dead: Sequence[Collection[int]], taken: Collection[int] = (),
+    dead: Sequence[Collection[int]], fused: Collection[int] = (),
 ) -> tuple[Chain, ...]:  # fmt: skip
-    """Return the chains of a program, of steps that are not taken.
+    """Return the chains of a program, without the steps that are `fused`.
 
     `dead` has for each step the ids that no later one needs.
     """
@@ -48,7 +48,7 @@ def find_chains(
     chains: list[Chain] = []
     index = 0
     while index < len(program.steps):
-        chain = None if index in taken else _longest(program.steps, index, tensors)
+        chain = None if index in fused else _longest(program.steps, index, tensors)
         if chain is not None:
             chains.append(chain)
         index = index + 1 if chain is None else chain.last + 1
@@ -57,7 +57,7 @@ def find_chains(
 
 def _longest(steps: Sequence[Step], first: int, tensors: _Tensors) -> Chain | None:
     """Return the longest chain that begins with a step, None if that is none."""
-    made, read = list[int](), set[int]()
+    outputs, read = list[int](), set[int]()
     shape: TensorDesc | None = None
     best: Chain | None = None
     for last, step in enumerate(steps[first:], first):
@@ -66,13 +66,15 @@ def _longest(steps: Sequence[Step], first: int, tensors: _Tensors) -> Chain | No
         output = step.arguments["output"]
         desc = tensors.written[output].transformed_desc
         shape = shape or desc
-        if desc.dims != shape.dims or output in read or output in made:
+        if desc.dims != shape.dims or output in read or output in outputs:
             break
-        made.append(output)
+        outputs.append(output)
         read.update(step.arguments[name] for name in VERBS[step.verb])
-        if len(read.difference(made)) > MAX_SOURCES:
+        if len(read.difference(outputs)) > MAX_SOURCES:
             break
-        kept = tuple(number for number in made if tensors.last_used.get(number, len(steps)) > last)
+        kept = tuple(
+            number for number in outputs if tensors.last_used.get(number, len(steps)) > last
+        )
         if 0 < len(kept) <= MAX_OUTPUTS and (last > first or _gains_alone(step, shape)):
             best = Chain(first, last, kept)
     return best

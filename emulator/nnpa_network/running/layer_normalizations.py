@@ -43,8 +43,8 @@ def find_layer_normalizations(
 ) -> tuple[LayerNormalization, ...]:  # fmt: skip
     """Return the layer normalisations of a program; `dead` has for each step what ends with it."""
     finder = _Finder(program.steps, written, constants, dead)
-    found = (finder.find(index) for index in range(1, len(program.steps)))
-    return tuple(each for each in found if each is not None)
+    candidates = (finder.find(index) for index in range(1, len(program.steps)))
+    return tuple(each for each in candidates if each is not None)
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class _Finder:
         assert isinstance(step, AcceleratorStep)
         source, output = layernorm["input_a"], layernorm["output"]
         pairs = (("output_a", "input_b"), ("output_b", "input_c"))
-        joined = all(moments[made] == layernorm[read] for made, read in pairs)
+        joined = all(moments[result] == layernorm[read] for result, read in pairs)
         if not joined or moments["input"] != source or not self._is_vectors(source):
             return None
         firsts = [(index - 1, source)]
@@ -138,9 +138,9 @@ class _Finder:
     def _is_closed(self, first: int, last: int, output: int) -> bool:
         """Tell whether no other step needs what these steps hand to each other."""
         ended = {number for numbers in self.dead[first : last + 1] for number in numbers}
-        made = {number for step in self.steps[first : last + 1] for number in writes(step)}
-        given = {number for step in self.steps[first : last + 1] for number in reads(step)} - made
-        return made - {output} <= ended and output not in ended | given
+        written = {number for step in self.steps[first : last + 1] for number in writes(step)}
+        read = {number for step in self.steps[first : last + 1] for number in reads(step)} - written
+        return written - {output} <= ended and output not in ended | read
 
 
 def _is_plain(tensor: Ztensor) -> bool:
@@ -148,5 +148,5 @@ def _is_plain(tensor: Ztensor) -> bool:
     desc = tensor.transformed_desc
     feature = desc.format == DataFormats.ZDNN_FORMAT_4DFEATURE
     plain = desc.type == DataTypes.ZDNN_DLFLOAT16 and desc.layout == DataLayouts.ZDNN_NHWC
-    other = tensor.pre_transformed_desc.layout == DataLayouts.ZDNN_4DS
-    return feature and plain and not other and prod(desc.dims) <= blocks.ELEMENTS
+    is_4ds = tensor.pre_transformed_desc.layout == DataLayouts.ZDNN_4DS
+    return feature and plain and not is_4ds and prod(desc.dims) <= blocks.ELEMENTS

@@ -117,10 +117,10 @@ def _stages(loaded: LoadedProgram) -> list[_Stage]:
     }
     elsewhere = _read_by_others(loaded, clips)
     fused = {each.first: each for each in loaded.fused}
-    taken = {index for each in fused.values() for index in range(each.first, each.last + 1)}
+    fused_indices = {index for each in fused.values() for index in range(each.first, each.last + 1)}
     clip: tuple[int, HostStep] | None = None
     for index, step in enumerate(loaded.program.steps):
-        if index in taken:
+        if index in fused_indices:
             if index in fused:
                 stages.append(_fused_stage(loaded, fused[index]))
             continue

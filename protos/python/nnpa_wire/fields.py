@@ -75,7 +75,7 @@ def varint(number: int) -> bytes:
 
 @lru_cache(maxsize=256)
 def head(number: int, size: int) -> bytes:
-    """Return the tag and length of a field of so many bytes."""
+    """Return the tag and length of a field of `size` bytes."""
     return varint(number << 3 | BYTES) + varint(size)
 
 

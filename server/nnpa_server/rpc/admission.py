@@ -116,8 +116,8 @@ class AdmittingPool(ThreadPoolExecutor):
             del self._running[work]
             if not self._lines:
                 return
-            taken, left = Counter(self._running.values()), self._limit - len(self._running)
-            fitting = (waiting for waiting in self._lines if fits(waiting, taken[waiting], left))
+            held, left = Counter(self._running.values()), self._limit - len(self._running)
+            fitting = (waiting for waiting in self._lines if fits(waiting, held[waiting], left))
             caller = next(fitting, None)
             if caller is None:
                 return

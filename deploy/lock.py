@@ -2,7 +2,7 @@
 """Write the packages of the image, and of the build of its wheel, with versions and hashes.
 
     python deploy/lock.py              writes both files; takes the packages uv and packaging
-    python deploy/lock.py --for 3.12   prints those of one Python, of both files; takes packaging
+    python deploy/lock.py --for 3.12   prints both files for one Python; takes packaging
 
 uv resolves the dependencies of `nnpa[server,onnx]` (requirements.lock) and of the build
 (build.lock) for every Python at once; this keeps the hashes of the wheels for Linux with glibc, on

@@ -200,7 +200,7 @@ class Sequence:
             setattr(arm, field.name, scene.scalars[field.name])
 
     def _data(self, name: str, arm: Any, chosen: dict[str, Placed]) -> bytes:
-        """Give a transform exactly as long an array as the descriptors require."""
+        """Give a transform exactly the bytes that the descriptors require."""
         if not name.startswith("transform_") or name == "transform_origtensor":
             return b""
         message = chosen["ztensor"].message

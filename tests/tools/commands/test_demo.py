@@ -13,7 +13,7 @@ from nnpa_tools.commands import demo
 
 @pytest.fixture(autouse=True)
 def one_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measure each time once: these tests do not read it."""
+    """Measure each time once: these tests compare no times."""
     monkeypatch.setattr(demo, "ROUNDS", 1)
 
 

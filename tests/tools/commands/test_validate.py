@@ -283,7 +283,7 @@ def host_only(tmp_path: Path) -> Path:
 
 
 def test_validate_of_a_model_on_the_host(validate: Run, host_only: Path, tmp_path: Path) -> None:
-    """The verdict on such a model says that no node ran on the machine, and why."""
+    """The verdict on a model of the host alone says that no node ran on the machine, and why."""
     data, page = tmp_path / "data.npz", tmp_path / "page.html"
     np.savez(data, x=np.abs(X) + 1, y=Y)
     printed = validate(host_only, "--data", data, "--labels", "y", "--html", page)
@@ -308,7 +308,7 @@ def test_the_host_is_no_machine(validate: Run, host_only: Path) -> None:
 
 
 def test_analyze_of_a_model_on_the_host(server_target: str, host_only: Path) -> None:
-    """The analysis of such a model says so first, and has no time and no grade."""
+    """The analysis of a model of the host alone says so first, and has no time and no grade."""
     words = ["network", "analyze", str(host_only), "--target", server_target]
     printed = CliRunner().invoke(main, words)
     first, swish, mod = printed.stdout.splitlines()[:3]

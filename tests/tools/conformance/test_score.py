@@ -277,7 +277,7 @@ def test_refused_cases_must_stay_so() -> None:
 
 
 def test_the_page_has_every_row() -> None:
-    """The page, the badge and the table show totals, and each suite with its reason not to run."""
+    """Page, badge and table show the totals, and the reason of each suite that did not run."""
     ran = summed("own", "Own vectors", [Case("add", "passed", "telum1", count=1234)], 0.0)
     missing = Suite("sdks", "SDKs", why="takes Go")
     scored = Score("0.1.0", "2026-11-26", False, (ran, missing), (), (("log", "not public"),))

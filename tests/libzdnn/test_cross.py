@@ -72,7 +72,9 @@ def cross(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_same_results(name: str, cross: Cross, prefix: Prefix, server: str, tmp_path: Path) -> None:
+def test_programs_print_the_same_on_other_machines(
+    name: str, cross: Cross, prefix: Prefix, server: str, tmp_path: Path
+) -> None:
     """A program prints the same on another machine as on this one."""
     source = LIBRARY / f"examples/{name}.c"
     here = toolchain.compiled(source, tmp_path / "here", prefix, "-std=gnu11")

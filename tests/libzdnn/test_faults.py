@@ -81,7 +81,7 @@ def _changed(answer: "subprocess.CompletedProcess[str]") -> dict[str, str]:
 
 
 @pytest.mark.parametrize("transfer", toolchain.TRANSFERS)
-def test_no_rules(run: Run, transfer: str) -> None:
+def test_no_rules_change_nothing(run: Run, transfer: str) -> None:
     """An empty list of rules, and no file of rules, change nothing."""
     assert _changed(run(ZDNN_TRANSFER=transfer)) == {}
     assert _changed(run(ZDNN_FAULTS="")) == {}
@@ -89,7 +89,7 @@ def test_no_rules(run: Run, transfer: str) -> None:
 
 @pytest.mark.parametrize("transfer", toolchain.TRANSFERS)
 @pytest.mark.parametrize("written", [False, True])
-def test_status(run: Run, transfer: str, written: bool) -> None:
+def test_a_status_is_injected(run: Run, transfer: str, written: bool) -> None:
     """A function answers a status, with its output or without."""
     rule = {"operation": "zdnn_add", "status": "ZDNN_EXCEEDS_MDIS", "output_written": written}
     changed = _changed(run(rule, ZDNN_TRANSFER=transfer))
@@ -107,7 +107,7 @@ def test_the_library_says_so(run: Run) -> None:
     assert "ERROR: zdnn_add() (nnpa): ZDNN_EXCEEDS_MDIS" in answer.stderr
 
 
-def test_warning(run: Run) -> None:
+def test_a_warning_keeps_the_output(run: Run) -> None:
     """A warning's output is valid."""
     rule = {"operation": "add", "status": "ZDNN_ELEMENT_RANGE_VIOLATION"}
     assert _changed(run(rule)) == {"add": "add 00020001"}
@@ -153,7 +153,7 @@ def test_wrong_bits_of_an_array(run: Run) -> None:
 @pytest.mark.parametrize(
     "delay", [{"seconds": 0.5}, {"seconds": 0.5, "distribution": "uniform", "spread": 0.1}]
 )
-def test_delay(run: Run, delay: dict[str, Any]) -> None:
+def test_a_delay_changes_no_answer(run: Run, delay: dict[str, Any]) -> None:
     """A delayed call takes longer and gives the same answer."""
     start = time.monotonic()
     assert _changed(run({"operation": "add", "delay": delay})) == {}
@@ -216,7 +216,7 @@ def test_refresh_fails(run: Run) -> None:
     assert _changed(run(rule)) == {"refresh": "refresh 000c0002"}
 
 
-def test_when(run: Run) -> None:
+def test_rules_apply_by_count_shape_and_machine(run: Run) -> None:
     """Rules apply by count, number, shape and machine; zdnn_init does not start counts anew."""
     status: dict[str, Any] = {"operation": "add", "status": "ZDNN_INVALID_SHAPE"}
     cases: list[tuple[dict[str, Any], list[int]]] = [

@@ -76,7 +76,7 @@ def _values() -> list[str]:
 
 
 @pytest.mark.parametrize(("compiler", "standard"), [*C, *CLANG])
-def test_c(compiler: str, standard: str) -> None:
+def test_each_c_standard_compiles_the_header(compiler: str, standard: str) -> None:
     """In every C, each name has its value and each function its prototype, without a warning."""
     checks = [f"typedef char v{n}[({value}) ? 1 : -1];" for n, value in enumerate(_values())]
     for number, (_kind, name, prototype, *_) in enumerate(_rows("function")):
@@ -91,7 +91,7 @@ def test_c(compiler: str, standard: str) -> None:
 
 
 @pytest.mark.parametrize(("compiler", "standard"), [*CPP, *CLANGPP])
-def test_cpp(compiler: str, standard: str) -> None:
+def test_each_cpp_standard_compiles_the_header(compiler: str, standard: str) -> None:
     """In every C++, each name has its value and each function its type, without a warning."""
     checks = [f'static_assert({value}, "{number}");' for number, value in enumerate(_values())]
     for _kind, name, prototype, *_ in _rows("function"):

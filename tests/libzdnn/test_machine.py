@@ -86,7 +86,7 @@ def test_json_and_files(program: Path, server: str, tmp_path: Path) -> None:
         assert (ended.output, ended.errors) == (LINES, "")
 
 
-def test_nnpa_run(program: Path, tmp_path: Path) -> None:
+def test_nnpa_run_takes_a_machine(program: Path, tmp_path: Path) -> None:
     """`nnpa run` takes the machine from --machine, or else from ZDNN_MACHINE."""
     (tmp_path / "small.json").write_text(json.dumps(MACHINE))
     for text in (json.dumps(MACHINE), str(tmp_path / "small.json")):

@@ -151,7 +151,7 @@ def test_snippets_of_two_ends(prefix: Prefix, server: str, tmp_path: Path) -> No
     assert lines[11] == "6 24 48 24 48 96"
 
 
-def test_conversions(prefix: Prefix, server: str, tmp_path: Path) -> None:
+def test_conversions_give_the_server_s_numbers(prefix: Prefix, server: str, tmp_path: Path) -> None:
     """The documented conversions around an int8 network give the server's numbers."""
     model, values = quantised().SerializeToString(), np.array([1, 2.2, -3, 100, -100], np.float32)
     folder = _generated(model, tmp_path, server)
@@ -171,7 +171,7 @@ def test_conversions(prefix: Prefix, server: str, tmp_path: Path) -> None:
     assert floats == dequantize(r, 0.25, -7).tolist()
 
 
-def test_refusals(prefix: Prefix, server: str, tmp_path: Path) -> None:
+def test_each_refusal_has_type_and_code(prefix: Prefix, server: str, tmp_path: Path) -> None:
     """Each misuse of the API from C gets its type and code, and a sentence on stderr."""
     folder = _generated(dense().SerializeToString(), tmp_path, server)
     program = _compiled(folder, prefix, [PROGRAMS / "network_errors.c"], *SANITIZERS)
@@ -200,7 +200,7 @@ def test_weights_are_those_of_the_file(server: str, tmp_path: Path) -> None:
     assert bytes.fromhex("".join(rows)) == WEIGHT.tobytes() + BIAS.tobytes()
 
 
-def test_defines(server: str, tmp_path: Path) -> None:
+def test_documented_defines_are_generated(server: str, tmp_path: Path) -> None:
     """Every documented C-define is generated, under the network's own name."""
     flags = ("--allocate-inputs", "--allocate-outputs", "--name", "net_2")
     _generated(dense().SerializeToString(), tmp_path, server, *flags)
@@ -214,7 +214,7 @@ def test_defines(server: str, tmp_path: Path) -> None:
     assert dict(versions) == expected
 
 
-def test_bad_name(server: str, tmp_path: Path) -> None:
+def test_a_bad_name_is_refused(server: str, tmp_path: Path) -> None:
     """A name that C cannot have is refused, and nothing is written."""
     path = tmp_path / "model.onnx"
     path.write_bytes(dense().SerializeToString())

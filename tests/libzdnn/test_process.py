@@ -41,21 +41,27 @@ def _run(program: list[str], **environment: str) -> "subprocess.CompletedProcess
 
 
 @pytest.mark.parametrize("flags", [(), SANITIZERS])
-def test_forks(compile_program: Compile, server: str, flags: tuple[str, ...]) -> None:
+def test_processes_fork_before_and_after_first_use(
+    compile_program: Compile, server: str, flags: tuple[str, ...]
+) -> None:
     """A process may fork before and after first use; parent and children go on."""
     program = compile_program("forks", *flags)
     assert toolchain.run([program], ZDNN_SERVER=server) == "right\n"
 
 
 @pytest.mark.parametrize("flags", [(), SANITIZERS])
-def test_threads(compile_program: Compile, server: str, flags: tuple[str, ...]) -> None:
+def test_eight_threads_use_the_library(
+    compile_program: Compile, server: str, flags: tuple[str, ...]
+) -> None:
     """Eight threads use the library at once; the library starts no thread."""
     program = compile_program("threads", "-pthread", *flags)
     assert toolchain.run([program], ZDNN_SERVER=server) == "right, threads 1, 1\n"
 
 
 @pytest.mark.parametrize("name", ["libzdnn.so.0", "libzdnn.so"])
-def test_reload(compile_program: Compile, server: str, prefix: Prefix, name: str) -> None:
+def test_reloads_leak_nothing(
+    compile_program: Compile, server: str, prefix: Prefix, name: str
+) -> None:
     """The library may be opened by either name and closed many times; it leaks nothing."""
     program = compile_program("reload", "-Wl,--as-needed")
     library = str(prefix.path / "lib" / name)
@@ -63,14 +69,16 @@ def test_reload(compile_program: Compile, server: str, prefix: Prefix, name: str
     assert printed == "right, files steady\n"
 
 
-def test_alias(compile_program: Compile, server: str) -> None:
+def test_buffers_are_memory(compile_program: Compile, server: str) -> None:
     """Buffers are memory: shared, sliced, copied, indexed; descriptors are read at every call."""
     program = compile_program("alias", *SANITIZERS)
     environment = {"ZDNN_SERVER": server, "ZDNN_LOGLEVEL": "off"}
     assert toolchain.run([program], **environment) == "right\n"
 
 
-def test_traps(compile_program: Compile, server: str, tmp_path: Path) -> None:
+def test_calls_leave_the_program_s_state_alone(
+    compile_program: Compile, server: str, tmp_path: Path
+) -> None:
     """Calls change nothing of the program's; texts stay valid; queries are answered from memory."""
     program = compile_program("traps", *SANITIZERS)
     with relaying(tmp_path / "relay", server) as relay:
@@ -79,7 +87,7 @@ def test_traps(compile_program: Compile, server: str, tmp_path: Path) -> None:
         assert relay.sent < 64 << 10
 
 
-def test_flags(compile_program: Compile, server: str) -> None:
+def test_conversions_set_the_thread_s_flags(compile_program: Compile, server: str) -> None:
     """A conversion clears its thread's flags and leaves those raised that it met."""
     program = compile_program("flags", "-lm")
     environment = {"ZDNN_SERVER": server, "ZDNN_LOGLEVEL": "off"}
@@ -91,7 +99,7 @@ def test_flags(compile_program: Compile, server: str) -> None:
     ]
 
 
-def test_large(compile_program: Compile, server: str) -> None:
+def test_large_tensors_travel_in_chunks(compile_program: Compile, server: str) -> None:
     """Tensors beyond the size of a message travel in chunks, with the same results."""
     program = compile_program("large")
     assert toolchain.run([program], ZDNN_SERVER=server) == "right\n"

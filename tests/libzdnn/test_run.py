@@ -97,7 +97,7 @@ def test_exit_code_is_the_program_s(program: Path, argument: str, code: int) -> 
 @pytest.mark.parametrize(
     ("machine", "name", "root"), [("z16", "telum1", "000c0002"), ("z17", "telum2", "00000000")]
 )
-def test_environment(program: Path, machine: str, name: str, root: str) -> None:
+def test_programs_get_server_and_machine(program: Path, machine: str, name: str, root: str) -> None:
     """The program gets the machine and a server that ends with it; older variables are unset."""
     old = {"ZDNN_SERVER": "unix:/nowhere", "ZDNN_TRACE": "traces/none", "ZDNN_FAULTS": "/nowhere"}
     ended = nnpa_run("--machine", machine, "--precheck", "--", program, **old)
@@ -110,7 +110,7 @@ def test_environment(program: Path, machine: str, name: str, root: str) -> None:
     assert (machine_name, precheck, ended.code) == (name, "true", 0)
 
 
-def test_stats(program: Path) -> None:
+def test_stats_count_operations(program: Path) -> None:
     """--stats counts operations by function, answers, sessions and time; --json is the same."""
     lines = nnpa_run("--machine", "z16", "--stats", "--", program).errors.splitlines()
     assert "operations: 2 (sqrt 1, transform_ztensor 1)" in lines
@@ -130,7 +130,7 @@ def test_stats_of_a_program_without_a_session() -> None:
     assert ended.errors.endswith("sessions: 0: does the program use libzdnn?\n")
 
 
-def test_trace(program: Path, tmp_path: Path) -> None:
+def test_trace_records_operations(program: Path, tmp_path: Path) -> None:
     """--trace records the operations."""
     file = tmp_path / "trace.nnpa"
     assert nnpa_run("--trace", file, "--", program).code == 0
@@ -138,7 +138,7 @@ def test_trace(program: Path, tmp_path: Path) -> None:
     assert names == ["transform_ztensor", "sqrt"]
 
 
-def test_faults(program: Path, tmp_path: Path) -> None:
+def test_faults_inject_a_status(program: Path, tmp_path: Path) -> None:
     """--faults has an operation end with the status of a rule."""
     rules = tmp_path / "rules.yaml"
     rules.write_text("rules: [{operation: sqrt, nth: 1, status: ZDNN_EXCEEDS_MDIS}]")
@@ -146,7 +146,7 @@ def test_faults(program: Path, tmp_path: Path) -> None:
     assert ended.output.splitlines()[0].split()[2] == "000c0012"
 
 
-def test_server(program: Path, server: str) -> None:
+def test_a_running_server_can_be_named(program: Path, server: str) -> None:
     """--server names one that runs."""
     assert nnpa_run("--server", server, "--", program).output.splitlines()[1] == server
 

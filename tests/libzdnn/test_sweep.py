@@ -45,7 +45,9 @@ def program(prefix: Prefix, tmp_path_factory: pytest.TempPathFactory) -> str:
         ("handle", "ignored", "handled"),
     ],
 )
-def test_verdicts(program: str, mode: str, warning: str, error: str) -> None:
+def test_each_way_to_treat_a_status_has_its_verdict(
+    program: str, mode: str, warning: str, error: str
+) -> None:
     """Each way to treat a status has its verdict, at every call of the program."""
     timeout = 2.0 if mode == "hang" else 30.0
     report = sweep([program, mode], (WARNING, ERROR), timeout=timeout)
@@ -67,7 +69,7 @@ def test_crashes_do_not_use_up_the_server(program: str) -> None:
     assert report.counts()["crashed"] == len(report.trials) == 70
 
 
-def test_every_status(program: str) -> None:
+def test_every_status_is_tried_by_default(program: str) -> None:
     """Without a choice every status of zDNN is tried at every call; numbers are the same again."""
     report = sweep([program, "handle"])
     assert {(trial.site.call, trial.status) for trial in report.trials} == {
@@ -88,7 +90,7 @@ def _nnpa(*arguments: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-def test_json(program: str) -> None:
+def test_json_lists_every_run(program: str) -> None:
     """--json lists every run; exit code 1 says that the program did not do well."""
     names = ("--status", WARNING.name, "--status", ERROR.name)
     answer = _nnpa("sweep", "--json", *names, "--", program, "abort")
@@ -104,7 +106,7 @@ def test_json(program: str) -> None:
     assert {run["exit_code"] for run in handled} == {3}
 
 
-def test_table(program: str) -> None:
+def test_the_table_has_a_row_for_each_call(program: str) -> None:
     """The table has a row for each call, and 0 says that the program did well."""
     names = ("--status", WARNING.name, "--status", ERROR.name)
     answer = _nnpa("sweep", *names, "--", program, "handle")
@@ -127,7 +129,7 @@ def test_what_cannot_be_swept(program: str, tmp_path: Path) -> None:
     assert _nnpa("sweep", "--status", "ZDNN_NO", "--", program).returncode == 2
 
 
-def test_run(program: str, tmp_path: Path) -> None:
+def test_faults_run_ends_as_its_program(program: str, tmp_path: Path) -> None:
     """`nnpa faults run` runs a program under rules, and ends as it does."""
     rules = tmp_path / "rules.yaml"
     rules.write_text("rules: [{operation: zdnn_add, status: ZDNN_EXCEEDS_MDIS}]")

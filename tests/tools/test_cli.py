@@ -21,7 +21,7 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(main, arguments, env={"COLUMNS": "120"})
 
 
-def test_version() -> None:
+def test_version_is_the_distribution_s() -> None:
     """--version tells the distribution's version."""
     assert run("--version").output == f"nnpa {version('nnpa')}\n"
 
@@ -52,7 +52,7 @@ def test_info_as_json(server_target: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["nothing"], ["info", "not-a-target"], ["demo", "--what"]])
-def test_usage_errors(arguments: list[str]) -> None:
+def test_usage_errors_end_with_2(arguments: list[str]) -> None:
     """Unknown commands, options and targets end with exit code 2."""
     assert run(*arguments).exit_code == 2
 
@@ -101,7 +101,7 @@ def test_a_path_keeps_its_name() -> None:
 
 
 @pytest.mark.parametrize("command", ["info", "demo"])
-def test_unreachable(command: str, tmp_path: Path) -> None:
+def test_an_unreachable_server_ends_with_3(command: str, tmp_path: Path) -> None:
     """A missing server ends with exit code 3 and one line of explanation."""
     result = run(command, f"unix:{tmp_path}/nobody.sock")
     assert result.exit_code == 3
@@ -109,7 +109,7 @@ def test_unreachable(command: str, tmp_path: Path) -> None:
     assert "Traceback" not in result.output
 
 
-def test_refused(server_target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_ends_with_4(server_target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error of the accelerator ends with exit code 4 and its message."""
 
     def refuse(*_arguments: object) -> list[demo.Report]:

@@ -55,7 +55,7 @@ def _ignore(_what: str, _done: int, _total: int) -> None:
 
 
 @pytest.mark.usefixtures("trapped")
-def test_an_example(library: Path, tmp_path: Path) -> None:
+def test_an_example_is_clean(library: Path, tmp_path: Path) -> None:
     """An example is clean: it ends at response codes and flags, and skipped checks are named."""
     report = _examined(_compiled(CLEAN, tmp_path / "add", library))
     assert report.is_clean, verdict(report)

@@ -44,7 +44,7 @@ def test_query_and_addition(runner: Runner, machine: str, functions: str) -> Non
         ("nothing", ["no NNPA"]),
     ],
 )
-def test_life(runner: Runner, life: Path, scene: str, lines: list[str]) -> None:
+def test_life_goes_on(runner: Runner, life: Path, scene: str, lines: list[str]) -> None:
     """Threads, short threads, a fork, closed descriptors and blocked signals change nothing."""
     ended = runner.run(life, scene)
     assert (ended.output.splitlines(), ended.code, ended.errors) == (lines, 0, "")

@@ -44,7 +44,7 @@ def children_of(process: int) -> dict[int, str]:
     return commands
 
 
-def test_stats(runner: Runner) -> None:
+def test_stats_count_instructions(runner: Runner) -> None:
     """--stats counts instructions by function, traps, and patched places; --json is the same."""
     program = runner.compile("add.c")
     lines = runner.run(program, flags=("--stats",)).errors.splitlines()
@@ -78,7 +78,7 @@ def test_precheck(runner: Runner) -> None:
     assert runner.run(*command).output.splitlines()[1] == "[]"
 
 
-def test_faults(runner: Runner, tmp_path: Path) -> None:
+def test_faults_inject_a_response_code(runner: Runner, tmp_path: Path) -> None:
     """--faults has an instruction end with the response code of a rule."""
     rules = tmp_path / "rules.yaml"
     rules.write_text("rules: [{operation: NNPA_ADD, nth: 1, status: ZDNN_EXCEEDS_MDIS}]")
@@ -90,7 +90,7 @@ def test_faults(runner: Runner, tmp_path: Path) -> None:
         assert "overflow cc 0" in ended.output
 
 
-def test_trace(runner: Runner, tmp_path: Path) -> None:
+def test_trace_records_instructions(runner: Runner, tmp_path: Path) -> None:
     """--trace records the instructions of a program, in order."""
     path = tmp_path / "trace.nnpa"
     runner.run(runner.compile("add.c"), flags=("--trace", str(path)))

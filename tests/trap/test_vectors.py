@@ -86,7 +86,9 @@ def test_vectors_that_reach_the_instruction(
     assert len(outcome.reached()) >= REACH
 
 
-def test_comparisons(comparisons: Outcome, record_property: Callable[[str, object], None]) -> None:
+def test_comparisons_agree_with_the_emulator(
+    comparisons: Outcome, record_property: Callable[[str, object], None]
+) -> None:
     """Calls beyond the vectors give the bits and statuses of the emulator in this process."""
     print(f"\n{len(comparisons.replies)} comparisons, which are not vectors:")
     print("\n".join(comparisons.table()))

@@ -28,7 +28,7 @@ def _document(*arguments: str, stdin: str | None = None) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("big", [False, True], ids=["x86-64", "s390x"])
-def test_program(tmp_path: Path, big: bool) -> None:
+def test_undefined_symbols_of_a_program_are_judged(tmp_path: Path, big: bool) -> None:
     """The command judges a program's undefined zdnn_ symbols, whatever machine it is for."""
     program = tmp_path / "program"
     program.write_bytes(shared_object(["zdnn_add", "zdnn_gelu", "printf"], ["zdnn_own"], big=big))
@@ -42,14 +42,14 @@ def test_program(tmp_path: Path, big: bool) -> None:
     assert document["machines"] == {"telum1": {"runs": "no"}, "telum2": {"runs": "yes"}}
 
 
-def test_symbol_versions(tmp_path: Path) -> None:
+def test_symbol_versions_are_cut_off(tmp_path: Path) -> None:
     """The suffix of a versioned symbol is not part of the function's name."""
     program = tmp_path / "program"
     program.write_bytes(shared_object(["zdnn_add@ZDNN_1.0"]))
     assert [function["name"] for function in _document(str(program))["functions"]] == ["zdnn_add"]
 
 
-def test_lists(tmp_path: Path) -> None:
+def test_lists_of_names_are_merged(tmp_path: Path) -> None:
     """Names come from files, standard input and the command line, prefix or not, and once each."""
     names = tmp_path / "names.txt"
     names.write_text("zdnn_add, sub  # zdnn_gelu\n\nzdnn_mul\n")
@@ -78,7 +78,7 @@ def test_exit_codes(arguments: tuple[str, ...], code: int) -> None:
     assert _check(*arguments).exit_code == code
 
 
-def test_table() -> None:
+def test_the_table_says_where_functions_run() -> None:
     """The table says where each function runs; the lines below it say why it does not."""
     text = _check("gelu", "add").stdout
     rows = [line.split() for line in text.splitlines()]
@@ -112,7 +112,7 @@ def test_nothing_to_check(content: bytes, message: str) -> None:
     st.integers(4, len(SOUND)),
 )
 @settings(max_examples=300, deadline=None)
-def test_damaged_programs(damage: list[tuple[int, int]], length: int) -> None:
+def test_damaged_programs_are_read_or_refused(damage: list[tuple[int, int]], length: int) -> None:
     """A damaged file gives names or a refusal, and no other error."""
     program = bytearray(SOUND)
     for place, value in damage:

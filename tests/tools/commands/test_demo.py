@@ -21,7 +21,7 @@ def _run(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["demo", *arguments])
 
 
-def test_report(server_target: str) -> None:
+def test_networks_reach_the_promised_accuracy(server_target: str) -> None:
     """Both networks reach the promised accuracy on both machines, each as one list of calls."""
     result = _run(server_target, "--json")
     assert result.exit_code == 0
@@ -56,7 +56,7 @@ def test_report(server_target: str) -> None:
         assert (cnn["calls"], lstm["calls"]) == (3 + 7 + 2 + 1, 3 + 3 + 1)
 
 
-def test_table(server_target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_fits_80_columns(server_target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The table fits a terminal of 80 columns, nothing cut."""
     monkeypatch.setenv("COLUMNS", "80")
     result = _run(server_target)

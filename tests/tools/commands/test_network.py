@@ -36,7 +36,7 @@ def nnpa(server_target: str) -> Any:
     return run
 
 
-def test_analyze(nnpa: Any, path: Path) -> None:
+def test_analyze_has_a_line_for_each_layer(nnpa: Any, path: Path) -> None:
     """The report has X-CUBE-AI's header lines and a line per layer with where it runs."""
     result = nnpa("analyze", path)
     assert result.exit_code == 0, result.output
@@ -142,7 +142,7 @@ def test_heavy_nodes_on_the_host_are_in_the_headline(nnpa: Any, tmp_path: Path) 
     assert "wide" in refused.output
 
 
-def test_run(nnpa: Any, path: Path, tmp_path: Path) -> None:
+def test_run_reads_and_writes_arrays(nnpa: Any, path: Path, tmp_path: Path) -> None:
     """Inputs come from .npy or .npz, outputs go to .npz."""
     np.save(tmp_path / "x.npy", X)
     np.savez(tmp_path / "all.npz", x=X)
@@ -169,7 +169,7 @@ def test_run_with_wrong_inputs(nnpa: Any, path: Path, tmp_path: Path) -> None:
     assert nnpa("run", path, "--input", tmp_path / "text.npy").exit_code == 2
 
 
-def test_validate(nnpa: Any, path: Path, tmp_path: Path) -> None:
+def test_validate_prints_figures_and_keeps_limits(nnpa: Any, path: Path, tmp_path: Path) -> None:
     """Figures are printed, the page is written, and a limit decides the exit code."""
     page = tmp_path / "page.html"
     result = nnpa("validate", path, "--samples", 2, "--html", page, "--max-l2r", 0.01)
@@ -196,7 +196,7 @@ def test_validate_with_uneven_data(nnpa: Any, tmp_path: Path) -> None:
     assert "samples" in refused.output
 
 
-def test_probe(nnpa: Any, path: Path) -> None:
+def test_probe_has_a_row_for_each_run(nnpa: Any, path: Path) -> None:
     """A probe has a line per machine, size and kind of input, and passes its own check."""
     rows = json.loads(nnpa("probe", path, "--size", 33, "--json").output)
     assert {row["machine"] for row in rows} == {"telum1", "telum2"}
@@ -232,7 +232,7 @@ def test_exit_codes(nnpa: Any, path: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["analyze", "run", "validate", "probe"])
-def test_help(command: str) -> None:
+def test_help_has_exit_codes(command: str) -> None:
     """Every command's help says what it does and how it ends."""
     result = CliRunner().invoke(main, ["network", command, "--help"])
     assert result.exit_code == 0

@@ -88,7 +88,7 @@ def test_arrays_of_the_user_are_floats(tmp_path: Path) -> None:
     assert report(tmp_path, ours, theirs)["worst"] == 1
 
 
-def test_statuses(tmp_path: Path) -> None:
+def test_different_statuses_are_differences(tmp_path: Path) -> None:
     """A different status, or an error instead of a status, is a status difference."""
     compared = report(tmp_path, answer("3E00"), answer("3E00", 0x00040001))
     assert [difference["theirs"] for difference in compared["statuses"]] == ["0x00040001"]

@@ -29,7 +29,7 @@ def _ignore(_what: str, _done: int, _total: int) -> None:
     """Take no notice of progress."""
 
 
-def test_an_example() -> None:
+def test_an_example_has_no_findings() -> None:
     """An example in Python has no finding; possible savings of its client are advice."""
     report = _examined(EXAMPLE, quick=True)
     assert report.is_clean, verdict(report)
@@ -60,7 +60,7 @@ def test_a_swallowed_error() -> None:
         ),
     ],
 )
-def test_seeded_faults(name: str, faults: dict[str, str]) -> None:
+def test_seeded_faults_are_found(name: str, faults: dict[str, str]) -> None:
     """The doctor finds exactly the seeded fault; the program's author did not know the rules."""
     report = _examined(HERE / f"foreign/{name}.py", quick=True)
     assert {finding.rule for finding in report.findings} == set(faults), verdict(report)

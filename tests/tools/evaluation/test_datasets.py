@@ -190,7 +190,7 @@ def test_free_dims_that_data_do_not_settle(tmp_path: Path) -> None:
         ("y.npy", "labels='y.npy': no such file, and no array or column of data"),
     ],
 )
-def test_wrong_labels(labels: object, message: str) -> None:
+def test_wrong_labels_are_refused(labels: object, message: str) -> None:
     """Labels of a wrong length or type, or missing labels, have a message each."""
     with pytest.raises(ValueError, match=re.escape(message)):
         open_data({"x": ROWS}, (X,), (Y,), labels)  # type: ignore[arg-type]

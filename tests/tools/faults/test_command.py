@@ -37,7 +37,7 @@ def _nnpa(*arguments: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-def test_schema() -> None:
+def test_schema_is_the_package_s() -> None:
     """The command prints the schema that the package holds."""
     answer = CliRunner().invoke(main, ["faults", "schema"])
     assert answer.exit_code == 0
@@ -45,7 +45,7 @@ def test_schema() -> None:
 
 
 @pytest.mark.heavy
-def test_check(tmp_path: Path) -> None:
+def test_check_names_field_and_limit(tmp_path: Path) -> None:
     """A server reads the file: its refusal is a usage error with field, value and limit."""
     rules = tmp_path / "rules.yaml"
     rules.write_text("rules: [{operation: zdnn_add, status: ZDNN_EXCEEDS_MDIS}, {note: true}]")

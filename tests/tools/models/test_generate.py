@@ -30,7 +30,7 @@ def _file(tensor: TensorProto, nbytes: int) -> tuple[bytes, pb.NetworkReport]:
 
 @pytest.mark.parametrize("kind", TYPES, ids=TensorProto.DataType.Name)
 @pytest.mark.parametrize("raw", [False, True], ids=["fields", "raw"])
-def test_weights(kind: int, raw: bool) -> None:
+def test_weights_equal_onnx_s_reading(kind: int, raw: bool) -> None:
     """The weights of every type, in either storage, equal the onnx package's reading."""
     values: Any = [bool(value) for value in VALUES] if kind == TensorProto.BOOL else VALUES
     plain = helper.make_tensor("w", kind, [3], values)
@@ -47,13 +47,13 @@ def test_weights_of_another_file() -> None:
         list(weights_of(model, report))
 
 
-def test_rows() -> None:
+def test_rows_hold_twelve_bytes() -> None:
     """Bytes become a C array of twelve per row."""
     assert rows(bytes(range(13))).splitlines()[1] == "  0x0c"
     assert rows(b"\x00\xff") == "  0x00, 0xff"
 
 
-def test_files(server_target: str, tmp_path: Path) -> None:
+def test_five_files_are_written(server_target: str, tmp_path: Path) -> None:
     """The five files are written under the network's name, with the model's weights."""
     path = tmp_path / "dense.onnx"
     path.write_bytes(dense().SerializeToString())

@@ -40,7 +40,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_command_shows(files: Path) -> None:
+def test_show_has_a_line_for_each_operation(files: Path) -> None:
     """The timeline has a line for each operation; JSON has the same, readable by programs."""
     shown = nnpa("show", files / "run").output
     for word in ("telum2, zDNN 1.2.0", "add", "2x3", "4 operations in "):
@@ -97,7 +97,7 @@ def test_command_replays_several(files: Path, tmp_path: Path) -> None:
     assert "--output: one file for 3 traces" in kept.output
 
 
-def test_command_lints(files: Path) -> None:
+def test_lint_fails_for_an_exceeded_budget(files: Path) -> None:
     """Exit code 1 for a budget that is exceeded, 0 for one that is kept."""
     assert nnpa("lint", files / "run", "--max-operations", 4).exit_code == 0
     budget = ("--max-operations", 3, "--max-stickified-bytes", 100)
@@ -106,7 +106,7 @@ def test_command_lints(files: Path) -> None:
     assert len(json.loads(done.output)["exceeded"]) == 2
 
 
-def test_command_errors(files: Path, tmp_path: Path) -> None:
+def test_each_error_has_its_exit_code(files: Path, tmp_path: Path) -> None:
     """A missing trace, server, program or session has its own exit code and message."""
     (tmp_path / "other").write_bytes(b"something else")
     assert nnpa("show", tmp_path / "other").exit_code == 2

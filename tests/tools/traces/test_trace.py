@@ -224,7 +224,7 @@ def test_a_rule_can_be_ignored(session: Session, tmp_path: Path) -> None:
     assert rules == set(trace.RULES) - {"padding", "zero-bias"}
 
 
-def test_budgets_count(session: Session, tmp_path: Path) -> None:
+def test_a_budget_that_is_exceeded_is_named(session: Session, tmp_path: Path) -> None:
     """A budget that is kept is silent, one that is not says by how much; totals are exact."""
     with session.trace(tmp_path / "t") as recording:
         a = session.ztensor(np.ones((2, 3), np.float32))
@@ -245,7 +245,7 @@ def test_budgets_count(session: Session, tmp_path: Path) -> None:
     )
 
 
-def test_assert_called(recorded: trace.Trace, tmp_path: Path) -> None:
+def test_assert_called_takes_traces_and_files(recorded: trace.Trace, tmp_path: Path) -> None:
     """A program that called just these operations passes, by trace or file, by either name."""
     assert_called(recorded, ["add", "log", "add"])
     assert_called(tmp_path / "recorded", ["zdnn_add", "zdnn_log", "zdnn_add"])

@@ -75,7 +75,7 @@ def _seen(reply: Json) -> list[Json]:
 def test_vectors_that_reach_the_instruction(
     outcome: Outcome, record_property: Callable[[str, object], None]
 ) -> None:
-    """Every vector gives the status, bits, value and flags that its source says."""
+    """Every status, bit, value and flag of a vector is what its source says."""
     print(f"\n{len(outcome.replies)} vectors, {len(outcome.reached())} beyond the query:")
     print("\n".join(outcome.table()))
     for reason, count in Counter(outcome.skipped.values()).items():
@@ -124,7 +124,7 @@ def test_libzdnn_answers_the_same(outcome: Outcome, talk: Conversation) -> None:
 
 @pytest.mark.parametrize("talk", ["python"], indirect=True)
 def test_python_gives_the_same_bits(outcome: Outcome, talk: Conversation) -> None:
-    """Python gives the sources' answers to the same vectors, except for misaligned buffers."""
+    """Python answers the same vectors as their sources say, but for misaligned buffers."""
     python = Outcome()
     through.run(_reaching(outcome), talk, python)
     assert not python.differences, python.differences

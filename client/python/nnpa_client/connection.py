@@ -66,14 +66,14 @@ class ConnectOptions:
     wait: float | None = None
     lease: bool | None = None
 
-    def over(self, base: "ConnectOptions") -> "ConnectOptions":
-        """Return `base` with the options of this object that are not the defaults."""
+    def over(self, others: "ConnectOptions") -> "ConnectOptions":
+        """Return `others` with the options of this object that are not the defaults."""
         chosen = {
             option.name: value
             for option in fields(self)
             if (value := getattr(self, option.name)) != option.default
         }
-        return replace(base, **chosen)
+        return replace(others, **chosen)
 
     @property
     def reach(self) -> "ConnectOptions":

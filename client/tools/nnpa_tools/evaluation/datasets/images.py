@@ -44,12 +44,12 @@ class Preprocessing:
         """Return the lines of a report on the preprocessing."""
         return {part.name: _text(getattr(self, part.name)) for part in fields(self)}
 
-    def over(self, base: "Preprocessing") -> "Preprocessing":
-        """Return this preprocessing, completed by `base`."""
+    def over(self, other: "Preprocessing") -> "Preprocessing":
+        """Return this preprocessing, completed by `other`."""
         chosen = {
             part.name: getattr(self, part.name)
             if getattr(self, part.name) is not None
-            else getattr(base, part.name)
+            else getattr(other, part.name)
             for part in fields(self)
         }
         return Preprocessing(**chosen)

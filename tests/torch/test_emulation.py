@@ -105,9 +105,9 @@ def test_a_report_names_modules(name: str, placement: str, telum2: Session) -> N
     weighty = (nn.Linear, nn.BatchNorm2d, nn.LayerNorm)
     expected = {path for path, module in paths.items() if isinstance(module, weighty)}
     assert expected <= {layer.name for layer in report.layers}
-    measured = [layer for layer in report.layers if not math.isnan(layer.own_error)]
-    assert all(0 <= layer.own_error < 0.01 and layer.violations == 0 for layer in measured)
-    assert any(layer.error_before > 0 and layer.own_error > 0 for layer in measured)
+    measured = [layer for layer in report.layers if not math.isnan(layer.adds)]
+    assert all(0 <= layer.adds < 0.01 and layer.violations == 0 for layer in measured)
+    assert any(layer.enters > 0 and layer.adds > 0 for layer in measured)
     assert all(layer.why for layer in report.fallbacks)
     lines = repr(report).splitlines()
     assert len(lines) == 2 + len(report.layers)

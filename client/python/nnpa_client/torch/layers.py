@@ -19,7 +19,7 @@ class Layer:
 
     `where` is "accelerator", "host" (FP32, in the hosted network), "torch" (FP32, in torch) or
     "rounded" (placement "every"); `why` says why it is not on the accelerator, or which layer it
-    is part of. `error_before` is the relative error (L2) of its inputs, `own_error` the error of
+    is part of. `enters` is the relative error (L2) of its inputs, `adds` the error of
     its outputs for exact inputs; both are NaN if nothing was measured. `violations` counts elements
     that are no numbers.
     """
@@ -27,8 +27,8 @@ class Layer:
     name: str
     operation: str
     where: str
-    error_before: float = math.nan
-    own_error: float = math.nan
+    enters: float = math.nan
+    adds: float = math.nan
     violations: int = 0
     why: str = ""
 
@@ -89,9 +89,6 @@ def require_accelerated(layers: Iterable[Layer]) -> None:
 
 
 def _cells(layer: Layer) -> tuple[str, ...]:
-    errors = (
-        "-" if math.isnan(error) else f"{error:.2g}"
-        for error in (layer.error_before, layer.own_error)
-    )
+    errors = ("-" if math.isnan(error) else f"{error:.2g}" for error in (layer.enters, layer.adds))
     violations = str(layer.violations)
     return (layer.title, layer.operation, layer.where, *errors, violations, layer.why)

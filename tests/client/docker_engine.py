@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of Docker's Engine API that starting one container takes, with a process in its place.
+"""The part of Docker's Engine API that starts one container, with a process in its place.
 
-Source: Docker Engine API v1.44. What runs is the `nnpa-server` of this interpreter with the
-container's command, on a port of the loopback interface; a container's isolation is not here.
+Source: Docker Engine API v1.44. The process is the `nnpa-server` of this interpreter with the
+container's command, on a port of the loopback interface. It is not isolated as a container is.
 """
 
 import json
@@ -22,7 +22,7 @@ ID = "c0ffee" + "0" * 58
 
 
 class Engine:
-    """One container: what it was asked to be, and the process that stands for it."""
+    """One container: the request that created it, and the process that stands for it."""
 
     def __init__(self) -> None:
         self.asked: dict[str, Any] = {}
@@ -33,7 +33,9 @@ class Engine:
 
     def start(self) -> None:
         """Run the command, on a free port instead of the container's own."""
-        flags = [re.sub(r"^0\.0\.0\.0:\d+$", "127.0.0.1:0", one) for one in self.asked["Cmd"]]
+        flags = [
+            re.sub(r"^0\.0\.0\.0:\d+$", "127.0.0.1:0", argument) for argument in self.asked["Cmd"]
+        ]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "nnpa_server", "--exit-with-parent", *flags],
             stdin=subprocess.PIPE,
@@ -44,7 +46,7 @@ class Engine:
         self._line = self._process.stdout.readline()
 
     def state(self) -> dict[str, Any]:
-        """Return what inspecting the container tells."""
+        """Return the answer to an inspection of the container."""
         ports: dict[str, Any] = {}
         if self._line:
             port = self._line.decode().strip().rpartition(":")[2]

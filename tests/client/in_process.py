@@ -47,15 +47,17 @@ class Waiting:
 
 
 def as_client_error(error: Exception) -> NnpaError:
-    """Return what a client raises for what a service raises."""
+    """Return the error that a client raises for a service's error."""
     refused = from_exception(error)
-    told: NnpaError = TransportError(
+    client_error: NnpaError = TransportError(
         refused.code.name, refused.message, refused.name, refused.metadata
     )
     if refused.name == "PROGRAM_CHECK":
-        told = ProgramCheck(refused.message, refused.metadata)
-    told.reports = [one for one in refused.details if isinstance(one, SanitizerReport)]
-    return told
+        client_error = ProgramCheck(refused.message, refused.metadata)
+    client_error.reports = [
+        detail for detail in refused.details if isinstance(detail, SanitizerReport)
+    ]
+    return client_error
 
 
 class InProcessTransport:

@@ -32,7 +32,7 @@ def entered_session(store: Store, machine: str) -> Generator[Session]:
 
 
 def values_of(array: Any) -> npt.NDArray[Any]:
-    """Return the values of a ztensor, what is no number as NaN, of a strict array, or a number."""
+    """Return an array's values, or a number; a ztensor's elements that are no numbers are NaN."""
     if isinstance(array, Ztensor):
         return array.numpy(strict=False)
     is_strict = isinstance(array, type(strict.asarray(0.0)))
@@ -40,7 +40,7 @@ def values_of(array: Any) -> npt.NDArray[Any]:
 
 
 def differences(values: npt.NDArray[Any], expected: npt.NDArray[Any]) -> set[Difference]:
-    """Return which differences of values from the standard's are there."""
+    """Return the kinds of differences between values and the standard's."""
     edges = dlfloat16.finfo
     size = np.abs(expected)
     is_finite = np.isfinite(expected)

@@ -120,7 +120,7 @@ MATRICES = [
 @settings(max_examples=5)
 @given(st.data())
 def test_products_of_matrices(stack1: Shape, stack2: Shape, data: st.DataObject) -> None:
-    """Products whose sums FP32 holds are those of the standard: of matrices, of stacks, of both."""
+    """Products of matrices and stacks equal the standard's where FP32 holds their sums."""
     m, n, p = data.draw(st.tuples(*[st.integers(1, 5)] * 3))
     a = data.draw(small_integers(*stack1, m, n))
     b = data.draw(small_integers(*stack2, n, p))
@@ -220,7 +220,7 @@ def test_dims_of_size_one_come_and_go(axis: int) -> None:
 
 
 def test_new_ztensors() -> None:
-    """Ztensors are made of lists, arrays, what shares its memory, and shapes."""
+    """Ztensors are made of lists, arrays, objects that share their memory, and shapes."""
     x = xp.asarray([[1.0, 2.0]])
     assert xp.asarray(x) is x
     copied = xp.asarray(x, copy=True)
@@ -240,7 +240,7 @@ def test_new_ztensors() -> None:
 
 
 def test_ztensors_of_other_layouts_are_reshaped(session: Session) -> None:
-    """What another layout has in the same order is taken; NCHW, which has not, is refused."""
+    """Functions take ztensors of layouts that keep the order of elements, and refuse NCHW."""
     x: Singles = np.arange(12, dtype=np.float32).reshape(2, 2, 3)
     volume = session.ztensor(x, "3D")
     np.testing.assert_array_equal((xp.add(volume, xp.ones((2, 2, 3)))).numpy(), x + 1)
@@ -251,7 +251,7 @@ def test_ztensors_of_other_layouts_are_reshaped(session: Session) -> None:
 
 
 def test_functions_queue_in_a_pipeline(session: Session) -> None:
-    """In a pipeline elementwise functions wait, and what asks for a shape runs what is queued."""
+    """Elementwise functions wait in a pipeline; a function that needs a shape runs the queue."""
     x = xp.asarray([[1.0, 4.0], [9.0, 16.0]])
     with session.pipeline() as pipeline:
         roots = xp.sqrt(xp.add(x, xp.zeros_like(x)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the namespace says of itself: its table, its names, and what it refuses."""
+"""The namespace's description of itself: its table, its names, and its refusals."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ def session(store: Store) -> Iterator[Session]:
 
 
 def test_what_is_missing_is_named() -> None:
-    """Every name of the standard that is not here raises AttributeError with it, and what is."""
+    """A missing name of the standard raises AttributeError, which lists the names that exist."""
     missing = {*strict.__all__} - {*xp.__all__}
     assert {"sin", "concat", "where", "sum", "inf"} <= missing
     for name in sorted(missing):
@@ -42,7 +42,7 @@ def test_what_is_missing_is_named() -> None:
 
 
 def test_names_are_the_standards() -> None:
-    """All names are of the standard but those of the table, and every function is in the table."""
+    """Only the table's own names are not in the standard; the table has every function."""
     of_the_table = {"Conformance", "Difference", "Row", "conformance"}
     assert {*xp.__all__} - {*strict.__all__} == of_the_table
     constants = {"__array_api_version__", "e", "pi", "float32", "int32"}

@@ -25,8 +25,8 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def session(target: str) -> Iterator[Session]:
     """A session in which faults may be injected."""
-    with connect(target) as one:
-        yield one
+    with connect(target) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -31,13 +31,13 @@ def _sticks(ztensor: Ztensor) -> npt.NDArray[np.uint8]:
 def test_status_without_output(session: Session, a: Ztensor) -> None:
     """A status is raised for the nth call alone, and its output stays as it was."""
     out = zdnn.add(a, a)
-    wanted = zdnn.ZDNN_EXCEEDS_MDIS
-    with session.faults(zdnn.mul, status=wanted, nth=2) as faults:
+    injected_status = zdnn.ZDNN_EXCEEDS_MDIS
+    with session.faults(zdnn.mul, status=injected_status, nth=2) as faults:
         zdnn.mul(a, a, out)
         zdnn.add(a, a, out)
         with pytest.raises(ZdnnError) as caught:
             zdnn.mul(a, a, out)
-        assert caught.value.status == wanted
+        assert caught.value.status == injected_status
         assert caught.value.refusal is not None
         assert caught.value.refusal.constraint == "fault"
         zdnn.mul(a, a)
@@ -78,18 +78,18 @@ def test_warning(session: Session, a: Ztensor) -> None:
 
 
 def test_range_violation(session: Session, a: Ztensor) -> None:
-    """So many elements as asked for become no numbers, and the warning tells which."""
+    """A rule turns two elements into no numbers, and the warning counts them."""
     with (
         session.faults(zdnn.add, range_violation=2, seed=5) as faults,
         pytest.warns(ZdnnWarning) as caught,
     ):
         out = zdnn.add(a, a)
-    (warning,) = [one.message for one in caught if isinstance(one.message, ZdnnWarning)]
+    (warning,) = [record.message for record in caught if isinstance(record.message, ZdnnWarning)]
     assert warning.violation is not None
     assert warning.violation.operands[0].count == 2
     codes = _sticks(out).view("<u2").reshape(-1)
     assert np.count_nonzero(codes & 0x7FFF == 0x7FFF) == 2
-    assert [one.effect for one in faults.injected] == ["range_violation"]
+    assert [fault.effect for fault in faults.injected] == ["range_violation"]
 
 
 @pytest.mark.parametrize("kind", ["data", "access", "operation"])
@@ -112,7 +112,7 @@ def test_program_check_as_a_status(target: str) -> None:
 
 @pytest.mark.parametrize("bits", [1, 7])
 def test_wrong_bits(session: Session, a: Ztensor, bits: int) -> None:
-    """So many bits of the elements flip as asked for, the same ones for the same seed."""
+    """A rule flips its number of bits in the elements, the same bits for the same seed."""
     right = _sticks(zdnn.add(a, a))
     wrong = []
     for _ in range(2):
@@ -124,7 +124,7 @@ def test_wrong_bits(session: Session, a: Ztensor, bits: int) -> None:
 
 
 def test_wrong_bits_of_an_array(session: Session, a: Ztensor) -> None:
-    """What is read back may be wrong while the sticks are right."""
+    """A rule flips a bit of the array that is read back, and leaves the sticks right."""
     with session.faults(zdnn.transform_origtensor, flip_bits=1, seed=3):
         wrong = a.numpy()
     difference = wrong.view(np.uint8) ^ DATA.view(np.uint8)
@@ -147,20 +147,20 @@ def test_wrong_weights_are_seen(session: Session) -> None:
     pre = zdnn.init_pre_transformed_desc(zdnn.ZDNN_2D, zdnn.FP32, 4, 4)
     tfrmd = zdnn.generate_transformed_desc(pre)
     x, w = (session.init_ztensor_with_malloc(pre, tfrmd) for _ in range(2))
-    one = np.eye(4, dtype=np.float32)
-    zdnn.transform_ztensor(x, one)
-    zdnn.transform_ztensor(w, one)
+    identity = np.eye(4, dtype=np.float32)
+    zdnn.transform_ztensor(x, identity)
+    zdnn.transform_ztensor(w, identity)
     bias = session.ztensor(np.zeros(4, np.float32))
     right = zdnn.matmul_op(x, w, bias, zdnn.MATMUL_OP_ADDITION).numpy()
     with session.faults(zdnn.transform_ztensor, flip_bits=40):
         zdnn.reset_ztensor(w)
-        zdnn.transform_ztensor(w, one)
+        zdnn.transform_ztensor(w, identity)
     changed = zdnn.matmul_op(x, w, bias, zdnn.MATMUL_OP_ADDITION).numpy()
     assert not np.array_equal(right, changed, equal_nan=True)
 
 
 def test_fixed_delay(session: Session, a: Ztensor) -> None:
-    """A call takes as much longer as the rule says, and answers as ever."""
+    """A rule delays a call by its seconds, and does not change the answer."""
     with session.faults(zdnn.add, delay=0.3):
         start = time.monotonic()
         assert zdnn.add(a, a).numpy().tolist() == (DATA + DATA).tolist()
@@ -176,7 +176,7 @@ def test_drawn_delay(session: Session, a: Ztensor, distribution: str) -> None:
         with session.faults(zdnn.add, delay=delay, seed=9) as faults:
             for _ in range(5):
                 zdnn.add(a, a)
-        drawn.append([one.detail for one in faults.injected])
+        drawn.append([fault.detail for fault in faults.injected])
     assert drawn[0] == drawn[1]
     assert len(set(drawn[0])) == 5
 
@@ -193,7 +193,7 @@ def test_a_client_that_gives_up_ends_a_delay(target: str) -> None:
 
 
 def test_allocation_failure(session: Session) -> None:
-    """Storage runs out where a tensor is allocated, under any name of what allocates."""
+    """Storage runs out where a tensor is allocated, under each name of the allocating function."""
     pre = zdnn.init_pre_transformed_desc(zdnn.ZDNN_1D, zdnn.FP32, 8)
     tfrmd = zdnn.generate_transformed_desc(pre)
     for name in ("zdnn_init_ztensor_with_malloc", "allochelper_ztensor"):
@@ -217,11 +217,13 @@ def test_lost_connection(session: Session, a: Ztensor, moment: str, ran: bool) -
         zdnn.add(a, a, out)
     assert (caught.value.code, caught.value.reason) == ("UNAVAILABLE", "")
     assert out.numpy().tolist() == ((DATA + DATA) if ran else (DATA - DATA)).tolist()
-    assert [(one.effect, one.detail) for one in faults.injected] == [("lose_connection", moment)]
+    assert [(fault.effect, fault.detail) for fault in faults.injected] == [
+        ("lose_connection", moment)
+    ]
 
 
 def test_the_machine_disappears_and_comes_back(session: Session, a: Ztensor) -> None:
-    """A guest without NNPA is refused, its query result stays until it is refreshed in vain."""
+    """A guest on a machine without NNPA is refused, and keeps its query result until a refresh."""
     move = FaultMove(machine="telum2-nonnpa", calls=4)
     with session.faults(zdnn.add, move=move, nth=1) as faults:
         with pytest.raises(ZdnnError) as caught:
@@ -233,11 +235,11 @@ def test_the_machine_disappears_and_comes_back(session: Session, a: Ztensor) -> 
             session.refresh_nnpa_query_result()
         assert session.is_nnpa_installed()
         assert zdnn.add(a, a).numpy().tolist() == (DATA + DATA).tolist()
-    assert [one.detail for one in faults.injected] == ["telum2-nonnpa", "back"]
+    assert [fault.detail for fault in faults.injected] == ["telum2-nonnpa", "back"]
 
 
 def test_an_older_machine(session: Session, a: Ztensor) -> None:
-    """A guest that moves to a Telum I loses what that has not, and says where it is."""
+    """A guest that moves to a Telum I loses the functions of Telum II, and names its machine."""
     with session.faults(zdnn.add, move="z16"):
         zdnn.add(a, a)
         assert session.status().machine.name == "machines/telum1"

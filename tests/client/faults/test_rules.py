@@ -32,7 +32,7 @@ rules:
 
 
 def test_a_file_of_rules(tmp_path: Path) -> None:
-    """A YAML file, or JSON, says what keywords say."""
+    """Rules from a YAML file, or from JSON, equal rules from keywords."""
     (tmp_path / "rules.yaml").write_text(FILE)
     conv2d = {"nth": 3, "status": "ZDNN_EXCEEDS_MDIS"}
     number = {"status": 0x000C0012, "output_written": True, "shape": (1, 32), "probability": 0.25}
@@ -60,13 +60,13 @@ def test_a_file_of_rules(tmp_path: Path) -> None:
         ("rules: [{note: true, flip_bits: 2}]", "rules[0]: "),
     ],
 )
-def test_bad_files_are_refused(tmp_path: Path, text: str, told: str) -> None:
+def test_bad_files_are_refused(tmp_path: Path, text: str, message: str) -> None:
     """A file that holds no rules is refused by name and place."""
     path = tmp_path / "rules.yaml"
     path.write_text(text)
     with pytest.raises(ValueError, match=r"rules\.yaml") as caught:
         read_rules(path)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_the_schema_is_the_contract() -> None:
@@ -74,8 +74,8 @@ def test_the_schema_is_the_contract() -> None:
     rule = schema()["$defs"]["rule"]
     descriptor = FaultRule.DESCRIPTOR
     assert set(rule["properties"]) == set(descriptor.fields_by_name)
-    effects = {one.name for one in descriptor.oneofs_by_name["effect"].fields}
-    assert {one["required"][0] for one in rule["oneOf"]} == effects
+    effects = {field.name for field in descriptor.oneofs_by_name["effect"].fields}
+    assert {alternative["required"][0] for alternative in rule["oneOf"]} == effects
     for name in ("delay", "move"):
         message = descriptor.fields_by_name[name].message_type
         assert message is not None

@@ -38,7 +38,7 @@ def test_every(session: Session, a: Ztensor) -> None:
 
 
 def test_probability(session: Session, a: Ztensor) -> None:
-    """As many calls are met as the probability says, and the same ones for the same seed."""
+    """A rule meets the share of calls that its probability says, the same ones for a seed."""
     met: list[list[int]] = []
     for seed in (1, 1, 2):
         with session.faults(zdnn.add, status="ZDNN_INVALID_SHAPE", probability=0.5, seed=seed):
@@ -66,7 +66,7 @@ def test_machine(target: str) -> None:
 
 
 def test_call_numbers(session: Session, a: Ztensor) -> None:
-    """Calls are numbered, however they are sent; what is freed for dropped tensors is none."""
+    """Calls are numbered, however they are sent; freeing a dropped tensor is not a call."""
     with session.faults(note=True) as faults:
         zdnn.add(a, a)
         with session.pipeline():
@@ -75,8 +75,8 @@ def test_call_numbers(session: Session, a: Ztensor) -> None:
         del b
         zdnn.sub(a, a)
         zdnn.sub(a, a)
-    told = [(one.call, one.operation) for one in faults.injected]
-    assert told == [(1, "add"), (2, "mul"), (3, "add"), (4, "sub"), (5, "sub")]
+    calls = [(fault.call, fault.operation) for fault in faults.injected]
+    assert calls == [(1, "add"), (2, "mul"), (3, "add"), (4, "sub"), (5, "sub")]
 
 
 def test_large_tensors_are_calls(target: str) -> None:
@@ -86,8 +86,8 @@ def test_large_tensors_are_calls(target: str) -> None:
         with session.faults(note=True) as faults:
             a = session.ztensor(big)
             a.numpy()
-        told = [one.operation for one in faults.injected]
-        assert told == ["allochelper_ztensor", "transform_ztensor", "transform_origtensor"]
+        operations = [fault.operation for fault in faults.injected]
+        assert operations == ["allochelper_ztensor", "transform_ztensor", "transform_origtensor"]
         for name, moment in (("transform_ztensor", "after"), ("transform_origtensor", "before")):
             with (
                 session.faults(name, lose_connection=moment),
@@ -109,8 +109,8 @@ def test_blocks_nest(session: Session, a: Ztensor) -> None:
         zdnn.add(a, a)
         with pytest.raises(ZdnnError):
             zdnn.add(a, a)
-    assert [one.operation for one in inner.injected] == ["mul"]
-    assert [one.operation for one in outer.injected] == ["add"]
+    assert [fault.operation for fault in inner.injected] == ["mul"]
+    assert [fault.operation for fault in outer.injected] == ["add"]
 
 
 def test_an_inner_delay_joins_a_status(session: Session, a: Ztensor) -> None:
@@ -134,7 +134,7 @@ def test_queued_calls_belong_to_their_block(session: Session, a: Ztensor) -> Non
             with pytest.warns(ZdnnWarning):
                 session.execute(())
         zdnn.add(a, a)
-    assert [one.zdnn_status for one in pipeline.results] == [0, 0x20001, 0]
+    assert [result.zdnn_status for result in pipeline.results] == [0, 0x20001, 0]
 
 
 def test_refused_without_the_flag() -> None:
@@ -178,11 +178,11 @@ def test_private_server() -> None:
     ],
 )
 def test_bad_rules_are_refused(
-    session: Session, operation: str, words: dict[str, object], told: str
+    session: Session, operation: str, words: dict[str, object], message: str
 ) -> None:
     """A rule that could not be carried out is refused with field, value and limit."""
     with pytest.raises(TransportError) as caught:
         session.faults(rules=[make_rule(operation, words)]).__enter__()
     assert caught.value.reason == "FIELD_INVALID"
-    assert told in caught.value.message
+    assert message in caught.value.message
     assert {"field", "value", "limit"} <= set(caught.value.metadata)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays that wait in a pipeline: what was given counts, whatever happens to the array later."""
+"""Arrays that wait in a pipeline are sent as they were at the call, whatever changes them later."""
 
 import numpy as np
 from nnpa_client import Session, zdnn
@@ -21,6 +21,6 @@ def test_arrays_that_change_after_the_call_were_sent_as_they_were() -> None:
                 array[:] = value
                 tensors.append(session.ztensor(array))
                 array[:] = -1
-            doubled = [zdnn.add(one, one) for one in tensors]
-        for value, one in enumerate(doubled):
-            assert (one.numpy() == 2 * value).all()
+            doubled = [zdnn.add(tensor, tensor) for tensor in tensors]
+        for value, tensor in enumerate(doubled):
+            assert (tensor.numpy() == 2 * value).all()

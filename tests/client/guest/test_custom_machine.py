@@ -56,8 +56,10 @@ def test_a_replay_takes_it(open_session: Open, tmp_path: Path) -> None:
     session = open_session("telum2")
     with session.trace(tmp_path / "trace.nnpa") as recording:
         session.ztensor([[1.0] * 65])
-    found, _again = trace.replay(recording.read(), session.transport, machine='{"max_dim1": 64}')
-    assert not found.is_equal
+    comparison, _session = trace.replay(
+        recording.read(), session.transport, machine='{"max_dim1": 64}'
+    )
+    assert not comparison.is_equal
 
 
 def test_text_of_a_spec_reads_back() -> None:
@@ -65,14 +67,14 @@ def test_text_of_a_spec_reads_back() -> None:
     spec = MachineSpec(
         max_dim1=64, max_tensor_size=1 << 32, data_types_mask=1, added_functions=[NNPA_LOG]
     )
-    base, again = read_machine(machine_text(spec))
-    assert (base, again) == ("telum2", spec)
+    base, read_spec = read_machine(machine_text(spec))
+    assert (base, read_spec) == ("telum2", spec)
     assert json.loads(machine_text(spec))["max_tensor_size"] == 1 << 32
 
 
 @pytest.fixture(params=["name", "json", "file"])
 def written(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str, str]:
-    """A machine in each way to write it, with its name and what it says of sub."""
+    """A machine in each way to write it, with its name and whether it has sub."""
     if request.param == "name":
         return "z16", "telum1", "yes"
     (tmp_path / "small.json").write_text(json.dumps(LIMITS))
@@ -109,7 +111,7 @@ def test_check_tells_custom_machines_apart() -> None:
 def test_estimate_takes_it(
     written: tuple[str, str, str], open_session: Open, tmp_path: Path
 ) -> None:
-    """A trace's calls have the base's times; one that the machine lacks is counted as such."""
+    """A trace's calls have the base's times; calls that the machine lacks are counted apart."""
     text, name, runs = written
     session = open_session("telum1")
     with session.trace(tmp_path / "trace.nnpa"):
@@ -117,18 +119,18 @@ def test_estimate_takes_it(
         zdnn.sub(zdnn.add(page, page), page)
     words = ("estimate", tmp_path / "trace.nnpa", "--json", "--machine")
     (base,) = json.loads(_nnpa(*words, "z16").stdout)["estimates"]
-    (found,) = json.loads(_nnpa(*words, text).stdout)["estimates"]
-    assert found["machine"] == name
+    (estimate,) = json.loads(_nnpa(*words, text).stdout)["estimates"]
+    assert estimate["machine"] == name
     kept = [entry for entry in base["operations"] if runs == "yes" or entry["operation"] != "sub"]
-    assert found["operations"] == kept
+    assert estimate["operations"] == kept
     lacking = {} if runs == "yes" else {"sub: not on IBM z16, Telum I, custom": 1}
-    assert found["not_estimated"] == lacking
+    assert estimate["not_estimated"] == lacking
 
 
 def test_estimate_of_a_model_takes_it(
     written: tuple[str, str, str], server_target: str, tmp_path: Path
 ) -> None:
-    """A model is placed for the machine that is written, and its times are those of the base."""
+    """A model is placed for the machine of the text, and has the times of the base."""
     text, name, _ = written
     (tmp_path / "dense.onnx").write_bytes(dense().SerializeToString())
     words = ("estimate", tmp_path / "dense.onnx", "--target", server_target, "--machine", text)
@@ -139,7 +141,7 @@ def test_estimate_of_a_model_takes_it(
 
 @pytest.mark.heavy
 def test_view_takes_it(written: tuple[str, str, str], tmp_path: Path) -> None:
-    """A model is placed for the machine that is written, with the base's times."""
+    """A model is placed for the machine of the text, with the base's times."""
     text, name, _ = written
     (tmp_path / "dense.onnx").write_bytes(dense().SerializeToString())
     with viewing("--machine", text, tmp_path / "dense.onnx") as page:
@@ -150,7 +152,7 @@ def test_view_takes_it(written: tuple[str, str, str], tmp_path: Path) -> None:
 
 @pytest.mark.heavy
 def test_doctor_takes_it(written: tuple[str, str, str]) -> None:
-    """A program runs on the machine that is written, and failing there is a finding."""
+    """A program runs on the machine of the text; its failure there is a finding."""
     text, _, runs = written
     program = (
         "import numpy as np; from nnpa_client import connect, zdnn\n"
@@ -184,7 +186,7 @@ def test_doctor_takes_it(written: tuple[str, str, str]) -> None:
     ],
 )
 def test_commands_name_field_and_value(command: str, text: str, words: str) -> None:
-    """What cannot be a machine is usage in each command, by field and value."""
+    """Each command answers text that is no machine with its usage, and names field and value."""
     name, *rest = command.replace("FILE", __file__).split()
     answer = CliRunner().invoke(main, [name, "--machine", text, *rest], env={"COLUMNS": "300"})
     assert answer.exit_code == 2
@@ -209,7 +211,7 @@ def test_commands_name_field_and_value(command: str, text: str, words: str) -> N
     ],
 )
 def test_errors_name_field_and_value(text: str, words: str) -> None:
-    """What cannot be a machine is refused before a server is asked, by field and value."""
+    """Text that is no machine is refused before a call to a server; the error names the field."""
     with pytest.raises(ValueError, match=r"^machine: ") as caught:
         read_machine(text)
     assert str(caught.value).startswith(words)

@@ -22,13 +22,13 @@ Array = npt.NDArray[np.float32]
 
 
 def walk(session: Session, array: Array, steps: list[tuple[str, int, int]]) -> list[Ztensor]:
-    """Run steps over a growing list of ztensors; each names two of those made before."""
-    made = [session.ztensor(array), session.ztensor(array[::-1] / 2)]
+    """Run steps over a growing list of ztensors; each step uses two ztensors of the list."""
+    tensors = [session.ztensor(array), session.ztensor(array[::-1] / 2)]
     for name, first, second in steps:
-        a, b = made[first % len(made)], made[second % len(made)]
+        a, b = tensors[first % len(tensors)], tensors[second % len(tensors)]
         verb = getattr(zdnn, name)
-        made.append(verb(a) if name in ("exp", "sqrt") else verb(a, b))
-    return made
+        tensors.append(verb(a) if name in ("exp", "sqrt") else verb(a, b))
+    return tensors
 
 
 @settings(
@@ -38,16 +38,16 @@ def walk(session: Session, array: Array, steps: list[tuple[str, int, int]]) -> l
     st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 9), st.integers(0, 9)), max_size=8)
 )
 def test_pipeline_equals_one_by_one(session: Session, steps: list[tuple[str, int, int]]) -> None:
-    """A pipeline's results are those of the same calls one by one, bit for bit."""
+    """A pipeline's results equal the results of the same calls one by one, bit for bit."""
     array = np.linspace(-3, 5, 70, dtype=np.float32).reshape(2, 35)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ZdnnWarning)
         single = walk(session, array, steps)
         with session.pipeline():
             listed = walk(session, array, steps)
-    for one, other in zip(single, listed, strict=True):
-        np.testing.assert_array_equal(one.read_sticks(), other.read_sticks())
-        assert repr(one) == repr(other)
+    for expected, queued in zip(single, listed, strict=True):
+        np.testing.assert_array_equal(expected.read_sticks(), queued.read_sticks())
+        assert repr(expected) == repr(queued)
 
 
 def counting_session() -> tuple[Session, InProcessTransport]:
@@ -83,7 +83,7 @@ def test_a_value_runs_what_is_queued() -> None:
 
 
 def test_descriptors_are_known_when_asked_for(session: Session) -> None:
-    """Asking an output for its descriptors inside a pipeline runs the list so far."""
+    """Reading an output's descriptors inside a pipeline runs the list so far."""
     with session.pipeline():
         out = zdnn.exp(session.ztensor(np.ones((2, 3), np.float32)))
         assert out.transformed_desc.dim1 == 3
@@ -91,22 +91,22 @@ def test_descriptors_are_known_when_asked_for(session: Session) -> None:
 
 def test_an_error_tells_its_place(session: Session) -> None:
     """The error of a list has the failing call's index; outputs before exist, after do not."""
-    a, made = session.ztensor(np.ones(3, np.float32)), list[Ztensor]()
+    a, sums = session.ztensor(np.ones(3, np.float32)), list[Ztensor]()
     with pytest.raises(ZdnnError) as caught, session.pipeline() as pipeline:  # noqa: PT012 - a list
-        made.append(zdnn.add(a, a))
+        sums.append(zdnn.add(a, a))
         zdnn.transform_ztensor(a, np.ones(3, np.float32))
-        made.append(zdnn.add(a, a))
+        sums.append(zdnn.add(a, a))
     assert (caught.value.op, caught.value.operation_index) == ("transform_ztensor", 1)
     assert "operation 1, zdnn_transform_ztensor" in str(caught.value)
     assert len(pipeline.results) == 2
-    np.testing.assert_array_equal(made[0].numpy(), np.full(3, 2, np.float32))
+    np.testing.assert_array_equal(sums[0].numpy(), np.full(3, 2, np.float32))
     with pytest.raises(NnpaError, match="does not exist, the list of operations ended before"):
-        made[1].numpy()
-    assert "ended before" in repr(made[1])
+        sums[1].numpy()
+    assert "ended before" in repr(sums[1])
 
 
 def test_a_warning_does_not_end_the_list(session: Session) -> None:
-    """A range violation warns once per call that has it, and what follows runs."""
+    """A range violation warns once for each call that has it, and later calls run."""
     a = session.ztensor(np.array([-1, 1], np.float32))
     with pytest.warns(ZdnnWarning, match="zdnn_log") as caught, session.pipeline():  # noqa: PT031 - a list
         zdnn.log(a)
@@ -116,7 +116,7 @@ def test_a_warning_does_not_end_the_list(session: Session) -> None:
 
 
 def test_a_program_check_leaves_what_ran(session: Session) -> None:
-    """After a program check in a list, ztensors tell what really happened to them."""
+    """After a program check in a list, each ztensor shows whether its call ran."""
     pre = zdnn.init_pre_transformed_desc(zdnn.ZDNN_1D, zdnn.FP32, 3)
     out = session.init_ztensor_with_malloc(pre, zdnn.generate_transformed_desc(pre))
     a, b = session.ztensor(np.ones(3, np.float32)), session.ztensor(np.ones(4, np.float32))
@@ -169,7 +169,7 @@ def test_operands_live_until_the_list_runs(session: Session) -> None:
 
 
 def test_large_data_keeps_its_place(session: Session) -> None:
-    """Data that must stream inside a pipeline goes between what stands before and after it."""
+    """Data that streams inside a pipeline goes between the calls before it and after it."""
     array = np.ones((600, 1024), np.float32)
     out = np.empty_like(array)
     with session.pipeline():
@@ -195,11 +195,11 @@ def test_a_list_that_is_sent_again_has_its_arrays(session: Session) -> None:
 
 
 def test_a_list_beyond_one_message_is_split(open_session: Open) -> None:
-    """Queued data beyond what the server takes in a message goes in several."""
+    """Queued data beyond the server's limit of a message goes in several messages."""
     session = open_session()
     array = np.ones((127, 1024), np.float32)
     limit = session.limits.max_message_bytes
     count = limit // array.nbytes + 2
     with session.pipeline():
-        made = [session.ztensor(array) for _ in range(count)]
-    assert all(one.is_transformed for one in made)
+        tensors = [session.ztensor(array) for _ in range(count)]
+    assert all(tensor.is_transformed for tensor in tensors)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs without misuse run sanitized as they run without."""
+"""Programs without misuse run the same with the sanitizer and without it."""
 
 import re
 import runpy
@@ -52,8 +52,8 @@ def _arrays(value: Any) -> Iterator[npt.NDArray[Any]]:
     elif isinstance(value, dict):
         yield from _arrays(list(value.values()))
     elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _arrays(one)
+        for part in value:
+            yield from _arrays(part)
     elif isinstance(value, Ztensor):
         yield np.array([value.rec_scale, value.offset, value.is_transformed, value.buffer_size])
 
@@ -71,7 +71,7 @@ def test_the_manuals_examples_are_clean(server_target: str, name: str) -> None:
         assert plain.tobytes() == sanitized.tobytes()
 
 
-@pytest.mark.parametrize("network", NETWORKS, ids=[one.name for one in NETWORKS])
+@pytest.mark.parametrize("network", NETWORKS, ids=[network.name for network in NETWORKS])
 def test_the_demos_networks_are_clean(open_session: Open, network: Any) -> None:
     """The digits networks give the same bits with and without the sanitizer, and no report."""
     images = held_out().images[:40]
@@ -87,7 +87,7 @@ def test_the_demos_networks_are_clean(open_session: Open, network: Any) -> None:
 
 
 def test_operations_as_they_are(session: Session) -> None:
-    """Answers that nobody judges are not warned of, and their reports are kept."""
+    """The session keeps reports of answers that no caller checks, and gives no warning."""
     a = allocated(session, 2, 3)
     operation = Operation(exp=Exp(input=a.ref(), output=TensorRef(new_id=session.new_id())))
     operation.site = "elsewhere.py:7 in main"
@@ -97,17 +97,17 @@ def test_operations_as_they_are(session: Session) -> None:
 
 
 class Sanitized(Opened):
-    """A session that sanitizes, its padding shown to the vector runner as it is without."""
+    """A session that sanitizes, and shows the vector runner padding as without the sanitizer."""
 
     def execute(self, operation: Operation) -> OperationResult:
         """Run one operation; there is no report of one that succeeds."""
         result = super().execute(operation)
-        if any(one.HasField("report") for one in result.diagnostics):
+        if any(diagnostic.HasField("report") for diagnostic in result.diagnostics):
             assert result.zdnn_status == Status.ZDNN_INVALID_STATE, result
         for output in result.outputs:
-            there, desc = output.ztensor.sticks, output.ztensor.transformed_desc
-            if there:
-                cells = vector_runner.cells_of(desc, np.frombuffer(there, np.uint8))
+            sticks, desc = output.ztensor.sticks, output.ztensor.transformed_desc
+            if sticks:
+                cells = vector_runner.cells_of(desc, np.frombuffer(sticks, np.uint8))
                 output.ztensor.sticks = vector_runner.sticks_of(desc, " ".join(cells)).tobytes()
         return result
 
@@ -146,8 +146,8 @@ def test_without_the_flag_nothing_is_told(store: Store, monkeypatch: pytest.Monk
             zdnn.exp(a)
         assert session.reports == ()
     assert sent
-    assert not any(one.site for one in sent)
-    assert not any(one.exp.input.HasField("provenance") for one in sent)
+    assert not any(operation.site for operation in sent)
+    assert not any(operation.exp.input.HasField("provenance") for operation in sent)
 
 
 def test_a_server_that_cannot(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +201,7 @@ SUITE = """
 def test_the_switch_of_the_pytest_plugin(
     tmp_path: Path, server_target: str, flags: list[str]
 ) -> None:
-    """--nnpa-sanitize makes a test fail at its misuse, and tells C programs; clean ones pass."""
+    """--nnpa-sanitize fails a test at its misuse, and reaches C programs; clean tests pass."""
     (tmp_path / "test_suite.py").write_text(textwrap.dedent(SUITE))
     settings = "[pytest]\nfilterwarnings = ignore::nnpa_client.ZdnnWarning\n"
     (tmp_path / "pytest.ini").write_text(settings)

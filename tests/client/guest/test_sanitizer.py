@@ -38,7 +38,7 @@ def session(open_session: Open) -> Session:
 
 
 def here(offset: int = 0) -> str:
-    """Return the place of the caller's line, or of one so many lines after it."""
+    """Return the place of the caller's line, or of the line `offset` lines after it."""
     frame = inspect.currentframe()
     assert frame is not None
     assert frame.f_back is not None
@@ -53,7 +53,7 @@ def allocated(session: Session, *shape: int, layout: int = zdnn.ZDNN_2D) -> Zten
 
 def said(caught: pytest.WarningsRecorder | list[warnings.WarningMessage]) -> list[SanitizerWarning]:
     """Return the sanitizer's warnings among those that were caught."""
-    return [one.message for one in caught if isinstance(one.message, SanitizerWarning)]
+    return [record.message for record in caught if isinstance(record.message, SanitizerWarning)]
 
 
 def test_sticks_that_nothing_has_written(session: Session) -> None:
@@ -71,7 +71,7 @@ def test_sticks_that_nothing_has_written(session: Session) -> None:
         "allochelper_ztensor",
         where,
     )
-    line = next(one for one in caught if one.message is warning)
+    line = next(record for record in caught if record.message is warning)
     assert f"{line.filename}:{line.lineno} in " in f"{place} "
     assert session.reports == (warning.report,)
 
@@ -90,7 +90,7 @@ def test_a_warning_that_is_an_error(session: Session) -> None:
 
 
 def test_calls_of_a_pipeline_have_their_own_places(session: Session) -> None:
-    """What runs when a pipeline ends is reported at the line that called it."""
+    """A misuse that runs when a pipeline ends is reported at the line of its call."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with session.pipeline():
@@ -117,7 +117,7 @@ def test_transforming_what_is_transformed(session: Session) -> None:
 
 
 def test_a_result_that_depends_on_padding(session: Session) -> None:
-    """A softmax over what a bidirectional layer returns counts the columns between directions."""
+    """A softmax over a bidirectional layer's output counts the columns between directions."""
     hn = _bidirectional(session)
     assert session.reports == ()
     assert not said(_quietly(lambda: zdnn.tanh(hn)))
@@ -144,8 +144,8 @@ def _bidirectional(session: Session) -> Ztensor:
         pre = zdnn.init_pre_transformed_desc(layout, zdnn.FP32, *shape)
         tfrmd = zdnn.generate_transformed_desc_concatenated(pre, info)
         data = np.full(shape, 0.25, np.float32)
-        made = session.init_ztensor_with_malloc(pre, tfrmd)
-        return zdnn.transform_ztensor(made, data, data, data, data)
+        ztensor = session.init_ztensor_with_malloc(pre, tfrmd)
+        return zdnn.transform_ztensor(ztensor, data, data, data, data)
 
     pre = zdnn.init_pre_transformed_desc(zdnn.ZDNN_4DS, zdnn.FP32, 2, 2, 1, 3)
     hn = session.init_ztensor_with_malloc(pre, zdnn.generate_transformed_desc(pre))
@@ -177,7 +177,7 @@ USES: dict[str, tuple[Callable[[Ztensor], object], type[NnpaError]]] = {
 
 @pytest.mark.parametrize("op", USES)
 def test_use_after_free(session: Session, op: str) -> None:
-    """Whatever a freed ztensor is used for, who freed it is told, and the error is as ever."""
+    """Each use of a freed ztensor warns with the line that freed it, and raises its error."""
     use, error = USES[op]
     a = session.ztensor(ONES)
     number, where = a.id, here(1)
@@ -191,7 +191,7 @@ def test_use_after_free(session: Session, op: str) -> None:
 
 
 def test_use_after_free_in_one_list(session: Session) -> None:
-    """A pipeline that frees a ztensor and uses it is refused as ever, and told where it does."""
+    """A pipeline that frees a ztensor and uses it is refused, and warned with both lines."""
     a = session.ztensor(ONES)
     places: list[str] = []
 
@@ -212,7 +212,7 @@ def test_use_after_free_in_one_list(session: Session) -> None:
 
 
 def test_a_freed_ztensor_that_is_allocated_again(session: Session) -> None:
-    """A ztensor that got new sticks is not freed; until it is written it is never written."""
+    """A ztensor with new sticks does not count as freed; until a write it is never written."""
     a = session.ztensor(ONES)
     zdnn.free_ztensor_buffer(a)
     zdnn.reset_ztensor(a)
@@ -230,8 +230,8 @@ class Blocked(InProcessTransport):
         self.blocks = ""
 
     def execute(self, request: Request) -> Response:
-        """Run operations; the first list with the operation that blocks waits before."""
-        names = [one.WhichOneof("operation") for one in request.message.operations]
+        """Run operations; the first list with the blocking operation waits before it runs."""
+        names = [operation.WhichOneof("operation") for operation in request.message.operations]
         if self.blocks in names:
             self.blocks = ""
             self.arrived.set()
@@ -245,7 +245,7 @@ class Blocked(InProcessTransport):
     ids=["reads what is written", "writes what is read", "both read"],
 )
 def test_two_threads_on_one_ztensor(store: Store, first: str, second: str, operand: str) -> None:
-    """A call that meets another thread's on a ztensor, one of them writing, is warned of."""
+    """A call warns if another thread's call uses its ztensor and one of the two writes."""
     blocked = Blocked(store)
     with Session(blocked, accelerator_pb2.Session(sanitize=True)) as session:
         a, b = session.ztensor(ONES), session.ztensor(ONES)
@@ -256,36 +256,36 @@ def test_two_threads_on_one_ztensor(store: Store, first: str, second: str, opera
             "log": lambda: zdnn.log(b, spare[1]),
         }
         blocked.blocks = first
-        one = threading.Thread(target=calls[first])
-        one.start()
+        first_thread = threading.Thread(target=calls[first])
+        first_thread.start()
         assert blocked.arrived.wait(30)
-        with warnings.catch_warnings(record=True) as found:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            two = threading.Thread(target=calls[second])
-            two.start()
+            second_thread = threading.Thread(target=calls[second])
+            second_thread.start()
             watch = a.guest.watch
             assert watch is not None
             while watch.under_way < 4:
                 threading.Event().wait(0.001)
             blocked.released.set()
-            for thread in (one, two):
+            for thread in (first_thread, second_thread):
                 thread.join()
         assert watch.under_way == 0
-    met = said(found)
-    assert [(one.misuse, one.op, one.report.operand) for one in met] == (
+    met = said(caught)
+    assert [(warning.misuse, warning.op, warning.report.operand) for warning in met] == (
         [("CONCURRENT_USE", second, operand)] if operand else []
     )
-    for one_met in met:
-        assert one_met.report.other.operation == first
-        assert one_met.report.allocation.operation == "allochelper_ztensor"
+    for warning in met:
+        assert warning.report.other.operation == first
+        assert warning.report.allocation.operation == "allochelper_ztensor"
 
 
 def test_large_ztensors(session: Session) -> None:
-    """What travels in chunks is watched like what travels in messages."""
+    """Data that travels in chunks is watched like data in messages."""
     a = allocated(session, *LARGE.shape, layout=zdnn.ZDNN_NHWC)
     with pytest.warns(SanitizerWarning) as caught, pytest.raises(ZdnnError):
         zdnn.transform_origtensor(a)
-    assert [one.misuse for one in said(caught)] == ["NEVER_WRITTEN"]
+    assert [warning.misuse for warning in said(caught)] == ["NEVER_WRITTEN"]
     first = here(1)
     zdnn.transform_ztensor(a, LARGE)
     second = here(2)

@@ -10,5 +10,5 @@ from nnpa_client import mli
 @pytest.fixture(scope="module")
 def connection(server_target: str) -> Iterator[mli.Connection]:
     """A connection for MLI alone, entered."""
-    with mli.connect(server_target) as one:
-        yield one
+    with mli.connect(server_target) as opened:
+        yield opened

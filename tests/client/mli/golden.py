@@ -2,7 +2,7 @@
 """The MLI library's reference cases through client, wire and server.
 
 The runner of the emulator's cases calls kernels of `mli_emulator`; here those calls go out through
-`nnpa_client.mli`, and what comes back is put where the runner looks for it.
+`nnpa_client.mli`, and their results are put where the runner looks for them.
 """
 
 import inspect
@@ -17,29 +17,30 @@ from nnpa_client.mli.calls import Batch, Call
 from nnpa_client.mli.connection import current_transport
 
 FUNCTIONS = {name: entry.function for name, entry in emulator.KERNELS.items()}
-Given = list[tuple[emulator.Tensor, mli.Tensor]]
+Pairs = list[tuple[emulator.Tensor, mli.Tensor]]
 
 
-def _tensor(one: emulator.Tensor, given: Given) -> mli.Tensor:
+def _tensor(original: emulator.Tensor, pairs: Pairs) -> mli.Tensor:
     params: mli.FxParams | mli.SaParams | None = None
-    if isinstance(one.el_params, emulator.FxParams):
-        params = mli.FxParams(one.el_params.frac_bits)
-    elif one.el_params is not None:
-        sa = one.el_params
+    if isinstance(original.el_params, emulator.FxParams):
+        params = mli.FxParams(original.el_params.frac_bits)
+    elif original.el_params is not None:
+        sa = original.el_params
         params = mli.SaParams(sa.zero_point, sa.scale, sa.scale_frac_bits, sa.dim)
-    shape, strides = one.shape[: emulator.MLI_MAX_RANK], one.mem_stride[: emulator.MLI_MAX_RANK]
-    fields = (one.capacity, shape, one.rank, int(one.el_type), params, strides)
-    made = mli.Tensor(one.data, 0, *fields)
-    given.append((one, made))
-    return made
+    shape = original.shape[: emulator.MLI_MAX_RANK]
+    strides = original.mem_stride[: emulator.MLI_MAX_RANK]
+    fields = (original.capacity, shape, original.rank, int(original.el_type), params, strides)
+    tensor = mli.Tensor(original.data, 0, *fields)
+    pairs.append((original, tensor))
+    return tensor
 
 
-def _argument(value: object, given: Given) -> object:
+def _argument(value: object, pairs: Pairs) -> object:
     match value:
         case emulator.Tensor():
-            return _tensor(value, given)
+            return _tensor(value, pairs)
         case emulator.RnnCellCfg(mode, act, ir_tsr):
-            ir = None if ir_tsr is None else _tensor(ir_tsr, given)
+            ir = None if ir_tsr is None else _tensor(ir_tsr, pairs)
             return mli.RnnCellCfg(mode, act, ir)
         case emulator.SubTensorCfg(offset, size, rank):
             return mli.SubTensorCfg(offset, size, rank)
@@ -47,25 +48,28 @@ def _argument(value: object, given: Given) -> object:
             return value
 
 
-def _put_back(given: Given) -> None:
+def _put_back(pairs: Pairs) -> None:
     """Fill the runner's tensors; memory that is written is the runner's own."""
-    for one, made in given:
-        if made.memory is not one.data and made.memory is not None:
-            one.data = made.memory[made.offset :]
-        one.capacity, one.shape, one.rank = made.capacity, made.shape, made.rank
-        one.el_type, one.mem_stride = made.el_type, made.mem_stride
-        one.el_params = None
-        if isinstance(made.el_params, mli.FxParams):
-            one.el_params = emulator.FxParams(made.el_params.frac_bits)
-        elif made.el_params is not None:
-            sa = made.el_params
-            one.el_params = emulator.SaParams(sa.zero_point, sa.scale, sa.scale_frac_bits, sa.dim)
+    for original, tensor in pairs:
+        if tensor.memory is not original.data and tensor.memory is not None:
+            original.data = tensor.memory[tensor.offset :]
+        original.capacity, original.rank = tensor.capacity, tensor.rank
+        original.shape = tensor.shape
+        original.el_type, original.mem_stride = tensor.el_type, tensor.mem_stride
+        original.el_params = None
+        if isinstance(tensor.el_params, mli.FxParams):
+            original.el_params = emulator.FxParams(tensor.el_params.frac_bits)
+        elif tensor.el_params is not None:
+            sa = tensor.el_params
+            original.el_params = emulator.SaParams(
+                sa.zero_point, sa.scale, sa.scale_frac_bits, sa.dim
+            )
 
 
 def _options(options: emulator.Options) -> mli.Options:
     names: list[Any] = [
-        one.name.lower()
-        for one in (options.rounding, options.debug, options.accumulator, options.conversion)
+        option.name.lower()
+        for option in (options.rounding, options.debug, options.accumulator, options.conversion)
     ]
     return mli.Options(*names)
 
@@ -82,11 +86,11 @@ class Remote:
         return self
 
     def __call__(self, *args: Any, options: emulator.Options | None = None, **kwargs: Any) -> Any:
-        """Call the client; return what the emulator would."""
+        """Call the client; return the outcome in the emulator's form."""
         signature = inspect.signature(FUNCTIONS[self.name])
         bound = signature.bind(*args, **kwargs).arguments
-        given: Given = []
-        arguments = {key: _argument(value, given) for key, value in bound.items()}
+        pairs: Pairs = []
+        arguments = {key: _argument(value, pairs) for key, value in bound.items()}
         chosen = _options(options or emulator.Options())
         kernel = self.name
         if kernel.startswith(("hlp_tensor", "hlp_count")):
@@ -104,17 +108,17 @@ class Remote:
             except mli.MliError as error:
                 refusal = error.refusal
                 status = emulator.MliStatus(error.status)
-                told = (refusal.constraint, refusal.field, refusal.value, refusal.limit)
-                return emulator.Outcome(status, emulator.Refusal(status, *told))
-        _put_back(given)
+                reason = (refusal.constraint, refusal.field, refusal.value, refusal.limit)
+                return emulator.Outcome(status, emulator.Refusal(status, *reason))
+        _put_back(pairs)
         result = batch.results[-1]
         ok = emulator.MliStatus.MLI_STATUS_OK
         return emulator.Outcome(ok, None, result.accumulator_overflow, tuple(result.messages))
 
     def _with_null(self, arguments: dict[str, Any], options: mli.Options) -> Batch:
-        """A call with a NULL output, which the client's functions would make themselves."""
+        """A call with a NULL output; the client's functions would make the output themselves."""
         tensors: dict[str, mli.Tensor | None] = {
-            key.rstrip("_"): one for key, one in arguments.items() if key != "cfg"
+            key.rstrip("_"): tensor for key, tensor in arguments.items() if key != "cfg"
         }
         values: dict[str, Any] = {}
         if "cfg" in arguments:

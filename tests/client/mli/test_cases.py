@@ -30,9 +30,9 @@ def recorded() -> list[mli.Case]:
 
 @pytest.mark.usefixtures("connection")
 def test_cases_as_json() -> None:
-    """A case holds what was given, what was expected, and what shares memory."""
-    cases = [json.loads(mli.export_case(one)) for one in recorded()]
-    assert [one["kernel"] for one in cases] == [
+    """A case holds the arguments, the expected results, and the tensors that share memory."""
+    cases = [json.loads(mli.export_case(case)) for case in recorded()]
+    assert [case["kernel"] for case in cases] == [
         "mli_krn_lstm_cell_fx8",
         "mli_hlp_subtensor",
         "mli_hlp_convert_tensor",
@@ -62,8 +62,8 @@ def test_cases_as_json() -> None:
 def test_cases_as_c_headers(tmp_path: Path) -> None:
     """Headers compile without a warning as strict C99, together, and hold the numbers."""
     cases, lines = recorded(), list[str]()
-    for index, one in enumerate(cases):
-        (tmp_path / f"case_{index}.h").write_text(mli.export_case(one, "c", f"case_{index}"))
+    for index, case in enumerate(cases):
+        (tmp_path / f"case_{index}.h").write_text(mli.export_case(case, "c", f"case_{index}"))
         lines.append(f'#include "case_{index}.h"')
     program = """
     #include <stdio.h>
@@ -81,7 +81,7 @@ def test_cases_as_c_headers(tmp_path: Path) -> None:
     answer = subprocess.run([tmp_path / "test"], capture_output=True, text=True, check=True)
     floats = int(np.float32(-3 * 2.0**31).view(np.uint32))
     states = cases[0].after["out"].array.ravel().tolist()
-    assert [int(one) for one in answer.stdout.split()] == [*states, 12, 4, floats, -(2**31)]
+    assert [int(number) for number in answer.stdout.split()] == [*states, 12, 4, floats, -(2**31)]
 
 
 @pytest.mark.usefixtures("connection")

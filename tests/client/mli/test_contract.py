@@ -10,7 +10,7 @@ import pytest
 from nnpa.mli.v1 import mli_pb2 as pb
 from nnpa_client import mli
 
-ARMS = {one.name for one in pb.Kernel.DESCRIPTOR.oneofs_by_name["kernel"].fields}
+ARMS = {field.name for field in pb.Kernel.DESCRIPTOR.oneofs_by_name["kernel"].fields}
 NAMES = {entry.name for entry in mli_emulator.KERNELS.values()}
 ALIASES = {alias for entry in mli_emulator.KERNELS.values() for alias in entry.aliases}
 
@@ -20,7 +20,7 @@ def _functions() -> set[str]:
 
 
 def test_arms_are_the_kernels_of_the_emulator() -> None:
-    """Each kernel has one arm of its name, and no arm is without a kernel."""
+    """Each kernel has one arm of its name, and each arm has a kernel."""
     assert ARMS == NAMES
     assert len(ARMS) == 21
 
@@ -41,7 +41,7 @@ def test_find_takes_the_prefix(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["tensor", "mli_krn_conv2d", "find", ""])
 def test_find_names_what_there_is(name: str) -> None:
-    """A name that is no kernel's is a KeyError that lists them."""
+    """A name that no kernel has is a KeyError that lists the kernels."""
     with pytest.raises(KeyError, match="must be one of hlp_convert_tensor"):
         mli.find(name)
 
@@ -51,48 +51,57 @@ def test_fields_are_parameters(name: str) -> None:
     """A message's fields are the parameters of the emulator's function, in C's order."""
     message = pb.Kernel.DESCRIPTOR.fields_by_name[name].message_type
     assert message is not None
-    fields = ["in_" if one.name == "in" else one.name for one in message.fields]
+    fields = ["in_" if field.name == "in" else field.name for field in message.fields]
     parameters = list(inspect.signature(mli_emulator.KERNELS[name].function).parameters)
     assert [*fields, "options"] == parameters
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
-def test_parameters_of_the_client(name: str) -> None:
-    """The client's parameters are those of the emulator; further ones are keywords."""
+def test_clients_parameters_are_the_emulators(name: str) -> None:
+    """The client has the emulator's parameters; its further parameters are keywords."""
     client = inspect.signature(getattr(mli, name)).parameters.values()
-    positional = [one.name for one in client if one.kind is not one.KEYWORD_ONLY]
+    positional = [
+        parameter.name for parameter in client if parameter.kind is not parameter.KEYWORD_ONLY
+    ]
     parameters = inspect.signature(mli_emulator.KERNELS[name].function).parameters.values()
-    assert positional == [one.name for one in parameters if one.kind is not one.KEYWORD_ONLY]
+    assert positional == [
+        parameter.name for parameter in parameters if parameter.kind is not parameter.KEYWORD_ONLY
+    ]
 
 
 def test_numbers_are_those_of_the_library() -> None:
     """Statuses, element types, modes and activations have the emulator's names and numbers."""
-    assert dict(pb.MliStatus.items()) == {one.name: one.value for one in mli_emulator.MliStatus}
-    types = {one.name: one.value for one in mli_emulator.ElType}
+    assert dict(pb.MliStatus.items()) == {
+        status.name: status.value for status in mli_emulator.MliStatus
+    }
+    types = {el_type.name: el_type.value for el_type in mli_emulator.ElType}
     assert dict(pb.ElType.items()) == types | {"MLI_EL_UNSPECIFIED": 0}
-    assert dict(pb.RnnMode.items()) == {one.name: one.value for one in mli_emulator.RnnMode}
-    activations = {one.name: one.value for one in mli_emulator.RnnOutActivation}
+    assert dict(pb.RnnMode.items()) == {mode.name: mode.value for mode in mli_emulator.RnnMode}
+    activations = {
+        activation.name: activation.value for activation in mli_emulator.RnnOutActivation
+    }
     assert dict(pb.RnnOutActivation.items()) == activations
 
 
 def test_every_option_has_a_number() -> None:
-    """Each option of the emulator can be asked for, and nothing else can."""
+    """The contract has a number for each option of the emulator, and no other numbers."""
     for enum, emulated, prefix in (
         (pb.Rounding, mli_emulator.Rounding, "ROUNDING"),
         (pb.DebugLevel, mli_emulator.DebugLevel, "DEBUG_LEVEL"),
         (pb.Accumulator, mli_emulator.Accumulator, "ACCUMULATOR"),
         (pb.Conversion, mli_emulator.Conversion, "CONVERSION"),
     ):
-        names = {f"{prefix}_{one.name}" for one in emulated}
+        names = {f"{prefix}_{option.name}" for option in emulated}
         assert set(enum.keys()) == names | {f"{prefix}_UNSPECIFIED"}
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_every_constraint_is_told(name: str) -> None:
-    """ListKernels tells every numbered constraint of a kernel, and nothing of it in the text."""
+    """ListKernels lists every numbered constraint of a kernel, and leaves it out of the text."""
     text = inspect.getdoc(mli_emulator.KERNELS[name].function) or ""
-    told = served.describe_kernel(name)
-    assert [one.name for one in told.constraints] == re.findall(r"\((\w+_c\d+)\)", text)
-    assert all(one.text for one in told.constraints)
-    assert "_c1)" not in told.description
-    assert told.description
+    kernel = served.describe_kernel(name)
+    numbers = re.findall(r"\((\w+_c\d+)\)", text)
+    assert [constraint.name for constraint in kernel.constraints] == numbers
+    assert all(constraint.text for constraint in kernel.constraints)
+    assert "_c1)" not in kernel.description
+    assert kernel.description

@@ -27,8 +27,8 @@ def remote(server_target: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 @pytest.mark.parametrize(
     "path",
     [
-        pytest.param(one, id=one.stem, marks=() if one.stem in QUICK else pytest.mark.heavy)
-        for one in FILES
+        pytest.param(path, id=path.stem, marks=() if path.stem in QUICK else pytest.mark.heavy)
+        for path in FILES
     ],
 )
 def test_reference_cases_through_the_wire(path: Path) -> None:
@@ -41,5 +41,5 @@ def test_reference_cases_through_the_wire(path: Path) -> None:
 
 
 def test_reference_files_are_found() -> None:
-    """The quick files are among those of the folder."""
-    assert {one.stem for one in FILES} > QUICK
+    """The folder has the quick files, and others."""
+    assert {path.stem for path in FILES} > QUICK

@@ -83,7 +83,11 @@ def test_outputs_left_out_are_made() -> None:
 def test_written_tensors_are_filled_in_place() -> None:
     """Cell and intermediate tensor change where they are; inputs do not."""
     arguments = cell_arguments()
-    before = {key: one.contents for key, one in arguments.items() if isinstance(one, mli.Tensor)}
+    before = {
+        key: argument.contents
+        for key, argument in arguments.items()
+        if isinstance(argument, mli.Tensor)
+    }
     out = mli.krn_lstm_cell_fx8(**arguments)
     changed = [key for key, contents in before.items() if arguments[key].contents != contents]
     assert changed == ["cell"]
@@ -105,7 +109,7 @@ def test_a_batch_is_one_request(connection: mli.Connection) -> None:
             outputs.append(step["prev_out"])
         assert not queued.results
     assert len(queued.results) == 2 * FRAMES
-    assert [one.array.tolist() for one in outputs] == states.array.tolist()
+    assert [output.array.tolist() for output in outputs] == states.array.tolist()
     assert step["cell"].array.tolist() == whole["cell"].array.tolist()
 
 
@@ -122,7 +126,7 @@ def test_numbers_send_what_is_queued() -> None:
 
 @pytest.mark.usefixtures("connection")
 def test_a_batch_has_one_build() -> None:
-    """Options of a call must be those of its batch."""
+    """A call in a batch must have the options of the batch."""
     x = small((2,), np.int8, 4, 0)
     with pytest.raises(ValueError, match="must be those of the batch"), mli.batch():
         mli.krn_tanh_fx8(x, options=ASSERTING)
@@ -136,13 +140,13 @@ def test_an_error_in_a_batch_tells_its_place() -> None:
 
     def queue(*inputs: mli.Tensor) -> None:
         with mli.batch():
-            outputs.extend(mli.krn_tanh_fx8(one) for one in inputs)
+            outputs.extend(mli.krn_tanh_fx8(tensor) for tensor in inputs)
 
     with pytest.raises(mli.MliError) as caught:
         queue(x, bad, x)
     assert caught.value.kernel_index == 1
     assert str(caught.value).startswith("kernel 1, mli_krn_tanh_fx8: MLI_STATUS_TYPE_MISMATCH")
-    assert [one.rank for one in outputs] == [1, 0, 0]
+    assert [output.rank for output in outputs] == [1, 0, 0]
 
 
 def test_a_batch_that_fails_is_not_sent(connection: mli.Connection) -> None:
@@ -241,9 +245,9 @@ def test_shared_memory() -> None:
 def test_one_tensor_as_input_and_output() -> None:
     """A tensor that is its own output is transformed in place."""
     x = small((6,), np.int8, 4, 0)
-    wanted = mli.krn_sigm_fx8(x).array.tolist()
+    expected = mli.krn_sigm_fx8(x).array.tolist()
     assert mli.krn_sigm_fx8(x, x) is x
-    assert x.array.tolist() == wanted
+    assert x.array.tolist() == expected
     assert x.frac_bits == 7
 
 
@@ -301,8 +305,8 @@ def test_quantise_and_back(values: list[float], el_type: int) -> None:
     if isinstance(coded.el_params, mli.FxParams):
         step = 2.0**-coded.el_params.frac_bits
         limits = np.iinfo(coded.dtype.name)
-        wanted = np.clip(values, limits.min * step, limits.max * step)
-        assert (np.abs(back - wanted) <= step).all()
+        expected = np.clip(values, limits.min * step, limits.max * step)
+        assert (np.abs(back - expected) <= step).all()
     else:
         assert isinstance(coded.el_params, mli.SaParams)
         step = coded.el_params.scale[0] / 2.0 ** coded.el_params.scale_frac_bits[0]
@@ -310,7 +314,7 @@ def test_quantise_and_back(values: list[float], el_type: int) -> None:
 
 
 def test_quantise_refuses_what_it_cannot_do() -> None:
-    """Not finite, a type without integers, parameters of another kind."""
+    """`quantise` refuses infinite values, types without integers, and parameters of other kinds."""
     with pytest.raises(ValueError, match="must be finite"):
         mli.quantise([np.inf], mli.MLI_EL_FX_8)
     with pytest.raises(ValueError, match="el_type: MLI_EL_FP_32, expected one of MLI_EL_FX_8, "):
@@ -339,7 +343,7 @@ def test_tensors_say_what_they_take() -> None:
 
 @pytest.mark.usefixtures("connection")
 def test_a_malformed_call_is_a_transport_error() -> None:
-    """What no mli_tensor could hold does not reach the library."""
+    """A call with a field that no mli_tensor could hold does not reach the library."""
     x = mli.tensor(np.zeros(2, np.int8), frac_bits=300)
     with pytest.raises(TransportError, match="FIELD_INVALID") as caught:
         mli.krn_tanh_fx8(x)
@@ -348,8 +352,8 @@ def test_a_malformed_call_is_a_transport_error() -> None:
 
 @pytest.mark.usefixtures("connection")
 def test_kernels_are_listed() -> None:
-    """The server tells its kernels with their conditions."""
-    kernels = {one.name: one for one in mli.list_kernels()}
+    """The server lists its kernels with their conditions."""
+    kernels = {kernel.name: kernel for kernel in mli.list_kernels()}
     conditions = kernels["krn_lstm_cell_fx16"].constraints
     assert conditions[8].name == "lstm_cell_c9"
     assert conditions[8].text == "weights and bias have 4 gates: SHAPE_MISMATCH"
@@ -369,7 +373,7 @@ def test_the_example(server_target: str, capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.mark.heavy
 def test_the_example_draws(server_target: str, tmp_path: Path) -> None:
-    """As a program it writes the plot where it is told to."""
+    """The example as a program writes the plot to the path of its argument."""
     pytest.importorskip("matplotlib", reason="the plot is part of the extra bench")
     picture = tmp_path / "plot.png"
     program = [sys.executable, str(EXAMPLE), str(picture), server_target]

@@ -4,8 +4,8 @@
     python -m tests.budgets            # print the table
     python -m tests.budgets --write    # write it into the README of the tests
 
-Counted are all lines of Python, Rust, Go, Java, TypeScript, C, protobuf and Jinja that git tracks,
-but generated code, tests, testees and examples.
+The script counts all lines of Python, Rust, Go, Java, TypeScript, C, protobuf and Jinja that git
+tracks, except generated code, tests, testees and examples.
 """
 
 import re
@@ -32,7 +32,7 @@ _HEAD = 400  # characters in which a generated file says so
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """A room: the starts of its paths, and how many lines it may have."""
+    """A room: the starts of its paths, and its greatest number of lines."""
 
     paths: tuple[str, ...]
     lines: int
@@ -66,7 +66,7 @@ def _is_generated(path: str) -> bool:
 
 
 def count_lines() -> Counter[str]:
-    """Return the lines of each room; those of files in no room, or in two, by their path."""
+    """Return lines by room; the lines of a file in no room, or in two, are by its path."""
     rooms, lines = budgets(), Counter[str]()
     for path in counted_files():
         names = [name for name, room in rooms.items() if path.startswith(room.paths)]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one Hypothesis profile, always the same examples, and BLAS on one thread as in the server.
 
-The README's command says first what it leaves out, and ends soon after Ctrl-C.
+The README's command first names the tests that it leaves out, and ends soon after Ctrl-C.
 """
 
 import gc
@@ -34,7 +34,7 @@ settings.load_profile("nnpa")
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Say how long the README's command takes, and what it leaves out; -q has no other header."""
+    """Print the time of the README's command and its left-out tests; -q has no other header."""
     config = session.config
     expression = str(config.getoption("markexpr"))
     reporter: Any = config.pluginmanager.getplugin("terminalreporter")
@@ -57,7 +57,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_finish() -> None:
-    """Have no collector look at modules and 20,000 tests again: a full one takes a second then."""
+    """Exempt modules and 20,000 tests from later garbage collections, a second for a full one."""
     gc.collect()
     gc.freeze()
 

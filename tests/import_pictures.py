@@ -4,8 +4,8 @@
 `python tests/import_pictures.py` writes each contract of type `layers` in `.importlinter.toml` as a
 Mermaid flowchart between `# generated: begin layers NAME` and `generated: end`: the contracts of a
 room on its page, the contract between rooms into CONTRIBUTING.md. A new picture is appended to its
-document, where it may be moved; the picture of a contract that is gone is removed. `--check`
-changes nothing and fails when a document is stale.
+document, where it may be moved; the picture of a deleted contract is removed. `--check` changes
+nothing and fails when a document is stale.
 """
 
 import argparse

@@ -170,8 +170,8 @@ def _python() -> Iterator[str]:
 def names_of(module: ModuleType, names: Sequence[str]) -> Iterator[str]:
     """Yield names of a module with their parameters, attributes and values.
 
-    A module may define, import, or forward them by its `__getattr__`. What `nnpa_client` has too
-    is described there.
+    A module may define, import, or forward them by its `__getattr__`. Names that `nnpa_client` has,
+    too, are described there.
     """
     for name in names:
         attribute: object = getattr(module, name)
@@ -219,7 +219,7 @@ def _class(path: str, cls: type) -> Iterator[str]:
 
 
 def _attributes(cls: type) -> set[str]:
-    """Return the public attributes of a class, those that its methods set included."""
+    """Return the public attributes of a class, with the attributes that its methods set."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
     assigned = {
         node.attr
@@ -234,7 +234,7 @@ def _attributes(cls: type) -> set[str]:
 
 
 def _parameters(path: str, function: Callable[..., object]) -> Iterator[str]:
-    """Yield the parameters: those that may be positional with their places."""
+    """Yield the parameters; a parameter that may be positional has its place."""
     try:
         signature = inspect.signature(function)
     except ValueError:

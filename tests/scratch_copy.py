@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A scratch copy of the repository, and an operation that does not exist to add to it.
 
-The edits are those of the page "Add an operation" of the manual. `zdnn_cbrt` is the cube root of
-each element; its function code and its number are free ones.
+The page "Add an operation" of the manual describes the edits. `zdnn_cbrt` is the cube root of each
+element; no other function has its function code or its number.
 """
 
 import json
@@ -139,7 +139,7 @@ def add_operation(scratch: Path, code: str = CODE) -> None:
 
 
 def generate(scratch: Path) -> None:
-    """Write what follows from the contract."""
+    """Write the files that are generated from the contract."""
     run(scratch, sys.executable, "protos/generate.py")
 
 
@@ -170,6 +170,6 @@ def run(scratch: Path, *command: str, **variables: str) -> str:
 
 
 def run_tests(scratch: Path, *arguments: str, **variables: str) -> str:
-    """Run tests of a copy to success; return what pytest says."""
+    """Run tests of a copy to success; return pytest's output."""
     command = (sys.executable, "-m", "pytest", "-n0", "-p", "no:cacheprovider", *arguments)
     return run(scratch, *command, **variables)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Hypothesis draws: codes, shapes around sticks and pages, tensors, arrays of users."""
+"""Strategies of Hypothesis: codes, shapes around sticks and pages, tensors, arrays of users."""
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ dims = st.tuples(_short, _short, _rows, _columns)
 
 @st.composite
 def codes(draw: st.DrawFn, shape: Dims | None = None, *, finite: bool = False) -> Codes:
-    """Draw codes of one shape: a few that are chosen, repeated over the whole tensor."""
+    """Draw codes of one shape: a few codes, repeated over the whole tensor."""
     drawn = draw(dims) if shape is None else shape
     code = finite_code if finite else any_code
     few = draw(st.lists(code, min_size=1, max_size=24))

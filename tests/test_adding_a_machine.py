@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two edits add a machine: a scratch copy of the repository gets a Telum III.
 
-The edits are those of the page "Add a machine" of the manual. It is a Telum II with larger limits,
-and with one more function, that of `tests.scratch_copy`.
+The page "Add a machine" of the manual describes the edits. The machine is a Telum II with larger
+limits, and with the function that `tests.scratch_copy` adds.
 """
 
 import json
@@ -62,7 +62,7 @@ def _nnpa(scratch: Path, *arguments: str) -> str:
 
 @pytest.mark.heavy
 def test_nothing_else_is_edited(scratch: Path) -> None:
-    """What differs is the contract, the edits of the new function, and what is generated."""
+    """Only the contract, the edits of the new function, and generated files differ."""
     changed = scratch_copy.changed(scratch)
     assert changed >= EDITS
     for path in changed - EDITS:
@@ -71,7 +71,7 @@ def test_nothing_else_is_edited(scratch: Path) -> None:
 
 @pytest.mark.heavy
 def test_it_is_a_machine_of_the_server(scratch: Path) -> None:
-    """`nnpa info` lists it with its limits and its function, which Telum II has not."""
+    """`nnpa info` lists the machine with its limits, and with the function that Telum II lacks."""
     listed = {machine["name"]: machine for machine in json.loads(_nnpa(scratch, "info", "--json"))}
     newest, older = listed["machines/telum3"], listed["machines/telum2"]
     assert newest["displayName"] == "IBM z18, Telum III"
@@ -81,7 +81,7 @@ def test_it_is_a_machine_of_the_server(scratch: Path) -> None:
 
 @pytest.mark.heavy
 def test_it_is_in_the_tables_of_what_runs_where(scratch: Path) -> None:
-    """The page and `nnpa check` have a column of it, and the new function runs on it only.
+    """The page and `nnpa check` have a column for the machine, the only one with the new function.
 
     A custom machine has the functions of its base.
     """
@@ -103,7 +103,7 @@ def test_it_is_in_the_tables_of_what_runs_where(scratch: Path) -> None:
 
 @pytest.mark.heavy
 def test_the_page_compares_it(scratch: Path) -> None:
-    """The page's view of machines has a column of it, and marks the function that others lack."""
+    """The page's view of machines has its column, and marks the function that others lack."""
     script = (
         "import json; from nnpa_server.page.machines import machines;"
         "print(json.dumps(machines(None, {})))"
@@ -116,7 +116,7 @@ def test_the_page_compares_it(scratch: Path) -> None:
 
 @pytest.mark.heavy
 def test_networks_are_measured_on_it(scratch: Path) -> None:
-    """`nnpa network validate` measures a model on all Telums; estimates say that they lack it."""
+    """`nnpa network validate` measures a model on the machine; estimates have no figures of it."""
     report = json.loads(_nnpa(scratch, "network", "validate", MODEL, "--samples", "2", "--json"))
     assert "Telum III" in report["verdict"]
     estimated = _nnpa(scratch, "estimate", MODEL)
@@ -125,13 +125,13 @@ def test_networks_are_measured_on_it(scratch: Path) -> None:
 
 @pytest.mark.heavy
 def test_the_demo_runs_on_it(scratch: Path) -> None:
-    """`nnpa demo` reads digits on it as well as on the others."""
+    """`nnpa demo` reads digits on the machine, as on the others."""
     assert "IBM z18" in _nnpa(scratch, "demo")
 
 
 @pytest.mark.heavy
 def test_the_doctor_examines_a_program_on_it(scratch: Path, tmp_path: Path) -> None:
-    """`nnpa doctor` runs a program on it, as on every Telum."""
+    """`nnpa doctor` runs a program on the machine, as on every Telum."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM, encoding="utf-8")
     verdict = _nnpa(scratch, "doctor", "--quick", "--", sys.executable, str(program))

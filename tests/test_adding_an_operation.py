@@ -47,7 +47,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.heavy
 def test_nothing_else_is_edited(scratch: Path) -> None:
-    """What differs from the repository is the four edits and generated files or blocks."""
+    """Only the four edits and generated files or blocks differ from the repository."""
     changed = scratch_copy.changed(scratch)
     assert changed >= EDITS
     for path in changed - EDITS:
@@ -69,7 +69,7 @@ def test_nothing_else_is_edited(scratch: Path) -> None:
 
 @pytest.mark.heavy
 def test_contract_and_arithmetic_hold(scratch: Path) -> None:
-    """The tests that compare the rooms, and those of arithmetic, take the operation up."""
+    """The tests that compare the rooms, and the tests of arithmetic, include the operation."""
     files = ("tests/test_contract.py", "tests/test_sdk_verbs.py", "tests/client/zdnn/test_verbs.py")
     rooms = (
         "tests/client/values/test_availability.py",
@@ -82,14 +82,14 @@ def test_contract_and_arithmetic_hold(scratch: Path) -> None:
 
 @pytest.mark.heavy
 def test_python_runs_it(scratch: Path) -> None:
-    """The Python client sends it to a server, which gives what the vector says."""
+    """The Python client sends the operation to a server, and gets the vector's result."""
     file = "tests/conformance/test_conformance.py"
     assert "1 passed" in run_tests(scratch, file, "-m", "", "-k", "python and cbrt")
 
 
 @pytest.mark.libzdnn
 def test_c_runs_it(scratch: Path, tmp_path: Path) -> None:
-    """A C program calls it by its prototype in `zdnn.h`, and gets what the vector says."""
+    """A C program calls the operation by its prototype in `zdnn.h`, with the vector's result."""
     if os.environ.get("NNPA_REQUIRE_TOOLCHAINS") != "1":
         toolchain.require("cargo", "gcc", "make")
     cache = tmp_path / "nnpa-libzdnn"
@@ -103,7 +103,7 @@ def test_c_runs_it(scratch: Path, tmp_path: Path) -> None:
 
 @pytest.mark.libzdnn
 def test_a_program_issues_its_instruction(scratch: Path, tmp_path: Path) -> None:
-    """A program for s390x issues it under `nnpa run`, and gets what the vector says."""
+    """A program for s390x issues the operation under `nnpa run`, and gets the vector's result."""
     require("make", CROSS_COMPILER, "qemu-s390x")
     run(scratch, "make", "-C", "client/trap", f"OUT={tmp_path}")
     source, program = tmp_path / "cbrt.c", str(tmp_path / "cbrt")

@@ -20,7 +20,7 @@ HEADER = Header("a cpu", 2, "openblas x1", "Python 3", "warm", True, None)
 
 
 def test_the_report_of_the_last_run_is_read_and_printed() -> None:
-    """The file that is kept is what `to_json` writes, and its table names every row."""
+    """The committed file equals the output of `to_json`, and its table names every row."""
     text = LAST.read_text(encoding="utf-8")
     report = Report.from_json(text)
     assert report.to_json() == text
@@ -31,7 +31,7 @@ def test_the_report_of_the_last_run_is_read_and_printed() -> None:
 
 
 def test_a_figure_without_value_survives() -> None:
-    """What could not be measured is null in JSON, and no number afterwards."""
+    """A figure without a value is null in JSON, and NaN when it is read back."""
     figure = Figure("peer", math.nan, 1.0, note="not here")
     report = Report(HEADER, [Result("1", "goal", [figure])])
     (result,) = Report.from_json(report.to_json()).results
@@ -54,7 +54,7 @@ def _row(grpc: bool) -> Row:
 
 
 def _measure(*values: float, more: bool = False) -> Measure:
-    """Return what measures these values in turn, the first when it warms up."""
+    """Return a function that measures these values in turn, the first when it warms up."""
     left = iter(values)
 
     def measure(_number: str) -> list[Figure]:
@@ -82,7 +82,7 @@ def test_a_row_above_its_limit_is_run_three_times() -> None:
 
 
 def test_a_share_costs_more_when_it_is_less() -> None:
-    """A floor that only the older commit reached is named."""
+    """The comparison names a floor that only the older commit reached."""
     old, new = _measure(*[2.5] * 4, more=True), _measure(*[1.5] * 4, more=True)
     (case,) = compare(_row(grpc=True), old, new, 1)
     assert case.slower
@@ -93,7 +93,7 @@ def test_a_share_costs_more_when_it_is_less() -> None:
 
 
 def test_a_row_of_one_side_only_is_left_out() -> None:
-    """The older commit does not know rows that came later."""
+    """The comparison leaves out rows that the older commit does not have."""
     assert compare(_row(grpc=True), lambda _number: None, _measure(1.0), 3) == []
 
 
@@ -103,7 +103,7 @@ def _price(ratios: list[float], share: float | None = None) -> Price:
 
 
 def test_a_shortcut_pays_by_its_lower_bound() -> None:
-    """At least 15 % of the time, or a tenth of the memory; the bound is that of the median."""
+    """A shortcut pays if it saves 15 % of time by the median's lower bound, or 10 % of memory."""
     assert lower_bound([2.0] * 9 + [1.0]) == 2.0
     assert _price([1.2, 1.1, 1.3] * 3).verdict == "does not pay"
     assert _price([1.2] * 10).verdict == "pays"
@@ -111,27 +111,27 @@ def test_a_shortcut_pays_by_its_lower_bound() -> None:
     assert _price([1.1] * 10, 0.12).verdict == "saves memory"
 
 
-def test_price_tags_are_kept() -> None:
-    """What is written is read back."""
+def test_price_tags_are_read_back_as_written() -> None:
+    """Prices in JSON are read back without a change."""
     prices = [_price([1.25] * 10, 0.03)]
     assert from_json(to_json(prices)) == prices
 
 
 def test_every_shortcut_has_one_tag_for_a_scenario() -> None:
-    """The table names scenarios that there are, none twice."""
+    """The table names existing scenarios, and none twice."""
     keys = [(shortcut.where, shortcut.name, shortcut.scenario) for shortcut in SHORTCUTS]
     assert len(set(keys)) == len(keys)
     assert {scenario for _, _, scenario in keys} <= SCENARIOS.keys()
 
 
 def test_every_shortcut_has_a_price() -> None:
-    """The table names every shortcut that server, client and libzdnn know, and files that exist."""
+    """The table names every shortcut of server, client and libzdnn, and files that exist."""
     rust = (ROOT / "client/libzdnn/src/process/shortcuts.rs").read_text(encoding="utf-8")
-    known = {
+    shortcuts = {
         "server": set(SERVER_SHORTCUTS),
         "client": set(CLIENT_SHORTCUTS),
         "libzdnn": set(re.findall(r'\("([a-z-]+)", Some\(Shortcut::', rust)),
     }
-    for side, names in known.items():
+    for side, names in shortcuts.items():
         assert {entry.name for entry in SHORTCUTS if entry.where == side} == names
     assert all((ROOT / file).is_file() for entry in SHORTCUTS for file in entry.files)

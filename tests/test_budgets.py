@@ -23,7 +23,7 @@ def test_each_file_is_in_one_room() -> None:
 
 
 def test_the_readme_shows_the_budgets() -> None:
-    """The table of the README is that of `budgets.toml`."""
+    """The table of the README equals the table of `budgets.toml`."""
     assert budgets.readme_table() == budgets.table(), "python -m tests.budgets --write"
 
 

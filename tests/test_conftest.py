@@ -65,7 +65,7 @@ def _is_running(pid: int) -> bool:
 
 @pytest.mark.heavy
 def test_ctrl_c_ends_a_run_soon_and_tells_what_ran(tmp_path: Path) -> None:
-    """Ctrl-C ends two workers, one of which does not listen, and the server of that one."""
+    """Ctrl-C ends two workers, also the one that ignores it, and its server."""
     (tmp_path / "test_quick.py").write_text(QUICK)
     (tmp_path / "test_stubborn.py").write_text(STUBBORN)
     started, output = tmp_path / "test_stubborn.started", tmp_path / "output"
@@ -79,9 +79,9 @@ def test_ctrl_c_ends_a_run_soon_and_tells_what_ran(tmp_path: Path) -> None:
     assert run.wait(60) == 2
     shared_by = os.getloadavg()[0] / (os.cpu_count() or 1)
     assert time.monotonic() - began < SECONDS * min(max(shared_by, 1), 3)  # xdist's own: ten
-    told = output.read_text()
-    assert "KeyboardInterrupt" in told
-    assert "3 passed in " in told
+    output_text = output.read_text()
+    assert "KeyboardInterrupt" in output_text
+    assert "3 passed in " in output_text
     wait_until(lambda: not _is_running(int(started.read_text())))
 
 
@@ -130,7 +130,7 @@ def test_every_test_of_a_folder_that_is_not_read_has_its_marker() -> None:
 def test_a_folder_that_is_left_out_is_not_read(
     expression: str, folder: str, ignored: bool | None
 ) -> None:
-    """Only an expression that leaves out the folder's marker keeps pytest from its files."""
+    """Pytest skips a folder's files only if the expression leaves out the folder's marker."""
     config = Mock()
     config.getoption.return_value = expression
     assert pytest_ignore_collect(ROOT / "tests" / folder, config) is ignored

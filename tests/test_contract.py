@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One thing, one name, in all rooms: arms, functions, vectors, enums, documentation.
+"""All rooms use the same names: arms, functions, vectors, enums, documentation.
 
 Names of the C library: the public header of zDNN 1.2.0.
 """
@@ -83,7 +83,7 @@ def test_no_vector_file_is_empty() -> None:
 
 
 def test_c_names() -> None:
-    """Arms, local functions and the two that are composed are the 69 functions of the C library."""
+    """Arms, local functions and two composed functions are the 69 functions of the C library."""
     assert len(C_NAMES) == len(set(C_NAMES)) == 69
     assert ARMS.keys() | LOCAL.keys() | COMPOSED == set(C_NAMES)
     assert not ARMS.keys() & LOCAL.keys()
@@ -175,7 +175,7 @@ def _forms_of(code: FunctionCode) -> list[MachineFunction]:
 
 @pytest.mark.parametrize("code", CODES, ids=lambda code: code.name)
 def test_codes_have_forms(code: FunctionCode) -> None:
-    """A function of the instruction says what it takes of the block in each format that it has."""
+    """A function of the instruction has a form of the block for each of its formats."""
     is_oldest = MACHINES["telum1"].qaf.has_function(code)
     assert bool(functions_of(code, FORMAT_0)) is is_oldest, "no form in operation.proto"
     assert functions_of(code, FORMAT_1), "no form in operation.proto"
@@ -196,17 +196,17 @@ def test_forms_are_the_operations(code: FunctionCode) -> None:
 def test_fields_lie_apart(code: FunctionCode) -> None:
     """Function specific parameters lie in the 16 words, and no two of a form share a bit."""
     for form in (each.form for each in _forms_of(code)):
-        taken = [
+        used_bits = [
             (each.word, bit)
             for each in form.fields
             for bit in range(each.right, each.right + each.bits)
         ]
-        assert len(taken) == len(set(taken)) == sum(each.bits for each in form.fields)
-        assert all(1 <= word <= 16 and bit < 32 for word, bit in taken)
+        assert len(used_bits) == len(set(used_bits)) == sum(each.bits for each in form.fields)
+        assert all(1 <= word <= 16 and bit < 32 for word, bit in used_bits)
 
 
 def test_an_operation_has_one_form() -> None:
-    """An operation takes the same of the block, whatever code issues it."""
+    """An operation has the same form of the block for every code that issues it."""
     forms = {each.form for code in CODES for each in _forms_of(code)}
     assert len(forms) == len({form.operation for form in forms})
 
@@ -364,7 +364,7 @@ def test_every_package_is_typed() -> None:
 
 @pytest.mark.heavy
 def test_generated_code_is_fresh() -> None:
-    """The committed wire code is what the generator makes of the contract."""
+    """The committed wire code equals the generator's output for the contract."""
     pytest.importorskip("grpc_tools", reason="the generator is in the extra `test`")
     command = [sys.executable, str(ROOT / "protos/generate.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -17,7 +17,7 @@ _Project = TypedDict(
 
 
 def _requirements(project: _Project, extra: str) -> dict[NormalizedName, Requirement]:
-    """Return what an extra requires, with the extras it names, less the project itself."""
+    """Return the requirements of an extra and of the extras it names, less the project itself."""
     requirements: dict[NormalizedName, Requirement] = {}
     for requirement in map(Requirement, project["optional-dependencies"][extra]):
         if requirement.name == "nnpa":
@@ -29,7 +29,7 @@ def _requirements(project: _Project, extra: str) -> dict[NormalizedName, Require
 
 
 def test_the_core_needs_seven_packages() -> None:
-    """What a client takes is gRPC, protobuf and arrays; all else comes with an extra."""
+    """A client needs gRPC, protobuf, arrays and YAML; all other packages come with an extra."""
     project: _Project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert {Requirement(each).name for each in project["dependencies"]} == {
         "googleapis-common-protos",
@@ -70,7 +70,7 @@ def _floor(text: str) -> tuple[int, ...]:
 
 
 def test_floors_of_other_languages_are_true() -> None:
-    """The manuals name the versions that the files of each language ask for."""
+    """The manuals name the versions that the files of each language require."""
     readme = (ROOT / "README.md").read_text()
     typescript = ROOT / "client/typescript"
     manual = (typescript / "README.md").read_text()

@@ -63,7 +63,7 @@ def _circle(imports: dict[str, set[str]]) -> list[str]:
 
 
 def test_pictures_equal_contracts() -> None:
-    """The pictures in READMEs and pages are those of the import contracts."""
+    """The pictures in READMEs and pages show the import contracts."""
     assert stale() == []
 
 

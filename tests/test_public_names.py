@@ -35,7 +35,7 @@ def __getattr__(name): return getattr(import_module("nnpa_new_home"), name)
 
 @pytest.fixture(scope="module")
 def names() -> set[str]:
-    """Return what the tool lists, in a process that can import the torch room without PyTorch."""
+    """Return the tool's list, from a process that can import the torch room without PyTorch."""
     command = [sys.executable, "-m", "tests.public_names"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
@@ -57,7 +57,7 @@ def test_new_public_names_are_promised(names: set[str]) -> None:
 def test_forwarded_names_are_promised_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A name that moved and is forwarded lazily has the lines that it had where it was defined."""
+    """A name that moved and is forwarded lazily has the same lines as at its first place."""
     (tmp_path / "nnpa_new_home.py").write_text(_DEFINITION)
     (tmp_path / "nnpa_old_home.py").write_text(_FORWARDS)
     monkeypatch.syspath_prepend(tmp_path)
@@ -97,7 +97,7 @@ def documented(text: str) -> Iterator[str]:
 
 
 def test_what_documents_name_is_promised() -> None:
-    """Modules and names that a page, a notebook or an example takes are on the list."""
+    """Modules and names that a page, a notebook or an example uses are on the list."""
     public = {
         line.partition(" ")[2] for line in promised() if line.startswith(("import", "python"))
     }

@@ -72,7 +72,7 @@ def test_a_table_of_minutes_ends_a_script() -> None:
 
 
 def test_the_full_script_runs_in_parts() -> None:
-    """A stage that does not exist is refused, before anything is run, with those that do."""
+    """A stage that does not exist is refused before anything runs; the error lists all stages."""
     done = subprocess.run([ROOT / ".ci/full", "soap"], capture_output=True, text=True)
     assert done.returncode == 2
     first, *stages = done.stdout.splitlines()
@@ -81,7 +81,7 @@ def test_the_full_script_runs_in_parts() -> None:
 
 
 def test_versions_agree() -> None:
-    """What is released together has one version: packages of all languages, and extras' pins."""
+    """Packages of all languages, and the pins of extras, have one version."""
 
     def version(name: str, *keys: str) -> str:
         value = tomllib.loads((ROOT / name).read_text(encoding="utf-8"))

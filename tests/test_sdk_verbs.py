@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model from which the SDKs' verbs are made says what the contract and the library say."""
+"""The model that the SDKs' verbs are made from agrees with the contract and the library."""
 
 import inspect
 import re
@@ -71,7 +71,7 @@ def test_absence_is_the_librarys(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_options_are_the_emulators(name: str) -> None:
-    """Version, function code and parameter block format are those of the emulator's block."""
+    """Version, function code and parameter block format equal the emulator's block."""
     entry, options = FUNCTIONS[name], VERBS[name].options
     assert options.since == entry.since
     scalars = {key.name for key in VERBS[name].parameters if key.options.dlfloat16}
@@ -88,7 +88,7 @@ def test_options_are_the_emulators(name: str) -> None:
 
 
 def test_formats_of_codes_are_the_operations() -> None:
-    """A code's lowest parameter block format is the lowest of the operations that issue it."""
+    """A code's lowest parameter block format is the lowest format of its operations."""
     formats = {code.name: code.options.parmblk_format for code in CODES}
     issued: dict[str, set[int]] = {}
     for verb in CONTRACT.verbs:
@@ -115,9 +115,9 @@ def test_forms_are_the_functions() -> None:
 
 
 def test_forms_of_a_code_have_equal_operands() -> None:
-    """The generator refuses, by its name, a code whose forms differ in how many operands they have.
+    """The generator refuses, by its name, a code whose forms differ in their number of operands.
 
-    The trap fetches the operands before anybody knows the form.
+    The trap fetches the operands before the form is known.
     """
     forms = (pb.CodeForm(inputs=["input"]), pb.CodeForm(inputs=["input_a", "input_b"]))
     code = Constant("NNPA_CBRT", 36, "", pb.CodeOptions(forms=forms), pb.MachineOptions())
@@ -151,7 +151,7 @@ def test_families_have_ranges() -> None:
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_outputs_are_the_librarys(name: str) -> None:
-    """The outputs of an operation are those that the library writes, all others are inputs."""
+    """The outputs of an operation are the ztensors that the library writes; others are inputs."""
     entry, verb = FUNCTIONS[name], VERBS[name]
     if entry.operation is not None:
         assert [output.name for output in verb.outputs] == list(entry.outputs)
@@ -163,7 +163,7 @@ def test_outputs_are_the_librarys(name: str) -> None:
 
 
 def test_what_must_be_given() -> None:
-    """Outputs may be left out but for those whose descriptors nothing tells."""
+    """Outputs may be left out unless their descriptors cannot be derived."""
     created = {
         (verb.name, output.name)
         for verb in CONTRACT.verbs
@@ -174,7 +174,7 @@ def test_what_must_be_given() -> None:
 
 
 def test_answers_beside_a_status() -> None:
-    """What C answers beside a status: bool of is_..., a number of get_..., a range, an array."""
+    """Beside a status, is_... returns bool, get_... a number, and two verbs a range or an array."""
     returning = {
         verb.name: verb.value for verb in CONTRACT.verbs if verb.value is not Value.NOTHING
     }
@@ -234,7 +234,7 @@ def test_every_verb_is_rendered(sdk: Sdk) -> None:
 
 
 def test_kernels_write_a_tensor_of_their_own() -> None:
-    """Every arm of MLI is a kernel of the SDKs, but those that answer a number or share memory."""
+    """Every arm of MLI is a kernel of the SDKs, unless it returns a number or shares memory."""
     arms = {field.name for field in Kernel.DESCRIPTOR.oneofs_by_name["kernel"].fields}
     names = {kernel.verb.name for kernel in kernels(CONTRACT.kernels)}
     numbers = {"hlp_tensor_element_size", "hlp_count_elem_num", "hlp_tensor_zero_offset"}
@@ -259,7 +259,7 @@ def test_every_kernel_is_rendered(sdk: Sdk) -> None:
 
 
 def test_macros_are_zdnns() -> None:
-    """The macros of the SDKs have the values that zDNN's have in the Python client."""
+    """The macros of the SDKs have the values of zDNN's macros in the Python client."""
     macros = texts(CONTRACT.enums, WITH_KERNELS[0].spelling)["macros"]
     assert len(macros) >= 45
     for name, (value, _) in macros.items():
@@ -268,7 +268,7 @@ def test_macros_are_zdnns() -> None:
 
 
 def test_texts_of_statuses_are_zdnns() -> None:
-    """The texts of statuses are those of the Python client."""
+    """The texts of statuses equal the Python client's."""
     statuses = texts(CONTRACT.enums, WITH_KERNELS[0].spelling)["statuses"]
     for status in Status:
         assert f"{status.name}: {statuses[status.name]}" == get_status_message(status)

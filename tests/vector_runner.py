@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the vectors of `tests/vectors` against any target; `tests/vectors/README.md` is the format.
 
-A target is whatever executes operations of the wire contract: the emulator in process, a server
-behind a client, the testee of an SDK. The runner speaks to it in messages only, keeps the tensors
-that a vector names on its own side as the C library keeps a program's, and compares bits.
+A target executes operations of the wire contract: the emulator in process, a server behind a
+client, the testee of an SDK. The runner sends it messages only, keeps a vector's tensors on its own
+side, as the C library keeps a program's, and compares bits.
 """
 
 import json
@@ -45,7 +45,7 @@ class CallFailedError(Exception):
 
 
 class Session(Protocol):
-    """What a target offers once it has a session; both may raise `CallFailedError`."""
+    """The methods of a target with a session; both may raise `CallFailedError`."""
 
     def execute(self, operation: wire.Operation) -> wire.OperationResult:
         """Run one operation."""
@@ -195,7 +195,7 @@ def _inline(arm: Any, held: Mapping[int, tensors.Ztensor]) -> dict[str, int]:
 
 
 def _keep(mine: tensors.Ztensor, theirs: tensors.Ztensor) -> None:
-    """Write back what the C library writes back: sticks and state."""
+    """Write back sticks and state, as the C library does."""
     if theirs.WhichOneof("contents"):
         mine.sticks = theirs.sticks
     mine.is_transformed = theirs.is_transformed
@@ -205,9 +205,9 @@ def _compare(
     result: wire.OperationResult, outputs: Mapping[str, tensors.Ztensor], step: Json, where: str
 ) -> None:
     status = step.get("status", "ZDNN_OK")
-    wanted = statuses.ZdnnStatus.Value(status) if isinstance(status, str) else status
+    expected_status = statuses.ZdnnStatus.Value(status) if isinstance(status, str) else status
     text = f"{result.status_message} {result.refusal.text}"
-    assert result.zdnn_status == wanted, f"{where}: {text}, expected {status}"
+    assert result.zdnn_status == expected_status, f"{where}: {text}, expected {status}"
     for key, compare in _COMPARISONS.items():
         if key in step:
             compare(result, step[key], f"{where} {key}")
@@ -235,14 +235,14 @@ def _quiet(bits: str) -> str:
 
 
 def _compare_data(result: wire.OperationResult, expected: str, where: str) -> None:
-    wanted = words(expected)
-    got = big_endian_words(result.data, len(wanted[0]) // 2)
-    assert got == wanted, f"{where}: {got[:16]}"
+    expected_words = words(expected)
+    got = big_endian_words(result.data, len(expected_words[0]) // 2)
+    assert got == expected_words, f"{where}: {got[:16]}"
 
 
 def _compare_flags(result: wire.OperationResult, expected: Sequence[str], where: str) -> None:
-    wanted = sum(wire.FpFlags.Value(f"FP_FLAGS_{name}") for name in expected)
-    assert result.fp_flags == wanted, f"{where}: {result.fp_flags}"
+    expected_flags = sum(wire.FpFlags.Value(f"FP_FLAGS_{name}") for name in expected)
+    assert result.fp_flags == expected_flags, f"{where}: {result.fp_flags}"
 
 
 def _compare_violation(result: wire.OperationResult, expected: Json, where: str) -> None:
@@ -274,8 +274,8 @@ _COMPARISONS: Mapping[str, Callable[[wire.OperationResult, Any, str], None]] = {
 def _compare_tensor(tensor: tensors.Ztensor, expected: Json, ulps: int, where: str) -> None:
     got = np.frombuffer(tensor.sticks, np.uint8)
     if "memory" in expected:
-        wanted = np.frombuffer(little_endian(expected["memory"]), np.uint8)
-        assert np.array_equal(got, wanted), where
+        expected_memory = np.frombuffer(little_endian(expected["memory"]), np.uint8)
+        assert np.array_equal(got, expected_memory), where
     if "codes" in expected:
         _compare_sticks(got, tensor.transformed_desc, expected["codes"], ulps, where)
     for key in expected.keys() - set(_STICK_KEYS):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sessions for client tests: over gRPC to a server process, and in process where `.ci/run` asks."""
+"""Sessions for client tests: over gRPC to a server process, and in process if `.ci/run` says so."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -59,7 +59,7 @@ def make_transport(request: pytest.FixtureRequest) -> Callable[[], Transport]:
 
 @pytest.fixture
 def open_session(make_transport: Callable[[], Transport]) -> Iterator[Open]:
-    """A function that opens sessions with the options given; they end with the test."""
+    """A function that opens sessions with options; the sessions end with the test."""
     with ExitStack() as stack:
 
         def opened(machine: Any = None, **options: Any) -> Session:

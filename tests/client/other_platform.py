@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run a task as on another platform: what it lacks is hidden from this project's packages.
+"""Run a task as on another platform: this project's packages do not see what the platform lacks.
 
-Modules of others are imported before, as Linux has them: their ports are not what is tested.
+Third-party modules are imported before, as Linux has them: their ports are not under test.
 """
 
 import builtins
@@ -50,7 +50,7 @@ def names() -> list[str]:
 
 
 def load(names_to_load: Sequence[str]) -> list[str]:
-    """Import modules, and return the names of those that are there."""
+    """Import modules, and return the names of the modules that exist."""
     loaded: list[str] = []
     for name in names_to_load:
         try:
@@ -63,7 +63,7 @@ def load(names_to_load: Sequence[str]) -> list[str]:
 
 
 def become(platform: str) -> None:
-    """Hide from the packages what a platform lacks, and forget that they were imported."""
+    """Hide what a platform lacks from the packages, and forget their imports."""
     for name in [name for name in sys.modules if name.partition(".")[0] in PACKAGES]:
         del sys.modules[name]
     for owner, name in (*ATTRIBUTES[platform], *ON_LINUX_ONLY):
@@ -130,7 +130,7 @@ def configure() -> None:
 
 
 def run_pytest(*arguments: str) -> None:
-    """Run a suite with the client's plugin alone: others would look for modules of Windows."""
+    """Run a suite with the client's plugin alone: other plugins would import modules of Windows."""
     import pytest
 
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"

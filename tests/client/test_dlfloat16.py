@@ -79,7 +79,7 @@ def test_every_code_has_the_emulators_value() -> None:
 
 @pytest.mark.parametrize("patterns", [around_halves, strided])
 def test_fp32_rounds_as_on_the_emulator(patterns: Any) -> None:
-    """FP32 values have the emulator's codes, round to what they stand for, and saturate so too."""
+    """FP32 values get the emulator's codes, round to the codes' values, and saturate alike."""
     values: npt.NDArray[np.float32] = patterns()
     codes = emulator.from_fp32(values)
     clamped = emulator.from_fp32(emulator.saturate_fp32(values))
@@ -92,7 +92,7 @@ def test_fp32_rounds_as_on_the_emulator(patterns: Any) -> None:
 
 @pytest.mark.heavy
 def test_every_fp32_pattern_has_the_code_of_exact_arithmetic() -> None:
-    """All 2^32 FP32 patterns have the code that integers say."""
+    """All 2^32 FP32 patterns have the code that integer arithmetic computes."""
     expected = np.empty(CHUNK, np.uint16)
     wrong = 0
     for first in range(0, 1 << 32, CHUNK):
@@ -103,7 +103,7 @@ def test_every_fp32_pattern_has_the_code_of_exact_arithmetic() -> None:
 
 
 def test_float64_is_rounded_once() -> None:
-    """Float64 values have the emulator's codes, also where rounding to FP32 first would turn."""
+    """Float64 values have the emulator's codes, also where rounding to FP32 first differs."""
     steps = np.ldexp(DOUBLES.view(np.uint64) / 2.0**64 + 1, np.arange(DOUBLES.size) % 70 - 35)
     for values in (DOUBLES, steps, -steps):
         codes = emulator.from_fp64(values)
@@ -191,7 +191,7 @@ def test_the_last_place_is_worth_the_distance_upwards() -> None:
 
 @given(st.lists(st.floats(width=32) | st.floats(-1e-9, 1e-9) | st.just(0.0)))
 def test_a_histogram_counts_every_value_once(numbers: list[float]) -> None:
-    """Exponents are those of exact arithmetic; a value is zero, has one, or is out of range."""
+    """Counts equal exact arithmetic's; each value is zero, has an exponent, or is out of range."""
     codes = [
         oracle.rounded(Fraction(x), np.signbit(x).item()) & oracle.NINF
         for x in numbers
@@ -213,7 +213,7 @@ def test_a_histogram_counts_every_value_once(numbers: list[float]) -> None:
 
 
 def test_a_histogram_draws_itself() -> None:
-    """The text of a histogram has a line per exponent that occurs, and what is out of range."""
+    """A histogram's text has a line for each exponent that occurs, and the values out of range."""
     drawn = str(dlfloat16.histogram([1.0, 1.5, 4.0, 1e10, np.nan, 0.0, 1e-20]))
     assert [" ".join(line.split()) for line in drawn.splitlines()] == [
         f"2^0 2 {'#' * 40}", f"2^2 1 {'#' * 20}", f"zero 1 {'#' * 20}", f"underflow 1 {'#' * 20}",
@@ -241,12 +241,12 @@ def test_any_arrangement_of_an_array_has_its_shape() -> None:
 
 
 def expected_values(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Return what values round to, by the emulator."""
+    """Return values as the emulator rounds them."""
     return emulator.to_fp32(emulator.from_fp32(values))
 
 
 def test_tensors_of_others_are_arrays() -> None:
-    """What has `__array__` or `__dlpack__` only is converted like the array that it holds."""
+    """A tensor with `__array__` or `__dlpack__` alone is converted like the array that it holds."""
     values = np.array([[0.1, -3e9], [np.inf, 1e-12]], np.float32)
     for tensor in (Tensor(values), Shared(values)):
         np.testing.assert_array_equal(dlfloat16.round(tensor), expected_values(values))
@@ -254,7 +254,7 @@ def test_tensors_of_others_are_arrays() -> None:
 
 
 def test_codes_of_any_whole_type_are_decoded() -> None:
-    """Codes are whole numbers of any type in 0 to 65535; others are refused with the value."""
+    """Codes are whole numbers of any type in 0 to 65535; an error names any other value."""
     expected = dlfloat16.decode(ALL)
     for dtype in (np.int32, np.uint32, np.int64, ">u2"):
         np.testing.assert_array_equal(dlfloat16.decode(ALL.astype(dtype)), expected)
@@ -277,7 +277,7 @@ def test_codes_of_any_whole_type_are_decoded() -> None:
     ],
 )
 def test_what_is_no_number_is_refused(x: Any, says: str) -> None:
-    """What has no real numbers is a TypeError that names the parameter and the type."""
+    """An argument without real numbers is a TypeError that names the parameter and the type."""
     functions: tuple[Any, ...] = (
         dlfloat16.round, dlfloat16.encode, dlfloat16.ulp, dlfloat16.histogram,
     )  # fmt: skip

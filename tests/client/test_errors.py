@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes wrong says what, where, and what to do."""
+"""Errors and warnings say what went wrong, where, and what to do."""
 
 import logging
 import pickle
@@ -89,7 +89,7 @@ def test_precheck_makes_a_status_of_a_program_check(open_session: Open) -> None:
 
 
 def test_program_check_as_a_status(open_session: Open) -> None:
-    """With program_check="status" a program check is the status that precheck would give."""
+    """With program_check="status" a program check becomes precheck's status."""
     session = open_session(program_check="status")
     with pytest.raises(ZdnnError, match="ZDNN_INVALID_SHAPE"):
         zdnn.add(session.ztensor(ONES), session.ztensor(np.ones(4, np.float32)))
@@ -117,14 +117,14 @@ def test_warning_carries_the_violation(session: Session) -> None:
 def test_values_beyond_the_range_are_told_as_they_enter(
     open_session: Open, machine: str, dtype: np.dtype[Any], shape: tuple[int, int]
 ) -> None:
-    """A transform warns of finite values beyond the range: how many, where, and the first."""
+    """A transform warns of finite values beyond the range: their number, places, and the first."""
     values = np.ones(shape, dtype)
     values[1, 0], values[1, 2] = 1e12, -9e9
     session = open_session(machine=machine)
     for _ in range(2):
-        with pytest.warns(ZdnnWarning) as told:
+        with pytest.warns(ZdnnWarning) as records:
             ztensor = session.ztensor(values)
-        (warning,) = [record.message for record in told]
+        (warning,) = [record.message for record in records]
         assert isinstance(warning, ZdnnWarning)
         assert warning.violation is not None
         (operand,) = warning.violation.operands
@@ -139,7 +139,7 @@ def test_values_beyond_the_range_are_told_as_they_enter(
 
 
 def test_values_beyond_the_range_in_a_pipeline_and_of_gates(session: Session) -> None:
-    """Of a queued transform, and of a gate's array, the warning comes as well."""
+    """A queued transform, and a transform of gates, warn as well."""
     entered = r"data: 1 not numbers, first at \[0, 0, 0, 1\]: 0x7FFF from 1e\+10"
     with pytest.warns(ZdnnWarning, match=entered), session.pipeline():
         session.ztensor(np.array([1, 1e10], np.float32))
@@ -162,7 +162,7 @@ def test_the_range_ends_where_it_ends(session: Session) -> None:
 
 
 def test_warnings_as_errors(session: Session) -> None:
-    """Under `-W error` a range violation is raised, and the output is there all the same."""
+    """Under `-W error` a range violation is raised, and the output exists nevertheless."""
     pre = zdnn.init_pre_transformed_desc(zdnn.ZDNN_1D, zdnn.FP32, 3)
     out = session.init_ztensor_with_malloc(pre, zdnn.generate_transformed_desc(pre))
     ztensor = session.ztensor(np.array([1, -2, 3], np.float32))
@@ -187,7 +187,7 @@ def test_dash_w_error_names_the_op(server_target: str) -> None:
 
 
 def test_convert_failure_keeps_the_data(open_session: Open) -> None:
-    """ZDNN_CONVERT_FAILURE writes out_buf all the same, and the violation names elements."""
+    """ZDNN_CONVERT_FAILURE writes out_buf nevertheless, and the violation names elements."""
     session = open_session("telum1")
     with pytest.warns(ZdnnWarning):
         ztensor = zdnn.log(session.ztensor(np.array([1, -2], np.float32)))
@@ -298,7 +298,7 @@ def test_nobody_listens() -> None:
 
 
 def test_every_reason_has_advice() -> None:
-    """Every ErrorReason of the contract has advice, and no advice is for a reason that is none."""
+    """Every ErrorReason of the contract has advice, and all advice is for an ErrorReason."""
     reasons = {
         name.removeprefix("ERROR_REASON_")
         for name in status_pb2.ErrorReason.keys()  # noqa: SIM118 - an enum wrapper is no mapping
@@ -320,7 +320,7 @@ def test_raw_operations_are_not_judged(session: Session) -> None:
             ),
         ]
     )
-    assert [one.zdnn_status for one in results] == [0, Status.ZDNN_MISALIGNED_TENSOR]
+    assert [result.zdnn_status for result in results] == [0, Status.ZDNN_MISALIGNED_TENSOR]
 
 
 def test_indexes_count_the_callers_operations(session: Session) -> None:
@@ -355,7 +355,7 @@ def test_what_the_library_prints_is_logged(caplog: pytest.LogCaptureFixture) -> 
     caplog.set_level(logging.INFO, "nnpa_client.zdnn")
     with Session(Talking(Store(Limits()))) as session:
         session.init()
-    assert [(one.levelname, one.message) for one in caplog.records] == [
+    assert [(record.levelname, record.message) for record in caplog.records] == [
         ("INFO", "out"),
         ("ERROR", "err"),
     ]
@@ -381,7 +381,7 @@ with connect(machine="z16") as session:
 
 
 def test_quota_frees_what_was_dropped_first() -> None:
-    """A session at its limit of tensors can go on when Python objects have been dropped."""
+    """A session at its limit of tensors goes on after Python objects were dropped."""
     session = Session(InProcessTransport(Store(Limits(max_session_tensors=3))))
     held = [session.ztensor(ONES) for _ in range(3)]
     with pytest.raises(TransportError) as caught:

@@ -60,7 +60,7 @@ def test_the_seam_is_whole() -> None:
 
 
 def all_subclasses(kind: type) -> set[type]:
-    """Return a class and what is derived from it."""
+    """Return a class and all classes that derive from it."""
     return {kind}.union(*map(all_subclasses, kind.__subclasses__()))
 
 
@@ -77,7 +77,7 @@ def test_chunks_are_what_protobuf_writes(size: int) -> None:
 
 
 def test_headers_are_messages() -> None:
-    """Headers, and what is no plain chunk, go through protobuf."""
+    """Headers, and messages that are no plain chunks, go through protobuf."""
     header = WriteTensorRequest(header=WriteTensorHeader(session="sessions/x"))
     assert WriteTensorRequest.FromString(serialize_upload(header)) == header
     answer = ReadTensorResponse(header=ReadTensorHeader(total_bytes=5))

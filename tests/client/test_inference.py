@@ -16,7 +16,7 @@ def models(server_target: str) -> ModelClient:
 
 @pytest.mark.parametrize("machine", ["telum1", "telum2"])
 def test_a_model_is_hosted_while_it_is_needed(models: ModelClient, machine: str) -> None:
-    """Load, ask, unload: the answer has the shape of the batch, and afterwards nothing is left."""
+    """Load, infer, unload: the answer has the batch's shape, and no model is left afterwards."""
     name, images = f"digits-{machine}", held_out().images[:3, None]
     with models:
         models.load(name, onnx_cnn(), machine)
@@ -32,7 +32,7 @@ def test_a_model_is_hosted_while_it_is_needed(models: ModelClient, machine: str)
 
 
 def test_refusals_are_errors_of_ours(models: ModelClient) -> None:
-    """What the server refuses comes with its reason; what the protocol has no type for, at once."""
+    """A server's refusal has its reason; the client refuses types that the protocol lacks."""
     with models:
         with pytest.raises(TransportError) as caught:
             models.infer("none", {"x": np.ones(3)})

@@ -21,12 +21,12 @@ class Installed(metadata.Distribution):
         self._origin = origin
 
     def read_text(self, filename: str) -> str | None:
-        """Return the record, the only file that is asked for."""
+        """Return the record, the only file that is read."""
         assert filename == "direct_url.json"
         return None if self._origin is None else json.dumps(self._origin)
 
     def locate_file(self, path: object) -> Any:
-        """Return no file: none is asked for."""
+        """Return no file: no test locates one."""
         raise NotImplementedError
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mistakes are answered in the words of who made them: what was given, what is expected, advice."""
+"""Messages answer mistakes in the user's words: the value, the expected value, and advice."""
 
 import os
 import re
@@ -115,7 +115,7 @@ def test_a_model_without_the_extra_says_the_command(
 def test_a_page_without_the_extra_says_the_command(
     command: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """What is written by Jinja's templates says in one line that they lack, before the work."""
+    """A command that writes pages says in one line that Jinja is missing, before the work."""
     arguments = [*command, str(MODEL_FILE if "network" in command else tmp_path / "out")]
     program = f"from nnpa_tools.cli import main; main({arguments})"
     ended = python(program, _without(("jinja2",), tmp_path))
@@ -162,7 +162,7 @@ def test_a_layout_may_be_a_name(session: Session, layout: int | str) -> None:
 
 
 def test_an_unknown_layout_lists_the_known(session: Session) -> None:
-    """A layout that there is not is a ValueError with the names that there are."""
+    """An unknown layout is a ValueError that lists the names of layouts."""
     with pytest.raises(ValueError, match=r"'NHCW', expected one of 1D, 2D, .*NHWC"):
         session.ztensor(np.ones((1, 2, 2, 3), np.float32), "NHCW")
 
@@ -186,7 +186,7 @@ def test_a_freed_operand_is_no_ok(session: Session) -> None:
 
 
 def test_a_function_that_the_machine_lacks_names_both_machines(open_session: Open) -> None:
-    """On a z16 gelu says which machine it needs, and on which the session runs."""
+    """On a z16 gelu's error names the machine that it needs and the session's machine."""
     session = open_session("telum1")
     with pytest.raises(ZdnnError) as caught:
         zdnn.gelu(session.ztensor(ONES))
@@ -215,31 +215,31 @@ def test_machines_have_no_case(open_session: Open, name: str) -> None:
 
 
 def test_an_unknown_machine_lists_names_with_aliases(open_session: Open) -> None:
-    """A machine that there is not lists all names with their aliases, in the user's words."""
-    known = r"telum1 \(z16\), telum2 \(z17\), z15"
-    with pytest.raises(TransportError, match=f"machine is 'z18', must be one of {known}"):
+    """The error for an unknown machine lists all names with their aliases."""
+    machines = r"telum1 \(z16\), telum2 \(z17\), z15"
+    with pytest.raises(TransportError, match=f"machine is 'z18', must be one of {machines}"):
         open_session("z18")
-    with pytest.raises(ValueError, match=f"machine: 'z18', expected one of {known}"):
+    with pytest.raises(ValueError, match=f"machine: 'z18', expected one of {machines}"):
         find_host("z18")
 
 
 def test_an_array_of_wrong_size_is_a_value_error(session: Session) -> None:
     """An array of wrong size is a ValueError with both sizes, and no TransportError."""
     pre = zdnn.init_pre_transformed_desc(zdnn.ZDNN_2D, zdnn.FP32, 2, 3)
-    made = session.init_ztensor_with_malloc(pre, zdnn.generate_transformed_desc(pre))
+    ztensor = session.init_ztensor_with_malloc(pre, zdnn.generate_transformed_desc(pre))
     says = r"shape \(2, 4\), 32 bytes, the descriptor ZDNN_2D of \(2, 3\) FP32 calls for 24"
     with pytest.raises(ValueError, match=says):
-        zdnn.transform_ztensor(made, np.ones((2, 4), np.float32))
+        zdnn.transform_ztensor(ztensor, np.ones((2, 4), np.float32))
     with pytest.raises(ValueError, match="sticks: 3 bytes, expected 4096"):
-        made.write_sticks(b"abc")
-    assert not made.is_transformed
+        ztensor.write_sticks(b"abc")
+    assert not ztensor.is_transformed
 
 
 def test_a_ztensor_of_another_session_names_no_session(open_session: Open) -> None:
     """A ztensor of another session is refused without the names of sessions, which are keys."""
-    a, other = open_session().ztensor(ONES), open_session().ztensor(ONES)
+    a, foreign = open_session().ztensor(ONES), open_session().ztensor(ONES)
     with pytest.raises(ValueError, match="input_b: of another session") as caught:
-        zdnn.add(a, other)
+        zdnn.add(a, foreign)
     assert "sessions/" not in str(caught.value)
 
 
@@ -284,7 +284,7 @@ def test_no_module_is_a_verb() -> None:
 
 
 def test_check_fails_for_what_is_no_function() -> None:
-    """`nnpa check nosuch` ends with 1 and names it; functions that there are end with 0."""
+    """`nnpa check nosuch` ends with 1 and names nosuch; for existing functions it ends with 0."""
     runner = CliRunner()
     failed = runner.invoke(main, ["check", "nosuch", "add"])
     assert failed.exit_code == 1
@@ -313,10 +313,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 def test_top_in_a_pipe_prints_each_interval_and_ends_with_the_pipe(server: ServerProcess) -> None:
     """`nnpa top` in a pipe prints a view each interval, and SIGPIPE ends it."""
-    found = re.search(r"http://(\S+)/metrics", server.log_text())
-    assert found is not None
+    address = re.search(r"http://(\S+)/metrics", server.log_text())
+    assert address is not None
     code = "from nnpa_tools.cli import main; main()"
-    command = [sys.executable, "-c", code, "top", found[1], "--interval", "0.1"]
+    command = [sys.executable, "-c", code, "top", address[1], "--interval", "0.1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         views = 0
@@ -380,7 +380,7 @@ def test_commands_that_connect_take_credentials(path: tuple[str, ...], options: 
 
 
 def test_commands_that_connect_are_found() -> None:
-    """The walk over the commands meets those that reach servers."""
+    """The walk over the commands meets the commands that reach servers."""
     names = {" ".join(path) for path, _options in COMMANDS}
     assert names >= {"info", "demo", "top", "run", "network validate", "trace record"}
 
@@ -401,7 +401,7 @@ WRITTEN = [
     ("path", "option"), WRITTEN, ids=[" ".join((*path, option)) for path, option in WRITTEN]
 )
 def test_a_place_that_cannot_be_written_is_usage(path: tuple[str, ...], option: str) -> None:
-    """An option that names what a command writes refuses, before any work, where it cannot be."""
+    """An option for an output refuses a path that cannot be written, before any work."""
     refused = CliRunner().invoke(main, [*path, option, "/proc/nothere/file"])
     assert refused.exit_code == 2
     message = " ".join(refused.stderr.split())
@@ -420,7 +420,7 @@ def test_options_that_name_what_is_written_are_found() -> None:
 
 
 def test_a_place_is_not_made_before_it_is_written(tmp_path: Path) -> None:
-    """Whether a place can be written is found out without making anything there."""
+    """The check that a path can be written creates nothing there."""
 
     @click.command()
     @new_file_option("--file")

@@ -21,7 +21,7 @@ def test_held_out() -> None:
 
 
 def test_unknown_network() -> None:
-    """Weights of a network that is not there are refused by name."""
+    """Weights of an unknown network are refused by name."""
     with pytest.raises(ValueError, match="network: 'mlp', expected 'cnn' or 'lstm'"):
         weights("mlp")
 
@@ -43,7 +43,7 @@ def test_reference(network: Network) -> None:
 
 @pytest.mark.parametrize("network", NETWORKS, ids=NAMES)
 def test_layers_one_by_one(session: Session, network: Network) -> None:
-    """Layers run one by one give likelihoods near those of FP32, and one list the same bits."""
+    """Layers one by one give likelihoods near FP32's, and layers in one list give the same bits."""
     images = held_out().images[:40]
     loaded = network.load(session, len(images))
     data = network.arrange(images)
@@ -64,6 +64,6 @@ def test_layers_one_by_one(session: Session, network: Network) -> None:
 
 @pytest.mark.parametrize("network", NETWORKS, ids=NAMES)
 def test_layer_names(network: Network, session: Session) -> None:
-    """Each layer names the zDNN function that it is."""
+    """Each layer names its zDNN function."""
     functions = {layer.function for layer in network.load(session, 1)}
     assert all(hasattr(zdnn, function) for function in functions)

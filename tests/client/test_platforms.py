@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client on macOS and Windows: imported and used in processes that lack what these lack."""
+"""The client on macOS and Windows, in processes that lack what these platforms lack."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ def target() -> Iterator[str]:
 
 
 def run(platform: str, task: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Run a task of `other_platform` in a process that takes itself for a platform's."""
+    """Run a task of `other_platform` in a process that imitates a platform."""
     command = [sys.executable, str(PROGRAM), platform, task, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
@@ -96,7 +96,7 @@ def test_suite_uses_a_server_that_runs_on_windows(target: str, tmp_path: Path) -
 
 
 def test_worker_processes_share_no_server_on_windows() -> None:
-    """The pytest plugin leaves worker processes alone: there is no server that they could share."""
+    """The pytest plugin configures no worker processes: Windows has no server for them to share."""
     configured = run("win32", "configure")
     assert configured.returncode == 0, configured.stderr
     assert configured.stdout.strip() == "{}"

@@ -126,19 +126,19 @@ def run(folder: Path, suite: str, *arguments: str) -> tuple[dict[str, str], str]
     outcomes: dict[str, str] = {}
     for case in ElementTree.parse(folder / "junit.xml").iter("testcase"):
         kinds = [child.tag for child in case if child.tag in ("failure", "error", "skipped")]
-        targets = [one.attrib["value"] for one in case.iter("property")]
+        targets = [element.attrib["value"] for element in case.iter("property")]
         outcomes[case.attrib["name"]] = (kinds or targets or ["passed"])[0]
     return outcomes, ended.stdout + ended.stderr
 
 
 @pytest.mark.heavy
 def test_fixtures_and_marks(tmp_path: Path) -> None:
-    """Fixtures and marks do what the manual says, one server serves all, and no name changes."""
-    outcomes, told = run(tmp_path, SUITE)
+    """Fixtures and marks work as in the manual, with one server for all; no name changes."""
+    outcomes, output = run(tmp_path, SUITE)
     targets = {outcomes.pop("test_server"), outcomes.pop("test_server_again")}
-    assert len(targets) == 1, told
+    assert len(targets) == 1, output
     assert targets.pop().startswith("unix:")
-    assert set(outcomes.values()) == {"passed"}, told
+    assert set(outcomes.values()) == {"passed"}, output
     assert sorted(outcomes) == [
         "test_class",
         "test_environment",
@@ -154,9 +154,9 @@ def test_the_manuals_suite(tmp_path: Path) -> None:
     """The suite that the manual shows passes as it stands."""
     blocks = re.findall(r"```python\n(.*?)```", MANUAL.read_text(encoding="utf-8"), re.DOTALL)
     (suite,) = [block for block in blocks if "def test_" in block]
-    outcomes, told = run(tmp_path, suite)
-    assert len(outcomes) == 2, told
-    assert set(outcomes.values()) == {"passed"}, told
+    outcomes, output = run(tmp_path, suite)
+    assert len(outcomes) == 2, output
+    assert set(outcomes.values()) == {"passed"}, output
 
 
 @pytest.mark.heavy
@@ -177,42 +177,42 @@ def test_custom_machines(tmp_path: Path) -> None:
             expected = {"base": "telum2", "max_dim1": 64, "max_dim2": 32}
             assert json.loads(os.environ["ZDNN_MACHINE"]) == expected
     """
-    outcomes, told = run(tmp_path, suite, '--nnpa-machine={"base": "telum1", "max_dim1": 128}')
-    assert outcomes == {"test_option": "passed", "test_mark": "passed"}, told
+    outcomes, output = run(tmp_path, suite, '--nnpa-machine={"base": "telum1", "max_dim1": 128}')
+    assert outcomes == {"test_option": "passed", "test_mark": "passed"}, output
 
 
 @pytest.mark.heavy
 def test_workers_and_machines(tmp_path: Path) -> None:
     """One option runs a test on both Telums; workers of pytest-xdist share one server's port."""
     options = ("--nnpa-machine=telum1,telum2", "--nnpa-listen=127.0.0.1:0", "-n2")
-    outcomes, told = run(tmp_path, SUITE, *options)
+    outcomes, output = run(tmp_path, SUITE, *options)
     targets = {outcomes.pop("test_server"), outcomes.pop("test_server_again")}
-    assert len(targets) == 1, told
+    assert len(targets) == 1, output
     assert targets.pop().startswith("127.0.0.1:")
-    assert set(outcomes.values()) == {"passed"}, told
+    assert set(outcomes.values()) == {"passed"}, output
     assert {"test_sum[telum1]", "test_sum[telum2]", "test_class"} <= set(outcomes)
 
 
 @pytest.mark.heavy
 def test_log_of_a_failure(tmp_path: Path) -> None:
-    """A test that fails has the server's lines of its own time in its report, others have none."""
-    outcomes, told = run(tmp_path, FAILING)
+    """The report of a failing test has the server's lines of its time; other reports have none."""
+    outcomes, output = run(tmp_path, FAILING)
     failed = ("test_without_a_server", "test_fails", "test_fails_beside_another", "test_misuses")
-    assert outcomes == {**dict.fromkeys(failed, "failure"), "test_before": "passed"}, told
-    assert told.count("nnpa-server log") == 3
-    logs = told.split("nnpa-server log")[1:]
+    assert outcomes == {**dict.fromkeys(failed, "failure"), "test_before": "passed"}, output
+    assert output.count("nnpa-server log") == 3
+    logs = output.split("nnpa-server log")[1:]
     assert "method=Execute" in logs[0]
     assert logs[0].count("method=CreateSession") == 1
     sessions = [set(re.findall(r"session=(\w+)", log)) for log in logs]
-    assert [len(named) for named in sessions] == [1, 1, 1], told
+    assert [len(named) for named in sessions] == [1, 1, 1], output
     times = re.findall(r"T\d\d:\d\d:\d\d\.\d{3}Z", logs[1])
     assert times == sorted(times)
-    assert "_verb.py" not in told.partition("def test_misuses")[2]
+    assert "_verb.py" not in output.partition("def test_misuses")[2]
 
 
 @pytest.mark.heavy
 def test_a_refusal_shows_the_tests_line_and_no_session(tmp_path: Path) -> None:
-    """What the server refuses is shown at the line of the test, without the session's name."""
+    """A server's refusal is shown at the line of the test, without the session's name."""
     outcomes, output = run(tmp_path, REFUSED)
     assert set(outcomes.values()) == {"failure"}, output
     for test in outcomes:
@@ -226,38 +226,38 @@ def test_a_refusal_shows_the_tests_line_and_no_session(tmp_path: Path) -> None:
 def test_a_server_of_somebody_else(server_target: str, tmp_path: Path) -> None:
     """`--nnpa-server` names a server that runs already, which is left running."""
     chosen = (f"--nnpa-server={server_target}", "-k", "test_server or test_sum")
-    outcomes, told = run(tmp_path, SUITE, *chosen)
-    assert outcomes.pop("test_sum") == "passed", told
+    outcomes, output = run(tmp_path, SUITE, *chosen)
+    assert outcomes.pop("test_sum") == "passed", output
     assert set(outcomes.values()) == {server_target}
 
 
 @pytest.mark.heavy
 def test_server_that_does_not_start(tmp_path: Path) -> None:
     """A server that cannot start is an error of the tests that want it, with its own words."""
-    outcomes, told = run(tmp_path, SUITE, "--nnpa-listen=nonsense", "-k", "test_server")
+    outcomes, output = run(tmp_path, SUITE, "--nnpa-listen=nonsense", "-k", "test_server")
     assert set(outcomes.values()) == {"error"}
-    assert "the private server ended with code 2" in told
+    assert "the private server ended with code 2" in output
 
 
 @pytest.mark.heavy
 def test_costs_nothing(tmp_path: Path) -> None:
     """A run that does not use the plugin imports neither gRPC nor NumPy nor protobuf."""
-    outcomes, told = run(tmp_path, UNTOUCHED)
-    assert outcomes == {"test_plain": "passed"}, told
+    outcomes, output = run(tmp_path, UNTOUCHED)
+    assert outcomes == {"test_plain": "passed"}, output
 
 
 @pytest.mark.heavy
 def test_can_be_left_out(tmp_path: Path) -> None:
     """`-p no:nnpa` leaves the plugin out: its options and fixtures are unknown then."""
-    outcomes, told = run(tmp_path, UNTOUCHED, "-p", "no:nnpa")
-    assert outcomes == {"test_plain": "passed"}, told
-    outcomes, told = run(tmp_path, FAILING, "-p", "no:nnpa", "-k", "test_fails and not beside")
+    outcomes, output = run(tmp_path, UNTOUCHED, "-p", "no:nnpa")
+    assert outcomes == {"test_plain": "passed"}, output
+    outcomes, output = run(tmp_path, FAILING, "-p", "no:nnpa", "-k", "test_fails and not beside")
     assert outcomes == {"test_fails": "error"}
-    assert "fixture 'nnpa_session' not found" in told
+    assert "fixture 'nnpa_session' not found" in output
 
 
 def test_shared_server_starts_once() -> None:
-    """Who asks gets the one server; one who comes after the end finds none."""
+    """All who ask get the same server; after its end a request finds none."""
     started: list[PrivateServer] = []
 
     def start() -> PrivateServer:
@@ -268,7 +268,7 @@ def test_shared_server_starts_once() -> None:
     try:
         assert not started
         places = {ask(shared.door) for _ in range(3)}
-        assert [one.target for one in places] == [started[0].target]
+        assert [server.target for server in places] == [started[0].target]
         assert len(started) == 1
     finally:
         shared.stop()

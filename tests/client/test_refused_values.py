@@ -120,7 +120,7 @@ SCALARS: list[tuple[Callable[[Any, Any], object], Argument, str]] = [
 def test_scalar_is_refused_by_name(
     session: Session, call: Callable[[Any, Any], object], value: Argument, says: str
 ) -> None:
-    """A number, word or truth that a function of zDNN does not take names the C parameter."""
+    """The error for a scalar that a function of zDNN does not take names the C parameter."""
     with session:
         x = session.ztensor(IMAGE)
         with pytest.raises((TypeError, ValueError), match=f"^{re.escape(says)}"):
@@ -243,7 +243,7 @@ def test_argument_of_kernels_and_rules_is_refused_by_name(
 def test_refusal_is_logged_for_debugging_only(
     session: Session, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A program that logs reads a refusal once: the exception; a warning once: the warning."""
+    """A program that logs sees a refusal only as an exception, and a warning only as a warning."""
     caplog.set_level(logging.DEBUG, "nnpa_client.zdnn")
     x = session.ztensor(IMAGE)
     with pytest.raises(ZdnnError, match="padding_type is 3"):
@@ -256,7 +256,7 @@ def test_refusal_is_logged_for_debugging_only(
 
 
 def test_refusal_without_an_exception_stays_an_error_in_the_log() -> None:
-    """What the library prints beside its status keeps its level: the exception does not say it."""
+    """A line of the library that no exception repeats is logged as an error, for any status."""
     from nnpa.zdnn.v1.operation_pb2 import DIAGNOSTIC_STREAM_STDERR, Diagnostic
     from nnpa_client._guest.guest import log_level
 
@@ -287,7 +287,7 @@ def test_input_of_a_model_is_refused_by_file(
 
 
 def test_machine_that_no_server_has_is_usage(server_target: str) -> None:
-    """A machine or library that the server does not know is exit code 2, not 3: it was reached."""
+    """A machine or library that the server does not know is exit code 2; 3 means no server."""
     command = ["network", "analyze", str(MODEL_FILE), "--target", server_target]
     refused = CliRunner().invoke(main, [*command, "--machine", "z18"])
     assert refused.exit_code == 2
@@ -295,7 +295,7 @@ def test_machine_that_no_server_has_is_usage(server_target: str) -> None:
 
 
 def test_every_refusal_is_an_error_of_the_package(session: Session) -> None:
-    """What a server refuses of a verb's scalars is an error of the package, by the field's name."""
+    """A server's refusal of a verb's scalar is an error of the package that names the field."""
     missing: Any = None
     with pytest.raises(NnpaError, match=r"maxpool2d\.padding_type is absent, must be set"):
         zdnn.maxpool2d(session.ztensor(IMAGE), missing, 2, 2, 2, 2)

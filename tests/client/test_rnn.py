@@ -141,17 +141,23 @@ def test_same_sticks_as_line_by_line(session: Session, usage: int, prev_layer: i
 
 def test_shapes_of_gates(session: Session) -> None:
     """Gates of different shapes, or of too many dims, are refused with the shapes named."""
-    one = np.zeros((3, 4), np.float32)
+    weights = np.zeros((3, 4), np.float32)
     with pytest.raises(ValueError, match=r"gates: shapes \[\(3, 4\), \(4, 4\)\]"):
         gru_gates(
             session,
             zdnn.USAGE_WEIGHTS,
-            update=one,
-            reset=one,
+            update=weights,
+            reset=weights,
             hidden=np.zeros((4, 4), np.float32),
         )
     with pytest.raises(ValueError, match=r"expected one of 1 or 2 dims"):
-        gru_gates(session, zdnn.USAGE_BIASES, update=one[None], reset=one[None], hidden=one[None])
+        gru_gates(
+            session,
+            zdnn.USAGE_BIASES,
+            update=weights[None],
+            reset=weights[None],
+            hidden=weights[None],
+        )
 
 
 @pytest.mark.parametrize(("columns", "pages"), [(1, 1), (64, 1), (65, 2), (128, 2), (129, 3)])

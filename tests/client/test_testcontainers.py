@@ -26,7 +26,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
 
 
 def test_container_serves_and_goes(engine: Engine) -> None:
-    """A container is asked for without privileges, is ready when started, and is removed."""
+    """A container is created without privileges, is ready when started, and is removed."""
     from nnpa_client.testcontainers import NnpaContainer
 
     with NnpaContainer("example/nnpa:1", "--max-sessions", "3") as container:
@@ -48,7 +48,7 @@ def test_container_serves_and_goes(engine: Engine) -> None:
 def test_an_engine_that_is_not_there_is_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without an engine the error says so and what to do, without the client's own traceback."""
+    """Without an engine the error is a sentence with the remedy, without the client's traceback."""
     from docker.errors import DockerException
     from nnpa_client.testcontainers import NnpaContainer
 
@@ -62,7 +62,7 @@ def test_an_engine_that_is_not_there_is_a_sentence(
 
 
 def test_options_are_the_containers(engine: Engine) -> None:
-    """Options of DockerContainer pass through, and win over what is set here."""
+    """Options of DockerContainer pass through, and win over NnpaContainer's own."""
     from nnpa_client.testcontainers import NnpaContainer
 
     with NnpaContainer(env={"ZDNN_X": "1"}, read_only=False):

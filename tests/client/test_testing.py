@@ -25,13 +25,13 @@ def real(code: int) -> float:
 
 
 def place(code: int) -> int:
-    """Return how many codes lie between zero and this one, negative below zero."""
+    """Return the number of codes from zero to a code, negative below zero."""
     return -(code & 0x7FFF) if code & 0x8000 else code
 
 
 @given(CODES, CODES)
 def test_distance_is_the_number_of_steps(a: int, b: int) -> None:
-    """Two codes are as far apart as there are codes between them, across zero too, and no less."""
+    """The distance of two codes is the number of steps between them, across zero too."""
     apart = abs(place(a) - place(b))
     assert_ulp(real(a), real(b), apart)
     if apart:
@@ -50,20 +50,20 @@ def test_other_values_are_rounded(x: float) -> None:
 
 
 def test_ninf_is_near_ninf_only() -> None:
-    """Infinities and what is not a number are one, and no distance makes them a number."""
+    """Infinities and NaN are one value, and no distance makes them a number."""
     assert_ulp([np.nan, -np.inf], [np.inf, np.nan], 0)
     with pytest.raises(AssertionError, match=r"no number of ulp apart.*1 with NINF on one side"):
         assert_ulp([0.0, np.inf], [0.0, 8573157376.0], 100_000)
 
 
 def test_message_names_the_first_element() -> None:
-    """The message has the first element too far, values, codes, distance, and how many."""
+    """The message has the first element too far, values, codes, distance, and a count."""
     a = np.array([[1, 1], [1, 1]], np.float32)
     b = np.array([[1, 1.001953125], [1.01171875, 1]], np.float32)  # 0x3E01 and 0x3E06
     assert_ulp(a, b, 6)
-    with pytest.raises(AssertionError) as told:
+    with pytest.raises(AssertionError) as caught:
         assert_ulp(a, b, 0)
-    assert str(told.value) == (
+    assert str(caught.value) == (
         "element [0, 1]: 1.0 (0x3E00) and 1.001953125 (0x3E01) are 1 ulp apart, at most 0 "
         "expected; 2 of 4 elements are, by 6 ulp at most"
     )

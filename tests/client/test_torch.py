@@ -20,7 +20,7 @@ except ModuleNotFoundError as error:
 
 @pytest.mark.parametrize("package", ["torch", "onnxscript"])
 def test_a_missing_package_is_one_sentence(package: str) -> None:
-    """Without a package of the extra, the import says which one, and how to install it."""
+    """Without a package of the extra, the import's error names it and the way to install it."""
     code = WITHOUT.format(package=package)
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     expected = f"nnpa_client.torch needs {package}: {pip_install('torch')}"

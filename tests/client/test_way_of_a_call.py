@@ -48,7 +48,7 @@ def modules_of(call: Callable[[], object]) -> set[str]:
 
 @pytest.mark.parametrize(("plain", "way"), [(True, PLAIN), (False, VERB | SHORTCUTS)])
 def test_an_addition_runs_through_few_modules(target: str, plain: bool, way: set[str]) -> None:
-    """What has nothing to do for a call, such as tickets and reports, is not on its way."""
+    """A call does not run through modules that it does not need, such as tickets and reports."""
     with connect(target, plain=plain) as session:
         a, b, out = (session.ztensor(np.ones((7, 9), np.float32)) for _ in range(3))
         zdnn.add(a, b, out)

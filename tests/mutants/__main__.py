@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mutation check: draws faults at random, and says which of them the README's tests find.
+"""Mutation check: draws faults at random, and reports the faults that the README's tests find.
 
     python -m tests.mutants --count 20 --seed 7 --json mutants.json
     python -m tests.mutants --count 20 --seed 7 --only 3 15 --tests "pytest -x -m heavy"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a Python source can be mutated, and how: each mutation changes one node.
 
-Annotations, docstrings, decorators and f-strings stay as they are: a change there is either no
-change of behaviour or ends the import, and tells nothing about tests.
+Annotations, docstrings, decorators and f-strings stay as they are: a change there either keeps the
+behaviour or ends the import, and shows nothing about tests.
 """
 
 import ast
@@ -62,12 +62,12 @@ class Mutation:
 def mutations(source: str) -> list[Mutation]:
     """Return the mutations of a source, in the order of its lines."""
     place = _Places(source)
-    made = [
+    unsorted = [
         Mutation(kind, replaced.lineno, *place.of(replaced), text)
         for node in _nodes(ast.parse(source))
         for kind, replaced, text in _replacements(node)
     ]
-    return sorted(made, key=lambda mutation: (mutation.start, mutation.end, mutation.kind))
+    return sorted(unsorted, key=lambda mutation: (mutation.start, mutation.end, mutation.kind))
 
 
 class _Places:
@@ -80,7 +80,7 @@ class _Places:
             self._starts.append(self._starts[-1] + len(line.decode()))
 
     def of(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
-        """Return the offsets of a node's first character and of the one behind it."""
+        """Return the offsets of a node's first character and of the character behind the node."""
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
         return (
@@ -108,7 +108,7 @@ def _nodes(parent: ast.AST) -> Iterator[ast.expr | ast.stmt]:
 
 
 def _replacements(node: ast.expr | ast.stmt) -> Iterator[tuple[str, ast.expr | ast.stmt, str]]:
-    """Yield kinds of mutations at a node, what they replace, and by which text."""
+    """Yield mutations at a node: the kind, the replaced node, and the new text."""
     match node:
         case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test):
             yield "condition", test, f"(not ({ast.unparse(test)}))"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mutation check itself: what it changes, and that it tells killed faults from survivors."""
+"""The mutation check itself: it draws each kind of fault, and tells killed ones from survivors."""
 
 import random
 import sys
@@ -50,7 +50,10 @@ def _mutation(before: str, after: str) -> Mutation:
 
 def test_each_kind_of_fault_is_drawn() -> None:
     """Docstrings and annotations stay; comparison, condition, constants, sum and call change."""
-    changed = [(one.kind, DOUBLE[one.start : one.end], one.text) for one in mutations(DOUBLE)]
+    changed = [
+        (mutation.kind, DOUBLE[mutation.start : mutation.end], mutation.text)
+        for mutation in mutations(DOUBLE)
+    ]
     assert changed == [
         ("statement", "calls.append(1)", "pass"),
         ("constant", "1", "(2)"),
@@ -80,12 +83,12 @@ def test_a_fault_that_no_test_finds_survives(trial: Trial) -> None:
 
 
 def test_tests_that_do_not_end_kill_a_fault(tmp_path: Path) -> None:
-    """A run that takes longer than three times the sound one is ended, and says so."""
+    """A run over three times as long as the faultless one is ended, and the verdict says so."""
     (tmp_path / "wait.py").write_text("if 1 == 2:\n    import time\n    time.sleep(600)\n")
     trial = Trial(tmp_path, (sys.executable, "wait.py"), shortest_limit=1.0)
     assert trial.run_without_fault().failed is None
     source = (tmp_path / "wait.py").read_text()
-    (negated,) = (one for one in mutations(source) if one.kind == "condition")
+    (negated,) = (mutation for mutation in mutations(source) if mutation.kind == "condition")
     verdict = trial.judge(Path("wait.py"), negated)
     assert verdict.by == "no end in 1 s"
     assert verdict.seconds < 60

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trial of tests: whether they fail in a copy of the repository that has a fault."""
+"""A trial of tests: do they fail in a copy of the repository that has a fault?"""
 
 import os
 import re
@@ -22,7 +22,7 @@ _SHORTEST_LIMIT = 60.0  # seconds
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of a fault: `by` is the first test that failed, None if the fault survived."""
+    """The verdict on a fault: `by` is the first test that failed, None if the fault survived."""
 
     file: str
     line: int
@@ -34,7 +34,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run of the tests: `failed` is the first test that did, None if all passed."""
+    """A run of the tests: `failed` is the first test that failed, None if all passed."""
 
     failed: str | None
     seconds: float
@@ -101,7 +101,7 @@ def _end_of(process: subprocess.Popen[bytes], limit: float | None) -> int | None
 
 @contextmanager
 def _replaced(path: Path, before: str, after: str) -> Generator[None]:
-    """Write another source to a file, and put the one before back."""
+    """Write another source to a file, and restore the first one afterwards."""
     _write(path, after)
     try:
         yield
@@ -110,7 +110,7 @@ def _replaced(path: Path, before: str, after: str) -> Generator[None]:
 
 
 def _write(path: Path, source: str) -> None:
-    """Write a source; bytecode of another one, which may be as new and as long, goes."""
+    """Write a source, and remove bytecode, which may be as new and as long as the source's."""
     path.write_text(source, encoding="utf-8")
     for bytecode in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
         bytecode.unlink()

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `nnpa conformance score` runs; the package brings it along."""
+"""The suites that `nnpa conformance score` runs; the package has them, too."""

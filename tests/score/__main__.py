@@ -25,7 +25,7 @@ PORTABLE: Mapping[str, Cases] = {
 
 
 def main(words: list[str]) -> None:
-    """Run a suite and tell its cases as they end."""
+    """Run a suite and print its cases as they end."""
     parser = argparse.ArgumentParser(prog="python -m tests.score")
     parser.add_argument("suite")
     parser.add_argument("folder", type=Path)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plugin of pytest that writes what tests came to, as the cases of a suite: `--score-fd N`.
+"""A plugin of pytest that writes the outcomes of tests as the cases of a suite: `--score-fd N`.
 
-A test that runs several cases tells them by `record_property("score", [[outcome, count, reason]])`.
+A test that runs several cases lists them: `record_property("score", [[outcome, count, reason]])`.
 """
 
 import json
@@ -24,7 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Write in the process that all reports reach, not in workers."""
+    """Write in the process that receives all reports, not in workers."""
     number = config.getoption("--score-fd")
     if number is not None and not hasattr(config, "workerinput"):
         os.set_inheritable(number, False)
@@ -34,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have each report say its test's law, and what its parameters are."""
+    """Add the test's law and its parameters to each report."""
     for item in items:
         document = getattr(getattr(item, "function", None), "__doc__", None) or item.name
         parameters = getattr(getattr(item, "callspec", None), "id", "")
@@ -58,22 +58,22 @@ class _Log:
             self._write({"of": count})
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Say how many tests there will be."""
+        """Write the number of tests."""
         self._expect(len(session.items))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
-        """Say how many tests there will be in workers."""
+        """Write the number of tests in workers."""
         self._expect(len(ids))
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Tell of a module that cannot be collected, as a failed case."""
+        """Write a module that cannot be collected as a failed case."""
         if report.failed:
             story = _first(report.longreprtext)
             self._write(asdict(Case("collection", "failed", "", report.nodeid, story)))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Tell of a test that ended, or could not begin or end well."""
+        """Write a test that ended, or that failed in setup or teardown."""
         if report.when != "call" and report.passed:
             return
         properties: dict[str, Any] = dict(report.user_properties)
@@ -92,7 +92,7 @@ class _Log:
         return group, last if self._grouped_by == "subject and machine" else ""
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """End with 0 where tests failed: the suite itself did not."""
+        """End with 0 if tests failed: the suite itself has run to its end."""
         if session.exitstatus == pytest.ExitCode.TESTS_FAILED:
             session.exitstatus = pytest.ExitCode.OK
 
@@ -110,6 +110,6 @@ def _reason(report: pytest.TestReport) -> str:
 
 
 def _first(text: str) -> str:
-    """Return the line that says what went wrong, the first of pytest's marked lines."""
+    """Return the line with the error, the first of pytest's marked lines."""
     marked = [line[1:].strip() for line in text.splitlines() if line.startswith("E ")]
     return (marked or text.strip().splitlines() or [""])[0][:_LONGEST]

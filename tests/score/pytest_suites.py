@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The suites that take a clone of the repository: pytest runs them, and tells their cases.
+"""The suites that need a clone of the repository: pytest runs them, and writes their cases.
 
 python -m tests.score.pytest_suites GROUPED_BY WORDS_OF_PYTEST...
 """
@@ -11,10 +11,10 @@ from typing import NamedTuple, NoReturn
 
 
 class Tests(NamedTuple):
-    """Tests that are a suite: pytest's words, and what of a test names its group.
+    """Tests that are a suite: pytest's words, and the part of a test that names its group.
 
-    "law" is its docstring, "subject" its parameters before the last hyphen, "subject and machine"
-    that with the machine behind it.
+    "law" is the docstring, "subject" the parameters before the last hyphen, and "subject and
+    machine" the subject with the machine behind it.
     """
 
     words: tuple[str, ...]

@@ -12,7 +12,7 @@ _NO_COUNTERPART = "no 1.x counterpart"
 
 
 def cases(folder: Path) -> tuple[int, Iterator[Case]]:
-    """Return how many files there are, and the cases of each when it has run."""
+    """Return the number of files, and each file's cases when it has run."""
     files = sorted(folder.glob("*.json"))
     return len(files), (case for file in files for case in _cases(file))
 
@@ -34,7 +34,7 @@ def _cases(file: Path) -> Iterator[Case]:
 
 
 def _reported(note: str) -> str:
-    """Return why a case of a file that is reported, not promised, differs."""
+    """Return the reason why a case of a file without a promise differs."""
     if note.endswith(_NO_COUNTERPART):
         return "a kernel of library 2.0, whose tensors the 1.x kernels cannot express"
     return "the library answers otherwise; reported, not promised"

@@ -23,7 +23,7 @@ _STORY = 500
 class Testee:
     """The Python testee in this process.
 
-    Its answers are kept, beside which a program in C is compared: not those that C cannot give.
+    It keeps its answers for a comparison with a program in C, except answers that C cannot give.
     """
 
     def __init__(self, target: str, kept: TextIO | None) -> None:
@@ -46,7 +46,7 @@ class Testee:
 
 
 def cases(folder: Path, target: str, kept: Path | None) -> tuple[int, Iterator[Case]]:
-    """Return how many vectors there are, and their cases as they end."""
+    """Return the number of vectors, and their cases as they end."""
     files = [*sorted(folder.glob("*.jsonl")), *sorted((folder / _LOCAL).glob("*.jsonl"))]
     lines = [(file, text) for file in files for text in file.read_text("utf-8").splitlines()]
     return len(lines), _cases(lines, target, kept)

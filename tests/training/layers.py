@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers with their gradients, in plain NumPy: what training the digits networks takes.
+"""Layers with their gradients in plain NumPy, for the training of the digits networks.
 
-Arrays are channels last, any float type. A forward function returns its result and what the
-backward function of the same name needs.
+Arrays are channels last, any float type. A forward function returns its result and the arrays that
+the backward function of the same name needs.
 """
 
 from typing import Any
@@ -39,7 +39,7 @@ def conv3x3_backward(grad: Array, patches: Array, kernel: Array) -> tuple[Array,
 
 
 def maxpool2x2(x: Array) -> tuple[Array, Array]:
-    """Take the largest of each 2x2 square; also return where it came from, shared among equals."""
+    """Return the largest of each 2x2 square, and its place, shared among equal elements."""
     n, h, w, c = x.shape
     squares = x.reshape(n, h // 2, 2, w // 2, 2, c)
     result = squares.max(axis=(2, 4))
@@ -70,7 +70,7 @@ def sigmoid(x: Array) -> Array:
 
 
 def cnn(params: Params, images: Array) -> tuple[Array, list[Array]]:
-    """Return the logits of images (n, 8, 8, 1), and what cnn_backward needs."""
+    """Return the logits of images (n, 8, 8, 1), and the arrays for cnn_backward."""
     kept: list[Array] = []
     x = images
     for stage in ("conv1", "conv2"):
@@ -96,7 +96,7 @@ def cnn_backward(params: Params, kept: list[Array], grad: Array) -> Params:
 
 
 def lstm(params: Params, images: Array) -> tuple[Array, list[tuple[Array, ...]]]:
-    """Return the logits of images (n, 8, 8), row after row, and what lstm_backward needs.
+    """Return the logits of images (n, 8, 8), row after row, and the arrays for lstm_backward.
 
     Gates in zDNN's order forget, input, cell, output: weights (4, 8, s), hidden_weights (4, s, s),
     biases (4, s).

@@ -33,9 +33,9 @@ def test_learning(
 
 @pytest.mark.parametrize("name", ["cnn", "lstm"])
 def test_shipped_weights_have_the_trained_shapes(name: str) -> None:
-    """The shipped weights are those of the networks that the script trains, in FP32."""
+    """The shipped weights have the shapes of the networks that the script trains, in FP32."""
     initial = {"cnn": train.initial_cnn, "lstm": train.initial_lstm}[name]
     expected = {key: value.shape for key, value in initial(np.random.default_rng(0)).items()}
-    found = weights(name)
-    assert {key: value.shape for key, value in found.items()} == expected
-    assert all(value.dtype == np.float32 for value in found.values())
+    shipped = weights(name)
+    assert {key: value.shape for key, value in shipped.items()} == expected
+    assert all(value.dtype == np.float32 for value in shipped.values())

@@ -7,8 +7,8 @@ Data: scikit-learn's copy of the test half of "Optical Recognition of Handwritte
 weights, so that the demo is judged by digits that the networks have not seen.
 
 Needs scikit-learn, for the data only; nothing else of the project does. Writes one file,
-client/python/nnpa_client/networks/digits.npz, about 40 KB. Seeded: the same NumPy on the same
-processor writes the same file; another one, networks as good.
+client/python/nnpa_client/networks/digits.npz, about 40 KB. The seed is fixed: the same NumPy on the
+same processor writes the same file; another NumPy or processor trains networks as good.
 """
 
 import math

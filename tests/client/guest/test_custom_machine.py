@@ -56,7 +56,7 @@ def test_a_replay_takes_it(open_session: Open, tmp_path: Path) -> None:
     session = open_session("telum2")
     with session.trace(tmp_path / "trace.nnpa") as recording:
         session.ztensor([[1.0] * 65])
-    comparison, _session = trace.replay(
+    comparison, _new_trace = trace.replay(
         recording.read(), session.transport, machine='{"max_dim1": 64}'
     )
     assert not comparison.is_equal

@@ -32,7 +32,7 @@ from tests.network.small_models import (
 X = np.array([[1, 2, 3, 4], [-1, 0.5, 2, -3]], np.float32)
 
 
-def made(session: Session, model: Any = None, **options: Any) -> network.Handle:
+def created(session: Session, model: Any = None, **options: Any) -> network.Handle:
     """Create a network and return its handle."""
     error, handle = network.create(session, model or dense(), options=Options(**options))
     assert not error, error
@@ -59,15 +59,17 @@ def bound(handle: network.Handle, *values: Any) -> tuple[list[Buffer], list[Buff
     """Return a network's buffers with arrays as inputs and memory for outputs."""
     report, count = report_of(handle), len(values[0])
     inputs = [
-        replace(one, n_batches=count, data=value)
-        for one, value in zip(report.inputs, values, strict=True)
+        replace(buffer, n_batches=count, data=value)
+        for buffer, value in zip(report.inputs, values, strict=True)
     ]
-    return inputs, [replace(one, n_batches=count, data=one.empty(count)) for one in report.outputs]
+    return inputs, [
+        replace(buffer, n_batches=count, data=buffer.empty(count)) for buffer in report.outputs
+    ]
 
 
 def test_seed_sequence(session: Session) -> None:
     """The "Getting started" sequence: create, init, run with n_batches, get_error, destroy."""
-    handle = initialised(made(session))
+    handle = initialised(created(session))
     inputs, outputs = bound(handle, X)
     assert network.run(handle, inputs, outputs) == 2
     result = np.asarray(outputs[0].data).reshape(2, 3)
@@ -80,11 +82,11 @@ def test_seed_sequence(session: Session) -> None:
 
 
 def test_errors_by_value(session: Session) -> None:
-    """Create returns its error; run and init say that they failed, and get_error says why once."""
+    """Create returns its error; run and init return a failure, and get_error explains it once."""
     error, handle = network.create(session, dense(), tools_api_version=(1, 5, 0))
     assert (error.type, error.code, handle) == (0x01, 0x10, None)
     assert "AI_ERROR_TOOL_PLATFORM_API_MISMATCH" in str(error)
-    ready = made(session)
+    ready = created(session)
     assert network.run(ready, *bound(ready, X)) == -1
     assert network.get_error(ready).code == 0x30
     assert not network.init(ready, None)
@@ -95,7 +97,7 @@ def test_errors_by_value(session: Session) -> None:
 
 def test_bytes_and_bytearrays_are_memory(session: Session) -> None:
     """Inputs may be bytes, outputs bytearrays; other memory for results is refused."""
-    handle = initialised(made(session))
+    handle = initialised(created(session))
     inputs, outputs = bound(handle, X)
     memory = bytearray(2 * 3 * 4)
     assert network.run(handle, [replace(inputs[0], data=X.tobytes())],
@@ -110,7 +112,7 @@ def test_bytes_and_bytearrays_are_memory(session: Session) -> None:
 
 def test_weights(session: Session) -> None:
     """Weights are the model's own, another blob, or pieces."""
-    handle = made(session)
+    handle = created(session)
     memory = network.activations(report_of(handle).activations.channels)
     blob = WEIGHT.tobytes() + (BIAS + 1).tobytes()
     assert network.init(handle, NetworkParams(network.weights(blob), memory))
@@ -119,26 +121,28 @@ def test_weights(session: Session) -> None:
     expected = np.maximum(X @ WEIGHT + BIAS + 1, 0)
     np.testing.assert_allclose(np.asarray(outputs[0].data).reshape(2, 3), expected, rtol=0.01)
     network.destroy(handle)
-    handle = made(session, split_weights=True)
+    handle = created(session, split_weights=True)
     pieces = network.split_weights([WEIGHT.tobytes(), (BIAS + 1).tobytes()])
     assert network.init(handle, NetworkParams(pieces, memory))
 
 
 def test_places_in_activations(session: Session) -> None:
     """Outputs inside activations get their data; inputs there are kept for the next run."""
-    handle = initialised(made(session, two_ends(), allocate_inputs=True, allocate_outputs=True))
+    handle = initialised(created(session, two_ends(), allocate_inputs=True, allocate_outputs=True))
     report = report_of(handle)
-    inputs = [replace(one, data=np.full(6, n, np.float32)) for n, one in enumerate(report.inputs)]
-    outputs = [replace(one, data=None, activations_offset=None) for one in report.outputs]
+    inputs = [
+        replace(buffer, data=np.full(6, n, np.float32)) for n, buffer in enumerate(report.inputs)
+    ]
+    outputs = [replace(buffer, data=None, activations_offset=None) for buffer in report.outputs]
     assert network.run(handle, inputs, outputs) == 1
     assert np.frombuffer(outputs[0].data or b"", np.float32).tolist() == [1.0] * 6
-    inside = [replace(one, data=None) for one in report.inputs]
+    inside = [replace(buffer, data=None) for buffer in report.inputs]
     assert network.run(handle, inside, outputs) == 1
 
 
 def test_images_are_re_ordered(session: Session) -> None:
     """The helpers bring a channels-first batch into a buffer's order and back."""
-    handle = initialised(made(session, image()))
+    handle = initialised(created(session, image()))
     chw = np.random.default_rng(2).standard_normal((2, 2, 3, 4)).astype(np.float32)
     inputs, outputs = bound(handle, network.to_bhwc(chw))
     assert network.run(handle, inputs, outputs) == 2
@@ -166,16 +170,20 @@ def test_orders_that_are_none() -> None:
 
 def test_quantised_with_the_documented_conversions(session: Session) -> None:
     """An application converts with scale and zero point of the report, in and out."""
-    handle = initialised(made(session, quantised()))
-    given, wanted = report_of(handle).inputs[0], report_of(handle).outputs[0]
-    assert given.meta_info is not None
-    assert wanted.meta_info is not None
+    handle = initialised(created(session, quantised()))
+    input_buffer, output_buffer = report_of(handle).inputs[0], report_of(handle).outputs[0]
+    assert input_buffer.meta_info is not None
+    assert output_buffer.meta_info is not None
     real = np.array([[-60.0, -1.5, 0.0, 0.5, 8.5]], np.float32)
-    q = network.quantize(real, given.meta_info.scale, given.meta_info.zero_point, given.format)
+    q = network.quantize(
+        real, input_buffer.meta_info.scale, input_buffer.meta_info.zero_point, input_buffer.format
+    )
     inputs, outputs = bound(handle, q)
     assert network.run(handle, inputs, outputs) == 1
     result = network.dequantize(
-        np.asarray(outputs[0].data), wanted.meta_info.scale, wanted.meta_info.zero_point
+        np.asarray(outputs[0].data),
+        output_buffer.meta_info.scale,
+        output_buffer.meta_info.zero_point,
     )
     assert result.reshape(-1).tolist() == [0.0, 0.0, 0.0, 0.5, 8.5]
 
@@ -185,15 +193,15 @@ def test_quantised_with_the_documented_conversions(session: Session) -> None:
 
 @given(st.integers(0, (1 << 32) - 1))
 def test_accessors_are_the_servers(word: int) -> None:
-    """Every accessor of the format word answers what the server's does, or the header's."""
+    """Every accessor of the format word answers as the server's accessor or the header's."""
     pairs: Sequence[tuple[Callable[[int], int], Callable[[int], int]]] = (
         (network.fmt_get_type, buffer_format.get_type),
-        (network.fmt_get_float, lambda one: one >> 24 & 1),
-        (network.fmt_get_sign, lambda one: one >> 23 & 1),
+        (network.fmt_get_float, lambda word: word >> 24 & 1),
+        (network.fmt_get_sign, lambda word: word >> 23 & 1),
         (network.fmt_get_bits, buffer_format.get_bits),
         (network.fmt_get_fbits, buffer_format.get_fbits),
         (network.fmt_get, buffer_format.without_flags),
-        (lambda one: network.byte_size(77, one), lambda one: buffer_format.byte_size(77, one)),
+        (lambda word: network.byte_size(77, word), lambda word: buffer_format.byte_size(77, word)),
     )
     for mine, theirs in pairs:
         assert mine(word) == theirs(word)
@@ -201,11 +209,11 @@ def test_accessors_are_the_servers(word: int) -> None:
 
 def test_formats_are_the_servers() -> None:
     """The predefined formats and their types are the server's."""
-    assert {one.name: one.value for one in Format} == {
-        one.name: one.value for one in buffer_format.Format
+    assert {fmt.name: fmt.value for fmt in Format} == {
+        fmt.name: fmt.value for fmt in buffer_format.Format
     }
-    for one in set(Format) - {Format.NONE, Format.Q, Format.UQ}:
-        assert network.dtype_of(one) == buffer_format.dtype_of(one)
+    for fmt in set(Format) - {Format.NONE, Format.Q, Format.UQ}:
+        assert network.dtype_of(fmt) == buffer_format.dtype_of(fmt)
     with pytest.raises(ValueError, match="whole type"):
         network.dtype_of(Format.Q)
 
@@ -219,7 +227,7 @@ def test_formats_are_the_servers() -> None:
 def test_conversions_are_the_servers(
     values: list[float], scale: float, zero: int, word: Format
 ) -> None:
-    """Quantising and back gives the server's bits."""
+    """`quantize` and `dequantize` give the server's bits."""
     array = np.array(values, np.float32)
     mine = network.quantize(array, scale, zero, word)
     theirs = buffer_format.quantise(array, scale, zero, word)
@@ -252,8 +260,8 @@ def test_several_inputs_and_outputs(session: Session) -> None:
         for total, most in (net(a, b), net(a, b=b), net(b=b, a=a)):
             np.testing.assert_array_equal(total, a + b)
             np.testing.assert_array_equal(most, b)
-        found = net.infer(a, b)
-        assert found.calls["add"] == 1
+        inference = net.infer(a, b)
+        assert inference.calls["add"] == 1
         with pytest.raises(TypeError, match="inputs"):
             net(a, b, a)
         with pytest.raises(TypeError, match="inputs"):
@@ -261,7 +269,7 @@ def test_several_inputs_and_outputs(session: Session) -> None:
 
 
 def test_a_mapping_is_an_argument(session: Session) -> None:
-    """Arrays may come in mappings by any name, beside others; a name that comes twice is named."""
+    """Arrays may come in mappings by any name, also beside arrays; a repeated name is refused."""
     ends: list[Value] = [(name, np.float32, ["N", 4]) for name in ("onnx::Flatten_0", "self")]
     node = helper.make_node("Sub", [name for name, *_ in ends], ["y"], "difference")
     a, b = X, X * 2
@@ -283,7 +291,7 @@ def test_a_mapping_is_an_argument(session: Session) -> None:
 
 
 def test_wrong_inputs(session: Session) -> None:
-    """An array of another type is refused here, another shape or name by the server."""
+    """The client refuses an array of another type; the server refuses another shape or name."""
     with session.load(dense()) as net:
         with pytest.raises(TypeError, match="input x: float64 array, expected float32"):
             net(X.astype(np.float64))
@@ -294,20 +302,20 @@ def test_wrong_inputs(session: Session) -> None:
 
 
 def test_range_violations_warn(session: Session) -> None:
-    """A run whose values leave DLFLOAT16 warns, and `infer` tells without warning."""
+    """A run whose values leave DLFLOAT16 warns, and `infer` reports them without a warning."""
     big = np.full((1, 2, 3), 1e30, np.float32)
     with session.load(two_ends(), options=Options(overflow="ninf")) as net:
         with pytest.warns(ZdnnWarning, match="node"):
             net(big, big)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            found = net.infer(big, big)
-    assert found.nans["total"] == 6
-    assert found.violations
+            inference = net.infer(big, big)
+    assert inference.nans["total"] == 6
+    assert inference.violations
 
 
 def test_load_refuses(session: Session) -> None:
-    """What the client API refuses is a NetworkError, a bad model a TransportError."""
+    """A refusal of the client API is a NetworkError, and a bad model is a TransportError."""
     with pytest.raises(NetworkError, match="AI_ERROR_CREATE_FAILED"):
         session.load(dense(), options=Options(device_gate_closed=True))
     with pytest.raises(TransportError) as caught:
@@ -323,22 +331,22 @@ def test_program_without_model(session: Session) -> None:
     """An exported program is a network without its model, with the same bits."""
     with session.load(dense()) as net:
         program, expected = net.export_program(), net(X[:1])
-    with session.load(program=program) as again:
-        np.testing.assert_array_equal(again(X[:1]), expected)
+    with session.load(program=program) as program_net:
+        np.testing.assert_array_equal(program_net(X[:1]), expected)
 
 
 def test_report(session: Session) -> None:
-    """The report of a loaded network tells where each node runs."""
+    """The report of a loaded network names the device of each node."""
     with session.load(dense()) as net:
         report = net.report()
-    assert [one.op_type for one in report.nodes] == ["MatMul", "Add", "Relu"]
-    assert {one.device for one in report.nodes} <= {"accelerator", "folded"}
+    assert [node.op_type for node in report.nodes] == ["MatMul", "Add", "Relu"]
+    assert {node.device for node in report.nodes} <= {"accelerator", "folded"}
     assert report.machine == "telum2"
 
 
 def test_observe(session: Session) -> None:
     """Events of a run are read from an iterator, which unregisters when it is closed."""
-    handle = initialised(made(session))
+    handle = initialised(created(session))
     events = network.observe(handle, 4, tensors=True)
     assert events is not None
     assert network.observe(handle) is None
@@ -346,8 +354,8 @@ def test_observe(session: Session) -> None:
     inputs, outputs = bound(handle, X[:1])
     assert network.run(handle, inputs, outputs) == 1
     seen = [next(events) for _ in range(3)]
-    assert [one.node.op_type for one in seen] == ["MatMul", "Add", "Relu"]
-    assert [one.name for one in seen[-1].tensors] == ["y"]
+    assert [event.node.op_type for event in seen] == ["MatMul", "Add", "Relu"]
+    assert [tensor.name for tensor in seen[-1].tensors] == ["y"]
     node = network.node_info(handle, 2)
     assert node is not None
     assert node.type == 0x107

@@ -74,7 +74,7 @@ def use_for_ever(target: str, _number: int, ready: Any) -> None:
 
 
 def tell_of_children(target: str, count: int, result: Any) -> None:
-    """Run children in a row, of a process that has used no gRPC, and tell how many were served."""
+    """Run children one after the other in a process without gRPC, and send the number served."""
     context, served = multiprocessing.get_context("fork"), 0
     for number in range(count):
         receiver, sender = context.Pipe(duplex=False)
@@ -88,7 +88,7 @@ def tell_of_children(target: str, count: int, result: Any) -> None:
 
 
 def kill_children(target: str, count: int, result: Any) -> None:
-    """Kill children at random moments of opening sessions, and tell when all are gone."""
+    """Kill children at random moments while they open sessions, and report when all are gone."""
     context, moments = multiprocessing.get_context("fork"), random.Random(1)
     for number in range(count):
         receiver, sender = context.Pipe(duplex=False)
@@ -102,15 +102,15 @@ def kill_children(target: str, count: int, result: Any) -> None:
 
 
 def in_clean_process(run: Callable[[str, int, Any], None], target: str, count: int) -> Any:
-    """Return what a function tells that runs in a process of its own, which has used no gRPC."""
+    """Run a function in a process of its own, which has used no gRPC, and return its result."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=run, args=(target, count, sender))
     process.start()
     sender.close()
-    told = receiver.recv()
+    result = receiver.recv()
     process.join()
-    return told
+    return result
 
 
 @pytest.mark.heavy
@@ -138,15 +138,15 @@ def test_a_lease_that_ends_cleanly(server: ServerProcess) -> None:
 
 @pytest.mark.heavy
 def test_a_session_that_is_dropped_goes(server: ServerProcess) -> None:
-    """A session whose object nobody has any more ends as that of a dead client."""
+    """A session whose object was dropped ends like a dead client's session."""
     session = connect(server.address, lease=True)
     assert computes(session)
     del session
     wait_until(lambda: "why=lease" in server.log_text())
 
 
-def test_who_has_a_lease(server: ServerProcess) -> None:
-    """Sessions of private servers have a lease, those of others where they ask for one."""
+def test_sessions_of_private_servers_have_a_lease(server: ServerProcess) -> None:
+    """A session of a private server has a lease by default; a session of a target has none."""
     with connect() as session:
         assert session.status().lease
     with connect(lease=False) as session:
@@ -156,7 +156,7 @@ def test_who_has_a_lease(server: ServerProcess) -> None:
 
 
 def test_a_trace_has_no_lease(server: ServerProcess, tmp_path: Path) -> None:
-    """What was recorded of a session does not depend on whether it had a lease."""
+    """A trace of a session does not record its lease."""
     with connect(server.address, lease=True) as session, session.trace(tmp_path / "t"):
         assert computes(session)
     sessions = trace.read(tmp_path / "t").sessions
@@ -223,7 +223,7 @@ def relaying(target: str) -> Generator[Relay]:
 @pytest.mark.heavy
 @pytest.mark.parametrize("server", ["tcp"], indirect=True)
 def test_a_lease_is_held_again(server: ServerProcess) -> None:
-    """A client whose connection broke holds its lease again by itself, and keeps its session."""
+    """A client whose connection broke renews its lease by itself, and keeps its session."""
     with relaying(server.address) as relay, connect(relay.address, lease=True) as session:
         assert computes(session)
         relay.cut()  # at once, and once more while the client comes back
@@ -245,8 +245,8 @@ def is_reached(session: Session) -> bool:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("server", ["tcp"], indirect=True)
-def test_who_comes_back_too_late_is_told(server: ServerProcess) -> None:
-    """A client that was away for longer than the grace reads that its lease broke."""
+def test_a_client_that_returns_too_late_reads_of_its_lease(server: ServerProcess) -> None:
+    """A client that was away for longer than the grace gets an error: its lease broke."""
     with relaying(server.address) as relay, connect(relay.address, lease=True) as session:
         relay.is_broken = True
         relay.cut()
@@ -259,7 +259,7 @@ def test_who_comes_back_too_late_is_told(server: ServerProcess) -> None:
 
 
 def fork_and_end(target: str, _count: int, result: Any) -> None:
-    """Fork a process that has a session, and tell whether it has it when the child has ended."""
+    """Fork a process with a session, and send whether the session works after the child's end."""
     session = connect(target, lease=True)
     assert computes(session)
     child = os.fork()

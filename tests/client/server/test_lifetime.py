@@ -27,7 +27,7 @@ ONES = np.ones(3, np.float32)
 
 
 def count(session: Session) -> int:
-    """Return how many tensors the session holds, after a call that frees what was dropped."""
+    """Return the number of the session's tensors, after a call that frees dropped tensors."""
     gc.collect()
     session.execute([])
     return session.status().tensor_count
@@ -79,19 +79,19 @@ def test_failures_leave_nothing(session: Session) -> None:
 
 
 class Losing(InProcessTransport):
-    """A transport that loses answers: what was asked has happened."""
+    """A transport that loses answers after the server has done the work."""
 
     lose = False
 
     def execute(self, request: Request) -> Response:
-        """Run operations, and lose the answer when told to."""
+        """Run operations, and lose the answer if the test says so."""
         answer = super().execute(request)
         if self.lose:
             raise TransportError("UNAVAILABLE", "connection lost.")
         return answer
 
     def send_stream(self, method: Method[Sent, Received], requests: Iterable[Sent]) -> Received:
-        """Send messages, and lose the answer when told to."""
+        """Send messages, and lose the answer if the test says so."""
         answer = super().send_stream(method, requests)
         if self.lose:
             raise TransportError("UNAVAILABLE", "connection lost.")
@@ -99,7 +99,7 @@ class Losing(InProcessTransport):
 
 
 def test_a_lost_answer_frees_nothing_twice() -> None:
-    """When the answer to a list is lost, the client finds out what has happened, and goes on."""
+    """When the answer to a list is lost, the client asks for the session's state, and goes on."""
     transport = Losing(Store(Limits()))
     session = Session(transport)
     kept, dropped = session.ztensor(ONES), session.ztensor(ONES)
@@ -115,7 +115,7 @@ def test_a_lost_answer_frees_nothing_twice() -> None:
 
 
 def test_a_lost_answer_to_a_stream() -> None:
-    """When the answer to an upload is lost, the ztensor tells what the server has."""
+    """When the answer to an upload is lost, the ztensor shows the server's state."""
     transport = Losing(Store(Limits()))
     session = Session(transport)
     ztensor = session.ztensor(np.ones((300, 1024), np.float32))
@@ -243,7 +243,7 @@ def test_a_session_ends_with_its_program(server_target: str) -> None:
 
 
 def test_a_server_that_cannot_start_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the private server ends at once, the error tells its code and last words."""
+    """When the private server ends at once, the error has its exit code and its last lines."""
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(TransportError, match="private server ended with code 1"):
         connect()

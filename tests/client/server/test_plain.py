@@ -29,7 +29,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def answers(session: Session, size: tuple[int, int]) -> list[bytes]:
-    """Return what a session computes, alone and in a pipeline, and how it refuses."""
+    """Return a session's results, alone and in a pipeline, and its error."""
     array = np.arange(size[0] * size[1], dtype=np.float32).reshape(size) % 251
     a, out = session.ztensor(array), np.empty_like(array)
     with session.pipeline():
@@ -64,7 +64,7 @@ def test_what_is_left_out_does_not_run(target: str) -> None:
 
 @pytest.mark.parametrize("private", [True, False])
 def test_an_unknown_name_is_refused(private: bool) -> None:
-    """A name that no shortcut has is an error that lists those that there are."""
+    """A name that no shortcut has is an error that lists the shortcuts."""
     refusal = re.escape(f"plain: 'quick', expected some of {', '.join(NAMES)}")
     with pytest.raises(ValueError, match=refusal):
         connect(None if private else "unix:/no/such.sock", plain=["quick"])

@@ -31,15 +31,15 @@ pytestmark = pytest.mark.shortcut
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
     """A server on a Unix socket, with a plain one beside it."""
-    with serving(tmp_path, "--listen", f"unix:{tmp_path}/nnpa.sock") as one:
-        yield one
+    with serving(tmp_path, "--listen", f"unix:{tmp_path}/nnpa.sock") as running:
+        yield running
 
 
 @pytest.fixture
 def session(server: ServerProcess) -> Iterator[Session]:
-    """A session on it."""
-    with connect(server.address) as one:
-        yield one
+    """A session on the server."""
+    with connect(server.address) as opened:
+        yield opened
 
 
 def images(count: int, value: int = 1) -> Array:
@@ -58,23 +58,23 @@ def test_runs_share_a_connection(server: ServerProcess, session: Session) -> Non
     network = load(session)
     for number in range(5):
         assert network(images(1, number - 2)).max() == max(number - 2, 0)
-    told = [one for one in lines(server, "InferNetwork") if "status=OK" in one]
-    assert len(told) == 5
-    assert len({one.rpartition("id=")[2] for one in told}) == 1
+    log_lines = [line for line in lines(server, "InferNetwork") if "status=OK" in line]
+    assert len(log_lines) == 5
+    assert len({line.rpartition("id=")[2] for line in log_lines}) == 1
 
 
 def test_an_error_ends_the_connection_and_not_the_session(session: Session) -> None:
-    """A refused run says what it says over HTTP/2; the next one has a new connection."""
+    """A refused run has the same error as over HTTP/2; the next run has a new connection."""
     network = load(session)
-    ones, wrong = images(1), np.ones((1, 3), np.float32)
+    image, wrong = images(1), np.ones((1, 3), np.float32)
     with pytest.raises(TransportError) as plain:
         network(wrong)
-    assert np.array_equal(network(ones), ones)
-    with connect(session.target, plain=True) as other:
-        over_http = load(other)
+    assert np.array_equal(network(image), image)
+    with connect(session.target, plain=True) as plain_session:
+        over_http = load(plain_session)
         with pytest.raises(TransportError) as refused:
             over_http(wrong)
-        assert np.array_equal(over_http(ones), ones)
+        assert np.array_equal(over_http(image), image)
     assert str(plain.value) == str(refused.value)
     assert plain.value.metadata == refused.value.metadata
 
@@ -82,13 +82,13 @@ def test_an_error_ends_the_connection_and_not_the_session(session: Session) -> N
 @pytest.mark.heavy
 @pytest.mark.parametrize("count", [1, 900, 20_000])
 def test_arrays_of_any_size(session: Session, count: int) -> None:
-    """What fits one read and what does not comes back as it went."""
+    """Arrays come back unchanged, whether they fit one read or not."""
     x = images(count) * np.arange(-12, 12, dtype=np.float32).reshape(2, 3, 4)
     assert np.array_equal(load(session)(x), np.maximum(x, 0))
 
 
 def test_threads_of_one_session(session: Session) -> None:
-    """Threads that call at a time get their own answers."""
+    """Threads that call at the same time get their own answers."""
     network, wrong = load(session), list[int]()
 
     def work(number: int) -> None:
@@ -96,15 +96,15 @@ def test_threads_of_one_session(session: Session) -> None:
         wrong.extend(number for _ in range(20) if not np.array_equal(network(x), x))
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert wrong == []
 
 
-def test_a_refusal_is_asked_once() -> None:
-    """What a server refuses with a reason may have run in part: it is told, and not sent again."""
+def test_a_refused_run_is_sent_once() -> None:
+    """A run that a server refuses with a reason raises and is not sent again: part may have run."""
     info = Any()
     info.Pack(ErrorInfo(reason="EXTENSION_NOT_OFFERED"))
     code, text = grpc.StatusCode.UNIMPLEMENTED, "not offered"

@@ -2,10 +2,10 @@
 """Random lists of operations give the same bytes with and without the client's shortcuts.
 
 One server runs each program once for every choice of shortcuts: all, none, and all but one. Half of
-the programs are those of the server's property test, sent as they are; the other half calls verbs
-on arrays that travel within messages, beside them and in chunks.
-NNPA_PROPERTY_LISTS is how many lists (100, and 500 where heavy tests run), NNPA_PROPERTY_SEED the
-first program's number.
+the programs come from the server's property test, unchanged; the other half calls verbs on arrays
+that travel within messages, beside them and in chunks.
+NNPA_PROPERTY_LISTS is the number of lists (100, and 500 where heavy tests run), NNPA_PROPERTY_SEED
+the first program's number.
 """
 
 import os
@@ -51,7 +51,7 @@ Outcome: TypeAlias = list[bytes]
 
 
 def outcome_of(name: str, run: Callable[[], Iterable[bytes | memoryview]]) -> Outcome:
-    """Run a list; return what it gave. The session's name, which is random, is blotted out."""
+    """Run a list; return its outcome. The session's name, which is random, is blotted out."""
     outcome: Outcome = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -83,7 +83,7 @@ def _bytes(message: Message) -> bytes:
 
 
 def run_program(session: Session, seed: int) -> Iterator[Outcome]:
-    """Do the steps of a random program of wire messages; yield what each gave."""
+    """Do the steps of a random program of wire messages; yield each step's outcome."""
     for step in program(seed).steps:
         yield outcome_of(session.name, partial(_step, session, step))
 
@@ -113,7 +113,7 @@ class Verbs:
     tensors: list[Ztensor] = field(default_factory=list[Ztensor])
 
     def run(self) -> Iterator[Outcome]:
-        """Run the lists; yield what each gave."""
+        """Run the lists; yield each list's outcome."""
         for _ in range(LISTS):
             yield outcome_of(self.session.name, self._list)
 
@@ -176,7 +176,7 @@ class Verbs:
 
 
 def contents(session: Session, verbs: Verbs | None) -> Iterator[bytes]:
-    """Yield the session's tensors, or those that verbs have not dropped, and the sticks of each."""
+    """Yield the session's tensors, or the tensors that verbs have kept, and the sticks of each."""
     for tensor in session.list_tensors():
         if verbs is not None and tensor.id not in [ztensor.id for ztensor in verbs.tensors]:
             continue  # freed at some time after its object is collected
@@ -187,7 +187,7 @@ def contents(session: Session, verbs: Verbs | None) -> Iterator[bytes]:
 
 
 def run(target: str, plain: bool | list[str], seed: int) -> list[Outcome]:
-    """Run a program in a session of its own; return what its lists gave, then its tensors."""
+    """Run a program in a session of its own; return its lists' outcomes, then its tensors."""
     transport = with_shortcuts(GrpcTransport(Endpoint(target)), plain)
     options = pb.Session(precheck=seed % 4 == 1) if seed % 2 else program(seed // 2).options
     with Session(transport, options) as session:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists over one stream: the same answers and errors as calls of their own, at any moment."""
+"""Lists over one stream have the same answers and errors as separate calls, at any moment."""
 
 import math
 import signal
@@ -46,18 +46,18 @@ def listen(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
 @pytest.fixture
 def server(tmp_path: Path, listen: tuple[str, str]) -> Iterator[ServerProcess]:
     """A server that injects faults and has room for two sessions."""
-    with serving(tmp_path, *listen, "--allow-faults", "--max-sessions", "2") as one:
-        yield one
+    with serving(tmp_path, *listen, "--allow-faults", "--max-sessions", "2") as running:
+        yield running
 
 
 def lines(server: ServerProcess, method: str) -> list[str]:
     """End the server, so that its log is whole, and return the log's lines of a method."""
     server.stop()
-    return [one for one in server.log_text().splitlines() if f"method={method} " in one]
+    return [line for line in server.log_text().splitlines() if f"method={method} " in line]
 
 
 def sums(session: Session, count: int) -> None:
-    """Make so many additions, each awaited."""
+    """Make `count` additions, and await each."""
     a = session.ztensor(ONES)
     for _ in range(count):
         assert np.array_equal(zdnn.add(a, a).numpy(), 2 * ONES)
@@ -67,16 +67,16 @@ def test_calls_share_a_stream(server: ServerProcess) -> None:
     """All calls of a session are lists of one stream, each with its line in the log."""
     with connect(server.address) as session:
         sums(session, 5)
-    told = [one for one in lines(server, "ExecuteStream") if "operations=0" not in one]
-    assert len(told) == 1 + 2 * 5
-    assert len({one.rpartition("id=")[2] for one in told}) == 1
-    assert all("status=OK" in one for one in told)
+    log_lines = [line for line in lines(server, "ExecuteStream") if "operations=0" not in line]
+    assert len(log_lines) == 1 + 2 * 5
+    assert len({line.rpartition("id=")[2] for line in log_lines}) == 1
+    assert all("status=OK" in line for line in log_lines)
     assert lines(server, "Execute") == []
 
 
 @pytest.mark.heavy
-def test_a_deadline_makes_calls_their_own(server: ServerProcess) -> None:
-    """A timeout is that of a call: the stream has none."""
+def test_calls_with_a_deadline_use_no_stream(server: ServerProcess) -> None:
+    """Calls with a timeout are separate calls: a stream has no timeout."""
     with connect(server.address, timeout=60) as session:
         sums(session, 1)
     assert len(lines(server, "Execute")) == 3
@@ -125,15 +125,15 @@ def test_an_interrupted_call_leaves_a_session_that_works(server: ServerProcess) 
 
 
 @pytest.mark.heavy
-def test_without_room_for_a_stream_calls_are_their_own(server: ServerProcess) -> None:
-    """Where others have all streams that the server gives, every call is a call of its own."""
+def test_without_room_for_a_stream_each_call_is_separate(server: ServerProcess) -> None:
+    """While other clients have all streams of the server, each call is a separate call."""
     ended = threading.Event()
     apart = [("grpc.use_local_subchannel_pool", 1)]  # connections, of which each has its share
     stubs = [AcceleratorServiceStub(grpc.insecure_channel(server.address, apart)) for _ in range(4)]
-    other = stubs[0].CreateSession(pb.CreateSessionRequest()).name
+    other_session = stubs[0].CreateSession(pb.CreateSessionRequest()).name
 
     def silent() -> Iterator[pb.ExecuteRequest]:
-        yield pb.ExecuteRequest(session=other)
+        yield pb.ExecuteRequest(session=other_session)
         ended.wait()
 
     streams: list[Any] = [stub.ExecuteStream(silent()) for stub in stubs]
@@ -142,7 +142,7 @@ def test_without_room_for_a_stream_calls_are_their_own(server: ServerProcess) ->
     with connect(server.address) as session:
         sums(session, 2)
     assert len(lines(server, "Execute")) == 1 + 2 * 2
-    refused = [one for one in lines(server, "ExecuteStream") if "max_conversations" in one]
+    refused = [line for line in lines(server, "ExecuteStream") if "max_conversations" in line]
     assert len(refused) == 1, "asked for once"
     ended.set()
     for stream in streams:
@@ -151,7 +151,7 @@ def test_without_room_for_a_stream_calls_are_their_own(server: ServerProcess) ->
 
 @pytest.mark.heavy
 def test_an_idle_stream_is_replaced(tmp_path: Path, listen: tuple[str, str]) -> None:
-    """A stream that the server ended, as nothing came for long, is no error of the next call."""
+    """After the server has ended an idle stream, the next call opens another without an error."""
     with serving(tmp_path, *listen, "--idle-timeout", "3s") as server:
         with connect(server.address) as session:
             sums(session, 1)
@@ -161,22 +161,22 @@ def test_an_idle_stream_is_replaced(tmp_path: Path, listen: tuple[str, str]) -> 
                 session.status()  # keeps the session, not the stream
                 time.sleep(0.1)
             sums(session, 1)
-        told = [one for one in lines(server, "ExecuteStream") if "operations=0" not in one]
-    assert len({one.rpartition("id=")[2] for one in told}) == 2
+        log_lines = [line for line in lines(server, "ExecuteStream") if "operations=0" not in line]
+    assert len({line.rpartition("id=")[2] for line in log_lines}) == 2
 
 
 @pytest.mark.parametrize(("max_idle", "streams"), [(math.inf, 1), (0.0, 3)])
 def test_a_stream_is_left_in_time(max_idle: float, streams: int) -> None:
-    """One that idled for so long that the server may be ending it is closed, and another begun."""
-    made: list[Any] = [Mock(spec=HttpStream) for _ in range(3)]
-    begin = iter(made)
+    """A stream that idled until the server may end it is closed, and another one begins."""
+    mocks: list[Any] = [Mock(spec=HttpStream) for _ in range(3)]
+    begin = iter(mocks)
     stream = RenewedStream(lambda _method: next(begin))
     stream.max_idle = max_idle
     for _ in range(3):
         stream.ask(EXECUTE, Request(pb.ExecuteRequest()))
         time.sleep(0.001)
-    assert [one.ask.call_count for one in made] == [3 // streams] * streams + [0] * (3 - streams)
-    assert [one.close.called for one in made] == [True] * (streams - 1) + [False] * (4 - streams)
+    assert [mock.ask.call_count for mock in mocks] == [3 // streams] * streams + [0] * (3 - streams)
+    assert [mock.close.called for mock in mocks] == [True] * (streams - 1) + [False] * (4 - streams)
 
 
 @pytest.mark.heavy
@@ -202,7 +202,7 @@ def test_a_server_that_comes_back(tmp_path: Path) -> None:
 
 
 def test_threads_of_one_session(server: ServerProcess) -> None:
-    """Threads that call at a time get their own answers."""
+    """Threads that call at the same time get their own answers."""
     with connect(server.address) as session:
         wrong: list[int] = []
 
@@ -211,10 +211,10 @@ def test_threads_of_one_session(server: ServerProcess) -> None:
             wrong.extend(number for _ in range(10) if zdnn.add(a, a).numpy()[0, 0] != 2 * number)
 
         threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-        for one in threads:
-            one.start()
-        for one in threads:
-            one.join()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
         assert wrong == []
 
 
@@ -234,7 +234,7 @@ def test_nothing_stays(tmp_path: Path, listen: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize("size", [(2, 3), (130, 200), (600, 1024)])
 def test_arrays_of_any_size(server: ServerProcess, size: tuple[int, int]) -> None:
-    """What travels within messages and apart from them comes back as it went."""
+    """Arrays come back unchanged, within messages and apart from them."""
     array = np.arange(size[0] * size[1], dtype=np.float32).reshape(size) % 256
     with connect(server.address) as session:
         a = session.ztensor(array)
@@ -243,16 +243,16 @@ def test_arrays_of_any_size(server: ServerProcess, size: tuple[int, int]) -> Non
 
 
 def test_words_of_an_error(tmp_path: Path, listen: tuple[str, str]) -> None:
-    """An error says the same over each way, and so does the log."""
+    """An error has the same words over each way, and the log has them, too."""
     with serving(tmp_path, *listen) as server:
         with connect(server.address) as session, pytest.raises(TransportError) as refused:
             session.execute([pb.ExecuteRequest().operations.add()])
-        told = lines(server, "ExecuteStream")
+        log_lines = lines(server, "ExecuteStream")
     error = refused.value
     assert (error.code, error.reason) == ("INVALID_ARGUMENT", "OPERATION_UNKNOWN")
     assert error.metadata["operation_index"] == "0"
     assert "operations[0]" in str(error)
-    assert sum("status=OPERATION_UNKNOWN" in one for one in told) == 1
+    assert sum("status=OPERATION_UNKNOWN" in line for line in log_lines) == 1
 
 
 def test_a_plain_socket_that_goes_away(tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_a_plain_socket_that_goes_away(tmp_path: Path) -> None:
     ],
 )
 def test_what_a_broken_server_says(tmp_path: Path, says: bytes, code: grpc.StatusCode) -> None:
-    """Whatever comes instead of an answer, and a server that goes away, are errors of gRPC."""
+    """Bytes that are no answer, and a server that goes away, are errors of gRPC."""
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "plain"))
         listening.listen()

@@ -17,7 +17,7 @@ from tests.client.server_process import serving
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Where a certificate and its key are."""
+    """The paths of a certificate and of its key."""
 
     certificate: Path
     key: Path
@@ -57,7 +57,7 @@ def tls_target(parties: Parties) -> Iterator[str]:
 
 
 def round_trip(session: Session) -> None:
-    """Send small and large data and compare what comes back; close the session."""
+    """Send small and large data, compare the data that comes back, and close the session."""
     with session:
         for rows in (1, 600):
             array = np.ones((rows, 1024), np.float32)
@@ -111,9 +111,9 @@ def test_environment_describes_tls(parties: Parties) -> None:
         "ZDNN_TLS_KEY": str(parties.client.key),
         "ZDNN_TOKEN": "secret",
     }
-    found = endpoint("host:1", environment=environment)
+    from_environment = endpoint("host:1", environment=environment)
     ca, client = parties.ca.certificate, parties.client
-    assert found == Endpoint("host:1", ca, client.certificate, client.key, "secret")
+    assert from_environment == Endpoint("host:1", ca, client.certificate, client.key, "secret")
     assert endpoint("host:1", tls_ca="other", environment=environment).tls_ca == Path("other")
     assert endpoint("unix:/path", environment=environment).tls_ca is None
     assert endpoint("host:1", environment={}) == Endpoint("host:1")
@@ -150,7 +150,7 @@ def test_loopback_needs_no_proxy(target: str, loopback: bool) -> None:
 
 
 def test_keywords_may_be_an_object(server_target: str) -> None:
-    """ConnectOptions says what keywords say; a keyword that is given wins; no token is shown."""
+    """ConnectOptions equals keywords; a keyword beside it wins; its repr hides the token."""
     options = ConnectOptions(target=server_target, machine="z16", precheck=True, token="secret")
     with connect(options=options) as session:
         assert session.machine.name == "machines/telum1"

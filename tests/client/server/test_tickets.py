@@ -17,7 +17,7 @@ TICKET = "aG9zdA=="
 
 
 class Proxied:
-    """A service behind a proxy: it gives a ticket with a session, and notes those that return."""
+    """A service behind a proxy: it gives a ticket with a session, and notes returning tickets."""
 
     def __init__(self) -> None:
         self.tickets: list[tuple[str, str]] = []
@@ -84,7 +84,7 @@ def proxied() -> Iterator[tuple[Proxied, GrpcTransport]]:
 
 
 def create(transport: Transport, name: str) -> None:
-    """Have a session of a name."""
+    """Create a session of a name."""
     session = pb.Session(library_version=name)
     transport.unary(CREATE_SESSION, pb.CreateSessionRequest(session=session))
 
@@ -93,7 +93,7 @@ def create(transport: Transport, name: str) -> None:
 def test_a_ticket_goes_with_the_calls_of_its_session(
     proxied: tuple[Proxied, GrpcTransport], plain: bool, call: str
 ) -> None:
-    """Lists, by themselves and over a stream, carry it; a call of another session does not."""
+    """Lists carry the ticket, alone and over a stream; calls of another session do not."""
     service, connection = proxied
     transport = with_shortcuts(connection, plain)
     create(transport, "sessions/a")
@@ -113,7 +113,7 @@ def test_a_deleted_session_leaves_no_ticket(proxied: tuple[Proxied, GrpcTranspor
 
 
 def test_a_session_joins_a_trace_by_its_ticket(proxied: tuple[Proxied, GrpcTransport]) -> None:
-    """A session is created where its trace is, by the ticket that the trace has."""
+    """The call that creates a session carries its trace's ticket, so both are on one server."""
     service, connection = proxied
     connection.tickets.keep("traces/t", "dHJhY2U=")
     session = pb.Session(library_version="sessions/a", trace="traces/t")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A full server is waited for, if that was asked for: who waits is served, and nobody starves."""
+"""Clients wait for a full server if they asked to: each one is served, and none starves."""
 
 import logging
 import statistics
@@ -24,7 +24,7 @@ PATIENCE = 600.0  # seconds that a client waits
 
 
 def test_without_wait_a_full_server_refuses(tmp_path: Path) -> None:
-    """A refusal for want of places comes at once, with the delay after which to ask again."""
+    """A full server refuses at once, and its error has the delay before the next attempt."""
     flags = ("--listen", f"unix:{tmp_path}/nnpa.sock", "--max-sessions", "1")
     with serving(tmp_path, *flags) as server, connect(server.address):
         began = time.monotonic()
@@ -39,7 +39,7 @@ def test_without_wait_a_full_server_refuses(tmp_path: Path) -> None:
 
 
 def test_a_place_is_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Who waits gets the place that another session leaves, and one line says so."""
+    """A waiting client gets the place that another session leaves, and logs one line."""
     flags = ("--listen", f"unix:{tmp_path}/nnpa.sock", "--max-sessions", "1")
     with serving(tmp_path, *flags) as server:
         first = connect(server.address)
@@ -51,7 +51,7 @@ def test_a_place_is_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture)
 
 @pytest.mark.parametrize("text", ["-1", "inf", "nan", "soon"])
 def test_a_wait_is_a_time(text: str) -> None:
-    """What is no number of seconds is refused by name, as a variable and as an argument."""
+    """A wait that is no number of seconds is refused by name, as variable and as argument."""
     with pytest.raises(ValueError, match="ZDNN_WAIT"):
         max_wait({"ZDNN_WAIT": text})
     if text != "soon":
@@ -60,7 +60,7 @@ def test_a_wait_is_a_time(text: str) -> None:
 
 
 def test_the_environment_may_say_how_long() -> None:
-    """ZDNN_WAIT is in seconds; without it nobody waits."""
+    """ZDNN_WAIT is in seconds; without it clients do not wait."""
     assert max_wait({"ZDNN_WAIT": "60"}) == 60
     assert max_wait({"ZDNN_WAIT": ""}) == max_wait({}) == 0
 
@@ -68,9 +68,9 @@ def test_the_environment_may_say_how_long() -> None:
 @pytest.mark.heavy
 @pytest.mark.parametrize("count", [1, pytest.param(4, marks=_needs_envoy)])
 def test_nobody_starves(tmp_path: Path, count: int) -> None:
-    """Of 200 clients for 16 places, each for a second, all are served, the slowest in time.
+    """All of 200 clients get one of 16 places, each for a second, the slowest in time.
 
-    At one server, and at four behind a proxy, which have as many places together.
+    The places are at one server, or at four servers behind a proxy.
     """
     with ExitStack() as opened:
         places = ("--max-sessions", str(PLACES // count))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client's table of what runs where, against the emulator's own."""
+"""The client's table of functions and machines against the emulator's own."""
 
 import inspect
 import json
@@ -31,9 +31,11 @@ from nnpa_emulator.ztensor import DataFormats, DataLayouts, DataTypes, TensorDes
 from tests.client.conftest import Open
 
 EXAMPLES = Path(__file__).parents[3] / "client/python/examples"
-OPERATIONS = sorted(name for name, one in FUNCTIONS.items() if one.parmblk_format is not None)
+OPERATIONS = sorted(
+    name for name, function in FUNCTIONS.items() if function.parmblk_format is not None
+)
 # Sizes that the machine compares with its limits are asked for by these, and only these.
-LIMITED = sorted(name for name, one in FUNCTIONS.items() if one.needs_limits)
+LIMITED = sorted(name for name, function in FUNCTIONS.items() if function.needs_limits)
 
 
 def _tensor() -> Ztensor:
@@ -68,7 +70,7 @@ def test_functions() -> None:
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_facts(name: str) -> None:
-    """Version, function code and parameter block format are those of the emulator."""
+    """Version, function code and parameter block format equal the emulator's."""
     function, emulated = FUNCTIONS[name], EMULATED.get(name)
     if emulated is None:
         assert function.code is None
@@ -84,7 +86,7 @@ def test_facts(name: str) -> None:
 
 
 def test_machines() -> None:
-    """Names, aliases, titles and parameter block formats are those of the emulator."""
+    """Names, aliases, titles and parameter block formats equal the emulator's."""
     assert list(MACHINES) == list(EMULATED_MACHINES)
     for name, host in MACHINES.items():
         machine = EMULATED_MACHINES[name]
@@ -107,7 +109,7 @@ def test_operations(name: str, machine: str) -> None:
 @pytest.mark.parametrize("machine", ["telum1", "telum2"])
 @pytest.mark.parametrize("code", sorted(set(FunctionCode) - {FunctionCode.NNPA_QAF}))
 def test_operations_of_a_machine_without_a_function(code: FunctionCode, machine: str) -> None:
-    """Without a function exactly those operations answer so of which the table says no."""
+    """On a machine without a function, operations are unavailable exactly where the table says."""
     emulated = customise(
         EMULATED_MACHINES[machine], Overrides(removed_functions=frozenset((int(code),)))
     )
@@ -123,7 +125,7 @@ def test_operations_of_a_machine_without_a_function(code: FunctionCode, machine:
 @pytest.mark.parametrize("name", ["lstm", "gru"])
 @pytest.mark.parametrize("step", ["MATMUL_OP", "MATMUL_OP_BCAST23", "MATMUL_OP_BCAST1", "ACT"])
 def test_layers_of_a_machine_without_a_step(server_target: str, name: str, step: str) -> None:
-    """A layer, which is several functions, runs exactly where the machine has each of them."""
+    """A layer of several functions runs exactly where the machine has all of them."""
     code = f"NNPA_{name.upper()}ACT" if step == "ACT" else f"NNPA_{step}"
     text = json.dumps({"removed_functions": [code]})
     run_example = runpy.run_path(str(EXAMPLES / f"{name}_forward.py"))["main"]
@@ -137,7 +139,7 @@ def test_layers_of_a_machine_without_a_step(server_target: str, name: str, step:
 
 
 def test_a_custom_machine_of_newer_formats() -> None:
-    """A z16 with the format and the functions of a z17 has what the table says of a z17."""
+    """A z16 with the format and the functions of a z17 runs the functions of a z17."""
     newer = sorted(EMULATED_MACHINES["telum2"].qaf.function_codes())
     text = {"base": "z16", "parmblk_formats_mask": 3 << 30, "added_functions": newer}
     host = find_machine(json.dumps(text))
@@ -155,7 +157,7 @@ def test_scalars_on_z15(name: str) -> None:
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_libraries(name: str, library: str) -> None:
-    """On a machine that has everything, a function runs from the library that brought it on."""
+    """On a machine with all functions, a function runs since the library that introduced it."""
     missing = verdict(name, MACHINES["telum2"], library).answer is Answer.NO
     assert missing == (LIBRARY_VERSIONS[FUNCTIONS[name].since] > LIBRARY_VERSIONS[library])
 

@@ -63,7 +63,7 @@ def _sigmoid(x: Doubles) -> Doubles:
 
 
 class _Parameters:
-    """What the recurrent examples fill their weights with, one array per gate."""
+    """The weights and biases of the recurrent examples, one array for each gate."""
 
     def __init__(self, gates: int, directions: int, features: int, hidden: int) -> None:
         self.weights = _gates((directions, features, hidden), 3, gates)
@@ -72,7 +72,7 @@ class _Parameters:
         self.hidden_biases = _gates((directions, hidden), 15, gates)
 
     def sums(self, direction: int, x: Doubles, h: Doubles) -> list[tuple[Doubles, Doubles]]:
-        """Return for each gate what comes from the input and what from the hidden state."""
+        """Return for each gate the sum over the input and the sum over the hidden state."""
         parts = zip(self.weights, self.biases, self.hidden_weights, self.hidden_biases, strict=True)
         d = direction
         return [(x @ w[d] + b[d], h @ v[d] + c[d]) for w, b, v, c in parts]
@@ -83,13 +83,13 @@ def _gates(shape: tuple[int, ...], start: int, gates: int) -> list[Doubles]:
 
 
 def _lstm(
-    x: Doubles, given: _Parameters, direction: int, h: Doubles, c: Doubles
+    x: Doubles, parameters: _Parameters, direction: int, h: Doubles, c: Doubles
 ) -> tuple[Doubles, Doubles]:
     """Return all hidden states, in the order of the input, and the last cell state."""
     steps = range(len(x)) if direction == 0 else reversed(range(len(x)))
     states = np.empty((len(x), *h.shape))
     for step in steps:
-        forget, enter, cell, leave = (a + b for a, b in given.sums(direction, x[step], h))
+        forget, enter, cell, leave = (a + b for a, b in parameters.sums(direction, x[step], h))
         c = _sigmoid(forget) * c + _sigmoid(enter) * np.tanh(cell)
         states[step] = h = _sigmoid(leave) * np.tanh(c)
     return states, c
@@ -97,11 +97,13 @@ def _lstm(
 
 def _bidirectional(x: Doubles, hidden: int) -> tuple[Doubles, Doubles]:
     """Return (timesteps, 2, batches, hidden) states and (1, 2, batches, hidden) cells."""
-    given = _Parameters(4, 2, x.shape[2], hidden)
+    parameters = _Parameters(4, 2, x.shape[2], hidden)
     shape = (2, x.shape[1], hidden)
     h0, c0 = _fractions(shape, 1), _fractions(shape, 2)
-    ways = [_lstm(x, given, way, h0[way], c0[way]) for way in range(2)]
-    return np.stack([one[0] for one in ways], axis=1), np.stack([one[1] for one in ways])[None]
+    ways = [_lstm(x, parameters, way, h0[way], c0[way]) for way in range(2)]
+    return np.stack([result[0] for result in ways], axis=1), np.stack(
+        [result[1] for result in ways]
+    )[None]
 
 
 def test_the_ten_programs() -> None:
@@ -122,7 +124,7 @@ def test_add(target: str, machine: str, capsys: pytest.CaptureFixture[str]) -> N
 
 @pytest.mark.parametrize("name", QUANTIZED)
 def test_quantized_matmul(target: str, name: str) -> None:
-    """Integer products plus biases come out exact, and clipped to what INT8 holds."""
+    """Integer products plus biases come out exact, and clipped to the range of INT8."""
     result = _run(name, target, "telum2")
     product = _integers((2, 3, 4), 0) @ _integers((2, 4, 5), 1) + _integers((2, 1, 5), 2)
     np.testing.assert_array_equal(result, np.clip(product, -128, 127))
@@ -138,11 +140,11 @@ def test_quantized_matmul_needs_telum2(target: str, name: str) -> None:
 
 @pytest.mark.parametrize("machine", TELUMS)
 def test_lstm_forward(target: str, machine: str) -> None:
-    """Last hidden and cell state of five timesteps are those of the LSTM formula."""
+    """The last hidden state and cell state of five timesteps follow the LSTM formula."""
     hn_output, cf_output = _run("lstm_forward", target, machine)
-    given = _Parameters(4, 1, 32, 5)
+    parameters = _Parameters(4, 1, 32, 5)
     x, h0, c0 = _fractions((5, 3, 32), 0), _fractions((3, 5), 1), _fractions((3, 5), 2)
-    states, cells = _lstm(x, given, 0, h0, c0)
+    states, cells = _lstm(x, parameters, 0, h0, c0)
     np.testing.assert_allclose(hn_output, states[None, None, -1], rtol=0, atol=TOLERANCE)
     np.testing.assert_allclose(cf_output, cells[None, None], rtol=0, atol=TOLERANCE)
 
@@ -168,12 +170,12 @@ def test_lstm_multi_layer_bidirectional(target: str, machine: str) -> None:
 
 @pytest.mark.parametrize("machine", TELUMS)
 def test_gru_forward(target: str, machine: str) -> None:
-    """The last hidden state of five timesteps is that of the GRU formula, reset after linear."""
+    """The last hidden state of five timesteps follows the GRU formula, reset after linear."""
     hn_output = _run("gru_forward", target, machine)
-    given = _Parameters(3, 1, 32, 5)
+    parameters = _Parameters(3, 1, 32, 5)
     h = _fractions((3, 5), 1)
     for x in _fractions((5, 3, 32), 0):
-        update, reset, hidden = given.sums(0, x, h)
+        update, reset, hidden = parameters.sums(0, x, h)
         z = _sigmoid(update[0] + update[1])
         r = _sigmoid(reset[0] + reset[1])
         h = (1 - z) * np.tanh(hidden[0] + r * hidden[1]) + z * h
@@ -191,7 +193,7 @@ def test_quantized_ztensor(target: str, machine: str) -> None:
 
 
 def test_lstm_bidirectional_as_printed(target: str, tmp_path: Path) -> None:
-    """The one line that had to change: as printed, cf_output has four sizes of three."""
+    """The example changes one line of the manual: as printed, cf_output has four sizes of three."""
     source = (EXAMPLES / "lstm_bidirectional.py").read_text()
     ours = "ZDNN_4DS, type, 1, 2, num_batches, num_hidden"
     assert source.count(ours) == 1

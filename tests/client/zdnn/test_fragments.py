@@ -24,7 +24,7 @@ def _softmax(x: Floats) -> npt.NDArray[np.float64]:
 
 
 def _ztensor(session: Session, layout: int, shape: tuple[int, ...], data: Floats) -> Ztensor:
-    """Describe data by the shape that is wanted, and transform the same array."""
+    """Describe data by another shape, and transform the same array."""
     pre = zdnn.init_pre_transformed_desc(layout, zdnn.FP32, *shape)
     ztensor = session.init_ztensor_with_malloc(pre, zdnn.generate_transformed_desc(pre))
     return zdnn.transform_ztensor(ztensor, data)
@@ -105,7 +105,7 @@ def test_work_area(
     num_batches: int,
     num_hidden: int,
 ) -> None:
-    """The sample's descriptor gives the documented slabs, and these hold what the layer keeps."""
+    """The sample's descriptor gives the documented slabs, with room for the layer's data."""
     desc = zdnn.TensorDesc()
     desc.dim4 = (gates * num_timesteps) + extra
     desc.dim3 = 1
@@ -146,8 +146,8 @@ class _Quantized:
     ) -> Ztensor:
         pre = zdnn.init_pre_transformed_desc(layout, zdnn.INT8, *data.shape)
         tfrmd = zdnn.generate_quantized_transformed_desc(pre, form)
-        made = self.session.init_quantized_ztensor_with_malloc(pre, tfrmd, scale, offset)
-        return zdnn.transform_quantized_ztensor(made, False, -128, 127, data)
+        ztensor = self.session.init_quantized_ztensor_with_malloc(pre, tfrmd, scale, offset)
+        return zdnn.transform_quantized_ztensor(ztensor, False, -128, 127, data)
 
     def floats(self, layout: int, *shape: int) -> Ztensor:
         """Return an untransformed QUANTIZED_DLFLOAT16 ztensor with the output's scale."""
@@ -156,14 +156,24 @@ class _Quantized:
         return self.session.init_quantized_ztensor_with_malloc(pre, tfrmd, self.Sy, self.Zy)
 
     def product(self, op_type: int, pre_computed: Floats | None) -> Floats:
-        """Return what zdnn_quantized_matmul_op gives, not clipped."""
+        """Return the result of zdnn_quantized_matmul_op, not clipped."""
         c = self.input_c
         if pre_computed is not None:
             c = zdnn.transform_ztensor(self.floats(zdnn.ZDNN_1D, 5), pre_computed)
-        given = pre_computed is not None
+        is_pre_computed = pre_computed is not None
         output = self.floats(zdnn.ZDNN_2D, 6, 5)
         zdnn.quantized_matmul_op(
-            self.input_a, self.input_b, c, op_type, -128, 127, True, False, given, None, output
+            self.input_a,
+            self.input_b,
+            c,
+            op_type,
+            -128,
+            127,
+            True,
+            False,
+            is_pre_computed,
+            None,
+            output,
         )
         return zdnn.transform_origtensor(output)
 
@@ -207,7 +217,7 @@ def test_pre_computed_addition(session: Session) -> None:
     ids=["greater", "greater_equal", "equal", "not_equal", "lesser_equal", "lesser"],
 )
 def test_pre_computed_compare(session: Session, op_type: int, compare: np.ufunc) -> None:
-    """The formula for comparisons tells how the product of real numbers compares with c."""
+    """The formula for comparisons compares the product of real numbers with c."""
     q = _Quantized(session)
     sums = q.b.astype(np.float64).sum(axis=-2)
     pre_computed = q.Sc / (q.Sa * q.Sb) * (q.c - q.Zc) + q.Za * sums

@@ -21,7 +21,7 @@ def exact(*shape: int, dtype: npt.DTypeLike = np.float32) -> npt.NDArray[np.floa
 
 
 def test_call_sequence_line_by_line(session: Session) -> None:
-    """A C program's calls, one by one, give what the same arithmetic gives."""
+    """A C program's calls, one by one, give the results of the same arithmetic."""
     data_a, data_b = exact(1, 32, 32, 3), exact(1, 32, 32, 3)[:, ::-1]
     pre = zdnn.init_pre_transformed_desc(zdnn.ZDNN_NHWC, zdnn.FP32, 1, 32, 32, 3)
     tfrmd = zdnn.generate_transformed_desc(pre)
@@ -40,7 +40,7 @@ def test_call_sequence_line_by_line(session: Session) -> None:
 
 
 def test_structure_follows_the_calls(session: Session) -> None:
-    """The fields of the structure say what C's would after each call."""
+    """After each call the fields of the structure have the values of C's structure."""
     pre = zdnn.init_pre_transformed_desc(zdnn.ZDNN_2D, zdnn.FP32, 33, 65)
     a = session.init_ztensor(pre, zdnn.generate_transformed_desc(pre))
     assert (a.buffer, a.buffer_size, a.is_transformed) == (None, 0, False)
@@ -77,7 +77,7 @@ def test_default_layouts(session: Session, rank: int, layout: int) -> None:
 
 
 def test_layout_can_be_chosen(session: Session) -> None:
-    """A layout given is the one used: 3DS puts the stack into dim4."""
+    """The short face uses the caller's layout: 3DS puts the stack into dim4."""
     stack = session.ztensor(exact(5, 2, 3), layout=zdnn.ZDNN_3DS)
     assert stack.transformed_desc.dim4 == 5
 
@@ -92,7 +92,7 @@ def test_nchw_returns_in_its_own_order(session: Session) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float64, np.int32, np.int8, np.bool_])
 def test_other_types_are_refused(session: Session, dtype: npt.DTypeLike) -> None:
-    """The short face takes FP32, FP16 and BFLOAT and names the type that it was given."""
+    """The short face takes FP32, FP16 and BFLOAT, and its error names any other type."""
     with pytest.raises(TypeError, match=f"{np.dtype(dtype)}, expected float32"):
         session.ztensor(np.zeros(3, dtype))
 
@@ -214,7 +214,7 @@ def test_reshape_and_range(session: Session) -> None:
 
 
 def test_saturation_and_flags(open_session: Open) -> None:
-    """Saturation clamps finite values, and `flags` tells what the last transform raised."""
+    """Saturation clamps finite values, and `flags` has the flags of the last transform."""
     session = open_session("telum1")
     pre = zdnn.init_pre_transformed_desc(zdnn.ZDNN_1D, zdnn.FP32, 3)
     ztensor = session.init_ztensor_with_malloc(pre, zdnn.generate_transformed_desc(pre))
@@ -250,8 +250,8 @@ def test_functions_use_the_innermost_session(open_session: Open) -> None:
     assert not zdnn.is_nnpa_installed()
     inner.__exit__()
     assert zdnn.is_nnpa_installed()
-    made = zdnn.init_ztensor_with_malloc(pre, zdnn.generate_transformed_desc(pre))
-    assert isinstance(made, Ztensor)
+    ztensor = zdnn.init_ztensor_with_malloc(pre, zdnn.generate_transformed_desc(pre))
+    assert isinstance(ztensor, Ztensor)
     assert outer.status().tensor_count == 1
 
 
@@ -263,7 +263,7 @@ def test_ztensors_of_two_sessions_do_not_mix(open_session: Open) -> None:
 
 
 def test_without_a_session_functions_say_so() -> None:
-    """A function that needs a session explains how to have one."""
+    """The error of a function that needs a session explains how to open one."""
     with pytest.raises(NnpaError, match="with session:"):
         zdnn.is_nnpa_installed()
     assert (zdnn.get_library_version(), zdnn.get_library_version_str()) == (0x010200, "1.2.0")

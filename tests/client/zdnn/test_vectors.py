@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every vector of every function, through the client: remote ones at a server, local ones here."""
+"""Every vector of every function through the client: a server runs the remote functions."""
 
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -30,7 +30,7 @@ LOCAL = vector_runner.load(vector_runner.VECTORS / "local")
 
 
 class Opened:
-    """A client's session as the vector runner wants it."""
+    """A client's session with the methods that the vector runner calls."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -51,7 +51,7 @@ class Opened:
 
 
 def _leave_out_large_buffers(operation: Operation, limit: int) -> None:
-    """Give NULL buffers to tensors that no message could carry: checks before them must refuse."""
+    """Give NULL buffers to tensors beyond the limit of a message: earlier checks must refuse."""
     arm = getattr(operation, operation.WhichOneof("operation") or "")
     for _field, value in arm.ListFields():
         if isinstance(value, TensorRef) and value.HasField("inline_ztensor"):
@@ -62,7 +62,7 @@ def _leave_out_large_buffers(operation: Operation, limit: int) -> None:
 
 @pytest.mark.parametrize("vector", vector_runner.load(), ids=str)
 def test_vector(make_transport: Callable[[], Transport], vector: Vector) -> None:
-    """A vector's statuses, bits, values and flags come through the client as its source says."""
+    """The client returns each vector's statuses, bits, values and flags."""
 
     @contextmanager
     def target(options: accelerator_pb2.Session) -> Generator[Opened]:
@@ -85,8 +85,8 @@ def descriptor(line: Json) -> TensorDesc:
     return json_format.ParseDict(dict(line), TensorDesc())
 
 
-def told(desc: TensorDesc) -> Json:
-    """Return a descriptor as a vector has it."""
+def descriptor_json(desc: TensorDesc) -> Json:
+    """Return a descriptor in the JSON form of vectors."""
     return json_format.MessageToDict(desc, preserving_proto_field_name=True)
 
 
@@ -101,14 +101,14 @@ def pre(a: Json) -> TensorDesc:
 
 
 FUNCTIONS: Mapping[str, Callable[[Json], Any]] = {
-    "init_pre_transformed_desc": lambda a: told(
+    "init_pre_transformed_desc": lambda a: descriptor_json(
         zdnn.init_pre_transformed_desc(number(a["layout"]), number(a["type"]), *a["dims"])
     ),
-    "generate_transformed_desc": lambda a: told(zdnn.generate_transformed_desc(pre(a))),
-    "generate_quantized_transformed_desc": lambda a: told(
+    "generate_transformed_desc": lambda a: descriptor_json(zdnn.generate_transformed_desc(pre(a))),
+    "generate_quantized_transformed_desc": lambda a: descriptor_json(
         zdnn.generate_quantized_transformed_desc(pre(a), number(a["transform_type"]))
     ),
-    "generate_transformed_desc_concatenated": lambda a: told(
+    "generate_transformed_desc_concatenated": lambda a: descriptor_json(
         zdnn.generate_transformed_desc_concatenated(pre(a), a["info"])
     ),
     "getsize_ztensor": lambda a: zdnn.getsize_ztensor(descriptor(a["transformed_desc"])),
@@ -131,15 +131,19 @@ def call(function: str, arguments: Json) -> Json:
         return {"status": error.name}
 
 
-@pytest.mark.parametrize("vector", [one for one in LOCAL if one.function in FUNCTIONS], ids=str)
+@pytest.mark.parametrize(
+    "vector", [vector for vector in LOCAL if vector.function in FUNCTIONS], ids=str
+)
 def test_local_vector(vector: Vector) -> None:
-    """A local function's result or status is what the vector's source says."""
+    """A local function returns the vector's result or status."""
     vector_runner.run_local(vector, call)
 
 
-@pytest.mark.parametrize("vector", [one for one in LOCAL if one.function in IN_SESSION], ids=str)
+@pytest.mark.parametrize(
+    "vector", [vector for vector in LOCAL if vector.function in IN_SESSION], ids=str
+)
 def test_local_vector_in_a_session(open_session: Open, vector: Vector) -> None:
-    """A local function that looks at session or ztensor gives what the vector's source says."""
+    """A local function that reads session or ztensor returns the vector's result or status."""
 
     def in_session(function: str, arguments: Json) -> Json:
         session = open_session(library_version=arguments.get("library"))
@@ -153,5 +157,5 @@ def test_local_vector_in_a_session(open_session: Open, vector: Vector) -> None:
 
 
 def test_every_local_function_has_vectors() -> None:
-    """The functions with local vectors are exactly those that this test knows how to call."""
-    assert {one.function for one in LOCAL} == {*FUNCTIONS, *IN_SESSION}
+    """The tables of calls have all functions with local vectors, and no others."""
+    assert {vector.function for vector in LOCAL} == {*FUNCTIONS, *IN_SESSION}

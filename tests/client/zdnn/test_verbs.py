@@ -68,7 +68,7 @@ def functions() -> set[str]:
 
 
 def test_arms_and_local_functions_are_the_69_names() -> None:
-    """The functions of `zdnn` are the arms and the local ones, 69 in all."""
+    """The functions of `zdnn` are the arms and the local functions, 69 in all."""
     assert functions() == set(ARMS) | LOCAL
     assert len(functions()) == 69
 
@@ -103,7 +103,7 @@ class Recording(InProcessTransport):
             return super().execute(request)
         operations = request.message.operations
         self.operations.extend(operations)
-        return Response([OperationResult(outputs=_outputs(one)) for one in operations])
+        return Response([OperationResult(outputs=_outputs(operation)) for operation in operations])
 
 
 def _outputs(operation: Operation) -> list[ZtensorInfo]:
@@ -116,7 +116,7 @@ def _outputs(operation: Operation) -> list[ZtensorInfo]:
 
 
 def argument(field: FieldDescriptor, ztensor: Ztensor, place: int) -> Any:
-    """Return a value for a field that no other field of the message has."""
+    """Return a value for a field; no other field of the message gets the same value."""
     if field.message_type is not None:
         return ztensor
     if field.cpp_type in (FieldDescriptor.CPPTYPE_FLOAT, FieldDescriptor.CPPTYPE_DOUBLE):
@@ -127,19 +127,19 @@ def argument(field: FieldDescriptor, ztensor: Ztensor, place: int) -> Any:
 @pytest.mark.parametrize("name", VERBS)
 @pytest.mark.parametrize("created", [False, True])
 def test_every_argument_reaches_its_field(name: str, created: bool) -> None:
-    """Arguments in C order arrive in their fields; outputs left out are new ones."""
+    """Arguments in C order arrive in their fields; a call without outputs creates them."""
     if created and name == "quantized_matmul_op":
         with pytest.raises(TypeError, match="output"):
             zdnn.quantized_matmul_op(*[None] * 10)  # type: ignore[arg-type] # pyright: ignore[reportCallIssue, reportArgumentType] - the test
         return
     transport = Recording()
     session = Session(transport)
-    fields = [one for one in parameters(name) if one.name != PYTHON_ONLY]
-    outputs = [one.name for one in fields if "output" in one.name]
+    fields = [field for field in parameters(name) if field.name != PYTHON_ONLY]
+    outputs = [field.name for field in fields if "output" in field.name]
     tensors = [session.ztensor(np.ones(3, np.float32)) for _ in fields]
     values = {
-        one.name: argument(one, tensor, place)
-        for place, (one, tensor) in enumerate(zip(fields, tensors, strict=True))
+        field.name: argument(field, tensor, place)
+        for place, (field, tensor) in enumerate(zip(fields, tensors, strict=True))
     }
     passed = [value for key, value in values.items() if not (created and key in outputs)]
     if name in AREAS:
@@ -155,13 +155,13 @@ def test_every_argument_reaches_its_field(name: str, created: bool) -> None:
             assert got.id == value.id
         else:
             assert got == value, key
-    made = answer if isinstance(answer, tuple) else (answer,)
-    assert len(made) == len(outputs)
-    assert all(one.is_transformed for one in made) or not created
+    results = answer if isinstance(answer, tuple) else (answer,)
+    assert len(results) == len(outputs)
+    assert all(result.is_transformed for result in results) or not created
 
 
 def test_all_timesteps_travels() -> None:
-    """RNN verbs tell whether a new hn_output holds all timesteps."""
+    """RNN verbs send whether a new hn_output holds all timesteps."""
     transport = Recording()
     ztensor = Session(transport).ztensor(np.ones(3, np.float32))
     transport.record = True
@@ -171,12 +171,12 @@ def test_all_timesteps_travels() -> None:
 
 
 @pytest.mark.parametrize(("given", "sent"), [(7, 7), (0x7FFFFFFF, 0x7FFFFFFF), (0xFFFFFFFF, -1)])
-def test_unknown_enum_numbers_travel(given: int, sent: int) -> None:
+def test_unknown_enum_numbers_travel(number: int, sent: int) -> None:
     """A number that zDNN does not know is sent as the int32 with the same bits."""
     transport = Recording()
     ztensor = Session(transport).ztensor(np.ones(3, np.float32))
     transport.record = True
-    zdnn.softmax(ztensor, None, given)
+    zdnn.softmax(ztensor, None, number)
     assert transport.operations[-1].softmax.act_func == sent
 
 
@@ -266,7 +266,7 @@ class Counting(InProcessTransport):
         self.lists: list[int] = []
 
     def execute(self, request: Request) -> Response:
-        """Note how long a list is, and run it."""
+        """Note the length of a list, and run it."""
         self.lists.append(len(request.message.operations))
         return super().execute(request)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ztensors put into a session as they stand."""
+"""`put_ztensor` puts ztensors into a session without checks."""
 
 import numpy as np
 import pytest
@@ -9,16 +9,16 @@ from nnpa_client import ZdnnError, zdnn
 from tests.client.conftest import Open
 
 
-def test_it_moves_to_another_session(open_session: Open) -> None:
-    """What one session has computed, another one holds bit for bit, on another machine."""
+def test_a_ztensor_moves_to_another_session(open_session: Open) -> None:
+    """A ztensor of one session moves bit for bit into a session on another machine."""
     data = np.linspace(-3, 3, 90, dtype=np.float32).reshape(2, 45)
     first, second = open_session("telum2"), open_session("telum1")
-    here = first.ztensor(data)
-    there = second.put_ztensor(here.structure, here.read_sticks())
-    assert (there.read_sticks() == here.read_sticks()).all()
-    assert (there.numpy() == here.numpy()).all()
-    assert there.is_transformed
-    assert there.guest is not here.guest
+    original = first.ztensor(data)
+    moved = second.put_ztensor(original.structure, original.read_sticks())
+    assert (moved.read_sticks() == original.read_sticks()).all()
+    assert (moved.numpy() == original.numpy()).all()
+    assert moved.is_transformed
+    assert moved.guest is not original.guest
 
 
 def test_fields_are_not_checked(open_session: Open) -> None:
@@ -35,12 +35,12 @@ def test_fields_are_not_checked(open_session: Open) -> None:
     held = session.put_ztensor(structure)
     assert (held.buffer_size, held.rec_scale, held.offset) == (17, 0.25, -3.0)
     assert held.transformed_desc == desc
-    told = {info.id: info.ztensor for info in session.list_tensors()}[held.id]
-    assert (told.buffer_size, told.null_buffer, told.rec_scale) == (17, True, 0.25)
+    served = {info.id: info.ztensor for info in session.list_tensors()}[held.id]
+    assert (served.buffer_size, served.null_buffer, served.rec_scale) == (17, True, 0.25)
 
 
 def test_without_sticks_there_is_no_buffer(open_session: Open) -> None:
-    """None for sticks is C's NULL: what needs the buffer is refused."""
+    """None for sticks is C's NULL: functions that need the buffer are refused."""
     session = open_session()
     described = session.ztensor(np.ones(5, np.float32)).structure
     held = session.put_ztensor(described)
@@ -49,24 +49,24 @@ def test_without_sticks_there_is_no_buffer(open_session: Open) -> None:
     assert raised.value.name == "ZDNN_INVALID_BUFFER"
 
 
-def test_a_dropped_one_is_freed(open_session: Open) -> None:
-    """The session forgets it with the next call, as every ztensor."""
+def test_a_dropped_ztensor_is_freed(open_session: Open) -> None:
+    """The next call of the session frees a dropped ztensor."""
     session = open_session()
-    one = session.ztensor(np.ones(5, np.float32))
-    held = session.put_ztensor(one.structure, one.read_sticks())
+    original = session.ztensor(np.ones(5, np.float32))
+    held = session.put_ztensor(original.structure, original.read_sticks())
     number = held.id
     del held
-    zdnn.add(one, one)
+    zdnn.add(original, original)
     assert number not in {info.id for info in session.list_tensors()}
 
 
-def test_a_dropped_one_without_a_buffer_stops_nothing(open_session: Open) -> None:
-    """There is nothing to free: the calls of the next list all run."""
+def test_a_dropped_ztensor_without_a_buffer_stops_nothing(open_session: Open) -> None:
+    """After a ztensor without a buffer was dropped, all calls of the next list run."""
     session = open_session()
-    one = session.ztensor(np.ones(5, np.float32))
-    held = session.put_ztensor(one.structure)
+    original = session.ztensor(np.ones(5, np.float32))
+    held = session.put_ztensor(original.structure)
     del held
     with session.pipeline() as pipeline:
-        total = zdnn.add(one, one)
+        total = zdnn.add(original, original)
     assert len(pipeline.results) == 1
     assert (total.numpy() == 2).all()

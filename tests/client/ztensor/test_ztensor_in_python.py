@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A ztensor among Python's objects: NumPy, DLPack, operators, and how things show themselves."""
+"""A ztensor among Python's objects: NumPy, DLPack, operators, `repr` and HTML."""
 
 from collections.abc import Callable
 from typing import Any
@@ -45,7 +45,7 @@ def not_numbers(session: Session) -> Ztensor:
 
 
 def test_shape_and_type_are_the_users(session: Session) -> None:
-    """`shape`, `ndim`, `dtype` and `len` are those of the array that was given."""
+    """`shape`, `ndim`, `dtype` and `len` equal the array's."""
     for dtype in (np.float32, np.float16, ml_dtypes.bfloat16):
         a = session.ztensor(MATRIX.astype(dtype))
         assert (a.shape, a.ndim, a.dtype, len(a)) == ((2, 3), 2, np.dtype(dtype), 2)
@@ -53,24 +53,24 @@ def test_shape_and_type_are_the_users(session: Session) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [MATRIX.tolist(), tuple(MATRIX.tolist()), Column(), Shared(MATRIX)]
+    "array", [MATRIX.tolist(), tuple(MATRIX.tolist()), Column(), Shared(MATRIX)]
 )
-def test_whatever_is_an_array_becomes_a_ztensor(session: Session, given: Any) -> None:
+def test_whatever_is_an_array_becomes_a_ztensor(session: Session, array: Any) -> None:
     """Lists, `__array__` and `__dlpack__` become ztensors of their values."""
-    a = session.ztensor(given)
+    a = session.ztensor(array)
     assert a.dtype == np.float32
     np.testing.assert_array_equal(a.numpy(), MATRIX)
 
 
 @pytest.mark.parametrize(("given", "says"), [("text", "str"), ({1: 2}, "dict"), (None, "NoneType")])
-def test_what_is_no_array_is_refused(session: Session, given: Any, says: str) -> None:
-    """What is no array is a TypeError that names its type."""
+def test_what_is_no_array_is_refused(session: Session, argument: Any, says: str) -> None:
+    """An argument that is no array is a TypeError that names its type."""
     with pytest.raises(TypeError, match=f"array: {says}, expected an array, a list"):
-        session.ztensor(given)
+        session.ztensor(argument)
 
 
 def test_numpy_gets_a_copy(session: Session) -> None:
-    """`np.asarray` copies, of the type that is asked for; a view is refused."""
+    """`np.asarray` returns a copy of any type, and refuses a view."""
     a = session.ztensor(MATRIX)
     np.testing.assert_array_equal(np.asarray(a), MATRIX)
     assert np.asarray(a, np.float64).dtype == np.float64
@@ -104,7 +104,7 @@ def test_dlpack_gets_a_float32_copy(session: Session) -> None:
 
 
 def test_operators_are_functions_of_zdnn(session: Session) -> None:
-    """`+ - * /` are add, sub, mul and div, bit for bit, also of what a pipeline has not run."""
+    """`+ - * /` are add, sub, mul and div, bit for bit, also on outputs that a pipeline queues."""
     a, b = session.ztensor(MATRIX + 1), session.ztensor(MATRIX + 3)
     pairs = (
         (a + b, zdnn.add(a, b)), (a - b, zdnn.sub(a, b)),
@@ -131,7 +131,7 @@ def test_matrices_multiply(session: Session) -> None:
 
 
 def test_what_zdnn_lacks_is_refused_with_advice(session: Session) -> None:
-    """Scalars and broadcasting are refused with what to do instead, before anything is sent."""
+    """Scalars and broadcasting are refused with advice, before anything is sent."""
     a: Any = session.ztensor(MATRIX)
     row = session.ztensor(MATRIX[0])
     scalars: tuple[Callable[[], object], ...] = (
@@ -158,7 +158,7 @@ def test_equality_is_identity(session: Session) -> None:
 
 
 def test_values_that_are_no_numbers_are_nan_where_asked(session: Session) -> None:
-    """`numpy(strict=False)` gives NaN and warns; the error of `numpy()` says so."""
+    """`numpy(strict=False)` gives NaN and warns; the error of `numpy()` names that option."""
     a = not_numbers(session)
     with pytest.raises(ZdnnError, match=r"numpy\(strict=False\) gives NaN for them"):
         a.numpy()
@@ -179,20 +179,20 @@ def test_a_repr_is_one_line_and_values_come_on_demand(session: Session) -> None:
 
 
 def test_a_notebook_sees_layout_padding_and_sticks(session: Session) -> None:
-    """The HTML of a ztensor tells layouts and the share of padding, and draws the first sticks."""
+    """The HTML of a ztensor shows layouts, the share of padding, and a picture of its sticks."""
     small: Any = session.ztensor(MATRIX)
     shown = small._repr_html_()
     assert "ZDNN_2D 2x3 FP32" in shown
     assert "99.7% of the cells padding" in shown
     assert "src='data:image/png;base64,iVBORw0KGgo" in shown
-    ones: Any = session.ztensor(np.ones((512, 1024), np.float32))
-    large = ones._repr_html_()
-    assert "0.0% of the cells padding" in large
-    assert "<img" not in large
+    large: Any = session.ztensor(np.ones((512, 1024), np.float32))
+    large_shown = large._repr_html_()
+    assert "0.0% of the cells padding" in large_shown
+    assert "<img" not in large_shown
 
 
 def test_dir_is_clean(session: Session) -> None:
-    """`dir` of a ztensor has what users may use, and none of the package's own fields."""
+    """`dir` of a ztensor has the public attributes, and none of the package's own fields."""
     names = {name for name in dir(session.ztensor(MATRIX)) if not name.startswith("_")}
     assert names == {
         "buffer", "buffer_size", "dtype", "flags", "id", "is_transformed", "ndim", "numpy",

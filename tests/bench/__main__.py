@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measure the benchmark's rows: `python -m tests.bench [--rows 1 2 5] [--peers] [--awake]`.
 
-`--show` prints the table of the run that is kept; nothing is measured. `--against REV` measures an
+`--show` prints the table of the last run; nothing is measured. `--against REV` measures an
 older commit beside this tree; `--rows shortcuts [NAME ...]` tags shortcuts with their prices.
 """
 
@@ -37,7 +37,7 @@ SHORTCUTS = "shortcuts"
 
 
 def main() -> None:
-    """Measure, print, and keep what was asked for."""
+    """Measure the rows of the command line; print and keep the report."""
     parser = _parser()
     arguments = parser.parse_args()
     console = Console(width=160)
@@ -99,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _rows(parser: argparse.ArgumentParser, chosen: list[str] | None) -> list[str]:
-    """Return the rows to measure, in the table's order; a number that there is not ends it."""
+    """Return the rows to measure, in the table's order; an unknown number ends the program."""
     for module in pkgutil.iter_modules(tests.bench.__path__):
         if module.name not in WITHOUT_ROWS:
             importlib.import_module(f"tests.bench.{module.name}")

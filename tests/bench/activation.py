@@ -47,7 +47,7 @@ def _share(name: str, dims: Dims, extra: dict[str, Dims], **scalars: Any) -> Fig
 
 @row("K2", "activation, pooling and normalisation, share of same-traffic memcpy")
 def families() -> list[Figure]:
-    """Measure one call of each, so that a kernel that stops being vector code is seen."""
+    """Measure one call of each family, to see a kernel that is no longer vector code."""
     vector, scalars = (1, 1, 1, 64), (1, 1, 1, 1)
     mean = {"beta_value": 0.0, "gamma_value": 1.0, "epsilon_value": 0.001}
     return [

@@ -2,10 +2,10 @@
 """Rows of an older commit and of this tree in one run: `python -m tests.bench --against REV`.
 
 Per row the sides take turns, each as a process of its own, after one round that does not count. The
-older commit is cloned and installed once, in ~/.cache/nnpa-bench, with the same versions of what it
-depends on. The cost of a case is its figure, or one over it where greater is better; the ratio is
-the median cost of this tree over that of the older commit. A row with a case above its limit is
-measured three times, and the medians of the runs count.
+older commit is cloned and installed once, in ~/.cache/nnpa-bench, with the same versions of its
+dependencies. The cost of a case is its figure, or one over it where greater is better; the ratio is
+the median cost of this tree over the older commit's. A row with a case above its limit is measured
+three times, and the medians of the runs count.
 """
 
 import json
@@ -46,17 +46,17 @@ class Case:
 
     @property
     def old(self) -> float:
-        """What the older commit measures."""
+        """The median figure of the older commit."""
         return statistics.median(old for old, _ in self.runs)
 
     @property
     def new(self) -> float:
-        """What this tree measures."""
+        """The median figure of this tree."""
         return statistics.median(new for _, new in self.runs)
 
     @property
     def ratio(self) -> float:
-        """The cost of this tree over that of the older commit."""
+        """The cost of this tree over the older commit's."""
         more = self.figure.more
         return statistics.median(old / new if more else new / old for old, new in self.runs)
 
@@ -79,7 +79,7 @@ class Side:
         self._tree, self._python, self._flags = tree, python, flags
 
     def measure(self, number: str) -> list[Figure] | None:
-        """Measure a row; None if this tree has none of that number."""
+        """Measure a row; None if this tree has no row of that number."""
         with tempfile.TemporaryDirectory(prefix="nnpa-bench-") as folder:
             kept = Path(folder) / "report.json"
             command = [str(self._python), "-m", "tests.bench", "--rows", number]
@@ -100,7 +100,7 @@ class Side:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment without what would name the other tree."""
+    """Return the environment without variables that would name the other tree."""
     names = ("PYTHONPATH", "VIRTUAL_ENV")
     return {name: value for name, value in os.environ.items() if name not in names}
 
@@ -155,7 +155,7 @@ def compare(row: Row, old: Measure, new: Measure, rounds: int) -> list[Case]:
 
 
 def _run(row: Row, old: Measure, new: Measure, rounds: int, limit: float) -> list[Case]:
-    """Run a row so many times on each side; return the cases that both have."""
+    """Run a row `rounds` times on each side; return the cases that both sides have."""
     sides: tuple[list[list[Figure]], list[list[Figure]]] = ([], [])
     for round_ in range(rounds):
         for side, measure, name in zip(sides, (old, new), ("old", "new"), strict=True):
@@ -186,7 +186,7 @@ def _medians(runs: list[list[Figure]]) -> dict[tuple[str, int], Figure]:
 
 
 def comparison(rows: Sequence[Row], revision: str, rounds: int, flags: Sequence[str]) -> list[Case]:
-    """Compare rows of this tree with those of a commit."""
+    """Compare rows of this tree with the same rows of a commit."""
     old, new = Side(*checkout(revision), flags), Side(ROOT, Path(sys.executable), flags)
     cases: list[Case] = []
     began = time.monotonic()
@@ -199,7 +199,7 @@ def comparison(rows: Sequence[Row], revision: str, rounds: int, flags: Sequence[
 
 
 def show(console: Console, cases: Sequence[Case]) -> None:
-    """Print the table, then which cases are slower and which floors are newly missed."""
+    """Print the table, then the slower cases and the newly missed floors."""
     table = Table("row", "case", "old", "new", "new / old", "limit", "runs", "verdict")
     for case in cases:
         verdict = "slower" if case.slower else "as fast"
@@ -238,5 +238,5 @@ def to_json(revision: str, cases: Sequence[Case]) -> str:
 
 
 def _progress(line: str) -> None:
-    """Say how far it is, on standard error."""
+    """Print a line on progress on standard error."""
     print(line, file=sys.stderr, flush=True)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure what a server takes for its work: `python -m tests.bench.capacity`.
+"""Measure a server's processor time and memory: `python -m tests.bench.capacity`.
 
 deploy/docs/server/scaling.md shows the figures.
 
-Seconds are those of the processor, of the server's process and its workers, so that what else the
-machine does counts little. Clients are not counted. Bytes are resident memory that was added.
+Seconds are processor time of the server's process and its workers, so that other work of the
+machine counts little. Clients are not counted. Bytes are resident memory that was added.
 """
 
 import atexit
@@ -21,7 +21,7 @@ from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa_network.reporting.measuring import Measurer, Settings
 
 from tests.bench.full_size import resnet18
-from tests.bench.models import perceptron, taken
+from tests.bench.models import family_memory, perceptron
 from tests.bench.report import look_at_machine
 from tests.bench.server import start
 from tests.bench.validation import with_free_batch
@@ -67,7 +67,7 @@ def _each(pid: int, work: Callable[[], object], count: int) -> float:
 
 
 def _sessions(address: str, pid: int) -> Rows:
-    """Return what sessions and their calls take."""
+    """Yield the seconds of sessions and their calls."""
     client = Client(grpc.insecure_channel(address, _OPTIONS))
     stub, small = client.stub, np.ones((1, 1, 32, 64), np.float32)
     client.run(*load(1, small), *load(2, small))
@@ -75,20 +75,20 @@ def _sessions(address: str, pid: int) -> Rows:
     large = np.ones((1, 1, 256, 1024), np.float32)
 
     def session() -> None:
-        made = stub.CreateSession(pb.CreateSessionRequest())
-        stub.DeleteSession(pb.DeleteSessionRequest(name=made.name))
+        created = stub.CreateSession(pb.CreateSessionRequest())
+        stub.DeleteSession(pb.DeleteSessionRequest(name=created.name))
 
     client.run(*load(3, large))
-    one, many = client.request(add), client.request(*[add] * 100)
+    add_request, list_request = client.request(add), client.request(*[add] * 100)
     array = client.request(load(3, large)[-1])
     yield _SESSION, _each(pid, session, _SMALL)
-    yield _CALL, _each(pid, partial(stub.Execute, one), _SMALL)
-    yield _LIST, _each(pid, partial(stub.Execute, many), _SMALL)
+    yield _CALL, _each(pid, partial(stub.Execute, add_request), _SMALL)
+    yield _LIST, _each(pid, partial(stub.Execute, list_request), _SMALL)
     yield "call with an array of 1 MiB", _each(pid, partial(stub.Execute, array), _SMALL)
 
 
 def _models(address: str, pid: int) -> Rows:
-    """Return what inferences of published models take."""
+    """Yield the seconds of inferences of published models."""
     caller = Caller(address, *_OPTIONS)
     rng = np.random.default_rng(1)
     caller.load("mlp", perceptron())
@@ -100,7 +100,7 @@ def _models(address: str, pid: int) -> Rows:
 
 
 def _dataset() -> Rows:
-    """Yield what a row of a dataset takes in this process: both machines, and FP32 beside."""
+    """Yield the seconds of a dataset's row in this process: on both machines, and in FP32."""
     model = with_free_batch(resnet18())
     images = np.random.default_rng(2).standard_normal((_ROWS, 3, 224, 224)).astype(np.float32)
     measurer = Measurer(model, settings=Settings(_ROWS, node_rows=1))
@@ -115,17 +115,17 @@ def _dataset() -> Rows:
 def _memory(address: str, pid: int) -> dict[str, int]:
     """Return the bytes that sessions add to a server: empty ones, and with a tensor of 1 MiB."""
     channel = grpc.insecure_channel(address, _OPTIONS)
-    idle = taken(pid)
+    idle = family_memory(pid)
     array = np.ones((1, 1, 256, 1024), np.float32)
     first = Client(channel)
     first.run(*load(1, array))  # which loads a kernel
     first.delete()
-    loaded = taken(pid)
+    loaded = family_memory(pid)
     clients = [Client(channel) for _ in range(_SESSIONS)]
-    empty = taken(pid)
+    empty = family_memory(pid)
     for client in clients:
         client.run(*load(1, array))
-    full = taken(pid)
+    full = family_memory(pid)
     for client in clients:
         client.delete()
     return {
@@ -152,7 +152,7 @@ def _needs(seconds: Mapping[str, float]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Print bytes, how often a core does each piece of work in a second, and what loads take."""
+    """Print bytes, the pieces of work that a core does in a second, and the cost of loads."""
     process, address = start("nnpa_server", *_FLAGS)
     atexit.register(process.terminate)
     header = look_at_machine()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Row 10: convolution on sticks against ONNX Runtime in FP32 on one thread, and what fp64 costs."""
+"""Row 10: convolution on sticks and ONNX Runtime in FP32 on one thread, and the cost of fp64."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -104,7 +104,7 @@ def _works(layer: Layer) -> dict[str, Work]:
 
 @row("10", "conv2d on sticks, share of ONNX Runtime's speed, one thread")
 def convolution() -> list[Figure]:
-    """Measure the three layers, and for each what a bare matrix product of its size would reach."""
+    """Measure the three layers, and for each layer a bare matrix product of its size."""
     figures: list[Figure] = []
     with threadpoolctl.threadpool_limits(1):
         for layer in LAYERS:

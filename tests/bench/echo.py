@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bare server that the real one is compared with: it sends back what it gets.
+"""A bare server to compare the real one with: it echoes each request.
 
-`python -m tests.bench.echo ADDRESS [--tuned]` prints the address when it is ready. Options of gRPC
-and malloc are its defaults, but for the size of messages, and with `--tuned` malloc's, which are
-those of the real one.
+`python -m tests.bench.echo ADDRESS [--tuned]` prints the address when it is ready. The server has
+the defaults of gRPC and malloc, except the size of messages; with `--tuned` it has the real
+server's settings of malloc.
 """
 
 import sys
@@ -27,7 +27,7 @@ def _each(requests: Iterator[bytes], _context: object) -> Iterator[bytes]:
 
 
 def _copied(request: BytesValue, _context: object) -> BytesValue:
-    """Echo as a user of protobuf writes it: the payload out of one message, into another."""
+    """Echo through protobuf: copy the payload out of one message into another."""
     return BytesValue(value=request.value)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Row faults: what it costs that faults could be injected, and that a session has a rule."""
+"""Row faults: the cost of hooks for faults, and of a rule in a session."""
 
 import time
 
@@ -30,14 +30,14 @@ def _list(address: str, *rules: FaultRule) -> Work:
 
 
 class _Bare:
-    """What the hooks look at of a session that has no rules."""
+    """A session without rules, as the hooks see it."""
 
     def __init__(self) -> None:
         self.holdings: dict[str, object] = {}
 
 
 def _hooks() -> float:
-    """Return the seconds that the hooks of an operation without rules take: two looks."""
+    """Return the seconds of an operation's hooks without rules: they read `holdings` twice."""
     session, rounds = _Bare(), 200_000
     hooked = bare = float("inf")
     for _ in range(15):
@@ -69,7 +69,7 @@ def _seconds(work: Work) -> float:
     grpc=True,
 )
 def hooks() -> list[Figure]:
-    """Targets: with faults disabled the hooks are not to be seen; a rule costs its own look."""
+    """Targets: with faults disabled the hooks cost nothing visible; a rule costs its own check."""
     allowing, plain = _address("allowing", "--allow-faults"), _list(_address("plain"))
     what = f"{N} adds of 32x64 in one list"
     return [

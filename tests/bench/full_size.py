@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models of rows 23 and 24 in the sizes of their papers, with fixed random weights.
 
-Layers are those of torchvision and timm, batch normalisation folded into convolutions.
+Layers follow torchvision and timm, with batch normalisation folded into convolutions.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ _CLASSES = 1000
 
 
 def _classified(net: Net, value: str, width: int, name: str) -> bytes:
-    """End in logits of the means of channels."""
+    """Add logits of the means of channels, and return the model."""
     means = net.node("Flatten", net.node("GlobalAveragePool", value), axis=1)
     logits = gemm(net, means, width, _CLASSES)
     return net.model(name, _IMAGE, logits, [1, _CLASSES])

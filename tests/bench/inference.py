@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows 16 to 19 and 21b: the Open Inference Protocol, beside other servers and a bare echo.
 
-All servers are up, each with one connection, and are asked in turns. Requests and responses are
-bytes that nobody parses on the client's side, raw contents in both directions.
+All servers are up, each with one connection, and get requests in turns. Requests and responses are
+bytes that the client does not parse, with raw contents in both directions.
 """
 
 import atexit
@@ -45,7 +45,7 @@ def free_port() -> int:
 
 
 def connect(address: str) -> Ask:
-    """Return what sends a request over a connection of its own, when the server answers."""
+    """Return a function that sends a request over its own connection, when the server answers."""
     channel = grpc.insecure_channel(address, [*OPTIONS, ("nnpa.bench", str(time.monotonic()))])
     grpc.channel_ready_future(channel).result(_PATIENCE)
     call: Any = channel.unary_unary(_METHOD, bytes, bytes)
@@ -115,7 +115,7 @@ def medians(asks: dict[str, Ask], data: bytes, calls: int = _CALLS) -> dict[str,
     for ask in asks.values():
         for _ in range(calls // 2):
             ask(data)
-    found: dict[str, list[float]] = {name: [] for name in asks}
+    round_medians: dict[str, list[float]] = {name: [] for name in asks}
     for number in range(_ROUNDS):
         names = list(asks) if number % 2 else list(reversed(asks))
         for name in names:
@@ -124,8 +124,8 @@ def medians(asks: dict[str, Ask], data: bytes, calls: int = _CALLS) -> dict[str,
                 began = time.perf_counter()
                 asks[name](data)
                 times.append(time.perf_counter() - began)
-            found[name].append(statistics.median(times))
-    return found
+            round_medians[name].append(statistics.median(times))
+    return round_medians
 
 
 def _echoes(listen: str) -> Ask:
@@ -135,7 +135,7 @@ def _echoes(listen: str) -> Ask:
 
 @cache
 def _small() -> dict[str, list[float]]:
-    """Measure the small sum on every server that there is, once for all rows."""
+    """Measure the small sum on every installed server, once for all rows."""
     socket_ = f"unix:{directory()}"
     asks: dict[str, Ask] = {
         "nnpa TCP": ours("127.0.0.1:0")[1],
@@ -221,7 +221,7 @@ def at_eight_clients() -> list[Figure]:
 
 @row("19", "ModelInfer with tensors of 1 MiB over MLServer in one process (time)", grpc=True)
 def large_tensors() -> list[Figure]:
-    """Floor 0.3, moonshot 0.05. One row of sticks has 16 times the pages of many."""
+    """Floor 0.3, moonshot 0.05. One row in sticks has 16 times the pages of many rows."""
     asks: dict[str, Ask] = {
         "nnpa": ours("127.0.0.1:0")[1],
         "echo": _echoes("127.0.0.1:0"),

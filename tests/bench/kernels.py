@@ -66,7 +66,7 @@ def stickify_whole() -> list[Figure]:
 
 @row("1b", "the other ways into and out of sticks, share of same-traffic memcpy")
 def other_movements() -> list[Figure]:
-    """Reported only: one figure per kernel, so that none gets slow unseen."""
+    """Reported only: one figure for each kernel, to see a kernel that gets slow."""
     dims = WHOLE_STICKS[0]
     data, desc, buffer = tensor(dims)
     half = data.astype(np.float16)

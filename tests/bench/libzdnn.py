@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C library against a bare echo: what a C program pays for a remote accelerator."""
+"""The C library against a bare echo: the cost of a remote accelerator for a C program."""
 
 import ctypes
 import os
@@ -49,7 +49,7 @@ def _checked(status: int) -> None:
 
 
 def program(library: ctypes.CDLL, mebibytes: int) -> Callable[[], None]:
-    """Return what uploads a tensor, adds it to itself, and downloads the sum."""
+    """Return a function that uploads a tensor, adds it to itself, and downloads the sum."""
     rows = mebibytes * (1 << 20) // 4 // COLUMNS
     data = np.ones((rows, COLUMNS), np.float32)
     pre, desc = Desc(), Desc()
@@ -73,13 +73,13 @@ def program(library: ctypes.CDLL, mebibytes: int) -> Callable[[], None]:
 
 
 def sequence_of_calls(library: ctypes.CDLL, shape: tuple[int, int] = _SMALL) -> Callable[[], None]:
-    """Return what makes the operations of `_CHAIN` one after the other, as a C program does."""
+    """Return a function that does the operations of `_CHAIN` one by one, as a C program does."""
     pre, desc = Desc(), Desc()
     library.zdnn_init_pre_transformed_desc(ZDNN_2D, FP32, ctypes.byref(pre), *shape)
     _checked(library.zdnn_generate_transformed_desc(ctypes.byref(pre), ctypes.byref(desc)))
     tensors = [CZtensor(), CZtensor()]
-    for one in tensors:
-        arguments = (ctypes.byref(pre), ctypes.byref(desc), ctypes.byref(one))
+    for tensor in tensors:
+        arguments = (ctypes.byref(pre), ctypes.byref(desc), ctypes.byref(tensor))
         _checked(library.zdnn_init_ztensor_with_malloc(*arguments))
     operand, total = (ctypes.byref(tensor) for tensor in tensors)
     data = np.ones(shape, np.float32)
@@ -94,10 +94,10 @@ def sequence_of_calls(library: ctypes.CDLL, shape: tuple[int, int] = _SMALL) -> 
 
 
 def _chain_in_python(session: Session, together: bool, read: bool = False) -> Callable[[], None]:
-    """Return what makes the same operations in the Python SDK, each awaited or all in one list.
+    """Return a function that does the same in the Python SDK, one by one or in one list.
 
-    Its results stay on the server; with `read` each is in this process's memory before the next
-    call, as those of a C program always are.
+    Its results stay on the server; with `read` each result is in this process's memory before the
+    next call, as in a C program.
     """
     operand, total = (session.ztensor(np.ones(_SMALL, np.float32)) for _ in range(2))
     verbs = [getattr(zdnn, name) for name in _CHAIN]
@@ -114,7 +114,7 @@ def _chain_in_python(session: Session, together: bool, read: bool = False) -> Ca
 
 @contextmanager
 def using_library(address: str, transfer: str) -> Generator[ctypes.CDLL]:
-    """Have the library use a server, and sticks travel in one way."""
+    """Set the library's server and its way to transfer sticks."""
     os.environ.update(ZDNN_SERVER=address, ZDNN_TRANSFER=transfer)
     library = ctypes.CDLL(str(installed().shared))
     library.zdnn_init()

@@ -66,7 +66,7 @@ def square() -> list[Figure]:
 
 @row("8", "matmul_op of the size of a recurrent layer, share of the speed of np.matmul")
 def flat() -> list[Figure]:
-    """Floor 0.75, moonshot 1.0; small batches are bound by what a call costs beside its sums."""
+    """Floor 0.75, moonshot 1.0; the fixed cost of a call bounds small batches."""
     return [
         share((64, 256, 1024), 0.75, 1.0),
         share((8, 256, 1024), None, None),
@@ -96,7 +96,7 @@ def dense() -> list[Figure]:
 
 @row("7b", "matmul_op with float64 sums, time over FP32 sums")
 def doubles() -> list[Figure]:
-    """What bits that do not depend on the batch cost; reported."""
+    """Reported: the cost of bits that do not depend on the batch."""
     figures: list[Figure] = []
     for sizes in ((512, 512, 512), (64, 256, 1024)):
         arrays = operands(sizes)
@@ -108,7 +108,7 @@ def doubles() -> list[Figure]:
 
 @row("7c", "quantized_matmul_op on INT8 sticks, time over matmul_op")
 def quantized() -> list[Figure]:
-    """Reported; the sums are those of FP32 BLAS, exact in pieces of 1024."""
+    """Reported; FP32 BLAS computes the sums, exact in pieces of 1024."""
     m, n, p = 128, 768, 768
     random = np.random.default_rng(1)
     a, b, c = (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows metrics and telemetry: what counting, and spans, cost a list of small operations, a call."""
+"""Rows metrics and telemetry: the cost of counting, and of spans, for small operations."""
 
 import atexit
 
@@ -15,7 +15,7 @@ _SHAPE = (1, 1, 32, 64)
 
 
 def _calls(name: str, *flags: str) -> dict[str, Work]:
-    """Return what is measured, on a server of its own whose kernels are warm for it."""
+    """Return the calls to measure, on a server of their own with warm kernels."""
     process, address = start("nnpa_server", "--listen", f"unix:{directory()}/{name}", *flags)
     atexit.register(process.terminate)
     client = Client(grpc.insecure_channel(address, OPTIONS))
@@ -37,6 +37,6 @@ def counting() -> list[Figure]:
 
 @row("telemetry", "a server with --telemetry over one without (time)", grpc=True)
 def tracing() -> list[Figure]:
-    """Target 2: a span, which nobody takes here, costs less than a small call."""
+    """Target 2: a span without a collector costs less than a small call."""
     on, off = _calls("tracing", "--telemetry"), _calls("untraced")
     return [Figure(what, ratio(on[what], off[what], 41), 2) for what in on]

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows 23 to 26: models as people have them, hosted in a session, beside ONNX Runtime.
+"""Rows 23 to 26: published models, hosted in a session, beside ONNX Runtime.
 
-ONNX Runtime runs in FP32 on one thread. Models are those of the acceptance list, with its inputs,
-and those of `full_size`. The list has a ViT, a ShuffleNet, an LSTM and an EfficientNet in short,
-for which ONNX Runtime takes 0.05 to 0.2 ms, where an empty call takes 0.3 ms: rows 23 and 24 have
-whole ones in their place. The last two are shown without a bound. A private server hosts the models
-on Telum II. Packages that cannot be downloaded have no figure.
+ONNX Runtime runs in FP32 on one thread. Models come from the acceptance list, with its inputs, and
+from `full_size`. The list has short forms of a ViT, a ShuffleNet, an LSTM and an EfficientNet. They
+take ONNX Runtime 0.05 to 0.2 ms, while an empty call takes 0.3 ms, so that rows 23 and 24 have the
+whole models in their place. The last two are shown without a bound. A private server hosts the
+models on Telum II. Packages that cannot be downloaded have no figure.
 
 `python -m tests.bench.models FILE FEEDS` prints the bytes that ONNX Runtime takes for a model: at
 most, and after runs.
@@ -55,7 +55,7 @@ _WIDTH = 64
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A model of the bench: its file, and how its inputs are drawn."""
+    """A model of the bench: its file, and a function that draws its inputs."""
 
     listed: Listed
     file: bytes
@@ -78,13 +78,13 @@ def case(name: str) -> Case:
 
 @cache
 def session() -> Session:
-    """Return a session of a server as private ones are, which lasts as long as the bench."""
+    """Return a session of a server like a private one, for the whole bench."""
     address = start_warm("--listen", f"unix:{directory()}/models", "--shared-memory")
     return connect(address, machine="telum2")
 
 
 def best(work: Work, reference: Work) -> tuple[float, float]:
-    """Return the least seconds of both, which take turns."""
+    """Run both works in turns; return the least seconds of each."""
     work()
     reference()
     pairs = [(work, reference), (reference, work)] * (_BEST_OF // 2)
@@ -136,7 +136,7 @@ def perceptron() -> bytes:
 
 
 def _one_host_node() -> bytes:
-    """Return a model of two nodes, of which one runs on the host."""
+    """Return a model of two nodes; one runs on the host."""
     net = Net(20240126)
     product = net.node("MatMul", "x", net.weights(_WIDTH, _WIDTH, fan=_WIDTH))
     outputs = net.node("Cos", product)
@@ -195,25 +195,25 @@ def _over(label: str, ours: int, theirs: int, more: str) -> Figure:
 def _added_by_server(model: Case) -> tuple[int, int, int]:
     """Return the bytes that a model adds: at most, after runs, and when it is unloaded again.
 
-    The server has had a model, as this process has loaded ONNX Runtime: its kernels and the worker
-    that waits for the next model are not of this one.
+    The server has hosted a model before, as this process has loaded ONNX Runtime before: kernels
+    and the worker for the next model do not count.
     """
     with _server() as (address, pid), connect(address, machine="telum2") as ours:
         with ours.load(_one_host_node()) as network:
             network(np.ones((1, _WIDTH), np.float32))
         settle(pid)
-        idle, feeds = taken(pid), model.feeds()
+        idle, feeds = family_memory(pid), model.feeds()
         with MemorySampler(pid) as sampler, ours.load(model.file) as network:
             for _ in range(_BEST_OF):
                 infer(network, feeds)
             settle(pid)
-            settled = taken(pid)
+            settled = family_memory(pid)
         settle(pid)
-        return max(sampler.peak, settled) - idle, settled - idle, taken(pid) - idle
+        return max(sampler.peak, settled) - idle, settled - idle, family_memory(pid) - idle
 
 
 def settle(pid: int) -> None:
-    """Wait until a server has ended what is idle, and given memory back."""
+    """Wait until a server has ended idle workers, and has given memory back."""
     wait_until_quiet(pid, _QUIET_SECONDS)
     time.sleep(_SETTLED_SECONDS)
 
@@ -231,8 +231,8 @@ def _server() -> Generator[tuple[str, int]]:
         process.communicate(timeout=60)
 
 
-def taken(pid: int) -> int:
-    """Return the bytes of a server's family, and of what it shares whether it is mapped or not."""
+def family_memory(pid: int) -> int:
+    """Return the bytes of a server's processes and of its shared memory, mapped or not."""
     shared: dict[int, int] = {}
     for process in family(pid):
         with suppress(OSError):  # it has ended
@@ -254,7 +254,7 @@ def _added_by_runtime(model: Case) -> tuple[int, int]:
 
 
 def main(file: str, feeds: str) -> None:
-    """Run a file in ONNX Runtime; print the bytes that this process takes more than before."""
+    """Run a file in ONNX Runtime; print the bytes that this process takes in addition."""
     arrays = list(np.load(feeds).values())
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins here: proc(5)
     before, resident = memory(os.getpid()), peak_mebibytes("self")

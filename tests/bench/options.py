@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the command line asks of the rows, set before any is measured."""
+"""Options of the command line for the rows, set before any row is measured."""
 
 PEERS = False
 """Whether to measure the peers that need environments of their own."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Row page: what a viewer of the page costs the sessions that are looked at."""
+"""Row page: the cost of a viewer of the page for the sessions on view."""
 
 import atexit
 import json
@@ -21,7 +21,7 @@ _REPETITIONS = 201  # of which the median counts: lists take milliseconds
 
 
 def _calls(address: str) -> dict[str, Work]:
-    """Return what is measured, in a session of its own whose kernels are warm for it."""
+    """Return the calls to measure, in a session of their own with warm kernels."""
     client = Client(grpc.insecure_channel(address, OPTIONS))
     client.run(*load(1, np.ones(_SHAPE, np.float32)), *load(2, np.ones(_SHAPE, np.float32)))
     add = op("add", input_a=1, input_b=1, output=2)
@@ -33,7 +33,7 @@ def _calls(address: str) -> dict[str, Work]:
 
 
 def _look(url: str) -> None:
-    """Be a viewer: ask for the list of sessions and each of them, again and again."""
+    """Fetch the list of sessions and each session in a loop, like a viewer."""
     base, _, token = url.partition("#token=")
     done = threading.Event()
 

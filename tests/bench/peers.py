@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inference servers of others, each in an environment of its own, made when it is asked for.
+"""Third-party inference servers, each in an environment of its own, created on demand.
 
-`poe bench --peers` makes them, once, in ~/.cache/nnpa-bench; some hundred MB each. Every server has
+`poe bench --peers` creates them once in ~/.cache/nnpa-bench; some hundred MB each. Every server has
 one model, `add`, which returns the sum of two FP32 tensors as its SDK's documentation shows it.
 """
 
@@ -57,7 +57,7 @@ ModelServer(http_port=http, grpc_port=grpc, enable_grpc=True, workers=1).start([
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A server: what it is called, and the packages that it needs, versions pinned."""
+    """A server: its name, and the packages that it needs, versions pinned."""
 
     name: str
     packages: tuple[str, ...]
@@ -70,7 +70,7 @@ KSERVE = Peer("KServe", ("kserve==0.21.0",))
 
 @cache
 def environment(peer: Peer) -> Path:
-    """Return the interpreter of a peer's environment, which is made if it is not there."""
+    """Return the interpreter of a peer's environment; create the environment if it is missing."""
     mark = sha256(repr((peer.packages, sys.version)).encode()).hexdigest()[:8]
     place = _CACHE / f"{peer.name.lower()}-{mark}"
     python, done = place / "bin" / "python", place / "complete"
@@ -83,7 +83,7 @@ def environment(peer: Peer) -> Path:
 
 
 def mlserver(folder: Path, http: int, grpc: int, workers: int | None) -> list[str]:
-    """Write what MLServer reads into a folder; return the command that starts it.
+    """Write MLServer's files into a folder; return the command that starts it.
 
     `workers` 0 runs models in the server's own process; None is MLServer's default.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Row 28 and row router: several processes behind one address, and what the hop to them costs.
+"""Row 28 and row router: several processes behind one address, and the cost of the hop to them.
 
 Needs Envoy (the extra `processes`).
 """
@@ -51,8 +51,8 @@ def _client(address: str) -> tuple[Work, str]:
     ticket = dict(call.initial_metadata() or ()).get(TICKET, "")
     metadata = ((TICKET, str(ticket)),) if ticket else None
     execute: Any = channel.unary_unary(_EXECUTE, bytes, bytes)
-    ones = np.ones(_SHAPE, np.float32)
-    prepare = pb.ExecuteRequest(session=session.name, operations=[*load(1, ones), *load(2, ones)])
+    array = np.ones(_SHAPE, np.float32)
+    prepare = pb.ExecuteRequest(session=session.name, operations=[*load(1, array), *load(2, array)])
     execute(prepare.SerializeToString(), metadata=metadata)
     adds = [op("add", input_a=1, input_b=1, output=2)] * _LIST
     request = pb.ExecuteRequest(session=session.name, operations=adds).SerializeToString()
@@ -92,12 +92,13 @@ def _share_of_clients(work: Work) -> float:
 @row("28", f"two processes over one: lists of {_LIST} additions of 32x64 (throughput)", grpc=True)
 def two_over_one() -> list[Figure]:
     """Floor 1.5, moonshot 1.8; clients that take more than 15 % of the processors spoil it."""
-    one, two = _clients(1), _clients(2)
-    one()
-    two()
-    share = _share_of_clients(two)
+    one_process, two_processes = _clients(1), _clients(2)
+    one_process()
+    two_processes()
+    share = _share_of_clients(two_processes)
     note = f"clients take {share:.0%} of the processors"
-    return [Figure(f"{_CLIENTS} clients", ratio(one, two, 15), 1.5, 1.8, more=True, note=note)]
+    value = ratio(one_process, two_processes, 15)
+    return [Figure(f"{_CLIENTS} clients", value, 1.5, 1.8, more=True, note=note)]
 
 
 def _round_trip(session: Session, size: int) -> Work:
@@ -111,7 +112,7 @@ def _round_trip(session: Session, size: int) -> Work:
 
 @row("router", "a call through the router over one to a process directly (time)", grpc=True)
 def hop() -> list[Figure]:
-    """No bound: what --processes costs a single client. Both over gRPC, without shortcuts."""
+    """No bound: the cost of --processes for one client. Both over gRPC, without shortcuts."""
     address, _ = _server(2)
     routed = connect(address, plain=True)
     direct = connect(f"{address}.0", plain=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of the benchmark: how they are registered, measured, compared with bounds and printed.
+"""Rows of the benchmark: registration, measurement, comparison with bounds, and the table.
 
 A row is a function that returns figures; `@row` registers it from any module of this package.
 Figures are ratios: both sides run in turns, the order reversed every other repetition, and the
@@ -33,7 +33,7 @@ Verdict: TypeAlias = Literal["moonshot", "reached", "missed", "-"]
 class Figure:
     """One measured number; `floor` and `moonshot` are bounds that it should reach.
 
-    `more` says that greater is better, as for a share of memcpy; a time is better when less.
+    With `more`, greater is better, as for a share of memcpy; a time is better when less.
     """
 
     label: str
@@ -57,7 +57,7 @@ class Figure:
 class Row:
     """One goal of the benchmark and the function that measures its figures.
 
-    `grpc` says that calls travel, which makes figures noisier than those of kernels.
+    With `grpc`, calls travel, which makes figures noisier than figures of kernels.
     """
 
     number: str
@@ -68,7 +68,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a row without is no result: the machine and the state it was measured in."""
+    """The machine and its state during the measurement: no row is a result without them."""
 
     cpu: str
     cores: int
@@ -170,7 +170,7 @@ def seconds_of(work: Work) -> float:
 
 
 def look_at_machine(kept_awake: bool = False) -> Header:
-    """Describe the machine before a kernel is compiled; `kept_awake` is whether cores will be."""
+    """Describe the machine before a kernel is compiled; `kept_awake`: cores will never halt."""
     np.dot(np.ones((2, 2)), np.ones((2, 2)))
     pools = [
         f"{pool['internal_api']} {pool.get('architecture', '')} x{pool['num_threads']}"
@@ -190,7 +190,7 @@ def look_at_machine(kept_awake: bool = False) -> Header:
 
 
 def _cpu() -> str:
-    """Return the processor's name, from Linux if it says."""
+    """Return the processor's name, from Linux if it has one."""
     info = Path("/proc/cpuinfo")
     if info.exists():
         for line in info.read_text(encoding="utf-8").splitlines():
@@ -214,7 +214,7 @@ class Report:
 
     @property
     def judged(self) -> bool:
-        """Whether figures count: not where BLAS was told to use an older processor's code."""
+        """Whether figures count: they do not if BLAS has to use an older processor's code."""
         return self.header.blas_restricted is None
 
     def show(self, console: Console) -> None:

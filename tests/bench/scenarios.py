@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What shortcuts are measured on; each scenario runs in a process of its own, with its server.
+"""Scenarios to measure shortcuts on; each runs in a process of its own, with its server.
 
 `python -m tests.bench.scenarios NAME [SERVER FLAGS]` prints `ready`, then for every line of its
 input the seconds that one round took, and at the end the peak of memory of the server and of
@@ -32,7 +32,7 @@ TICK = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """Work to measure, and the server process that it uses; none where each round starts one."""
+    """Work to measure, and its server process; None if each round starts a server."""
 
     work: Work
     server: int | None
@@ -43,7 +43,7 @@ Scenario: TypeAlias = Callable[[list[str]], AbstractContextManager[Running]]
 
 @contextmanager
 def _serving(flags: list[str], listen: str = "") -> Generator[tuple[str, int]]:
-    """Start a server, on a Unix socket if not elsewhere; yield its address and process."""
+    """Start a server, by default on a Unix socket; yield its address and process."""
     listen = listen or f"unix:{directory()}/scenario"
     common = "--listen", listen, "--shared-memory", "--compile-first"
     process, address = start("nnpa_server", *common, *flags)
@@ -103,14 +103,14 @@ def list_of_adds(flags: list[str]) -> Generator[Running]:
 
 @contextmanager
 def c_program(flags: list[str]) -> Generator[Running]:
-    """100 operations of a C program on 32x64, their contents cached."""
+    """100 operations of a C program on 32x64, with cached contents."""
     with _serving(flags) as (address, server), using_library(address, "cache") as library:
         yield Running(sequence_of_calls(library), server)
 
 
 @contextmanager
 def c_program_of_large_tensors(flags: list[str]) -> Generator[Running]:
-    """100 operations of a C program on 256x1024, their contents cached."""
+    """100 operations of a C program on 256x1024, with cached contents."""
     with _serving(flags) as (address, server), using_library(address, "cache") as library:
         yield Running(sequence_of_calls(library, (256, 1024)), server)
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Row SDK: what each SDK adds to a call, over a bare echo in its own language.
+"""Row SDK: the time that each SDK adds to a call, over a bare echo in its own language.
 
 An SDK's program gets the addresses of a server and of a bare echo (`tests.bench.echo`, method Raw),
-and prints one JSON object: the median microseconds `add_us` of one 32x64 add into an output that
-exists, `pipeline_us` of a list of a hundred of them, over the session's stream; `add_unary_us` and
-`pipeline_unary_us`, of the same as unary calls; and of an echo of as many bytes as the request has,
-`add_echo_us` and `pipeline_echo_us`; 400 repetitions in turns, after a tenth to warm up.
+and prints one JSON object of median microseconds. `add_us` is one 32x64 add into an output that
+exists, `pipeline_us` a list of a hundred adds, both over the session's stream; `add_unary_us` and
+`pipeline_unary_us` are the same as unary calls; `add_echo_us` and `pipeline_echo_us` are echoes of
+the requests' sizes. All take turns for 400 repetitions, after a tenth to warm up.
 """
 
 import json
@@ -39,7 +39,7 @@ SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """An SDK's program: the tools that it takes, and how it is built in a folder of its own."""
+    """An SDK's program: the tools that it needs, and its build in a folder of its own."""
 
     name: str
     tools: tuple[str, ...]
@@ -78,7 +78,7 @@ PROGRAMS = (
     grpc=True,
 )
 def latencies() -> list[Figure]:
-    """Time every SDK whose tools are here."""
+    """Time every SDK whose tools are installed."""
     places = sockets()
     address = server(places[0])
     echo(places[1])
@@ -99,7 +99,7 @@ def latencies() -> list[Figure]:
 
 
 def _request_bytes(session: Session, count: int) -> int:
-    """Return the size of a request of as many adds."""
+    """Return the size of a request of `count` adds."""
     ref = TensorRef(id=1)
     operation = Operation(add=Add(input_a=ref, input_b=ref, output=ref))
     return ExecuteRequest(session=session.name, operations=[operation] * count).ByteSize()
@@ -119,7 +119,7 @@ def _medians(works: Mapping[str, Callable[[], object]]) -> dict[str, float]:
 
 
 def _adding(session: Session) -> tuple[Callable[[], object], Callable[[], object]]:
-    """Return what adds two ztensors into a third, and what does so in a list of a hundred."""
+    """Return work that adds two ztensors into a third, and work that does so in a list of 100."""
     a, b, out = (session.ztensor(np.zeros(SHAPE, np.float32)) for _ in range(3))
 
     def pipeline() -> None:

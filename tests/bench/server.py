@@ -44,7 +44,7 @@ def directory() -> Path:
 
 
 def start(module: str, *arguments: str) -> tuple[subprocess.Popen[bytes], str]:
-    """Start a server process; return it and the address in its first line, when it is there."""
+    """Start a server process; return it and the address in its first line."""
     with (directory() / "log").open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
@@ -204,7 +204,7 @@ def one_rpc() -> list[Figure]:
 
 
 class Conversation:
-    """A stream of lists: the same request again and again, each sent when it is asked for."""
+    """A stream of lists: the same request, sent once for each call of `ask`."""
 
     def __init__(self, client: Client, request: pb.ExecuteRequest) -> None:
         self._request = request
@@ -212,7 +212,7 @@ class Conversation:
         self._answers = client.stub.ExecuteStream(iter(self._queue.get, None))
 
     def ask(self, count: int = 1) -> None:
-        """Send the request so many times, then wait for the answers."""
+        """Send the request `count` times, then wait for the answers."""
         for _ in range(count):
             self._queue.put(self._request)
         for _ in range(count):
@@ -241,7 +241,7 @@ def one_rpc_over_messages() -> list[Figure]:
 
 
 def median_call(call: Work, count: int = 60) -> Work:
-    """Return work that makes a call so often that its p50 counts."""
+    """Return work that repeats a call `count` times, enough for a p50."""
 
     def work() -> None:
         for _ in range(count):
@@ -315,7 +315,7 @@ def start_to_ready() -> list[Figure]:
 
 @row("growth", "cost with much over cost with little (time): flat is 1", grpc=True)
 def growth() -> list[Figure]:
-    """Floor 1.3 each: Execute does not look at what it does not use."""
+    """Floor 1.3 each: time does not grow with idle tensors, idle sessions, or a list's length."""
     address = server(sockets()[0])
     little, much = (Client(grpc.insecure_channel(address, OPTIONS)) for _ in range(2))
     for client in (little, much):

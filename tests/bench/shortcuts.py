@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The price tags of shortcuts: `python -m tests.bench --rows shortcuts`.
 
-Each shortcut is taken away alone, all others being on, and measured on the scenario that it serves:
-both sides are up at once, and take turns for ten rounds, by three pairs of processes, since where
-a process lies in memory counts too. The figure is the median of off over on;
-its lower bound is the 2.5th percentile of the medians of 2,000 bootstrap samples of the rounds. A
-shortcut whose lower bound is below 1.15, and that saves less than a tenth of the memory of server
-and client, does not pay.
+Each shortcut is measured on the scenario that it serves, on and off, while all others are on: both
+sides are up at once, and take turns for ten rounds, by three pairs of processes, since a process's
+place in memory counts, too. The figure is the median of off over on; its lower bound is the 2.5th
+percentile of the medians of 2,000 bootstrap samples of the rounds. A shortcut whose lower bound is
+below 1.15, and that saves less than a tenth of the memory of server and client, does not pay.
 """
 
 import json
@@ -46,7 +45,7 @@ _LIBRARY = "client/libzdnn/src"
 
 @dataclass(frozen=True, slots=True)
 class Shortcut:
-    """A shortcut: its name, who takes it away, the seam, its files, and what it serves."""
+    """A shortcut: its name, the side that can turn it off, its seam, files and scenario."""
 
     name: str
     where: Where
@@ -57,12 +56,12 @@ class Shortcut:
 
     @property
     def flags(self) -> list[str]:
-        """The server's flags that take it away."""
+        """The server's flags that turn it off."""
         return [f"--plain={self.name}"] if self.where == "server" else []
 
     @property
     def environment(self) -> dict[str, str]:
-        """The clients' environment that takes it away."""
+        """The clients' environment that turns it off."""
         return {} if self.where == "server" else {"ZDNN_PLAIN": self.name}
 
     def lines(self) -> int:
@@ -140,7 +139,7 @@ SHORTCUTS: tuple[Shortcut, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a shortcut costs and saves; memory is that of server and client at their peaks."""
+    """The cost and gain of a shortcut; memory is the sum of the server's and client's peaks."""
 
     name: str
     where: str
@@ -162,7 +161,7 @@ class Price:
 
 
 class Side:
-    """A process that runs a scenario when it is asked to."""
+    """A process that runs a round of a scenario for each line of its input."""
 
     def __init__(self, scenario: str, flags: Sequence[str], environment: dict[str, str]) -> None:
         self._process = subprocess.Popen(
@@ -247,7 +246,7 @@ def _measure_pair(shortcut: Shortcut, rounds: int) -> tuple[list[float], float, 
 
 
 def lower_bound(ratios: Sequence[float]) -> float:
-    """Return the 2.5th percentile of the medians of bootstrap samples; always the same ones."""
+    """Return the 2.5th percentile of the medians of bootstrap samples, drawn with a fixed seed."""
     random = Random(1)
     medians = (statistics.median(random.choices(ratios, k=len(ratios))) for _ in range(SAMPLES))
     return sorted(medians)[SAMPLES * 25 // 1000]
@@ -259,7 +258,7 @@ def _lines_of_code(file: Path) -> int:
 
 
 def measure(names: Sequence[str] = ()) -> list[Price]:
-    """Measure all shortcuts, or those of some names; those whose files are not here are named."""
+    """Measure all shortcuts, or the named ones; print the names of shortcuts without files."""
     chosen = [shortcut for shortcut in SHORTCUTS if not names or shortcut.name in names]
     prices: list[Price] = []
     for index, shortcut in enumerate(chosen):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows start and 30: how soon a server computes, and the first one where no kernel is compiled."""
+"""Rows start and 30: the time to a server's first answer, also before kernels are compiled."""
 
 import os
 import statistics
@@ -33,7 +33,7 @@ def _echo(address: str) -> None:
 
 
 def _seconds(call: Callable[[str], None], module: str, *arguments: str) -> float:
-    """Return how long it takes from the start of a process to its first answer."""
+    """Return the seconds from the start of a process to its first answer."""
     began = time.perf_counter()
     process, address = start(module, *arguments)
     try:
@@ -67,7 +67,7 @@ def start_to_add() -> list[Figure]:
 
 
 def _demo_seconds(environment: Mapping[str, str]) -> float:
-    """Return how long `nnpa demo` takes to the last line of its report; wait for its end."""
+    """Return the seconds of `nnpa demo` to the last line of its report; wait for its end."""
     code = "from nnpa_tools.cli import main; main(['demo'])"
     began, ended = time.perf_counter(), 0.0
     with subprocess.Popen(
@@ -83,7 +83,7 @@ def _demo_seconds(environment: Mapping[str, str]) -> float:
 
 
 def _call_seconds(environment: Mapping[str, str]) -> tuple[float, float]:
-    """Return how long a server's first matmul_op, 512 wide, and its first conv2d take."""
+    """Return the seconds of a server's first matmul_op, 512 wide, and of its first conv2d."""
     command = [sys.executable, "-m", "nnpa_server", "--listen", f"unix:{directory()}/first"]
     with (
         (directory() / "log").open("ab") as log,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Row trace: what recording costs a list of 100 operations, and what not recording costs."""
+"""Row trace: the cost of recording for a list of 100 operations, and of not recording."""
 
 import atexit
 import statistics
@@ -35,7 +35,7 @@ def _program(client: Client, shape: tuple[int, int]) -> Work:
 
 
 def _traced(address: str, client: Client) -> None:
-    """Have a session recorded, into a file, for as long as the bench runs."""
+    """Record a session into a file as long as the bench runs."""
     path = directory() / f"trace-{client.session.rpartition('/')[2]}"
     recording = Recording(GrpcTransport(Endpoint(address)), path)
     atexit.register(recording.stop)
@@ -86,7 +86,7 @@ def _list(host: AcceleratorService, session: str, count: int) -> Work:
     "trace-off", "a session that is not recorded, over a server that cannot record (CPU)", grpc=True
 )
 def silent() -> list[Figure]:
-    """Target 1.02: nothing that could be measured; medians of many turns, in this process."""
+    """Target 1.02, no measurable cost: medians of many turns, in this process."""
     store = Store(Limits())
     host = AcceleratorService(store)
     session = _create(host)

@@ -2,12 +2,12 @@
 """Accuracy over a dataset. Row 27: beside ONNX Runtime doing the FP32 half alone.
 
 One process, one machine, no INT8, one thread: batches are measured in turns with ONNX Runtime
-running the same rows. What is done once (import, compilation, the nodes of the first rows) is told
-apart, with the time of both machines.
+running the same rows. Work that is done once (import, compilation, the nodes of the first rows) is
+reported separately, with the time of both machines.
 
-Row 28b: two worker processes over this one, as `nnpa network validate --jobs` has them, both
-machines. Rows per second count from the first batch that is settled: what each process does once
-comes before, and is told apart.
+Row 28b: two worker processes over this one, as in `nnpa network validate --jobs`, both machines.
+Rows per second count from the first settled batch: work that each process does once comes before,
+and is reported separately.
 """
 
 import tempfile
@@ -104,9 +104,9 @@ def _spread(name: str, model: bytes, rows: Array, batch: int) -> Figure:
             [_rows_per_second(file, data, batch, jobs) for jobs in (1, 2)]
             for _number in range(_PAIRS + 1)
         ][1:]  # the first one compiles
-    value = median(two[0] / one[0] for one, two in pairs)
+    value = median(by_two[0] / by_one[0] for by_one, by_two in pairs)
     rates = [median(pair[at][0] for pair in pairs) for at in (0, 1)]
-    start = median(two[1] for _one, two in pairs)
+    start = median(by_two[1] for _by_one, by_two in pairs)
     note = f"{rates[0]:.4g} and {rates[1]:.4g} rows/s, two start in {start:.2g} s"
     return Figure(name, value, 1.7, 1.9, more=True, note=note)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of MLI functions as bytes, for the C program that makes them, and what they leave behind.
+"""Calls of MLI functions as bytes for the C program that makes them, and their answers.
 
-A call is the emulator's: a name and the arguments in Python. Its answer in Python is encoded in the
+A call is a name of the emulator and the arguments in Python. Its answer in Python is encoded in the
 form of the program's output, so that both are compared byte by byte.
 """
 
@@ -64,7 +64,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class _Memory:
-    """Bytes that tensors have in common: address of the first, and all of them."""
+    """Bytes that tensors share: the address of the first byte, and all bytes."""
 
     start: int
     content: Bytes
@@ -172,16 +172,16 @@ def encode(call: Call) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a call left behind, in the form of the program, and what the emulator returned."""
+    """A call's answer in the form of the program's output, and the emulator's return value."""
 
     encoded: bytes
     outcome: Outcome | int | None
 
 
 def _refused(refusal: Refusal) -> str:
-    """Return what C prints of a refusal up to the value.
+    """Return the text that C prints of a refusal up to the value.
 
-    Python knows the memory behind a pointer; C knows what capacity says of it.
+    Python knows the memory behind a pointer; C knows only the tensor's capacity.
     """
     short = refusal.status is MliStatus.MLI_STATUS_NOT_ENGH_MEM
     named = refusal.field.replace(".data", ".capacity") if short else refusal.field
@@ -189,7 +189,7 @@ def _refused(refusal: Refusal) -> str:
 
 
 def _run(call: Call, options: Options) -> tuple[int, str, Outcome | int | None]:
-    """Return what the C function returns, what it prints up to the value, and the outcome."""
+    """Return the C function's number, its text up to the value, and the outcome."""
     try:
         outcome = find(call.function).function(**call.arguments, options=options)
     except Asserted as stop:
@@ -205,7 +205,7 @@ def _run(call: Call, options: Options) -> tuple[int, str, Outcome | int | None]:
 
 
 def answer(call: Call, options: Options) -> Answer:
-    """Make a call in Python, and encode what it leaves behind as the program writes it."""
+    """Make a call in Python, and encode its answer as the program writes it."""
     arrays = _arrays(call)
     before = _memories(arrays)
     number, printed, outcome = _run(call, options)
@@ -218,7 +218,7 @@ def answer(call: Call, options: Options) -> Answer:
 
 
 def split(written: bytes) -> list[bytes]:
-    """Split what the program wrote into answers."""
+    """Split the program's output into answers."""
     answers: list[bytes] = []
     start = 0
     while start < len(written):
@@ -229,16 +229,16 @@ def split(written: bytes) -> list[bytes]:
 
 
 def promised(answered: bytes) -> bytes:
-    """Cut an answer to what is promised: of an abort what was printed, but not memory."""
+    """Cut an answer to its promised part: of an abort, the printed text without memory."""
     head = _words([_ABORTED])
     return answered[: len(head) + _TEXT_BYTES] if answered.startswith(head) else answered
 
 
 def returned(answered: bytes) -> int:
-    """Return what the function of an answer returned."""
+    """Return the number that the function of an answer returned."""
     return int(np.frombuffer(answered[:4], np.int32)[0])
 
 
 def text_of(answered: bytes) -> str:
-    """Print the head of an answer: returned value, and what was printed."""
+    """Return the head of an answer as text: the returned value, and the printed text."""
     return f"{returned(answered)} {answered[4 : 4 + _TEXT_BYTES].rstrip(bytes(1)).decode()!r}"

@@ -14,7 +14,7 @@ _QUESTIONS = frozenset(calls.FUNCTIONS[-5:])  # what they return is a number
 
 @dataclass(slots=True)
 class Comparison:
-    """Calls under one build of the library: made in Python as they come, then in C at once."""
+    """Calls under one build of the library: Python makes each at once, and C all at the end."""
 
     options: Options
     folder: Path
@@ -29,7 +29,7 @@ class Comparison:
         return answered
 
     def differences(self) -> list[str]:
-        """Make all calls in C; list what differs, the call's number first."""
+        """Make all calls in C; list the differences, the call's number first."""
         source = toolchain.PROGRAMS / "calls.c"
         program = toolchain.sanitized(source, self.folder / "calls", self.options)
         calls_file, answers_file = self.folder / "calls.bin", self.folder / "answers.bin"

@@ -11,7 +11,7 @@ from tests.libmli.toolchain import Prefix
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what lies here: it needs a C compiler, which the README's test command does not."""
+    """Mark the tests of this folder: they need a C compiler; the README's command does not."""
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:

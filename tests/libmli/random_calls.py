@@ -56,7 +56,7 @@ class Generator:
         return int(self._random.integers(limit))
 
     def between(self, low: int, high: int) -> int:
-        """Draw an integer in both limits."""
+        """Draw an integer between two limits, both included."""
         return int(self._random.integers(low, high + 1))
 
     def chance(self, probability: float) -> bool:
@@ -85,7 +85,7 @@ class Generator:
         return values.astype(f"<i{size}").view(np.uint8)
 
     def _bits(self, el_type: int = ElType.MLI_EL_FX_16) -> int:
-        """Fractional bits: mostly those of the container, sometimes any of a byte."""
+        """Fractional bits: mostly the container's, sometimes any number of a byte."""
         if self.chance(0.05):
             return self.between(0, 255)
         return self.between(0, 8 * max(1, element_size(el_type)) - 1 + 3 * self.below(2))
@@ -128,7 +128,7 @@ class Generator:
         }
 
     def _recurrent(self, variant: str, mode: int, gates: Shape, m: int) -> Arguments:
-        """The tensors of a cell but its configuration."""
+        """The tensors of a cell, without its configuration."""
         io, weight_type = TYPES[variant]
         n, frames = self.between(1, 6), self.between(1, 4)
         shape = self._factored(n)
@@ -173,7 +173,7 @@ class Generator:
         return tuple(self.between(1, 4) for _ in range(self.between(0, 4)))
 
     def _strided(self, shape: Shape, el_type: ElType, params: ElParams) -> Tensor:
-        """A tensor with all strides, some, or none; each covers what is inside it."""
+        """A tensor with all strides, some, or none; each stride covers the dimensions inside it."""
         strides: list[int] = []
         step = 1
         for length in reversed(shape):
@@ -246,7 +246,7 @@ class Generator:
         return {"in_": x, "idx": self.below(5)}
 
     def share(self, arguments: Arguments, written: str, read: str) -> None:
-        """Put the memory of a tensor into that of another one, at the start or further on."""
+        """Put a tensor into the memory of another tensor, at the start or further on."""
         source, target = arguments[read], arguments[written]
         if not isinstance(source, Tensor) or not isinstance(target, Tensor):
             return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random calls, of which some have a condition or two broken."""
+"""Random calls; some break a condition or two."""
 
 from mli_emulator import FxParams, RnnCellCfg, SaParams, SubTensorCfg, Tensor
 from mli_emulator.tensor import derived_strides
@@ -129,7 +129,7 @@ class SpoiledGenerator:
 
 
 def _is_unspecified(call: Call) -> bool:
-    """Tell whether two values are written to one place: which of them stays is left open."""
+    """Tell whether two values are written to one place: the surviving value is unspecified."""
     source = call.arguments.get("in_", call.arguments.get("src"))
     out = call.arguments.get("out", call.arguments.get("dst"))
     element_wise = any(name in call.function for name in ("convert", "tanh", "sigm"))
@@ -141,7 +141,7 @@ def _is_unspecified(call: Call) -> bool:
 def _overlaps_itself(source: Tensor, tensor: Tensor) -> bool:
     """Tell whether a tensor with derived strides has two elements of source's shape in one place.
 
-    Where all strides are given, that is refused.
+    A tensor with all strides is refused for that.
     """
     rank = source.rank
     shape, strides = ((t + (0,) * rank)[:rank] for t in (source.shape, tensor.mem_stride))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The example programs in C print what Python computes."""
+"""The example programs in C print Python's results."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -124,17 +124,17 @@ def test_the_readme(prefix: Prefix, tmp_path: Path) -> None:
 
 
 def test_a_big_endian_machine(prefix: Prefix, tmp_path: Path) -> None:
-    """Built for s390x, every example prints what it prints here."""
+    """Built for s390x, every example prints the same lines as on this machine."""
     toolchain.require(f"{CROSS}gcc", "qemu-s390x")
     big_endian = toolchain.installed(tmp_path, f"CROSS={CROSS}")
     qemu = ["qemu-s390x", "-L", str(SYSROOT), "-E", f"LD_LIBRARY_PATH={SYSROOT / 'lib'}"]
     for source in sorted((LIBRARY / "examples").glob("*.c")):
-        here = _printed(source.stem, prefix, tmp_path)
-        there = _compiled(source, big_endian, tmp_path, compiler=f"{CROSS}gcc")
-        assert toolchain.run([*qemu, str(there)]).splitlines() == here
+        native = _printed(source.stem, prefix, tmp_path)
+        program = _compiled(source, big_endian, tmp_path, compiler=f"{CROSS}gcc")
+        assert toolchain.run([*qemu, str(program)]).splitlines() == native
 
 
 def test_every_example_is_run() -> None:
-    """No program of the folder is without a test."""
+    """Every program of the folder has a test."""
     names = {path.stem for path in (LIBRARY / "examples").glob("*.c")}
     assert names == {*EXAMPLES, "subtensor"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The law of libmli: in every build, each call leaves in C what it leaves in Python."""
+"""The law of libmli: in every build, each call has the same effects in C as in Python."""
 
 import sys
 from pathlib import Path
@@ -53,7 +53,7 @@ def _compare(options: Options, calls: int, seed: int, folder: Path) -> Compariso
 
 @pytest.mark.parametrize("build", _QUICK)
 def test_random_calls(build: str, tmp_path: Path) -> None:
-    """Of a thousand calls, many spoiled, memory, fields, status and text are Python's."""
+    """A thousand calls, many spoiled, have Python's memory, fields, status and text."""
     comparison = _compare(BUILDS[build], _QUICK_CALLS, 1, tmp_path)
     names = {function for function, _ in comparison.expected}
     assert len(names) == 22, "a function was never called"
@@ -87,7 +87,7 @@ def test_a_state_that_is_overwritten(tmp_path: Path) -> None:
 def test_a_hundred_thousand_random_calls(
     build: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Ten thousand calls under each of ten builds are Python's, under ASan and UBSan."""
+    """Ten thousand calls in each of ten builds have Python's effects, under ASan and UBSan."""
     seed = 100 + list(BUILDS).index(build)
     comparison = _compare(BUILDS[build], _CALLS, seed, tmp_path)
     kinds = comparison.refusals()

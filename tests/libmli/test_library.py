@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libmli as its users get it: header, symbols, pkg-config, CMake, and what a build prints."""
+"""libmli as its users get it: header, symbols, pkg-config, CMake, and a build's messages."""
 
 import importlib.util
 import re
@@ -91,13 +91,13 @@ def test_depends_on_the_c_library_only(prefix: Prefix) -> None:
 
 
 def test_static_library_has_no_other_symbols(prefix: Prefix) -> None:
-    """The archive's global symbols are the functions: names inside meet none of the program."""
+    """The archive's global symbols are the functions; inner names cannot clash with a program's."""
     lines = toolchain.run(["nm", "-g", "--defined-only", str(prefix.static)]).splitlines()
     assert {line.split()[-1] for line in lines if len(line.split()) == 3} == FUNCTIONS
 
 
 def test_pkg_config(prefix: Prefix, tmp_path: Path) -> None:
-    """What pkg-config says is what a program needs."""
+    """A program compiles and runs with the flags of pkg-config."""
     toolchain.require("pkg-config")
     _runs_by_pkg_config(prefix, tmp_path / "program")
 
@@ -139,7 +139,7 @@ def _cmake(folder: Path, lines: list[str], prefix: Prefix, *programs: str) -> No
 
 
 def test_wheel(prefix: Prefix, tmp_path: Path) -> None:
-    """The wheel carries what a program needs, and says where it is and on which systems."""
+    """The wheel has a program's files and flags, and names its system."""
     toolchain.require("gcc", "make", "pkg-config")
     if importlib.util.find_spec("hatchling") is None:
         pytest.skip("libmli: hatchling not installed")
@@ -166,7 +166,7 @@ def test_wheel(prefix: Prefix, tmp_path: Path) -> None:
     ],
 )
 def test_debug_levels(level: str, returned: int, printed: str, tmp_path: Path) -> None:
-    """`make MLI_DEBUG_MODE=` decides: OK always, a status, or a sentence and an abort."""
+    """`make MLI_DEBUG_MODE=` selects OK always, a status, or a sentence and an abort."""
     prefix = toolchain.installed(tmp_path, f"MLI_DEBUG_MODE={level}")
     source, program = tmp_path / "null.c", tmp_path / "null"
     source.write_text(NULL_INPUT)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Misuse that the emulator's types rule out and C's do not."""
+"""Misuse that the emulator's types exclude and C's types allow."""
 
 from pathlib import Path
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The reference cases of the MLI library, made in C.
 
-Their rules are those of tests/mli, which compare Python with the files. Every call of a rule
-is recorded, and made in C too in a build of its options.
+The rules of tests/mli compare Python with the files. A recorder keeps every call of a rule, and C
+makes it, too, in a build with its options.
 """
 
 import inspect
@@ -32,7 +32,7 @@ class Recorder:
     comparisons: dict[Options, Comparison] = field(default_factory=dict)
 
     def replacement(self, name: str) -> Callable[..., Outcome | int]:
-        """Return what is called in the place of a function."""
+        """Return the function that replaces a function of the emulator."""
         signature = inspect.signature(_FUNCTIONS[name])
 
         def recorded(*values: object, **named: object) -> Outcome | int:
@@ -72,7 +72,7 @@ def _replace(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_reference_case(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """C leaves what Python leaves in every call of every case, and Python agrees with the files."""
+    """Every call of every case has the same effects in C as in Python, which agrees with files."""
     recorder = Recorder(tmp_path)
     _replace(recorder, monkeypatch)
     rows: list[tuple[Row, int]] = []

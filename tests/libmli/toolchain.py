@@ -20,7 +20,7 @@ SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """Where libmli is installed."""
+    """The folder where libmli is installed."""
 
     path: Path
 
@@ -35,7 +35,7 @@ class Prefix:
         return self.path / "lib/libmli.a"
 
     def flags(self) -> list[str]:
-        """Return what links a program with the shared library, found again at run time."""
+        """Return the flags that link a program with the shared library, also at run time."""
         lib = self.path / "lib"
         return [f"-I{self.path / 'include'}", f"-L{lib}", "-lmli", f"-Wl,-rpath,{lib}"]
 
@@ -70,7 +70,7 @@ def installed(folder: Path, *options: str) -> Prefix:
 
 
 def definitions(options: Options) -> list[str]:
-    """Return what the compiler is told of the options that a build fixes."""
+    """Return the compiler's definitions of the options that a build fixes."""
     conversion = {"exact": "EXACT", "2.0.2": "LIBRARY_2_0_2", "2.0 EA": "LIBRARY_2_0_EA"}
     return [
         f"-DMLI_DEBUG_MODE=DBG_MODE_{options.debug.name}",
@@ -90,6 +90,6 @@ def sanitized(source: Path, program: Path, options: Options) -> Path:
 
 
 def runs_sanitized(program: Path, options: Options, *arguments: str) -> str:
-    """Run such a program; an abort leaves memory behind, which is no leak."""
+    """Run a sanitized program; memory that an abort leaves behind is no leak."""
     leaks = int(options.debug < DebugLevel.ASSERT)
     return run([str(program), *arguments], 1800, ASAN_OPTIONS=f"detect_leaks={leaks}")

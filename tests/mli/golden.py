@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How each reference file of the MLI library is run against the emulator.
+"""The rules that run each reference file of the MLI library against the emulator.
 
 One rule per file name, tried in order; a file without a rule is an error. A case agrees, agrees
 after a named mapping, or differs.
@@ -34,7 +34,7 @@ from tests.mli.golden_utility import (
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Which files, how a case runs, and whether a difference is an error or only reported."""
+    """Names of files, the function that runs a case, and whether a difference is an error."""
 
     pattern: str
     run: Callable[[Json], Verdict]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reference files of the 1.x kernels: how a case runs."""
+"""Functions that run the cases of the reference files of 1.x kernels."""
 
 import mli_emulator as mli
 import numpy as np

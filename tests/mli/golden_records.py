@@ -31,7 +31,7 @@ ROOM = 4096  # bytes behind the tensors of status cases, which describe memory w
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result of one case: ``note`` names a mapping, or says what differs."""
+    """The result of one case: ``note`` names a mapping, or the difference."""
 
     agrees: bool
     mapped: bool = False
@@ -42,7 +42,7 @@ AGREES = Verdict(True)
 
 
 def differs(what: str, actual: object, expected: object) -> Verdict:
-    """Say what differs, briefly."""
+    """Describe a difference briefly."""
     return Verdict(False, note=f"{what}: {str(actual)[:200]} instead of {str(expected)[:200]}")
 
 
@@ -54,7 +54,7 @@ def call(name: str, **arguments: object) -> Outcome:
 
 
 def compare(pairs: Mapping[str, tuple[object, object]]) -> Verdict:
-    """Compare found and wanted of each name."""
+    """Compare the actual and the expected value of each name."""
     for what, (actual, expected) in pairs.items():
         if actual != expected:
             return differs(what, actual, expected)
@@ -118,7 +118,7 @@ def fields(tensor: Tensor) -> dict[str, object]:
 
 
 def check_output(tensor: Tensor, expected: Json, data: list[int] | None) -> Verdict:
-    """Fields of an output, and its data (``wanted``'s unless given)."""
+    """Compare an output's fields, and its data with ``data`` or else with ``expected``'s."""
     actual = fields(tensor)
     pairs = {key: (actual[key], expected[key]) for key in actual if key in expected}
     pairs["data"] = (listed(mli.to_array(tensor)), expected["data"] if data is None else data)
@@ -126,7 +126,7 @@ def check_output(tensor: Tensor, expected: Json, data: list[int] | None) -> Verd
 
 
 def both_roundings(run: Callable[[Options, bool], Verdict]) -> Verdict:
-    """Run convergent, then mode up, whose keys are absent where it gives the same."""
+    """Run convergent, then mode up; a record has no keys of up where both give the same."""
     verdict = run(Options(), False)
     return run(UP, True) if verdict.agrees else verdict
 

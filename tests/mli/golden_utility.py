@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reference files of the utility functions: how a case runs."""
+"""Functions that run the cases of the reference files of utility functions."""
 
 import mli_emulator as mli
 import numpy as np
@@ -39,7 +39,7 @@ from tests.mli.golden_records import (
 def convert_1x(case: Json) -> Verdict:
     """The FX subset of the conversion, in place where the file says so.
 
-    1.1.1 also converts fx16 to fx8 in place, 2.0 wants equal containers: those cases run apart.
+    1.1.1 also converts fx16 to fx8 in place, 2.0 requires equal containers: such cases run apart.
     """
     source, kind = case["src"], NAMES[case["dst_el_type"]]
     equal = source["el_type"] == case["dst_el_type"]
@@ -160,7 +160,7 @@ def subtensor(case: Json) -> Verdict:
 
 
 def compare_slice(case: Json, after: Json, x: Tensor, out: Tensor) -> Verdict:
-    """Every field of a sub-tensor, and how far its data pointer moved."""
+    """Every field of a sub-tensor, and the distance that its data pointer moved."""
     assert x.data is not None
     assert out.data is not None
     rank = after["rank"]

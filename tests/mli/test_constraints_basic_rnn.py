@@ -226,7 +226,7 @@ def test_basic_rnn_cell_c20(variant: str, pair: tuple[str, str]) -> None:
 @VARIANTS
 @pytest.mark.parametrize(("mode", "vectors"), [(ONE, 1), (BATCH, FRAMES)])
 def test_basic_rnn_cell_c21(variant: str, mode: RnnMode, vectors: int) -> None:
-    """The output holds all vectors in the other modes too, where the library forgets to ask."""
+    """The output holds all vectors in the other modes too, which the library does not check."""
     scene = basic_rnn(variant, mode)
     scene["out"].capacity = vectors * M * SIZES[TYPES[variant][0]] - 1
     scene.refused("basic_rnn_cell_c21", MEMORY)
@@ -269,7 +269,7 @@ def test_basic_rnn_cell_c23(variant: str, mode: RnnMode, name: str, second: str)
 @VARIANTS
 @pytest.mark.parametrize("act", list(RnnOutActivation))
 def test_basic_rnn_cell_output_may_replace_the_state(variant: str, act: RnnOutActivation) -> None:
-    """In RNN_BATCH_TO_LAST output and previous output in one memory give what they give apart."""
+    """In RNN_BATCH_TO_LAST output and previous output give the same in one memory as apart."""
     apart, shared = basic_rnn(variant, LAST, act), basic_rnn(variant, LAST, act)
     shared["out"].data = shared["prev_out"].data
     shared["out"].capacity = shared["prev_out"].capacity
@@ -283,7 +283,7 @@ def test_basic_rnn_cell_output_may_replace_the_state(variant: str, act: RnnOutAc
 
 @VARIANTS
 def test_basic_rnn_cell_c24(variant: str) -> None:
-    """Other fractional bits in the output than in the state are only remarked, from DEBUG on."""
+    """From DEBUG on, a remark reports different fractional bits of output and state."""
     scene = basic_rnn(variant, act=NONE)
     scene["out"].el_params = FxParams(3)
     assert scene.run(Options(debug=DebugLevel.ASSERT)).messages == ()

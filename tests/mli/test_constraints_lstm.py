@@ -113,7 +113,7 @@ def test_lstm_cell_c9(variant: str) -> None:
 
 @VARIANTS
 def test_lstm_cell_c10(variant: str) -> None:
-    """Each gate has as many rows of weights as bias values."""
+    """The rows of a gate's weights are equal in number to its bias values."""
     scene = lstm(variant)
     scene.reshape("weights", 4, M - 1, N + M)
     refused_shape(scene, 10)
@@ -183,14 +183,14 @@ def test_lstm_cell_c17(variant: str, mode: RnnMode, strides: tuple[int, ...]) ->
     scene.refused("lstm_cell_c17", INCOMPATEBLE)
 
 
-def other(kind: int) -> ElType:
+def other_fx_type(kind: int) -> ElType:
     """The FX type that a tensor does not have."""
     return ElType.MLI_EL_FX_8 if kind == ElType.MLI_EL_FX_16 else ElType.MLI_EL_FX_16
 
 
 def refused_type(scene: Scene, name: str, constraint: int) -> None:
     """Give a tensor the other FX type, and expect TYPE_MISMATCH."""
-    scene[name].el_type = other(scene[name].el_type)
+    scene[name].el_type = other_fx_type(scene[name].el_type)
     scene.refused(f"lstm_cell_c{constraint}", TYPE)
 
 
@@ -277,7 +277,7 @@ def test_lstm_cell_c25(variant: str, name: str, second: str) -> None:
 @VARIANTS
 @pytest.mark.parametrize("mode", list(RnnMode))
 def test_lstm_cell_output_may_replace_the_state(variant: str, mode: RnnMode) -> None:
-    """Output and previous output in one memory give what they give apart."""
+    """Output and previous output give the same in one memory as apart."""
     apart, shared = lstm(variant, mode), lstm(variant, mode)
     shared["out"].data = shared["prev_out"].data
     shared["out"].capacity = shared["prev_out"].capacity
@@ -292,7 +292,7 @@ def test_lstm_cell_output_may_replace_the_state(variant: str, mode: RnnMode) -> 
 
 @VARIANTS
 def test_lstm_cell_c26(variant: str) -> None:
-    """Other fractional bits in the output than in the state are only remarked, from DEBUG on."""
+    """From DEBUG on, a remark reports different fractional bits of output and state."""
     scene = lstm(variant, act=NONE)
     scene["out"].el_params = FxParams(3)
     assert scene.run(Options(debug=DebugLevel.ASSERT)).messages == ()

@@ -231,7 +231,7 @@ def test_fully_connected_c7(variant: str) -> None:
 @VARIANTS
 @pytest.mark.parametrize("shape", [(N + 1,), (N, 2), ()])
 def test_fully_connected_c8(variant: str, shape: tuple[int, ...]) -> None:
-    """The input has as many elements as the weights have columns, in any shape."""
+    """The input's elements, in any shape, are equal in number to the weights' columns."""
     reshaped(fully_connected(variant), "in_", shape).refused("fully_connected_c8", SHAPE)
     accepted = reshaped(fully_connected(variant), "in_", (2, 1, N // 2))
     assert accepted.run().status is MliStatus.MLI_STATUS_OK

@@ -64,7 +64,7 @@ def test_convert_tensor_c2() -> None:
 
 
 def test_convert_tensor_c3() -> None:
-    """The destination holds the source's shape in its own strides, whatever its own shape says."""
+    """The destination holds the source's shape in its own strides, and its own shape is ignored."""
     scene = convert()
     scene["dst"].mem_stride = (-3, 1)
     scene.refused("tensor_c3", BAD)
@@ -93,7 +93,7 @@ def test_convert_tensor_c5() -> None:
 
 @pytest.mark.parametrize(("strides", "rank"), [((6, 2), 2), ((6, 2), 0), ((3, 1, 2), 3), ((3,), 1)])
 def test_convert_tensor_c6(strides: tuple[int, ...], rank: int) -> None:
-    """The destination's innermost stride is 1, in the source's rank and where it claims another."""
+    """The destination's innermost stride is 1 in the source's rank, whatever its own rank is."""
     scene = convert()
     scene["dst"].mem_stride, scene["dst"].rank = strides, rank
     scene.refused("convert_tensor_c6", INCOMPATEBLE)
@@ -283,7 +283,7 @@ GETTERS = {
 
 
 def getter(function: Callable[..., int], x: Tensor | None, options: Options) -> int:
-    """Ask for the first slice's value."""
+    """Return a getter's value of the first slice."""
     return function(x, options=options)
 
 
@@ -300,15 +300,15 @@ def refused_format(name: str) -> None:
 
 
 def test_tensor_scale_c1() -> None:
-    """The scale of an invalid tensor is 0; of a slice that is not there, an IndexError."""
+    """The scale of an invalid tensor is 0; a missing slice is an IndexError."""
     refused_format("tensor_scale")
 
 
 def test_tensor_scale_shift_c1() -> None:
-    """The shift of an invalid tensor is 0; of a slice that is not there, an IndexError."""
+    """The shift of an invalid tensor is 0; a missing slice is an IndexError."""
     refused_format("tensor_scale_shift")
 
 
 def test_tensor_zero_offset_c1() -> None:
-    """The zero offset of an invalid tensor is 0; of a slice that is not there, an IndexError."""
+    """The zero offset of an invalid tensor is 0; a missing slice is an IndexError."""
     refused_format("tensor_zero_offset")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds between the MLI emulator's names, docstrings and tests; debug levels."""
+"""The MLI emulator's names, docstrings and tests agree; debug levels."""
 
 import importlib
 import inspect
@@ -57,7 +57,7 @@ def test_every_constraint_has_a_test() -> None:
 
 
 def test_kernels_of_variants_have_the_parameters_of_c() -> None:
-    """A kernel that is made for a data type has the tensors as parameters, and not its variant."""
+    """A kernel of one data type has the tensors as parameters, and no parameter for the type."""
     assert [*inspect.signature(mli.krn_tanh_fx8).parameters] == ["in_", "out", "options"]
     cell = inspect.signature(mli.krn_lstm_cell_fx16).parameters
     assert [*cell][:2] == ["in_", "prev_out"]
@@ -75,7 +75,7 @@ def test_every_documented_name_is_a_kernel() -> None:
 
 
 def test_an_unknown_kernel_is_named() -> None:
-    """An unknown name is an error that says which; a taken one cannot be entered again."""
+    """An error names an unknown kernel; a name in the table cannot be registered twice."""
     with pytest.raises(KeyError, match="krn_relu_fx8"):
         mli.find("krn_relu_fx8")
     with pytest.raises(ValueError, match="hlp_subtensor"):
@@ -83,7 +83,7 @@ def test_an_unknown_kernel_is_named() -> None:
 
 
 def test_statuses_have_the_librarys_numbers() -> None:
-    """Status numbers are those of mli_types.h."""
+    """Status numbers equal the numbers in mli_types.h."""
     names = [s.name.removeprefix("MLI_STATUS_") for s in MliStatus if s < 100]
     assert names[:6] == [
         "OK",
@@ -106,7 +106,7 @@ def spoiled(scene: Scene) -> Scene:
 
 @ALL
 def test_release_answers_ok_and_writes_nothing(scene: Scene) -> None:
-    """RELEASE returns OK for a violated condition; what is undefined there is not invented."""
+    """RELEASE returns OK for a violated condition, and writes nothing."""
     outcome = spoiled(scene).refused(
         "tensor_c2", MliStatus.MLI_STATUS_OK, Options(debug=DebugLevel.RELEASE)
     )

@@ -64,7 +64,7 @@ def triple(params: FxParams | SaParams, index: int) -> tuple[int, int, int]:
 def test_conversion_equals_the_rational_formula(
     source: ElType, target: ElType, rounding: Rounding, data: st.DataObject
 ) -> None:
-    """Integers convert as the formula over fractions says, for every pair, per tensor or axis."""
+    """Integers convert by the formula over fractions, for every pair, per tensor or axis."""
     slices = 3
     x = data.draw(integers(BITS[source], slices * 4))
     before, after = data.draw(quantised(source, slices)), data.draw(quantised(target, slices))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The reference cases of the MLI library, run by the rule of each file name.
 
-NNPA_MLI_GOLDEN names another folder of such files; whatever cases it holds are run.
+NNPA_MLI_GOLDEN names another folder of such files; all its cases are run.
 """
 
 import os

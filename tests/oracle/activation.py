@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Activations by their formulas: 60 digits for the unary ones, extended precision for softmax.
 
-Source: zDNN API Reference 1.2.0, "Activation Operations"; the tanh form of gelu is that of the
+Source: zDNN API Reference 1.2.0, "Activation Operations"; the tanh form of gelu comes from the
 zDNN library's tests.
 """
 

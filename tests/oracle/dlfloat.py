@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DLFLOAT16 by exact arithmetic: what the format's definition says, in integers and fractions.
+"""DLFLOAT16 by exact arithmetic: the format's definition in integers and fractions.
 
 Source: "DLFloat: A 16-b Floating Point Format" (ARITH 2019) for the encoding and the rounding
 (nearest, ties away from zero); IEEE 754 for the other formats.
@@ -87,7 +87,7 @@ def fp16_bits(code: int) -> int:
 
 
 def _compiled(function: Compiled) -> Compiled:
-    """Compile a function, or return it as it is where Numba is not installed: same integers."""
+    """Compile a function, or return it as it is without Numba: both compute the same integers."""
     if find_spec("numba") is None:
         return function
     return cast(Compiled, import_module("numba").njit(nogil=True, cache=True)(function))

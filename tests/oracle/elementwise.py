@@ -53,7 +53,7 @@ def sqrt(code: int) -> int:
 
 
 def invsqrt(code: int, epsilon: int = 0) -> int:
-    """1 / sqrt(x + epsilon); a sum that is not positive, or rounds out of the format, has none."""
+    """1 / sqrt(x + epsilon); a sum that is not positive, or rounds out of the format, is 7FFF."""
     exact, added = value(code), value(epsilon)
     if exact is None or added is None:
         return NINF

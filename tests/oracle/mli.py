@@ -110,7 +110,7 @@ def dense(
     bits: tuple[int, int, int, int, int],
     up: bool,
 ) -> list[int]:
-    """The recurrent dense step; ``bits`` are those of in, prev_out, weights, bias, result."""
+    """The recurrent dense step; ``bits``: in, prev_out, weights, bias, result."""
     fin, fh, fw, fb, fout = bits
     result: list[int] = []
     for row, bias in zip(w, b, strict=True):

@@ -2,7 +2,7 @@
 """Normalisation by its formulas, in extended precision; batchnorm in fractions.
 
 Source: zDNN API Reference 1.2.0, "Normalization Operations"; the first step of layernorm is input
-minus mean, as the formula there says.
+minus mean, as in the formula there.
 """
 
 import numpy as np

@@ -18,7 +18,7 @@ Bytes = npt.NDArray[np.int8]
 
 @dataclass(frozen=True, slots=True)
 class Quantized:
-    """What a tensor carries: reciprocal scale and offset, FP32."""
+    """The quantization of a tensor: reciprocal scale and offset, FP32."""
 
     rec_scale: np.float32
     offset: np.float32
@@ -26,7 +26,7 @@ class Quantized:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One matrix: a (m,n) of bytes or of codes, b (n,p), c (p,), scales, and how."""
+    """One product: a (m,n) of bytes or of codes, b (n,p), c (p,), scales, and options."""
 
     a: npt.NDArray[np.generic]
     b: Bytes
@@ -95,7 +95,7 @@ def quantized_a(call: Call) -> npt.NDArray[np.int64]:
 
 
 def machine(call: Call) -> Codes:
-    """Return what the instruction stores."""
+    """Return the codes that the instruction stores."""
     sums = (quantized_a(call) @ call.b.astype(np.int64)).astype(np.longdouble)
     added: Precise = decoded(bias(call))[None, :]
     if call.op:

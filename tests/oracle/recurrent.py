@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """LSTM and GRU step by step in extended precision, rounded where the zDNN library rounds.
 
-That is at input's gate sums, at hidden gate sums, at c and at h. Weights and biases are gates side
-by side, each as wide as whole sticks.
+The library rounds the input's gate sums, the hidden gate sums, c and h. Weights and biases are
+gates side by side, each as wide as whole sticks.
 Source: zDNN API Reference 1.2.0, zdnn_lstm and zdnn_gru.
 """
 

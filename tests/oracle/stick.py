@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where elements lie in sticks, found by walking through memory page by page, stick by stick.
+"""Places of elements in sticks, by a walk through memory page by page, stick by stick.
 
 Source: zDNN API Reference 1.2.0, "Stickified tensors": 4096-byte pages of 32 sticks of 128 bytes.
 """

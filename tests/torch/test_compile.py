@@ -55,7 +55,7 @@ def test_the_name_works_without_an_import() -> None:
 
 
 def test_options_choose_machine_and_placement() -> None:
-    """Options are those of `emulate`; others are refused by name."""
+    """The backend takes the options of `emulate`, and refuses others by name."""
     model, x = small(), torch.randn(2, 8)
     options = {"placement": "every"}
     compiled = torch.compile(model, backend="nnpa", options=options)
@@ -65,7 +65,7 @@ def test_options_choose_machine_and_placement() -> None:
 
 
 def test_new_shapes_and_new_parameters_are_compiled() -> None:
-    """Other batches, and parameters that changed, give what `emulate` gives."""
+    """Other batches, and changed parameters, give the results of `emulate`."""
     model = small()
     compiled = torch.compile(model, backend="nnpa", options={"placement": "every"})
     emulated = torch_client.emulate(model, placement="every")
@@ -128,7 +128,7 @@ else:
 
 @pytest.mark.parametrize("logs", [{}, {"TORCH_LOGS": "export"}])
 def test_the_exporter_is_quiet_unless_asked(logs: dict[str, str]) -> None:
-    """A refusal prints no graph and no note of torch, unless TORCH_LOGS asks."""
+    """A refusal prints no graph and no note of torch, unless TORCH_LOGS turns them on."""
     is_quiet = not logs
     environment = {name: text for name, text in os.environ.items() if name != "TORCH_LOGS"} | logs
     command = [sys.executable, "-c", NOISY]
@@ -152,7 +152,7 @@ def test_training_is_refused() -> None:
 
 
 def test_the_manual_runs() -> None:
-    """The Python blocks of the manual that take PyTorch run by themselves."""
+    """The Python blocks of the manual that need PyTorch run by themselves."""
     blocks = re.findall(r"^```python\n(.*?)^```$", MANUAL.read_text("utf-8"), re.M | re.S)
     with_torch = [block for block in blocks if "import torch\n" in block]
     assert with_torch

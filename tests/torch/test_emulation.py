@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules of PyTorch on the emulated machine: their bits, their reports, and what is refused."""
+"""Modules of PyTorch on the emulated machine: their bits, their reports, and refusals."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -140,7 +140,7 @@ def test_a_report_counts_range_violations(placement: str, telum2: Session) -> No
 
 
 def test_an_operator_without_onnx_runs_in_torch(telum2: Session) -> None:
-    """What ONNX lacks runs in torch between hosted parts, is listed, and strict refuses it."""
+    """An operator that ONNX lacks runs in torch between hosted parts; `strict` refuses it."""
     first, second = small(), nn.Linear(4, 3)
 
     class Both(nn.Module):
@@ -196,7 +196,7 @@ def test_exported_programs_run(telum2: Session) -> None:
 
 
 def test_changed_parameters_count(telum2: Session) -> None:
-    """After parameters changed in place, outputs are those of the new ones."""
+    """After parameters changed in place, outputs follow the new parameters."""
     model, x = small(), torch.randn(2, 8)
     for placement in ("compiler", "every"):
         emulated = emulate(model, placement=placement, target=telum2)
@@ -227,7 +227,7 @@ class AlwaysDropout(nn.Module):
 
 
 class Branch(nn.Module):
-    """A module whose way depends on values."""
+    """A module whose control flow depends on values."""
 
     def forward(self, x: Any) -> Any:
         return x + 1 if x.sum() > 0 else x - 1
@@ -271,7 +271,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], Any, type[Exception], str]] = {
 @pytest.mark.parametrize("placement", ["compiler", "every"])
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_run_is_refused_by_name(name: str, placement: str, telum2: Session) -> None:
-    """Training, control flow, other types and written state are refused: who, what, what else."""
+    """Training, control flow, other types and written state are refused by name and reason."""
     make, x, kind, message = REFUSED[name]
     model = make() if name == "training" else make().eval()
     with pytest.raises(kind, match=message):

@@ -48,7 +48,7 @@ def test_a_file_of_rules(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("rules: [", "no YAML"),
         ("- 1", "must be a mapping with one key, rules"),

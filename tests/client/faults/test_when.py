@@ -157,7 +157,7 @@ def test_private_server() -> None:
 
 
 @pytest.mark.parametrize(
-    ("operation", "words", "told"),
+    ("operation", "words", "message"),
     [
         ("zdnn_nothing", {"note": True}, "operation is 'zdnn_nothing', must be one of"),
         ("zdnn_add", {}, "effect is absent, must be one of"),

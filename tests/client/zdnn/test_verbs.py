@@ -170,7 +170,7 @@ def test_all_timesteps_travels() -> None:
     assert transport.operations[-1].gru.all_timesteps
 
 
-@pytest.mark.parametrize(("given", "sent"), [(7, 7), (0x7FFFFFFF, 0x7FFFFFFF), (0xFFFFFFFF, -1)])
+@pytest.mark.parametrize(("number", "sent"), [(7, 7), (0x7FFFFFFF, 0x7FFFFFFF), (0xFFFFFFFF, -1)])
 def test_unknown_enum_numbers_travel(number: int, sent: int) -> None:
     """A number that zDNN does not know is sent as the int32 with the same bits."""
     transport = Recording()

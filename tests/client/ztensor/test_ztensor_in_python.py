@@ -62,7 +62,9 @@ def test_whatever_is_an_array_becomes_a_ztensor(session: Session, array: Any) ->
     np.testing.assert_array_equal(a.numpy(), MATRIX)
 
 
-@pytest.mark.parametrize(("given", "says"), [("text", "str"), ({1: 2}, "dict"), (None, "NoneType")])
+@pytest.mark.parametrize(
+    ("argument", "says"), [("text", "str"), ({1: 2}, "dict"), (None, "NoneType")]
+)
 def test_what_is_no_array_is_refused(session: Session, argument: Any, says: str) -> None:
     """An argument that is no array is a TypeError that names its type."""
     with pytest.raises(TypeError, match=f"array: {says}, expected an array, a list"):

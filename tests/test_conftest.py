@@ -73,10 +73,15 @@ def test_ctrl_c_ends_a_run_soon_and_tells_what_ran(tmp_path: Path) -> None:
         run = subprocess.Popen(
             _pytest(tmp_path), cwd=ROOT, stdout=written, stderr=written, start_new_session=True
         )
-    wait_until(lambda: started.exists() and b"..." in output.read_bytes())
+    wait_until(lambda: started.exists() and b"\n..." in output.read_bytes())
     began = time.monotonic()
     os.killpg(run.pid, signal.SIGINT)
-    assert run.wait(60) == 2
+    try:
+        assert run.wait(60) == 2
+    except subprocess.TimeoutExpired:
+        run.send_signal(signal.SIGABRT)  # pytest's faulthandler writes the stacks of all threads
+        run.wait()
+        pytest.fail(output.read_text())
     shared_by = os.getloadavg()[0] / (os.cpu_count() or 1)
     assert time.monotonic() - began < SECONDS * min(max(shared_by, 1), 3)  # xdist's own: ten
     output_text = output.read_text()

@@ -3,9 +3,14 @@
 
 import ast
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 
+import mli_emulator
+import nnpa_emulator
+import nnpa_network
+import nnpa_page
 import nnpa_server
 import pytest
 from nnpa_emulator import Guest, find_machine
@@ -18,8 +23,8 @@ from nnpa_server.network.compiling import decode_job, encode_job
 from nnpa_server.network.reports import Batch, read_batch
 from nnpa_server.tuning.background import decode_orders, encode_orders
 
-SERVER = Path(nnpa_server.__file__).parents[1]
-SOURCES = [*SERVER.rglob("*.py"), *(SERVER.parent / "emulator").rglob("*.py")]
+SERVER = (nnpa_page, nnpa_server)
+EMULATORS = (mli_emulator, nnpa_emulator, nnpa_network)
 PICKLING = {"pickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "multiprocessing"}
 # Processes of one command share the steps of --compile-first: names of ours, and paths.
 POOLS = {"nnpa_server/tuning/warmup.py"}
@@ -34,15 +39,20 @@ def imports(file: Path) -> Iterator[str]:
             yield node.module.partition(".")[0]
 
 
-def test_no_process_of_the_server_unpickles() -> None:
-    """No module of the server, the page or what runs networks imports what pickles or unpickles."""
-    pickling = {file.relative_to(SERVER).as_posix() for file in SERVER.rglob("*.py")
-                if PICKLING & set(imports(file))}  # fmt: skip
-    assert pickling == POOLS
-    assert len(SOURCES) > 200
-    assert not [file for file in SOURCES if "allow_pickle=True" in file.read_text()]
-    emulators = [file for file in SOURCES if not file.is_relative_to(SERVER)]
-    assert not [file for file in emulators if PICKLING & set(imports(file))]
+@pytest.mark.parametrize(("packages", "pools"), [(SERVER, POOLS), (EMULATORS, set[str]())])
+def test_no_process_of_the_server_unpickles(
+    packages: Sequence[ModuleType], pools: set[str]
+) -> None:
+    """No module of the server and of the emulators imports a module that pickles or unpickles."""
+    pickling: set[str] = set()
+    for package in packages:
+        folder = Path(str(package.__file__)).parent
+        files = list(folder.rglob("*.py"))
+        assert files
+        assert not [file for file in files if "allow_pickle=True" in file.read_text()]
+        pickling |= {file.relative_to(folder.parent).as_posix() for file in files
+                     if PICKLING & set(imports(file))}  # fmt: skip
+    assert pickling == pools
 
 
 def test_a_job_keeps_guest_and_options() -> None:

@@ -45,6 +45,7 @@ def test_adds_at_a_server_over_tcp(platform: str, target: str) -> None:
     assert added.stdout.split() == ["[[2.0,", "4.0]]", "[[2.0,", "4.0]]"]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("platform", PLATFORMS)
 def test_private_server_needs_linux(platform: str) -> None:
     """A private server is refused with the reason and the remedy, before a process starts."""
@@ -56,6 +57,7 @@ def test_private_server_needs_linux(platform: str) -> None:
     )
 
 
+@pytest.mark.heavy
 def test_unix_socket_is_refused_on_windows() -> None:
     """A Unix socket is refused with the reason and the remedy where Python has none."""
     refused = run("win32", "refuse", "unix:/run/nnpa.sock")
@@ -66,6 +68,7 @@ def test_unix_socket_is_refused_on_windows() -> None:
     )
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("platform", PLATFORMS)
 def test_reads_external_data(platform: str, tmp_path: Path) -> None:
     """Tensors beside a model are read without the flags that Windows lacks."""
@@ -85,6 +88,7 @@ def test_reads_external_data(platform: str, tmp_path: Path) -> None:
     assert int(read.stdout) > 64 * 4
 
 
+@pytest.mark.heavy
 def test_suite_uses_a_server_that_runs_on_windows(target: str, tmp_path: Path) -> None:
     """The pytest plugin opens sessions at the server of --nnpa-server."""
     (tmp_path / "test_it.py").write_text(
@@ -95,6 +99,7 @@ def test_suite_uses_a_server_that_runs_on_windows(target: str, tmp_path: Path) -
     assert "1 passed" in ran.stdout
 
 
+@pytest.mark.heavy
 def test_worker_processes_share_no_server_on_windows() -> None:
     """The pytest plugin configures no worker processes: Windows has no server for them to share."""
     configured = run("win32", "configure")

@@ -150,6 +150,7 @@ def test_fixtures_and_marks(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.heavy
 def test_the_manuals_suite(tmp_path: Path) -> None:
     """The suite that the manual shows passes as it stands."""
     blocks = re.findall(r"```python\n(.*?)```", MANUAL.read_text(encoding="utf-8"), re.DOTALL)

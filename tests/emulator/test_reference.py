@@ -40,6 +40,8 @@ SHAPES: list[Dims] = [
     *((1, 1, rows, columns) for rows, columns in product((1, 31, 32, 33), (1, 16, 17, 63, 64, 65))),
     *((2, 3, rows, columns) for rows, columns in product((1, 33, 64), (3, 65, 128, 129))),
 ]
+SLOW = {"chains.chain", "recurrent_layers.run_layer"}
+"""Kernels that take five seconds to compile."""
 
 
 def forms(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -96,7 +98,10 @@ def test_every_kernel_has_cases() -> None:
 
 
 @pytest.mark.parametrize("seeds", [10, pytest.param(60, marks=pytest.mark.heavy)])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.heavy) if name in SLOW else name for name in CASES],
+)
 def test_kernels_equal_their_references(name: str, seeds: int) -> None:
     """Every kernel returns and writes the same bits as the reference that defines it."""
     for seed in range(seeds):

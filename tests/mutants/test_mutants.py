@@ -65,6 +65,7 @@ def test_each_kind_of_fault_is_drawn() -> None:
     ]
 
 
+@pytest.mark.heavy
 def test_a_fault_is_killed_by_the_test_that_fails(trial: Trial, tmp_path: Path) -> None:
     """The verdict names the test; the file is as it was afterwards."""
     assert trial.run_without_fault().failed is None
@@ -75,6 +76,7 @@ def test_a_fault_is_killed_by_the_test_that_fails(trial: Trial, tmp_path: Path) 
     assert (tmp_path / "double.py").read_text() == DOUBLE
 
 
+@pytest.mark.heavy
 def test_a_fault_that_no_test_finds_survives(trial: Trial) -> None:
     """The verdict of a survivor has no test, and shows the changed line."""
     verdict = trial.judge(Path("double.py"), _mutation("calls.append(1)", "pass"))
@@ -82,6 +84,7 @@ def test_a_fault_that_no_test_finds_survives(trial: Trial) -> None:
     assert "-    calls.append(1)\n+    pass" in verdict.diff
 
 
+@pytest.mark.heavy
 def test_tests_that_do_not_end_kill_a_fault(tmp_path: Path) -> None:
     """A run over three times as long as the faultless one is ended, and the verdict says so."""
     (tmp_path / "wait.py").write_text("if 1 == 2:\n    import time\n    time.sleep(600)\n")

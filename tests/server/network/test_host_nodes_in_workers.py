@@ -104,6 +104,7 @@ def infer(client: Client, handle: str, timeout: float = 60, **arrays: Array) -> 
     return client.stub.InferNetwork.future(request, timeout=timeout)
 
 
+@pytest.mark.heavy
 def test_a_growing_loop_harms_no_other_client(server: Running) -> None:
     """A Loop of few bytes that would take gigabytes fails its call, and health answers."""
     client, before = Client(server.channel), resident()

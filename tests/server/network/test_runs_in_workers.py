@@ -209,6 +209,7 @@ def test_programs_that_declare_too_much_go_to_a_worker(workers: Workers) -> None
     assert isinstance(program_loader(workers, SHORTCUTS, 10)(program, Guest(GUEST)), WorkerExecutor)
 
 
+@pytest.mark.heavy
 def test_reports_are_made_by_a_worker(server: Running) -> None:
     """Accuracy and edge sizes equal this process's; a sample without an input is refused."""
     client = Client(server.channel)

@@ -214,6 +214,7 @@ def begin_slow(
     return leased(server), call
 
 
+@pytest.mark.heavy
 def test_a_deadline_ends_the_worker(server: Running) -> None:
     """A client that does not wait any more leaves no job behind."""
     client = Client(server.channel)

@@ -25,6 +25,7 @@ from tests.server.open_inference.test_state import (
 from tests.server.process import wait_until
 
 
+@pytest.mark.heavy
 def test_damaged_and_unusable_models_are_told_and_skipped(tmp_path: Path) -> None:
     """Of damaged files, and of models that cannot be loaded, the log tells; all others load."""
     header, contents, _, _ = put(

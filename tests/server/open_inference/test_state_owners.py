@@ -96,6 +96,7 @@ def not_owned(name: str) -> Any:
 Guarded = tuple[ServerProcess, Callable[[str], Owner]]
 
 
+@pytest.mark.heavy
 def test_owners_change_their_models(guarded: Guarded, tmp_path: Path) -> None:
     """A model's publisher may replace and unload it, also after a restart; others may run it."""
     server, owner = guarded

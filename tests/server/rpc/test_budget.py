@@ -231,6 +231,7 @@ def send_endless(address: str, path: str, calls: int, size: int = 8 * MIB) -> Ex
     return stack
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("path", [EXECUTE, STREAM])
 def test_messages_that_do_not_end(start: Start, path: str) -> None:
     """A message gets room before it is read; other calls run, and the room is given back."""
@@ -261,6 +262,7 @@ def test_a_frame_that_does_not_end(tmp_path: Path) -> None:
         server.stop()
 
 
+@pytest.mark.heavy
 def test_inferences_that_are_not_taken() -> None:
     """Untaken answers and endless messages of inferences have their room, and an end."""
     settings: Any = {"message_timeout": 5.0}

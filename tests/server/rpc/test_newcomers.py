@@ -108,6 +108,7 @@ def test_silent_connections_keep_nobody_out(start: Start, listen: str) -> None:
         assert list(conversation) == []
 
 
+@pytest.mark.heavy
 def test_few_connections_are_looked_at_often(start: Start) -> None:
     """After a burst that takes all connections a client that retries gets in a moment later."""
     most = 4

@@ -21,6 +21,7 @@ def _run(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["demo", *arguments])
 
 
+@pytest.mark.heavy
 def test_networks_reach_the_promised_accuracy(server_target: str) -> None:
     """Both networks reach the promised accuracy on both machines, each as one list of calls."""
     result = _run(server_target, "--json")
@@ -72,6 +73,7 @@ def test_the_table_fits_80_columns(server_target: str, monkeypatch: pytest.Monke
     assert following.startswith("Next: ")
 
 
+@pytest.mark.heavy
 def test_changed_answers_are_counted(server_target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The closing sentence counts the answers that differ from FP32's, by machine."""
     hosted = demo.hosted

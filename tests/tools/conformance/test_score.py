@@ -40,6 +40,7 @@ def silent(_done: int, _of: int) -> None:
     """Take no notice of progress."""
 
 
+@pytest.mark.heavy
 def test_a_broken_vector_changes_the_totals(vectors: Path, tmp_path: Path) -> None:
     """Totals are counted: a vector with another expectation moves from passed to failed."""
     before = score(vectors)

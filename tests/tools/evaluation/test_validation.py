@@ -188,6 +188,7 @@ print(counted, file=sys.stderr)
 """
 
 
+@pytest.mark.heavy
 def test_one_job_opens_rows_once_and_has_no_child(tmp_path: Path, job: dict[str, Any]) -> None:
     """`--jobs 1` measures in the command's own process, which reads the data once."""
     lines = "\n".join(",".join(map(str, row)) for row in X[:20].tolist())

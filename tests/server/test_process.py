@@ -1,16 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process: ready line, sockets, TLS, health, reflection, draining, logs, exit codes."""
+"""The process: ready line, sockets, TLS, health, reflection, private servers, exit codes."""
 
-import json
 import os
-import re
-import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,20 +17,16 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from nnpa.oip import open_inference_grpc_pb2 as oip
 from nnpa.oip.open_inference_grpc_pb2_grpc import GRPCInferenceServiceStub
-from nnpa.zdnn.v1 import accelerator_pb2 as pb
-from nnpa.zdnn.v1.fault_pb2 import FaultDelay, FaultRule
 from nnpa_server import __main__
 from nnpa_wire.installation import pip_install
 
 from tests.certificates import Party, issue
-from tests.server.conftest import CONFIG, Running
-from tests.server.process import PATIENCE, PLAIN, serving, wait_until
-from tests.server.wire import Client, begun, load, op, read_error, refused
+from tests.server.process import PATIENCE, serving
+from tests.server.wire import Client, load, op
 
 DATA = np.ones((1, 1, 2, 3), np.float32)
 ANY_PORT = ("--listen", "127.0.0.1:0")
 CODE = grpc.StatusCode
-LIST = 120 if PLAIN else 1_200  # operations of a list that takes seconds
 
 
 def round_trip(channel: grpc.Channel) -> None:
@@ -238,123 +228,6 @@ def test_bad_files_of_tls_are_named(
     assert "add_port.cc" not in result.stderr
 
 
-def long_list(client: Client, count: int) -> Any:
-    """Return a list that takes seconds and runs."""
-    client.run(*load(1, np.ones((8, 32, 32, 64), np.float32)))
-    return begun(client, *[op("exp", input=1, output=1)] * count)
-
-
-@pytest.mark.heavy
-def test_draining_finishes_what_runs_and_refuses_the_rest(tmp_path: Path) -> None:
-    """After SIGTERM a running list gets its answer, new calls SERVER_DRAINING, health says so."""
-    with serving(tmp_path, *ANY_PORT) as server:
-        channel = grpc.insecure_channel(server.address)
-        client = Client(channel)
-        call = long_list(client, LIST)
-        health: Any = health_pb2_grpc.HealthStub(channel)
-        server.process.send_signal(signal.SIGTERM)
-        ending = health_pb2.HealthCheckResponse.NOT_SERVING
-        wait_until(lambda: bool(health.Check(health_pb2.HealthCheckRequest()).status == ending))
-        with refused(CODE.UNAVAILABLE, "SERVER_DRAINING"):
-            client.run()
-        assert not call.done()
-        assert len(call.result().results) > LIST
-        assert server.wait() == 0
-        assert "all calls finished" in server.log_text()
-
-
-def test_drain_timeout_cuts_off(tmp_path: Path) -> None:
-    """A list that takes longer than --drain-timeout is cut off, and the exit code is still 0."""
-    with serving(tmp_path, *ANY_PORT, "--drain-timeout", "200ms") as server:
-        client = Client(grpc.insecure_channel(server.address))
-        call = long_list(client, 4 * LIST)
-        assert server.stop() == 0
-        assert "calls were cut off" in server.log_text()
-        assert call.exception() is not None
-
-
-def test_second_signal_ends_at_once(tmp_path: Path) -> None:
-    """A server that waits for a running list ends at the next SIGTERM, and says so."""
-    with serving(tmp_path, *ANY_PORT, "--drain-timeout", "60s") as server:
-        call = long_list(Client(grpc.insecure_channel(server.address)), 8 * LIST)
-        server.process.terminate()
-        wait_until(lambda: "draining, for at most" in server.log_text())
-        assert not call.done()
-        began = time.monotonic()
-        assert server.stop() == 0
-        assert time.monotonic() - began < 1
-        assert "ended at once" in server.log_text()
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("seconds", [0.0, 1.5])
-def test_drain_timeout_is_kept(tmp_path: Path, seconds: float) -> None:
-    """A call that nothing ends, here one that a fault delays, does not hold up the end."""
-    flags = (*ANY_PORT, "--allow-faults", "--drain-timeout", f"{seconds}s")
-    with serving(tmp_path, *flags) as server:
-        rule = FaultRule(operation="exp", delay=FaultDelay(seconds=300))
-        channel = grpc.insecure_channel(server.address)
-        client = Client(channel, pb.Session(fault_rules=[rule]))
-        client.run(*load(1, DATA))
-        call = begun(client, op("exp", input=1, output=1))
-        began = time.monotonic()
-        assert server.stop() == 0
-        assert time.monotonic() - began < seconds + 1
-        assert "calls were cut off" in server.log_text()
-        assert call.exception() is not None
-
-
-def test_waiting_conversations_hear_of_the_end(tmp_path: Path) -> None:
-    """SIGTERM between two lists: the status of each open conversation is SERVER_DRAINING."""
-    over, statuses = threading.Event(), list[str]()
-
-    def converse(client: Client, ready: threading.Semaphore) -> None:
-        def requests() -> Iterator[pb.ExecuteRequest]:
-            yield client.request(op("init"))
-            over.wait(PATIENCE)
-
-        stream = client.stub.ExecuteStream(requests())
-        next(stream)
-        ready.release()
-        try:
-            next(stream)
-        except grpc.RpcError as error:
-            statuses.append(read_error(error).reason)
-
-    with serving(tmp_path, *ANY_PORT) as server:
-        ready = threading.Semaphore(0)
-        clients = [Client(grpc.insecure_channel(server.address)) for _ in range(12)]
-        threads = [threading.Thread(target=converse, args=(client, ready)) for client in clients]
-        for thread in threads:
-            thread.start()
-        for _ in threads:
-            assert ready.acquire(timeout=PATIENCE)
-        assert server.stop() == 0
-        for thread in threads:
-            thread.join(PATIENCE)
-        over.set()
-    assert statuses == ["SERVER_DRAINING"] * len(threads)
-
-
-def test_open_stream_does_not_delay_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stream that waits for its client's next list has nothing under way."""
-    monkeypatch.setattr("nnpa_server.app._GRACE", 60)
-    running, over = Running(replace(CONFIG, drain_timeout=60)), threading.Event()
-    client = running.client()
-
-    def requests() -> Iterator[pb.ExecuteRequest]:
-        yield client.request()
-        over.wait()
-
-    stream = client.stub.ExecuteStream(requests())
-    next(stream)
-    began = time.monotonic()
-    assert running.server.drain()
-    assert time.monotonic() - began < 30, "neither as long as a call nor as its last words may take"
-    over.set()
-    running.channel.close()
-
-
 PARENT = """
 import subprocess, sys
 child = subprocess.Popen([sys.executable, "-m", "nnpa_server", "--listen", "127.0.0.1:0",
@@ -407,95 +280,6 @@ def test_private_server_ends_when_its_input_closes(tmp_path: Path, is_asked: boo
         assert process.wait(PATIENCE) == 0
     assert "all calls finished" in log.read_text()
     assert list(tmp_path.iterdir()) == [log], "both of its sockets are gone"
-
-
-def test_access_log_has_one_line_per_call_and_no_names(tmp_path: Path) -> None:
-    """Each call is one JSON object with method, status and id; a session's name is never logged."""
-    with serving(tmp_path, *ANY_PORT, "--log-format", "json") as server:
-        channel = grpc.insecure_channel(server.address)
-        client = Client(channel)
-        client.stub.Execute(client.request(op("init")), metadata=(("x-request-id", "mine-1"),))
-        fake = (("x-request-id", "two words"),)
-        client.stub.Execute(client.request(op("init")), metadata=fake)
-        with refused(CODE.NOT_FOUND, "TENSOR_NOT_FOUND"):
-            client.run(op("reset_ztensor", ztensor=3))
-        client.delete()
-        assert server.stop() == 0
-        text = server.log_text()
-    lines = [json.loads(line) for line in text.splitlines()]
-    calls = [line for line in lines if line["logger"] == "nnpa.access"]
-    assert [call["method"] for call in calls] == [
-        "CreateSession", "Execute", "Execute", "Execute", "DeleteSession",
-    ]  # fmt: skip
-    assert calls[1]["id"] == "mine-1"
-    assert " " not in calls[2]["id"]
-    assert calls[3]["status"] == "TENSOR_NOT_FOUND"
-    assert (calls[1]["operations"], calls[1]["status"]) == (1, "OK")
-    assert client.session not in text
-    assert client.session.removeprefix("sessions/") not in text
-
-
-@pytest.mark.heavy
-def test_nobody_reads_the_log(tmp_path: Path) -> None:
-    """A standard error that is never read stops no call and not the end; the log drops lines."""
-    flags = (*ANY_PORT, "--access-log", "--drain-timeout", "1s")
-    with subprocess.Popen(
-        [sys.executable, "-m", "nnpa_server", *flags], stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, cwd=tmp_path,
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
-        channel = grpc.insecure_channel(process.stdout.readline().split()[-1].decode())
-        client = Client(channel)
-        for _ in range(1500):  # with their ids and texts more than any pipe takes
-            with refused(CODE.NOT_FOUND, "SESSION_NOT_FOUND"):
-                client.stub.GetSession(pb.GetSessionRequest(name="sessions/none"), timeout=PATIENCE)
-        client.run()
-        process.terminate()
-        assert process.wait(PATIENCE) == 0
-
-
-@pytest.mark.heavy
-def test_quick_calls_have_no_line(tmp_path: Path) -> None:
-    """Without --access-log the log has lines of calls that failed or took --slow, and no others."""
-    flags = (*ANY_PORT, "--slow", "150ms")
-    with serving(tmp_path, *flags, log_flags=()) as server:
-        client = Client(grpc.insecure_channel(server.address))
-        client.run(op("init"))
-        with refused(CODE.NOT_FOUND, "TENSOR_NOT_FOUND"):
-            client.run(op("reset_ztensor", ztensor=3))
-        call = long_list(client, LIST)
-        call.result()
-        client.delete()
-        assert server.stop() == 0
-        lines = [line for line in server.log_text().splitlines() if "nnpa.access" in line]
-    pattern = r"method=(\w+) .*operations=(\d+) status=(\w+)"
-    calls = [match.groups() for line in lines if (match := re.search(pattern, line))]
-    assert len(calls) == len(lines)
-    assert [call[::2] for call in calls if call[2] != "OK"] == [("Execute", "TENSOR_NOT_FOUND")]
-    slow = [int(operations) for _, operations, status in calls if status == "OK"]
-    assert max(slow) > LIST
-    assert 1 not in slow
-
-
-def test_request_id_comes_back(tmp_path: Path) -> None:
-    """The trailing metadata has the caller's request id; a call without one pays for none.
-
-    One that fails tells the id that stands in the log.
-    """
-    with serving(tmp_path, *ANY_PORT) as server:
-        client = Client(grpc.insecure_channel(server.address))
-        _, call = client.stub.GetSession.with_call(
-            pb.GetSessionRequest(name=client.session), metadata=(("x-request-id", "abc"),)
-        )
-        assert dict(call.trailing_metadata())["x-request-id"] == "abc"
-        _, call = client.stub.GetSession.with_call(pb.GetSessionRequest(name=client.session))
-        assert "x-request-id" not in dict(call.trailing_metadata())
-        with pytest.raises(grpc.RpcError) as caught:
-            client.stub.GetSession(pb.GetSessionRequest(name="sessions/none"))
-        request_id = read_error(caught.value).request_id
-        assert len(request_id) == 16
-        assert server.stop() == 0
-        assert f"id={request_id}" in server.log_text()
 
 
 @pytest.mark.heavy

@@ -69,10 +69,12 @@ def test_ctrl_c_ends_a_run_soon_and_tells_what_ran(tmp_path: Path) -> None:
     (tmp_path / "test_quick.py").write_text(QUICK)
     (tmp_path / "test_stubborn.py").write_text(STUBBORN)
     started, output = tmp_path / "test_stubborn.started", tmp_path / "output"
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in jobs with &
     with output.open("wb") as written:
         run = subprocess.Popen(
             _pytest(tmp_path), cwd=ROOT, stdout=written, stderr=written, start_new_session=True
         )
+    signal.signal(signal.SIGINT, handler)
     wait_until(lambda: started.exists() and b"\n..." in output.read_bytes())
     began = time.monotonic()
     os.killpg(run.pid, signal.SIGINT)

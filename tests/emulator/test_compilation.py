@@ -229,6 +229,7 @@ print(elementwise.binary is reference.binary, pooling.average.__module__)
 """
 
 
+@pytest.mark.heavy
 def test_references_take_the_places_of_kernels() -> None:
     """The switch holds for kernels that are compiled already, and for those imported later."""
     assert lines_of(SWITCHED) == ["False", "True nnpa_emulator.reference.pooling"]

@@ -81,7 +81,7 @@ def _run(plan: Plan, feeds: Mapping[str, Array]) -> Array:
     return output
 
 
-@pytest.mark.parametrize("place", ["here", "worker"])
+@pytest.mark.parametrize("place", ["here", pytest.param("worker", marks=pytest.mark.heavy)])
 def test_other_values_for_initializers(place: str, pools: Pools | None) -> None:
     """A value for an initializer that is an input counts in that run, as in ONNX Runtime."""
     model = text_model(SCALED)

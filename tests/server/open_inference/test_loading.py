@@ -61,6 +61,7 @@ def begin_slow(server: Running, timeout: float) -> tuple[set[int], Call]:
     return pids, call
 
 
+@pytest.mark.heavy
 def test_a_slow_load_keeps_nobody_waiting(server: Running) -> None:
     """While a model is compiled, another is loaded, answers and is unloaded."""
     stub = GRPCInferenceServiceStub(server.channel)

@@ -245,6 +245,7 @@ def put(tmp_path: Path, *saved: SavedModel) -> list[Path]:
     return files
 
 
+@pytest.mark.heavy
 def test_bytes_on_disk_have_a_limit(tmp_path: Path) -> None:
     """A model beyond --max-state-bytes is refused before it is compiled; unloading helps."""
     (file,) = put(tmp_path / "sample", SavedModel("a", "", "{}", {"1": MODELS["Add"]}))

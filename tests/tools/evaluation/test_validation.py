@@ -224,6 +224,7 @@ main(sys.argv[1:], standalone_mode=False)
 """
 
 
+@pytest.mark.heavy
 @pytest.mark.shortcut
 def test_few_modules_lie_between_the_command_and_the_first_kernel(job: dict[str, Any]) -> None:
     """The way from `validate` to the first kernel of a row has at most 16 modules, both counted."""

@@ -12,7 +12,8 @@ from typing import Any
 
 import psutil
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
+from hypothesis.strategies import none
 from threadpoolctl import threadpool_limits
 
 FOLDERS = {"libmli": "libmli", "libzdnn": "libzdnn", "torch": "torch", "trap": "libzdnn"}
@@ -56,8 +57,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if marker and f"not {marker}" in str(config.getoption("markexpr")) else None
 
 
+@given(none())
+def _start_hypothesis(_: None) -> None:
+    """Make Hypothesis keep its random numbers, which it looks for among objects not yet frozen."""
+
+
 def pytest_collection_finish() -> None:
     """Exempt modules and 20,000 tests from later garbage collections, a second for a full one."""
+    _start_hypothesis()
     gc.collect()
     gc.freeze()
 

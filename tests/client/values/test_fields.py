@@ -7,6 +7,7 @@ from nnpa.zdnn.v1.operation_pb2 import Operation
 from nnpa_client._values.fields import message_of
 
 
+@pytest.mark.filterwarnings("ignore:In future, .*bool_:DeprecationWarning")  # NumPy 1, protobuf's C
 @pytest.mark.parametrize("truth", [True, np.True_, 1])
 def test_a_refusal_names_the_wrong_field_beside_a_bool(truth: object) -> None:
     """A bool of Python, NumPy or C is taken, so the field after it is the one that is refused."""

@@ -5,29 +5,31 @@ import { read } from "./data.js";
 import { count, element, facts, legend, table } from "./dom.js";
 import { rowsOf } from "./rows.js";
 
-function barOf(line, end) {
+/** Draws the time of a call between the first call's start and the last one's end. */
+function barOf(line, { begin_ns, end_ns }) {
+  const percent = 100 / Math.max(1, end_ns - begin_ns);
   const bar = element("i", { class: "bar" });
-  bar.style.left = `${100 * line.start_ns / end}%`;
-  bar.style.width = `max(2px, ${100 * line.duration_ns / end}%)`;
+  bar.style.left = `${percent * (line.start_ns - begin_ns)}%`;
+  bar.style.width = `max(2px, ${percent * line.duration_ns}%)`;
   return element("span", { class: "track" }, bar);
 }
 
-function lineOf(line, end) {
+function lineOf(line, trace) {
   const marks = [...line.differences, ...line.findings].join(", ");
-  const parts = [line.index, line.name, marks, line.status, `${line.begins} ms`, barOf(line, end), `${line.takes} us`, line.tensors, line.place];
+  const parts = [line.index, line.name, marks, line.status, `${line.begins} ms`, barOf(line, trace), `${line.takes} us`, line.tensors, line.place];
   const kinds = [line.valid ? "" : "refused", line.findings.length ? "found" : "", line.differences.length ? "differing" : ""];
   return element("div", { class: ["line", ...kinds].join(" ").trim() },
     parts.map((part) => (part instanceof Node ? part : element("span", { title: part }, part))));
 }
 
 /** Names the columns of lines. */
-function headingsOf(end, isPair) {
-  const names = ["#", "function", isPair ? "difference, lint" : "lint", "status", "start", `0 to ${(end / 1e6).toFixed(2)} ms`, "duration", "tensors", "call"];
+function headingsOf({ begin_ns, end_ns }, isPair) {
+  const names = ["#", "function", isPair ? "difference, lint" : "lint", "status", "start", `${(begin_ns / 1e6).toFixed(0)} to ${(end_ns / 1e6).toFixed(0)} ms`, "duration", "tensors", "call"];
   return element("div", { class: "line head", "aria-hidden": "true" }, names.map((name) => element("span", { title: name }, name)));
 }
 
 function colours(isPair) {
-  return legend([["", "time on the server, from the start of the trace to its end"], ["found", "has a lint finding"],
+  return legend([["", "time on the server, between the first call's start and the last one's end"], ["found", "has a lint finding"],
     ...(isPair ? [["differing", "differs from the other trace"]] : []), ["refused", "refused or failed (red text)"], ["chosen", "selected"]]);
 }
 
@@ -96,8 +98,8 @@ export async function show(main, { say, entitle, signal }) {
   const lists = traces.map((trace, number) => rowsOf({
     name: `calls of ${trace.name}`, count: trace.rows, say,
     ask: (from) => read("rows", { trace: number, from }, signal),
-    lineOf: (line) => lineOf(line, trace.end_ns || 1),
-    head: headingsOf(trace.end_ns, isPair),
+    lineOf: (line) => lineOf(line, trace),
+    head: headingsOf(trace, isPair),
     choose: (row) => choose(number, row),
   }));
   const panes = traces.map((trace, number) =>

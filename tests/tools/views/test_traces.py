@@ -69,6 +69,7 @@ def test_lists_the_operations_of_the_program(views: TraceViews) -> None:
     assert starts == sorted(starts)
     summary, _ = summaries(views)
     assert summary["rows"] == 7
+    assert summary["begin_ns"] == starts[0]
     assert summary["end_ns"] >= starts[-1]
 
 

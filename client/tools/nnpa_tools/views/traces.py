@@ -164,6 +164,7 @@ def _summary(shown: _Shown) -> Mapping[str, object]:
         "headings": [str(line) for line in headings(trace)],
         "summary": summary(trace),
         "rows": len(shown.rows),
+        "begin_ns": min((timed.start_ns for timed in shown.rows), default=0),
         "end_ns": max((timed.start_ns + timed.duration_ns for timed in shown.rows), default=0),
         "findings": [{"text": f"{finding.rule}: {finding.text}", "row": min(rows)}
                      for finding, rows in places if rows],

@@ -133,6 +133,11 @@ class MessageTooLong(CallCancelled):
         self.args = (f"Received message larger than max ({size} vs. {limit})",)
 
 
+def beyond(reason: int, text: str, field: str, value: object, limit: object) -> CallRefused:
+    """Return the error of a reason for a field whose value breaks a limit."""
+    return CallRefused(reason, text, field=field, value=value, limit=limit)
+
+
 def unspecified(field: str, **metadata: object) -> CallRefused:
     """Return the error for a required field that is absent; `field` is its path."""
     reason = wire.ERROR_REASON_FIELD_UNSPECIFIED
@@ -153,13 +158,8 @@ def no_message() -> CallRefused:
 
 def too_many_calls(field: str, limit: int) -> CallRefused:
     """Return the error for one call more than there may be at a time."""
-    return CallRefused(
-        wire.ERROR_REASON_CALL_QUOTA_EXCEEDED,
-        f"{field} is {limit}, and {limit} are under way: retry with a pause",
-        field=field,
-        value=limit + 1,
-        limit=limit,
-    )
+    text = f"{field} is {limit}, and {limit} are under way: retry with a pause"
+    return beyond(wire.ERROR_REASON_CALL_QUOTA_EXCEEDED, text, field, limit + 1, limit)
 
 
 NO_ONNX = "this server was installed without the packages for ONNX, the extra onnx"
@@ -190,11 +190,9 @@ def from_exception(error: Exception, **metadata: object) -> CallRefused:
         case ModuleNotFoundError(name="onnx" | "onnxruntime"):
             return CallRefused(wire.ERROR_REASON_EXTENSION_NOT_OFFERED, NO_ONNX, field="onnx")
         case _:
-            return CallRefused(
-                wire.ERROR_REASON_INTERNAL,
-                "the server failed; its log has the error under the correlation id",
-                correlation_id=secrets.token_hex(8),
-            )
+            text = "the server failed; its log has the error under the correlation id"
+            number = secrets.token_hex(8)
+            return CallRefused(wire.ERROR_REASON_INTERNAL, text, correlation_id=number)
 
 
 def _program_check(check: ProgramCheck, metadata: Mapping[str, object]) -> CallRefused:

@@ -14,7 +14,7 @@ from nnpa_emulator.machine import Memory
 from nnpa_emulator.ztensor import TYPE_BYTES, UNSET, TensorDesc, getsize_ztensor
 
 from nnpa_server.accelerator.operation_specs import OperationSpec, read_desc
-from nnpa_server.errors import CallRefused, invalid, unspecified
+from nnpa_server.errors import CallRefused, beyond, invalid, unspecified
 from nnpa_server.sessions.page_buffers import staging
 from nnpa_server.sessions.shared_memory import Sharing, shared_of
 from nnpa_server.sessions.store import Session
@@ -25,24 +25,14 @@ _NAME_BYTES = (16, 64)  # source: nnpa/zdnn/v1/tensor.proto, Ztensor.cache_as
 
 def too_large(field: str, size: int, limit: int) -> CallRefused:
     """Return the error for contents that are too large for a message."""
-    return CallRefused(
-        wire.ERROR_REASON_MESSAGE_TOO_LARGE,
-        f"{field} has {size} bytes, at most {limit} travel in a message: use a stream",
-        field=field,
-        value=size,
-        limit=limit,
-    )
+    text = f"{field} has {size} bytes, at most {limit} travel in a message: use a stream"
+    return beyond(wire.ERROR_REASON_MESSAGE_TOO_LARGE, text, field, size, limit)
 
 
 def size_mismatch(field: str, size: int, required: int) -> CallRefused:
     """Return the error for contents whose size does not fit the descriptors."""
-    return CallRefused(
-        wire.ERROR_REASON_DATA_SIZE_MISMATCH,
-        f"{field} has {size} bytes, must have {required}",
-        field=field,
-        value=size,
-        limit=required,
-    )
+    text = f"{field} has {size} bytes, must have {required}"
+    return beyond(wire.ERROR_REASON_DATA_SIZE_MISMATCH, text, field, size, required)
 
 
 def tensor_not_found(tensor_id: int, path: str) -> CallRefused:

@@ -18,7 +18,7 @@ from nnpa_emulator.machine import (
     Machine,
 )
 
-from nnpa_server.errors import CallRefused, invalid
+from nnpa_server.errors import CallRefused, beyond, invalid
 from nnpa_server.sessions.tokens import require_machine
 
 _MODEL_PREFIX = "MACHINE_MODEL_"
@@ -83,13 +83,8 @@ def choose_machine(spec: accelerator_pb2.MachineSpec) -> Machine:
 
 
 def _machine_invalid(path: str, value: object, limit: str) -> CallRefused:
-    return CallRefused(
-        wire.ERROR_REASON_MACHINE_INVALID,
-        f"{path}: {value}, must be {limit}",
-        field=path,
-        value=value,
-        limit=limit,
-    )
+    text = f"{path}: {value}, must be {limit}"
+    return beyond(wire.ERROR_REASON_MACHINE_INVALID, text, path, value, limit)
 
 
 def _override(spec: protobuf.Message, name: str) -> int | None:
@@ -145,14 +140,10 @@ def make_guest(options: accelerator_pb2.Session) -> Guest:
     check_options(options)
     library = options.library_version or DEFAULT_LIBRARY
     if library not in LIBRARY_VERSIONS:
-        versions = ", ".join(LIBRARY_VERSIONS)
-        raise CallRefused(
-            wire.ERROR_REASON_LIBRARY_VERSION_UNKNOWN,
-            f"session.library_version is {library[:32]!r}, must be one of {versions}",
-            field="session.library_version",
-            value=library[:32],
-            limit=versions,
-        )
+        field, versions = "session.library_version", ", ".join(LIBRARY_VERSIONS)
+        text = f"{field} is {library[:32]!r}, must be one of {versions}"
+        reason = wire.ERROR_REASON_LIBRARY_VERSION_UNKNOWN
+        raise beyond(reason, text, field, library[:32], versions)
     guest = Guest(choose_machine(options.machine_spec), library)
     apply_options(guest, options)
     return guest

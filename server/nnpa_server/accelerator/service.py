@@ -40,7 +40,7 @@ from nnpa_server.accelerator.streaming import (
     write_tensor,
 )
 from nnpa_server.config import SHORTCUTS
-from nnpa_server.errors import CallRefused, invalid
+from nnpa_server.errors import CallRefused, beyond, invalid
 from nnpa_server.faults import change_faults, faults_of, read_rules
 from nnpa_server.rpc.codec import Response
 from nnpa_server.sessions.audit import Trail
@@ -94,13 +94,9 @@ class AcceleratorService:
             machine = find_machine(name if prefix == "machines" else "")
         except KeyError:
             names = ", ".join(f"machines/{name}" for name in MACHINES)
-            raise CallRefused(
-                wire.ERROR_REASON_MACHINE_NOT_FOUND,
-                f"machine is {(name or prefix)[:64]!r}, must be one of {machine_names()}",
-                field="name",
-                value=request.name[:64],
-                limit=names,
-            ) from None
+            text = f"machine is {(name or prefix)[:64]!r}, must be one of {machine_names()}"
+            reason = wire.ERROR_REASON_MACHINE_NOT_FOUND
+            raise beyond(reason, text, "name", request.name[:64], names) from None
         return describe_machine(machine, machine.name)
 
     def CreateSession(self, request: pb.CreateSessionRequest, context: Context) -> pb.Session:  # noqa: N802

@@ -13,7 +13,7 @@ from nnpa.mli.v1 import mli_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
 
 from nnpa_server.config import MIB, Limits
-from nnpa_server.errors import CallRefused, invalid, unspecified
+from nnpa_server.errors import CallRefused, beyond, invalid, unspecified
 
 # Largest memory of a tensor: a kernel takes 20 to 80 times as much, and some seconds, for it.
 MAX_TENSOR_BYTES = 4 * MIB
@@ -25,8 +25,7 @@ Named = TypeVar("Named")
 def too_large(path: str, size: int, limit: int) -> CallRefused:
     """Return the error for memory or contents beyond the limit of a call."""
     text = f"{path} has {size} bytes, must be at most {limit}: send less per call"
-    facts = {"field": path, "value": size, "limit": limit}
-    return CallRefused(wire.ERROR_REASON_MESSAGE_TOO_LARGE, text, **facts)
+    return beyond(wire.ERROR_REASON_MESSAGE_TOO_LARGE, text, path, size, limit)
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator.machine import Memory, page_memory
 
-from nnpa_server.errors import CallRefused
+from nnpa_server.errors import beyond
 
 
 def staging(size: int) -> Memory:
@@ -14,11 +14,7 @@ def staging(size: int) -> Memory:
     """
     memory = page_memory(size, zeroed=False)
     if memory is None:
-        raise CallRefused(
-            wire.ERROR_REASON_TENSOR_QUOTA_EXCEEDED,
-            f"the server has no {size} bytes left",
-            field="max_bytes",
-            value=size,
-            limit="what the host has",
-        )
+        text = f"the server has no {size} bytes left"
+        reason, limit = wire.ERROR_REASON_TENSOR_QUOTA_EXCEEDED, "what the host has"
+        raise beyond(reason, text, "max_bytes", size, limit)
     return memory

@@ -26,7 +26,7 @@ from nnpa_emulator.machine import Guest, Memory, page_memory
 from nnpa_emulator.ztensor import Ztensor
 
 from nnpa_server.config import Limits
-from nnpa_server.errors import CallCancelled, CallRefused, invalid, too_many_calls
+from nnpa_server.errors import CallCancelled, CallRefused, beyond, invalid, too_many_calls
 from nnpa_server.sessions import audit
 from nnpa_server.sessions.audit import Trail
 from nnpa_server.sessions.content_cache import Contents
@@ -111,13 +111,9 @@ class Session:
         if used + size + self.contents.held > limit:
             self.contents.shrink(max(0, limit - used - size))
         if used + size > limit:
-            raise CallRefused(
-                wire.ERROR_REASON_TENSOR_QUOTA_EXCEEDED,
-                f"the session holds {used} bytes, {size} more exceed max_bytes, {limit}",
-                field="max_bytes",
-                value=used + size,
-                limit=limit,
-            )
+            text = f"the session holds {used} bytes, {size} more exceed max_bytes, {limit}"
+            reason = wire.ERROR_REASON_TENSOR_QUOTA_EXCEEDED
+            raise beyond(reason, text, "max_bytes", used + size, limit)
 
     def allocate(self, size: int) -> Memory | None:
         """Return new memory for the running operation, or None if the host has none left."""
@@ -133,13 +129,9 @@ class Session:
         """Raise CallRefused if the session may not have one more tensor."""
         limit = self.limits.max_session_tensors
         if len(self.tensors) >= limit:
-            raise CallRefused(
-                wire.ERROR_REASON_TENSOR_QUOTA_EXCEEDED,
-                f"the session has {len(self.tensors)} tensors, max_tensors is {limit}",
-                field="max_tensors",
-                value=len(self.tensors) + 1,
-                limit=limit,
-            )
+            text = f"the session has {len(self.tensors)} tensors, max_tensors is {limit}"
+            reason = wire.ERROR_REASON_TENSOR_QUOTA_EXCEEDED
+            raise beyond(reason, text, "max_tensors", len(self.tensors) + 1, limit)
 
     def settle(self, tensor_id: int) -> None:
         """Count the bytes of a tensor after it was created, changed or freed."""

@@ -39,7 +39,7 @@ from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator import find_machine
 
 from nnpa_server.config import Limits, parse_size
-from nnpa_server.errors import CallRefused
+from nnpa_server.errors import CallRefused, beyond
 
 _log = logging.getLogger("nnpa.server")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -105,13 +105,8 @@ def require_machine(machine: str) -> None:
     if not token.machines or machine in token.machines:
         return
     machines = ", ".join(sorted(token.machines))
-    raise CallRefused(
-        wire.ERROR_REASON_MACHINE_NOT_ALLOWED,
-        f"machine is {machine}, this token is for {machines}",
-        field="machine",
-        value=machine,
-        limit=machines,
-    )
+    text = f"machine is {machine}, this token is for {machines}"
+    raise beyond(wire.ERROR_REASON_MACHINE_NOT_ALLOWED, text, "machine", machine, machines)
 
 
 class Tokens:

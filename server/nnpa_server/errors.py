@@ -195,6 +195,11 @@ def from_exception(error: Exception, **metadata: object) -> CallRefused:
             return CallRefused(wire.ERROR_REASON_INTERNAL, text, correlation_id=number)
 
 
+def reason_of(error: Exception) -> str:
+    """Return the name under which metrics count a call that an error ends."""
+    return error.code.name if isinstance(error, CallCancelled) else from_exception(error).name
+
+
 def _program_check(check: ProgramCheck, metadata: Mapping[str, object]) -> CallRefused:
     refusal = check.refusal
     facts: dict[str, object] = {

@@ -7,6 +7,7 @@ it is neither counted nor allocated.
 
 import time
 from collections.abc import Mapping
+from functools import partial
 
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator import interruption
@@ -15,7 +16,7 @@ from nnpa_emulator.machine import Memory
 from nnpa_emulator.parameter_block import Role
 from nnpa_emulator.status import ProgramCheck
 
-from nnpa_server.errors import CallCancelled, CallRefused
+from nnpa_server.errors import CallCancelled, CallRefused, reason_of
 from nnpa_server.faults import attend, faults_of
 from nnpa_server.instruction.answers import Answer, Instruction, interrupted
 from nnpa_server.instruction.injecting import inject
@@ -36,15 +37,15 @@ def issue(
     storage: Mapping[Role, Memory],
     context: Context,
 ) -> Answer:
-    """Issue an instruction, and write its outputs to their storage."""
+    """Issue an instruction, with injected faults if the session has rules; write its outputs."""
     attend(session, context)
+    faults, compute = faults_of(session), partial(_compute, session, instruction, storage)
     interruption.thread.check = CancellationCheck(context, session)
     started = time.perf_counter()
     try:
-        answer = _execute(session, instruction, storage)
+        answer = compute() if faults is None else inject(faults, instruction, storage, compute)
     except (CallCancelled, CallRefused) as error:
-        reason = error.code.name if isinstance(error, CallCancelled) else error.name
-        _count(session, instruction, reason, time.perf_counter() - started)
+        _count(session, instruction, reason_of(error), time.perf_counter() - started)
         raise
     finally:
         interruption.thread.check = None
@@ -60,16 +61,6 @@ def _count(session: Session, instruction: Instruction, status: int | str, second
         session.metrics.operation(instruction.name, session.trail.machine, status, seconds)
 
 
-def _execute(session: Session, instruction: Instruction, storage: Mapping[Role, Memory]) -> Answer:
-    """Execute an instruction, with the faults of the session's rules if it has any."""
-
-    def run() -> Answer:
-        return _compute(session, instruction, storage)
-
-    faults = faults_of(session)
-    return run() if faults is None else inject(faults, instruction, storage.keys(), run)
-
-
 def _compute(session: Session, instruction: Instruction, storage: Mapping[Role, Memory]) -> Answer:
     """Execute an instruction after its copies of operands are counted in the session."""
     sizes = instruction.operand_sizes
@@ -80,16 +71,9 @@ def _compute(session: Session, instruction: Instruction, storage: Mapping[Role, 
     )
     session.reserve(copied)
     session.pending_bytes += copied
+    register_0, register_1 = instruction.general_register_0, instruction.general_register_1
     try:
-        return Answer(
-            execute(
-                session.guest,
-                instruction.general_register_0,
-                instruction.general_register_1,
-                instruction.block,
-                storage,
-            )
-        )
+        return Answer(execute(session.guest, register_0, register_1, instruction.block, storage))
     except ProgramCheck as check:
         return interrupted(instruction, check)
     except MemoryError as error:

@@ -5,7 +5,7 @@ import time
 
 from nnpa_server.accelerator.decode import Step
 from nnpa_server.accelerator.seams import Answer, CallPath, RunStep
-from nnpa_server.errors import CallCancelled, from_exception
+from nnpa_server.errors import reason_of
 from nnpa_server.sessions.metrics import Metrics
 from nnpa_server.sessions.store import Session
 
@@ -25,11 +25,7 @@ def counting(metrics: Metrics, plain: RunStep) -> RunStep:
             answer = plain(session, step)
         except Exception as error:
             seconds = time.perf_counter() - started
-            if isinstance(error, CallCancelled):
-                reason = error.code.name
-            else:
-                reason = from_exception(error).name
-            metrics.operation(step.spec.name, session.trail.machine, reason, seconds)
+            metrics.operation(step.spec.name, session.trail.machine, reason_of(error), seconds)
             raise
         seconds = time.perf_counter() - started
         status = answer.outcome.status

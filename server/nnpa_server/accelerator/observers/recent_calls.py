@@ -10,7 +10,7 @@ from nnpa_emulator.status import Status, status_name
 
 from nnpa_server.accelerator.decode import Step
 from nnpa_server.accelerator.seams import Answer, CallPath, RunStep
-from nnpa_server.errors import CallCancelled, from_exception
+from nnpa_server.errors import reason_of
 from nnpa_server.sessions.store import Session
 
 HOLDING = "recent calls"
@@ -75,7 +75,7 @@ def _noting(plain: RunStep, recent: RecentCalls) -> RunStep:
         try:
             answer = plain(session, step)
         except Exception as error:
-            reason = _reason(error)
+            reason = reason_of(error)
             append((name, step.ids, reason, started, clock()))
             statuses[reason] += 1
             recent.running = ""
@@ -90,7 +90,3 @@ def _noting(plain: RunStep, recent: RecentCalls) -> RunStep:
         return answer
 
     return run_step
-
-
-def _reason(error: Exception) -> str:
-    return error.code.name if isinstance(error, CallCancelled) else from_exception(error).name

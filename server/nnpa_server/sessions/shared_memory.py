@@ -26,11 +26,27 @@ HOLDING = "shared memory"
 _PIECE = 1 << 30  # bytes of one read or write, below Linux's limit
 
 
-class SharedMemory:
-    """An object of POSIX shared memory; it owns the open `file`.
+class _Shared:
+    """The memory of a session that its client shares, used and closed under the session's lock."""
 
-    All shared memory is used and closed under its session's lock.
-    """
+    name = ""
+    size: int
+
+    def require(self, offset: int, size: int, path: str) -> None:
+        """Refuse a place that is not in the memory."""
+        if offset + size > self.size:
+            limit = f"inside the {self.size} bytes of shared memory"
+            raise invalid(path, f"{size} bytes at {offset}", limit)
+
+    def view(self, offset: int, size: int, path: str) -> Memory | None:
+        """Return None: nothing is read in place."""
+
+    place = view
+    """Return None: no results are computed in place."""
+
+
+class SharedMemory(_Shared):
+    """An object of POSIX shared memory, which may be truncated; it owns the open `file`."""
 
     def __init__(self, name: str, size: int, file: int) -> None:
         self.name, self.size, self._file = name, size, file
@@ -44,16 +60,6 @@ class SharedMemory:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
-
-    def require(self, offset: int, size: int, path: str) -> None:
-        """Refuse a place that is not in the memory."""
-        _require(self, offset, size, path)
-
-    def view(self, offset: int, size: int, path: str) -> None:
-        """Return None: nothing is read in place, because the object may be truncated."""
-
-    place = view
-    """Return None: no results are computed in place."""
 
     def read(self, offset: int, target: Memory, path: str) -> None:
         """Fill `target`; refuse an object that was truncated since it was opened."""
@@ -79,10 +85,8 @@ class SharedMemory:
             return False
 
 
-class MappedMemory:
+class MappedMemory(_Shared):
     """Memory of a descriptor, which it closes: at most `most` bytes, without a name."""
-
-    name = ""
 
     def __init__(self, file: int, most: int) -> None:
         path = "memory"
@@ -107,19 +111,10 @@ class MappedMemory:
         """Release the memory as soon as no array views it any more."""
         self.size, self.contents = 0, np.empty(0, np.uint8)
 
-    def require(self, offset: int, size: int, path: str) -> None:
-        """Refuse a place that is not in the memory."""
-        _require(self, offset, size, path)
-
     def read(self, offset: int, target: Memory, path: str) -> None:
         """Fill `target`."""
         self.require(offset, target.nbytes, path)
         np.copyto(target, self.contents[offset : offset + target.nbytes])
-
-    def view(self, offset: int, size: int, path: str) -> Memory | None:
-        """Return None: nothing is read in place."""
-
-    place = view
 
     def write(self, offset: int, source: Memory, path: str) -> bool:
         """Write `source`, and return True: the kernel provides the pages."""
@@ -135,12 +130,6 @@ def shared_of(session: Session) -> Sharing | None:
     """Return the memory that a session shares with its client, or None."""
     memory = session.holdings.get(HOLDING)
     return memory if isinstance(memory, SharedMemory | MappedMemory) else None
-
-
-def _require(memory: Sharing, offset: int, size: int, path: str) -> None:
-    if offset + size > memory.size:
-        limit = f"inside the {memory.size} bytes of shared memory"
-        raise invalid(path, f"{size} bytes at {offset}", limit)
 
 
 def open_for(access: ObjectAccess, peer: str, name: str, size: int) -> SharedMemory | None:

@@ -13,7 +13,7 @@ from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_server.errors import CallRefused
 from nnpa_server.sessions.audit import Trail
 from nnpa_server.sessions.leases import Lease
-from nnpa_server.sessions.quota import SharedQuota
+from nnpa_server.sessions.quota import Quota, SharedQuota
 
 _RETRY_SECONDS = 1  # until a full server may be asked again
 
@@ -23,11 +23,6 @@ class Placed(Protocol):
 
     trail: Trail
     lease: Lease | None
-
-    @property
-    def has_place(self) -> bool:
-        """Whether the session counts."""
-        ...
 
 
 AnySession = TypeVar("AnySession", bound=Placed)
@@ -42,38 +37,24 @@ def _too_many(who: str, limit: int) -> CallRefused:
     )
 
 
-def _full(limit: int) -> CallRefused:
-    """Return the refusal of a full server, with the time after which to retry."""
-    refusal = _too_many("the server", limit)
-    refusal.details.append(RetryInfo(retry_delay={"seconds": _RETRY_SECONDS}))
-    return refusal
-
-
 class Places:
     """Bounds a server to `most` sessions; `quota` is the socket of a `QuotaCounter`, or ""."""
 
     def __init__(self, most: int, quota: str) -> None:
         self._most = most
-        self._quota = SharedQuota(quota) if quota else None
+        self._quota = SharedQuota(quota) if quota else Quota(most)
+        self.give = self._quota.give
+        self.close = self._quota.close
 
-    def take(self, token: str, limit: int, sessions: Collection[Placed]) -> None:
-        """Take a place beside `sessions`; raise CallRefused if server or token has none left."""
-        if self._quota is not None:
-            full = self._quota.take(token, limit)
-        else:
-            placed = [session for session in sessions if session.has_place]
-            mine = sum(session.trail.token == token for session in placed)
-            is_full = len(placed) >= self._most
-            full = "server" if is_full else "token" if token and mine >= limit else ""
+    def take(self, token: str, limit: int) -> None:
+        """Take a place; raise CallRefused if the server or the token has none left."""
+        full = self._quota.take(token, limit)
         if full == "server":
-            raise _full(self._most)
+            refusal = _too_many("the server", self._most)
+            refusal.details.append(RetryInfo(retry_delay={"seconds": _RETRY_SECONDS}))
+            raise refusal
         if full == "token":
             raise _too_many(f"the token {token}", limit)
-
-    def give(self, token: str) -> None:
-        """Return the place of a session."""
-        if self._quota is not None:
-            self._quota.give(token)
 
     def too_many(
         self, token: str, limit: int, sessions: Collection[AnySession]
@@ -89,8 +70,3 @@ class Places:
             if session.lease is not None and session.lease.is_broken
         ]  # none, where some have their places in other processes
         return min(broken, key=lambda pair: pair[0], default=(0.0, None))[1]
-
-    def close(self) -> None:
-        """Return all places."""
-        if self._quota is not None:
-            self._quota.close()

@@ -45,20 +45,16 @@ class SharedQuota:
         self._socket.sendall(json.dumps(message).encode() + b"\n")
 
 
-class QuotaCounter(socketserver.ThreadingUnixStreamServer):
-    """Counts at most `max_sessions` places, and the limits of tokens, at the socket `path`."""
+class Quota:
+    """Counts at most `max_sessions` places, and the limits of tokens."""
 
-    daemon_threads = True
-
-    def __init__(self, path: str, max_sessions: int) -> None:
-        super().__init__(path, _Conversation)
+    def __init__(self, max_sessions: int) -> None:
         self._max_sessions = max_sessions
         self._taken: Counter[str] = Counter()
         self._lock = threading.Lock()
-        threading.Thread(target=self.serve_forever, name="quota", daemon=True).start()
 
     def take(self, token: str, limit: int) -> str:
-        """Take a place; return the bound that is reached, or ""."""
+        """Take a place for a session of a token, or of ""; return the reached bound or ""."""
         with self._lock:
             if self._taken.total() >= self._max_sessions:
                 return "server"
@@ -67,10 +63,24 @@ class QuotaCounter(socketserver.ThreadingUnixStreamServer):
             self._taken[token] += 1
             return ""
 
-    def give(self, tokens: Counter[str]) -> None:
-        """Return places, by the number for each token."""
+    def give(self, token: str, count: int = 1) -> None:
+        """Return places."""
         with self._lock:
-            self._taken -= tokens
+            self._taken[token] -= count
+
+    def close(self) -> None:
+        """Do nothing: the places end with the process."""
+
+
+class QuotaCounter(socketserver.ThreadingUnixStreamServer):
+    """Counts the places of several processes at the socket `path`."""
+
+    daemon_threads = True
+
+    def __init__(self, path: str, max_sessions: int) -> None:
+        super().__init__(path, _Conversation)
+        self.quota = Quota(max_sessions)
+        threading.Thread(target=self.serve_forever, name="quota", daemon=True).start()
 
 
 class _Conversation(socketserver.StreamRequestHandler):
@@ -78,18 +88,18 @@ class _Conversation(socketserver.StreamRequestHandler):
 
     def handle(self) -> None:
         """Answer lines until the process ends, then return its places."""
-        counter = self.server
-        assert isinstance(counter, QuotaCounter)
-        held: Counter[str] = Counter()
+        assert isinstance(self.server, QuotaCounter)
+        quota, held = self.server.quota, Counter[str]()
         try:
             for line in self.rfile:
                 message = json.loads(line)
                 if "give" in message:
-                    counter.give(Counter([message["give"]]))
+                    quota.give(message["give"])
                     held[message["give"]] -= 1
                     continue
-                refusal = counter.take(message["take"], message["limit"])
+                refusal = quota.take(message["take"], message["limit"])
                 held[message["take"]] += not refusal
                 self.wfile.write(json.dumps(refusal).encode() + b"\n")
         finally:
-            counter.give(held)
+            for token, count in held.items():
+                quota.give(token, count)

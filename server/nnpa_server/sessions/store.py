@@ -271,9 +271,10 @@ class Store:
         trail = trail or Trail(token.name)
         session = Session(name, guest, options, limits, trail, self._metrics)
         with self._lock:
-            mine = token.name, limits.max_sessions, self._sessions.values()
+            mine = token.name, limits.max_sessions
             self._places.take(*mine)
-            if (given_up := self._places.too_many(*mine)) is not None:
+            given_up = self._places.too_many(*mine, self._sessions.values())
+            if given_up is not None:
                 self._forget(given_up)
             self._sessions[name] = session
         if given_up is not None:
@@ -306,8 +307,7 @@ class Store:
             if len(session.lease.holds) >= self._max_session_calls:
                 raise too_many_calls("max_session_calls", self._max_session_calls)
             if not session.has_place:
-                most = session.limits.max_sessions
-                self._places.take(session.trail.token, most, self._sessions.values())
+                self._places.take(session.trail.token, session.limits.max_sessions)
             return partial(self._release, session, session.lease, session.lease.hold(end))
 
     def _release(self, session: Session, lease: Lease, key: object) -> None:
@@ -375,8 +375,7 @@ class Store:
 
     def counts(self) -> Counts:
         """Return the contents of the store in numbers."""
-        with self._lock:
-            sessions = tuple(self._sessions.values())
+        sessions = self.sessions()
         return Counts(
             len(sessions),
             sum(len(session.tensors) for session in sessions),

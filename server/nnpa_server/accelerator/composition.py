@@ -22,12 +22,8 @@ from nnpa_server.accelerator.observers import (
     sanitizing,
     trace_records,
 )
-from nnpa_server.accelerator.seams import CallPath, set_path
-from nnpa_server.accelerator.shortcuts import (
-    out_of_band_arrays,
-    prepared_calls,
-    request_cache,
-)
+from nnpa_server.accelerator.seams import PATH, CallPath
+from nnpa_server.accelerator.shortcuts import out_of_band_arrays, prepared_calls, request_cache
 from nnpa_server.sessions.store import Session
 
 Wrap = Callable[[CallPath, Session], None]
@@ -49,12 +45,7 @@ OBSERVERS: tuple[Wrap, ...] = (
 
 def compose(session: Session, shortcuts: Collection[str]) -> None:
     """Give a session its call path with the named shortcuts, the guards and the observers."""
-    path = CallPath(
-        execute.hold,
-        decode,
-        execute.call_function,
-        execute.encode_result,
-    )
+    path = CallPath(execute.hold, decode, execute.call_function, execute.encode_result)
     path.run_step = partial(execute.run_step, path)
     path.run_with_contents = path.run_chunked = partial(execute.answer_step, path)
     path.run = partial(execute.run, path)
@@ -63,4 +54,4 @@ def compose(session: Session, shortcuts: Collection[str]) -> None:
             wrap(path, session)
     for wrap in (*GUARDS, *OBSERVERS):
         wrap(path, session)
-    set_path(session, path)
+    session.holdings[PATH] = path

@@ -56,8 +56,3 @@ class CallPath:
     def close(self) -> None:
         """Break the cycle of references between the path and its functions."""
         del self.run_step, self.run_with_contents, self.run_chunked, self.run
-
-
-def set_path(session: Session, path: CallPath) -> None:
-    """Give a session its call path."""
-    session.holdings[PATH] = path

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Record the instructions of a session that is in a trace."""
 
-import logging
-
 from nnpa.zdnn.v1 import trace_pb2 as pb
 from nnpa_emulator.function_codes import FunctionCode
 
@@ -11,20 +9,15 @@ from nnpa_server.accelerator.observers.trace_records import Tracing, traced
 from nnpa_server.instruction.answers import Answer, Instruction
 from nnpa_server.sessions.store import Session
 
-_log = logging.getLogger("nnpa.trace")
 _RECORDED = 512  # bytes of a parameter block: the rest is no input
 
 
 def record(session: Session, instruction: Instruction, answer: Answer, seconds: float) -> None:
     """Record an instruction that has just ended; an error here does not make it fail."""
     tracing = traced(session)
-    if tracing is None:
-        return
-    try:
-        _put(tracing, instruction, answer, int(seconds * 1e9))
-    except Exception:
-        _log.exception("an instruction could not be recorded")
-        tracing.trace.end(pb.TRACE_END_REASON_FAILED)
+    if tracing is not None:
+        with tracing.cut_on_error("an instruction"):
+            _put(tracing, instruction, answer, int(seconds * 1e9))
 
 
 def _put(tracing: Tracing, instruction: Instruction, answer: Answer, duration: int) -> None:

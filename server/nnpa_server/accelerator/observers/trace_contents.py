@@ -34,6 +34,8 @@ CARRIERS = frozenset(
 )
 """Operations that take or return arrays of the user."""
 Buffer: TypeAlias = bytes | memoryview
+# Fields of a ztensor that carry its contents, or say where they are kept.
+_CARRYING = ("contents", "cache_as", "cache_instead_of", "sticks_to", "cached_in_place")
 _DIGEST_BYTES = 16  # source: nnpa/zdnn/v1/trace.proto, TracedContents.digest
 _MAX_NAMES = 4096  # of cached contents that a session remembers
 
@@ -42,27 +44,27 @@ class Contents:
     """Records contents of one session in its trace, under the session's lock."""
 
     def __init__(self, trace: Trace, session: Session) -> None:
+        self.record = pb.TracedCall()  # of the call under way
         self._trace = trace
         self._session = session
         self._cached: dict[tuple[bytes, int], tuple[bytes, int]] = {}
 
     def refer(
         self,
-        record: pb.TracedCall,
         index: int,
         role: pb.ContentsRole.ValueType,
         operand: str,
         number: int,
         contents: Buffer | Memory,
     ) -> tuple[bytes, int]:
-        """Add a reference to an operand's contents to a record; return their digest and size.
+        """Add a reference to an operand's contents to the record; return their digest and size.
 
         Put the contents themselves into a trace that records contents and lacks these.
         """
         view = contents.data if isinstance(contents, np.ndarray) else memoryview(contents)
         view = view.cast("B")
         digest = hashlib.sha256(view).digest()[:_DIGEST_BYTES]
-        record.contents.add(
+        self.record.contents.add(
             operation_index=index,
             role=role,
             operand=operand,
@@ -77,20 +79,18 @@ class Contents:
                 self._trace.put(pb.TraceRecord(bytes=record_bytes).SerializeToString())
         return digest, view.nbytes
 
-    def record_inline(
-        self, record: pb.TracedCall, index: int, operand: str, message: tensor_pb2.Ztensor
-    ) -> None:
+    def record_inline(self, index: int, operand: str, message: tensor_pb2.Ztensor) -> None:
         """Record the sticks of an inline tensor before an operation may overwrite them."""
         role, key = pb.CONTENTS_ROLE_STICKS_IN, (message.cached, message.byte_order)
         cached = self._cached.get(key) if message.cached else None
         if cached is not None:
-            record.contents.add(
+            self.record.contents.add(
                 operation_index=index, role=role, operand=operand, digest=cached[0], size=cached[1]
             )
             return
         contents = self._sticks_of(message)
         if contents is not None:
-            recorded = self.refer(record, index, role, operand, 0, contents)
+            recorded = self.refer(index, role, operand, 0, contents)
             self._remember(message.cached or message.cache_as, message.byte_order, recorded)
 
     def _sticks_of(self, message: tensor_pb2.Ztensor) -> Buffer | Memory | None:
@@ -126,45 +126,36 @@ class Contents:
             self._cached.clear()
         self._cached[name, order] = recorded
 
-    def record_held(
-        self, record: pb.TracedCall, index: int, operand: str, number: int, tensor: Ztensor
-    ) -> None:
+    def record_held(self, index: int, operand: str, number: int, tensor: Ztensor) -> None:
         """Record the sticks of a tensor that is older than the trace."""
         if self._trace.contents and tensor.buffer is not None:
-            role = pb.CONTENTS_ROLE_STICKS_HELD
-            self.refer(record, index, role, operand, number, in_order(tensor, 0))
+            sticks = in_order(tensor, 0)
+            self.refer(index, pb.CONTENTS_ROLE_STICKS_HELD, operand, number, sticks)
 
-    def record_outputs(self, record: pb.TracedCall, index: int, step: Step, answer: Answer) -> None:
+    def record_outputs(self, index: int, step: Step, answer: Answer) -> None:
         """Record an operation's arrays, and the sticks that it wrote."""
         outcome, result, apart = answer
         number = step.ids.get("ztensor", 0)
         for array in step.values.get("data", ()) if step.spec.name in CARRIERS else ():
-            self.refer(record, index, pb.CONTENTS_ROLE_ARRAY_IN, "data", number, array)
+            self.refer(index, pb.CONTENTS_ROLE_ARRAY_IN, "data", number, array)
         if isinstance(outcome.value, np.ndarray):
             array = dense(outcome.value)
-            self.refer(record, index, pb.CONTENTS_ROLE_ARRAY_OUT, "data", number, array)
+            self.refer(index, pb.CONTENTS_ROLE_ARRAY_OUT, "data", number, array)
         for place, output in enumerate(result.outputs):
             if output.id:
-                self._record_stored(record, index, step, output)
+                self._record_stored(index, step, output)
             else:
-                self._record_inline_output(record, index, step, output, apart.get(place))
+                self._record_inline_output(index, step, output, apart.get(place))
 
-    def _record_stored(
-        self, record: pb.TracedCall, index: int, step: Step, output: tensor_pb2.ZtensorInfo
-    ) -> None:
+    def _record_stored(self, index: int, step: Step, output: tensor_pb2.ZtensorInfo) -> None:
         tensor = self._session.tensors.get(output.id)
         filled = output.operand in step.spec.filled and step.spec.name != "allochelper_ztensor"
         if self._trace.contents and filled and tensor is not None and tensor.buffer is not None:
             role, sticks = pb.CONTENTS_ROLE_STICKS_OUT, in_order(tensor, 0)
-            self.refer(record, index, role, output.operand, output.id, sticks)
+            self.refer(index, role, output.operand, output.id, sticks)
 
     def _record_inline_output(
-        self,
-        record: pb.TracedCall,
-        index: int,
-        step: Step,
-        output: tensor_pb2.ZtensorInfo,
-        apart: Memory | None,
+        self, index: int, step: Step, output: tensor_pb2.ZtensorInfo, apart: Memory | None
     ) -> None:
         contents: Buffer | Memory | None = apart
         if contents is None and (output.ztensor.sticks or output.ztensor.HasField("shared")):
@@ -172,7 +163,7 @@ class Contents:
         if contents is None:
             return
         role = pb.CONTENTS_ROLE_STICKS_OUT
-        recorded = self.refer(record, index, role, output.operand, 0, contents)
+        recorded = self.refer(index, role, output.operand, 0, contents)
         request = step.inline[output.operand].message
         self._remember(request.cache_as, request.byte_order, recorded)
 
@@ -207,8 +198,6 @@ def bare_result(result: operation_pb2.OperationResult) -> operation_pb2.Operatio
 
 def bare_ztensor(message: tensor_pb2.Ztensor) -> None:
     """Remove the contents from the message of a ztensor."""
-    message.ClearField("contents")
-    message.ClearField("cache_as")
-    message.ClearField("cache_instead_of")
-    message.ClearField("sticks_to")
-    message.ClearField("cached_in_place")
+    bare: Message = message
+    for name in _CARRYING:
+        bare.ClearField(name)

@@ -8,8 +8,8 @@ equal results are recorded once.
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import TypeAlias
 
 from google.protobuf.message import Message
@@ -85,6 +85,15 @@ class Tracing:
         record = pb.TracedSession(session=self.number, options=options, start_ns=self.elapsed())
         self.trace.put(pb.TraceRecord(session=record).SerializeToString())
 
+    @contextmanager
+    def cut_on_error(self, what: str) -> Generator[None]:
+        """Log an exception and cut the trace, which then lacks `what`; the program goes on."""
+        try:
+            yield
+        except Exception:
+            _log.exception("%s could not be recorded", what)
+            self.trace.end(pb.TRACE_END_REASON_FAILED)
+
     def elapsed(self) -> int:
         """Return the nanoseconds since the trace began."""
         return time.monotonic_ns() - self.trace.started
@@ -114,28 +123,20 @@ class Recorded:
         self.durations: list[int] = []
         self._carrying: set[int] = set()
         self.watching = False
+        """Whether operations may have contents, or tensors not met before, to record."""
+        tracing.contents.record = record
 
     def __enter__(self) -> None:
-        self._record.session = self._tracing.number
-        self._record.start_ns = self._tracing.elapsed()
-        self._tracing.call, self.watching = self, self._is_watching()
+        tracing, trace = self._tracing, self._tracing.trace
+        self._record.session = tracing.number
+        self._record.start_ns = tracing.elapsed()
+        self.watching = trace.is_open and (trace.contents or bool(tracing.unknown))
+        tracing.call = self
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         self._tracing.call = None
-        try:
+        with self._tracing.cut_on_error("a call"):
             self._tell(error)
-        except Exception:
-            self.fail()
-
-    def fail(self) -> None:
-        """Log the current exception and cut the trace; the program's call goes on."""
-        _log.exception("a call could not be recorded")
-        self._tracing.trace.end(pb.TRACE_END_REASON_FAILED)
-
-    def _is_watching(self) -> bool:
-        """Return True if operations may have contents, or tensors not met before, to record."""
-        trace = self._tracing.trace
-        return trace.is_open and (trace.contents or bool(self._tracing.unknown))
 
     def step(self, take: RunStep, session: Session, step: Step) -> Answer:
         """Run one operation of the call by `take`, and record its time, result and contents."""
@@ -144,23 +145,22 @@ class Recorded:
         if not plain:
             self._carrying.add(index)
         if trace.is_open:
-            self._before(session, step, index)
+            with self._tracing.cut_on_error("a call"):
+                self._before(session, step, index)
         started = time.perf_counter_ns()
         answer = take(session, step)
         self.durations.append(time.perf_counter_ns() - started)
         self.results.append(answer.result)
         if trace.is_open and (trace.contents or not plain):
-            self._after(step, index, answer)
+            with self._tracing.cut_on_error("a call"):
+                self._tracing.contents.record_outputs(index, step, answer)
         return answer
 
     def _before(self, session: Session, step: Step, index: int) -> None:
-        try:
-            for name, number in step.ids.items():
-                self.meet(session, number, name, index)
-            for name, operand in step.inline.items():
-                self._tracing.contents.record_inline(self._record, index, name, operand.message)
-        except Exception:
-            self.fail()
+        for name, number in step.ids.items():
+            self.meet(session, number, name, index)
+        for name, operand in step.inline.items():
+            self._tracing.contents.record_inline(index, name, operand.message)
 
     def meet(self, session: Session, number: int, operand: str = "", index: int = 0) -> None:
         """Record a tensor that is older than the trace, the first time an operation names it."""
@@ -170,13 +170,7 @@ class Recorded:
         unknown.discard(number)
         info = tensor_pb2.ZtensorInfo(id=number, operand=operand, ztensor=describe_ztensor(tensor))
         self._record.tensors.append(info)
-        self._tracing.contents.record_held(self._record, index, operand, number, tensor)
-
-    def _after(self, step: Step, index: int, answer: Answer) -> None:
-        try:
-            self._tracing.contents.record_outputs(self._record, index, step, answer)
-        except Exception:
-            self.fail()
+        self._tracing.contents.record_held(index, operand, number, tensor)
 
     def answered(self, result: Result, contents: Buffer | Memory | None) -> None:
         """Record the answer of a call without steps, and the contents that it streamed, if any."""
@@ -187,10 +181,8 @@ class Recorded:
             return
         role, number = _ROLES[self._record.WhichOneof("stream")], result.outputs[0].id
         operand = "data" if role == pb.CONTENTS_ROLE_ARRAY_OUT else "ztensor"
-        try:
-            self._tracing.contents.refer(self._record, 0, role, operand, number, contents)
-        except Exception:
-            self.fail()
+        with self._tracing.cut_on_error("a call"):
+            self._tracing.contents.refer(0, role, operand, number, contents)
 
     def _tell(self, error: BaseException | None) -> None:
         """Put the call's record into the trace, with the error that ended the call, if any."""

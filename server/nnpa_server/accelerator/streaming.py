@@ -40,7 +40,6 @@ from nnpa_server.accelerator.operands import (
     tensor_not_found,
     too_large,
 )
-from nnpa_server.accelerator.operation_specs import OPERATION_SPECS
 from nnpa_server.config import MAX_CHUNK_BYTES, MIB
 from nnpa_server.errors import CallRefused, invalid, unspecified
 from nnpa_server.faults import attend, faults_of
@@ -104,9 +103,7 @@ def _in_flight(
 ) -> AbstractContextManager[None]:
     """Return a context that tells the sanitizer of an operation whose data is streamed."""
     sanitizer = sanitizer_of(session)
-    return (
-        nullcontext() if sanitizer is None else sanitizer.in_flight((operation,), OPERATION_SPECS)
-    )
+    return nullcontext() if sanitizer is None else sanitizer.in_flight((operation,))
 
 
 def _receive(uploads: Iterator[Upload], context: Context, total: int) -> Memory:
@@ -346,11 +343,8 @@ def _read_sticks(
     if tensor is None:
         raise tensor_not_found(target.id, "sticks.id")
     if tensor.buffer is None:
-        status = int(Status.ZDNN_INVALID_BUFFER)
-        outcome, memory = (
-            Outcome(status, Refusal(status, "ztensor.buffer", "NULL", "allocated")),
-            None,
-        )
+        status, memory = int(Status.ZDNN_INVALID_BUFFER), None
+        outcome = Outcome(status, Refusal(status, "ztensor.buffer", "NULL", "allocated"))
     else:
         if target.cache_as:
             check_name(target.cache_as, "sticks.cache_as")

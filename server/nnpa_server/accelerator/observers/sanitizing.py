@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from nnpa_emulator import Outcome
 
 from nnpa_server.accelerator.decode import Request, Step
-from nnpa_server.accelerator.operation_specs import OPERATION_SPECS
 from nnpa_server.accelerator.sanitizer.padding import fill
 from nnpa_server.accelerator.sanitizer.reports import Finding, rescue
 from nnpa_server.accelerator.sanitizer.sanitizer import Sanitizer
@@ -49,10 +48,7 @@ def _note_flight(plain: Hold, sanitizer: Sanitizer, results: list[Result]) -> Ho
 
     @contextmanager
     def hold(session: Session, request: Request, context: Context) -> Generator[None]:
-        with (
-            sanitizer.in_flight(request.operations, OPERATION_SPECS),
-            plain(session, request, context),
-        ):
+        with sanitizer.in_flight(request.operations), plain(session, request, context):
             results.clear()
             try:
                 yield

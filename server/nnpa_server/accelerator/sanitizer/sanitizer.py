@@ -8,7 +8,7 @@ Source of the reports: nnpa/zdnn/v1/sanitizer.proto.
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -20,7 +20,7 @@ from nnpa_emulator.diagnostics import Kind, Stream
 from nnpa_emulator.status import ProgramCheck
 
 from nnpa_server.accelerator.decode import Step
-from nnpa_server.accelerator.operation_specs import OperationSpec
+from nnpa_server.accelerator.operation_specs import OPERATION_SPECS, OperationSpec
 from nnpa_server.accelerator.sanitizer import padding
 from nnpa_server.accelerator.sanitizer.reports import (
     Finding,
@@ -209,14 +209,12 @@ class Sanitizer:
             attach(refused, [gone])
 
     @contextmanager
-    def in_flight(
-        self, operations: Iterable[operation_pb2.Operation], arms: Mapping[str, OperationSpec]
-    ) -> Generator[None]:
+    def in_flight(self, operations: Iterable[operation_pb2.Operation]) -> Generator[None]:
         """Register a call until it ends; mark tensors that other running calls use."""
         mine = _CallInFlight()
         with self._lock:
             for operation in operations:
-                spec = arms.get(operation.WhichOneof("operation") or "")
+                spec = OPERATION_SPECS.get(operation.WhichOneof("operation") or "")
                 if spec is not None:
                     self._register(mine, operation, spec)
             self._flights.append(mine)

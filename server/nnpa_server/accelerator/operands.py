@@ -154,10 +154,9 @@ def _from_message(session: Session, operand: Operand, tensor: Ztensor) -> Memory
     size = getsize_ztensor(tensor.transformed_desc)
     if len(sticks) != size:
         raise size_mismatch(path, len(sticks), size)
-    _require_inline(session, size, path)
-    buffer = session.allocate(size)
+    require_inline(session, size, path)
+    buffer = _copy(session, np.frombuffer(sticks, np.uint8))
     if buffer is not None:
-        np.copyto(buffer, np.frombuffer(sticks, np.uint8))
         _receive(session, operand, tensor, buffer)
     return buffer
 
@@ -182,7 +181,7 @@ def _for_shared(session: Session, operand: Operand, tensor: Ztensor) -> Memory |
 def _for_message(session: Session, operand: Operand, tensor: Ztensor) -> Memory | None:
     """Return a buffer for an output that travels in the answer."""
     size = getsize_ztensor(tensor.transformed_desc)
-    _require_inline(session, size, f"{operand.path}.sticks")
+    require_inline(session, size, f"{operand.path}.sticks")
     return session.allocate(size)
 
 
@@ -197,7 +196,8 @@ _SOURCES: Mapping[str, OperandSource] = {
 }
 
 
-def _require_inline(session: Session, size: int, path: str) -> None:
+def require_inline(session: Session, size: int, path: str) -> None:
+    """Refuse contents that are too large for a message of the session."""
     if size > session.limits.max_inline:
         raise too_large(path, size, session.limits.max_inline)
 

@@ -11,7 +11,7 @@ from nnpa_emulator.machine import Memory
 from nnpa_emulator.parameter_block import BLOCK_BYTES, Role
 
 from nnpa_server.accelerator.execute import describe_refusal
-from nnpa_server.accelerator.operands import check_extent, too_large
+from nnpa_server.accelerator.operands import check_extent, require_inline, too_large
 from nnpa_server.errors import invalid, unspecified
 from nnpa_server.instruction.answers import Answer, Instruction
 from nnpa_server.instruction.issue import out_of_storage
@@ -64,7 +64,7 @@ def _read_operand(
 ) -> Storage:
     match operand.WhichOneof("storage"):
         case "contents" if role in _INPUTS:
-            _require_inline(session, len(operand.contents), f"{path}.contents")
+            require_inline(session, len(operand.contents), f"{path}.contents")
             return Storage(np.frombuffer(operand.contents, np.uint8))
         case "contents":
             raise invalid(f"{path}.contents", "set", "unset: an output has a size or a place")
@@ -75,7 +75,7 @@ def _read_operand(
         case "size":
             size = min(operand.size, needed)
             if role != Role.SAVE_AREA:
-                _require_inline(session, size, f"{path}.size")
+                require_inline(session, size, f"{path}.size")
             return Storage(_allocate(session, size))
         case _:
             raise unspecified(path)
@@ -97,11 +97,6 @@ def _allocate(session: Session, size: int) -> Memory:
     if memory is None:
         raise out_of_storage()
     return memory
-
-
-def _require_inline(session: Session, size: int, path: str) -> None:
-    if size > session.limits.max_inline:
-        raise too_large(path, size, session.limits.max_inline)
 
 
 def encode_answer(
@@ -137,5 +132,5 @@ def _encode_output(session: Session, output: pb.Operand, storage: Storage, size:
         if memory is not None and memory.write(extent.offset, contents, "outputs"):
             output.shared.offset, output.shared.size = extent.offset, size
             return
-        _require_inline(session, size, "outputs")
+        require_inline(session, size, "outputs")
     output.contents = contents.tobytes()

@@ -16,7 +16,6 @@ from nnpa_emulator import Outcome, Refusal, Status, TensorDesc, Ztensor, interru
 from nnpa_emulator import run as run_function
 from nnpa_emulator.arith import RangeViolation
 from nnpa_emulator.machine import Memory
-from nnpa_emulator.pipeline import Value
 from nnpa_emulator.status import Malformed, NotInLibrary, ProgramCheck, get_status_message
 
 from nnpa_server.accelerator.arguments import run_with_new
@@ -144,7 +143,9 @@ def answer_step(path: CallPath, session: Session, step: Step) -> Answer:
 def call_function(session: Session, step: Step, tensors: Tensors) -> Outcome:
     """Call the emulator; turn a program check into a status if the session's options say so."""
     arguments = {**tensors, **step.values} if step.values else tensors
-    target = None if step.place is None else _target(session, step.place)
+    target: Memory | None = None  # for an array to be computed where the client shares memory
+    if step.place is not None and (memory := shared_of(session)) is not None:
+        target = memory.view(step.place.offset, step.place.size, "shared_data")
     try:
         return run_function(session.guest, step.spec.name, arguments, step.alignment, target)
     except ProgramCheck as check:
@@ -152,12 +153,6 @@ def call_function(session: Session, step: Step, tensors: Tensors) -> Outcome:
     except MemoryError:
         status = int(Status.ZDNN_ALLOCATION_FAILURE)
         return Outcome(status, Refusal(status, "storage", "exhausted", "enough to compute"))
-
-
-def _target(session: Session, place: tensor_pb2.Extent) -> Memory | None:
-    """Return the memory at a place that the client shares, for an array to be computed there."""
-    memory = shared_of(session)
-    return None if memory is None else memory.view(place.offset, place.size, "shared_data")
 
 
 def check_outcome(session: Session, check: ProgramCheck) -> Outcome:
@@ -196,12 +191,7 @@ def encode_result(
     return result, _NO_STICKS
 
 
-def report_outputs(
-    session: Session,
-    result: Result,
-    step: Step,
-    tensors: Tensors,
-) -> Sticks:
+def report_outputs(session: Session, result: Result, step: Step, tensors: Tensors) -> Sticks:
     """Add to a result the tensors whose contents or state the operation created or changed.
 
     Return the sticks of inline outputs, which travel beside the result, by output number.
@@ -238,21 +228,16 @@ def answer(outcome: Outcome) -> Result:
         result.fp_flags = outcome.fp_flags
     for text in outcome.diagnostics:
         result.diagnostics.add(stream=_signed(text.stream), kind=_signed(text.kind), text=text.text)
-    if outcome.value is not None:
-        _put_value(result, outcome.value)
-    return result
-
-
-def _put_value(result: Result, value: Value) -> None:
-    match value:
-        case bool():
+    match outcome.value:
+        case bool() as value:
             result.boolean = value
-        case int():
+        case int() as value:
             result.number = value
-        case tuple():  # no sequence pattern: since NumPy 2.5 an array matches those
+        case tuple() as value:  # no sequence pattern: since NumPy 2.5 an array matches those
             result.range.min, result.range.max = value
         case _:
             pass  # an array travels apart
+    return result
 
 
 def describe_refusal(refusal: Refusal) -> status_pb2.Refusal:

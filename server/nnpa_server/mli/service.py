@@ -9,6 +9,7 @@ import inspect
 import re
 import threading
 from collections.abc import Mapping
+from enum import Enum
 from typing import TypeVar
 
 from google.protobuf.message import Message
@@ -33,13 +34,7 @@ from nnpa.zdnn.v1 import status_pb2 as wire
 
 from nnpa_server.config import Limits
 from nnpa_server.errors import CallRefused, from_exception, invalid, too_many_calls, unspecified
-from nnpa_server.mli.messages import (
-    Operands,
-    Room,
-    describe,
-    read_operands,
-    require_short,
-)
+from nnpa_server.mli.messages import Operands, Room, describe, read_operands, require_short
 from nnpa_server.rpc.budget import expect_answer
 from nnpa_server.sessions.cancellation import Cancellable, CancellationCheck
 from nnpa_server.sessions.pagination import make_token, page_size, read_token
@@ -50,28 +45,7 @@ MAX_KERNELS = 4096
 MAX_FRAMES, MAX_WORK, MAX_SUMS = 1 << 14, 1 << 34, 1 << 24
 _WRITTEN = ("out", "cell", "cfg.ir_tsr", "dst")
 _CONSTRAINT = re.compile(r"^\((\w+_c\d+)\) ((?:.+\n?)(?:(?!\().+\n?)*)", re.MULTILINE)
-_ROUNDINGS: Mapping[int, Rounding] = {
-    0: Rounding.CONVERGENT,
-    pb.ROUNDING_CONVERGENT: Rounding.CONVERGENT,
-    pb.ROUNDING_UP: Rounding.UP,
-}
-_DEBUG_LEVELS: Mapping[int, DebugLevel] = {
-    0: DebugLevel.RET_CODES,
-    **{pb.DebugLevel.Value(f"DEBUG_LEVEL_{level.name}"): level for level in DebugLevel},
-}
-_ACCUMULATORS: Mapping[int, Accumulator] = {
-    0: Accumulator.EXACT,
-    pb.ACCUMULATOR_EXACT: Accumulator.EXACT,
-    pb.ACCUMULATOR_HARDWARE: Accumulator.HARDWARE,
-}
-_CONVERSIONS: Mapping[int, Conversion] = {
-    0: Conversion.EXACT,
-    **{
-        pb.Conversion.Value(f"CONVERSION_{conversion.name}"): conversion
-        for conversion in Conversion
-    },
-}
-Choice = TypeVar("Choice")
+Choice = TypeVar("Choice", bound=Enum)
 
 
 class MliService(mli_pb2_grpc.MliServiceServicer):
@@ -147,18 +121,22 @@ def _run(
 
 def _read_options(message: pb.BuildOptions) -> Options:
     return Options(
-        _choose("rounding", message.rounding, _ROUNDINGS),
-        _choose("debug_level", message.debug_level, _DEBUG_LEVELS),
-        _choose("accumulator", message.accumulator, _ACCUMULATORS),
-        _choose("conversion", message.conversion, _CONVERSIONS),
+        _choose(message, "rounding", Rounding.CONVERGENT),
+        _choose(message, "debug_level", DebugLevel.RET_CODES),
+        _choose(message, "accumulator", Accumulator.EXACT),
+        _choose(message, "conversion", Conversion.EXACT),
     )
 
 
-def _choose(name: str, number: int, choices: Mapping[int, Choice]) -> Choice:
-    """Return the choice of a build option by its number; refuse an unknown number."""
-    if number not in choices:
-        raise invalid(f"options.{name}", number, f"one of {sorted(choices)}")
-    return choices[number]
+def _choose(message: pb.BuildOptions, name: str, default: Choice) -> Choice:
+    """Return a build option, whose names are the contract's; refuse an unknown number."""
+    enum = message.DESCRIPTOR.fields_by_name[name].enum_type
+    assert enum is not None
+    number: int = getattr(message, name)
+    if number not in enum.values_by_number:
+        raise invalid(f"options.{name}", number, f"one of {sorted(enum.values_by_number)}")
+    label = enum.values_by_number[number].name.removeprefix(f"{name.upper()}_")
+    return type(default)[label] if number else default
 
 
 def _run_one(
@@ -204,21 +182,13 @@ def _arguments(message: Message, operands: Operands, path: str) -> dict[str, obj
             arguments[name] = getattr(message, name)
         elif kind is pb.TensorRef.DESCRIPTOR:
             arguments[name] = operands.get(field.name)
-        elif message.HasField(field.name):
-            arguments[name] = _cfg(
-                getattr(message, name), operands.get("cfg.ir_tsr"), f"{path}.cfg"
-            )
-        else:
+        elif not message.HasField(field.name):
             arguments[name] = None
+        elif isinstance(cfg := getattr(message, name), pb.RnnCellCfg):
+            arguments[name] = _rnn_cell_cfg(cfg, operands.get("cfg.ir_tsr"), f"{path}.cfg")
+        else:
+            arguments[name] = _subtensor_cfg(cfg, f"{path}.cfg")
     return arguments
-
-
-def _cfg(
-    message: pb.RnnCellCfg | pb.SubtensorCfg, ir_tsr: Tensor | None, path: str
-) -> RnnCellCfg | SubTensorCfg:
-    if isinstance(message, pb.RnnCellCfg):
-        return _rnn_cell_cfg(message, ir_tsr, path)
-    return _subtensor_cfg(message, path)
 
 
 def _rnn_cell_cfg(message: pb.RnnCellCfg, ir_tsr: Tensor | None, path: str) -> RnnCellCfg:
@@ -268,28 +238,24 @@ def _encode(outcome: Outcome | int) -> pb.KernelResult:
         messages=outcome.messages,
     )
     if outcome.refusal is not None:
-        refusal, number = outcome.refusal, int(outcome.refusal.status)
-        message = pb.Refusal(
-            field=refusal.field,
-            value=refusal.value,
-            limit=refusal.limit,
-            constraint=refusal.constraint,
-            text=str(refusal),
-        )
-        message.mli_status = pb.MliStatus.ValueType(number)
+        status = pb.MliStatus.ValueType(int(outcome.refusal.status))
+        facts = _facts(outcome.refusal)
+        message = pb.Refusal(mli_status=status, text=str(outcome.refusal), **facts)
         result.refusal.CopyFrom(message)
     return result
 
 
+def _facts(refusal: MliRefusal) -> dict[str, str]:
+    """Return the parts of a refusal that the contract names as the emulator does."""
+    return {
+        "field": refusal.field,
+        "value": refusal.value,
+        "limit": refusal.limit,
+        "constraint": refusal.constraint,
+    }
+
+
 def _aborted(refusal: MliRefusal) -> CallRefused:
     """Return the error for an assertion, which ends the program of a debug build."""
-    return CallRefused(
-        wire.ERROR_REASON_PROGRAM_CHECK,
-        str(refusal),
-        kind="assertion",
-        field=refusal.field,
-        value=refusal.value,
-        limit=refusal.limit,
-        constraint=refusal.constraint,
-        mli_status=int(refusal.status),
-    )
+    facts = {"kind": "assertion", **_facts(refusal), "mli_status": int(refusal.status)}
+    return CallRefused(wire.ERROR_REASON_PROGRAM_CHECK, str(refusal), **facts)

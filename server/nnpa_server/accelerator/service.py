@@ -33,12 +33,7 @@ from nnpa_server.accelerator.options import (
     updated_options,
 )
 from nnpa_server.accelerator.shortcuts.placed_operands import PlacedMemory
-from nnpa_server.accelerator.streaming import (
-    Download,
-    Upload,
-    read_tensor,
-    write_tensor,
-)
+from nnpa_server.accelerator.streaming import Download, Upload, read_tensor, write_tensor
 from nnpa_server.config import SHORTCUTS
 from nnpa_server.errors import CallRefused, beyond, invalid
 from nnpa_server.faults import change_faults, faults_of, read_rules
@@ -199,9 +194,8 @@ class AcceleratorService:
                     raise invalid("memory", "sent", "none: the session shares some already")
                 placed = "placed-operands" in self.shortcuts and not session.options.sanitize
                 kind = PlacedMemory if placed else MappedMemory
-                file, memory_file = -1, file
-                memory = kind(memory_file, session.limits.max_session_bytes)
-                session.holdings[HOLDING] = memory
+                file, mapped = -1, file
+                session.holdings[HOLDING] = kind(mapped, session.limits.max_session_bytes)
         finally:
             if file >= 0:
                 os.close(file)

@@ -6,7 +6,7 @@ The functions here are called with the session's lock held.
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import lru_cache
 from typing import Any
 
@@ -257,13 +257,7 @@ def _violation(violation: RangeViolation) -> operation_pb2.RangeViolation:
         message.function = operation_pb2.NnpaFunctionCode.ValueType(violation.function)
     for operand in violation.operands:
         elements = (
-            operation_pb2.ViolatingElement(
-                index=element.index,
-                code=element.code,
-                padding=element.padding,
-                operand_values=element.operand_values,
-            )
-            for element in operand.elements
+            operation_pb2.ViolatingElement(**asdict(element)) for element in operand.elements
         )
         message.operands.add(operand=operand.operand, count=operand.count, elements=elements)
     return message

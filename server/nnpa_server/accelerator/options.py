@@ -87,27 +87,19 @@ def _machine_invalid(path: str, value: object, limit: str) -> CallRefused:
     return beyond(wire.ERROR_REASON_MACHINE_INVALID, text, path, value, limit)
 
 
-def _override(spec: protobuf.Message, name: str) -> int | None:
-    return getattr(spec, name) if spec.HasField(name) else None
-
-
 def _overrides(spec: accelerator_pb2.MachineSpec) -> Overrides:
-    dims = (
-        _override(spec, "max_dim4"),
-        _override(spec, "max_dim3"),
-        _override(spec, "max_dim2"),
-        _override(spec, "max_dim1"),
-    )
-    formats = _override(spec, "parmblk_formats_mask")
+    given = {field.name: value for field, value in spec.ListFields()}
+    dim4, dim3, dim2, dim1 = (given.get(f"max_dim{number}") for number in (4, 3, 2, 1))
+    formats = given.get("parmblk_formats_mask")
     return Overrides(
-        max_dim_idx_size=_override(spec, "max_dim_idx_size"),
-        max_dims=dims,
-        max_tensor_size=_override(spec, "max_tensor_size"),
+        max_dim_idx_size=given.get("max_dim_idx_size"),
+        max_dims=(dim4, dim3, dim2, dim1),
+        max_tensor_size=given.get("max_tensor_size"),
         removed_functions=frozenset(spec.removed_functions),
         added_functions=frozenset(spec.added_functions),
         parmblk_formats=None if formats is None else formats << 96,
-        data_types=_override(spec, "data_types_mask"),
-        layout_formats=_override(spec, "layout_formats_mask"),
+        data_types=given.get("data_types_mask"),
+        layout_formats=given.get("layout_formats_mask"),
     )
 
 

@@ -53,10 +53,10 @@ def _custom(query: Query) -> Machine:
     machine = choice("model", query.get("model") or DEFAULT_MACHINE, MACHINES)
     counts = {name: number(name, query[name], 0, _MAX_COUNT) for name in _COUNTS if query.get(name)}
     removed, added = (_functions(name, query.get(name, "")) for name in _LISTS)
-    dims = tuple(counts.pop(f"max_dim{number}", None) for number in (4, 3, 2, 1))
+    dim4, dim3, dim2, dim1 = (counts.get(f"max_dim{number}") for number in (4, 3, 2, 1))
     overrides = Overrides(
         max_dim_idx_size=counts.get("max_dim_idx_size"),
-        max_dims=(dims[0], dims[1], dims[2], dims[3]),
+        max_dims=(dim4, dim3, dim2, dim1),
         max_tensor_size=counts.get("max_tensor_size"),
         removed_functions=removed,
         added_functions=added,

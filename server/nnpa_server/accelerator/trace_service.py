@@ -23,9 +23,9 @@ class TraceService(trace_pb2_grpc.TraceServiceServicer):
         self, request: pb.RecordTraceRequest, context: Context
     ) -> Generator[pb.RecordTraceResponse]:
         """Open a trace and stream its records until it ends."""
-        trace = self._traces.open(request.contents, request.max_bytes)
+        start = pb.TraceStart(server_version=SERVER_VERSION, contents=request.contents)
+        trace = self._traces.open(start, request.max_bytes)
         try:
-            trace.begin(SERVER_VERSION)
             yield pb.RecordTraceResponse(trace=trace.name)
             for records in trace.read(context.is_active):
                 yield pb.RecordTraceResponse(records=records)

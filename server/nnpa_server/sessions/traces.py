@@ -13,7 +13,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator
 
-from google.protobuf import timestamp_pb2
 from nnpa.zdnn.v1 import trace_pb2 as pb
 from nnpa_wire.fields import varint
 
@@ -31,29 +30,22 @@ _PREFIX, _NAME_BYTES = "traces/", 24  # 192 random bits, as of a session's name
 
 
 class Trace:
-    """An open trace: sessions put records, its stream reads them.
+    """An open trace, whose first record is `start`: sessions put records, its stream reads them.
 
     `started` is its beginning in nanoseconds of time.monotonic_ns.
     """
 
-    def __init__(self, name: str, owner: str, contents: bool, max_bytes: int) -> None:
-        self.name, self.owner, self.contents = name, owner, contents
+    def __init__(self, name: str, owner: str, start: pb.TraceStart, max_bytes: int) -> None:
+        self.name, self.owner, self.contents = name, owner, start.contents
         self.started = time.monotonic_ns()
         self.is_open = True
-        self._began = timestamp_pb2.Timestamp()
-        self._began.GetCurrentTime()
         self._max_bytes = max_bytes - _ROOM_FOR_END
         self._total = self._waiting = self._calls = self._sessions = 0
         self._records: deque[bytes] = deque()
         self._held: set[bytes] = set()
         self._lock = threading.Condition()
         self._wake = threading.Event()
-
-    def begin(self, server_version: str) -> None:
-        """Queue the header record."""
-        start = pb.TraceStart(
-            server_version=server_version, start_time=self._began, contents=self.contents
-        )
+        start.start_time.GetCurrentTime()
         self.put(pb.TraceRecord(start=start).SerializeToString())
 
     def new_session(self) -> int:
@@ -142,11 +134,11 @@ class Traces:
         self._traces: dict[str, Trace] = {}
         self._changed = threading.Condition()
 
-    def open(self, contents: bool, max_bytes: int) -> Trace:
+    def open(self, start: pb.TraceStart, max_bytes: int) -> Trace:
         """Open a trace of the caller with at most `max_bytes`; 0 means the server's limit."""
         limit = min(max_bytes or MAX_TRACE_BYTES, MAX_TRACE_BYTES)
         name = _PREFIX + secrets.token_urlsafe(_NAME_BYTES)
-        trace = self._traces[name] = Trace(name, caller().name, contents, limit)
+        trace = self._traces[name] = Trace(name, caller().name, start, limit)
         return trace
 
     def find(self, name: str) -> Trace | None:

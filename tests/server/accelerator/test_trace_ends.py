@@ -111,7 +111,7 @@ def test_draining_does_not_wait_for_a_trace(start: Callable[..., Running]) -> No
 def test_the_end_waits_for_the_last_record() -> None:
     """A server that ends its traces waits until their readers have taken the last record."""
     traces, all_read = open_traces.Traces(), threading.Event()
-    trace = traces.open(contents=False, max_bytes=0)
+    trace = traces.open(trace_pb2.TraceStart(), max_bytes=0)
 
     def read() -> None:
         for records in trace.read(lambda: True):

@@ -3,6 +3,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from random import Random
 from typing import Any
 
@@ -44,17 +45,9 @@ def with_diagnostics(
     return replace(outcome, diagnostics=tuple(diagnostics))
 
 
-def _elements(desc: TensorDesc) -> int:
-    return int(np.prod(desc.dims, dtype=np.int64))
-
-
-def _index(desc: TensorDesc, element: int) -> tuple[int, int, int, int]:
+def _index(desc: TensorDesc, element: int) -> list[int]:
     """Return the dim4, dim3, dim2, dim1 of an element by its number in row-major order."""
-    _, d3, d2, d1 = desc.dims
-    rest, e1 = divmod(element, d1)
-    rest, e2 = divmod(rest, d2)
-    e4, e3 = divmod(rest, d3)
-    return e4, e3, e2, e1
+    return [int(axis) for axis in np.unravel_index(element, desc.dims)]
 
 
 def _bits(desc: TensorDesc) -> int:
@@ -76,9 +69,8 @@ def flip(
     if operation == "transform_origtensor":
         return _flip_array(outcome, count, random)
     written = [(name, tensors[name]) for name in outputs(operation) if name in tensors]
-    sizes = [
-        _elements(tensor.transformed_desc) * _bits(tensor.transformed_desc) for _, tensor in written
-    ]
+    descs = [tensor.transformed_desc for _, tensor in written]
+    sizes = [prod(desc.dims) * _bits(desc) for desc in descs]
     places: list[str] = []
     for chosen in _spread(count, sum(sizes), random):
         place = chosen
@@ -97,7 +89,7 @@ def _flip_one(tensor: Ztensor, place: int) -> str:
     element, bit = divmod(place, _bits(desc))
     index = _index(desc, element)
     tensor.sticks[offset(desc, *index) + bit // 8] ^= 1 << bit % 8
-    return f"{list(index)} bit {bit}"
+    return f"{index} bit {bit}"
 
 
 def _flip_array(outcome: Outcome, count: int, random: Random) -> tuple[Outcome, str]:
@@ -126,11 +118,11 @@ def violate(
     if desc.type != DataTypes.ZDNN_DLFLOAT16:
         return Outcome(status), "no element"
     places: list[str] = []
-    for element in _spread(count, _elements(desc), random):
+    for element in _spread(count, prod(desc.dims), random):
         index = _index(desc, element)
         start = offset(desc, *index)
         tensor.sticks.view(np.uint8)[start : start + 2] = _NINF
-        places.append(f"{name}{list(index)}")
+        places.append(f"{name}{index}")
     widened.written(tensor.buffer)
     operands = {operand: tensors[operand] for operand in entry.tensors}
     inputs = tuple(operand for operand in entry.tensors if operand not in entry.outputs)

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nnpa.zdnn.v1 import fault_pb2
 from nnpa_emulator import Outcome, ProgramCheck, Ztensor
@@ -57,9 +57,9 @@ class _ActiveRule:
         condition = self.rule.message
         if operation not in self.rule.operations or condition.call not in (0, call):
             return False
-        if self.rule.machine not in ("", machine) or not _has_shape(
-            tuple(condition.shape), tensors
-        ):
+        if self.rule.machine not in ("", machine):
+            return False
+        if not _has_shape(tuple(condition.shape), tensors):
             return False
         self.passed += 1
         if condition.nth not in (0, self.passed) or (
@@ -263,17 +263,9 @@ class Faults:
     def _record(self, place: int, operation: str, effect: str, detail: str) -> None:
         """Record a fault in the log, in the metadata of the call, and in the session."""
         self._sequence += 1
-        fault = fault_pb2.InjectedFault(
-            sequence=self._sequence,
-            call=self._calls,
-            operation=operation,
-            rule=place,
-            effect=effect,
-            detail=detail,
-        )
-        self.injected.append(fault)
-        names = ("call", "operation", "rule", "effect", "detail")
-        facts: dict[str, object] = {name: getattr(fault, name) for name in names}
+        facts: dict[str, Any] = {"call": self._calls, "operation": operation, "rule": place}
+        facts |= {"effect": effect, "detail": detail}
+        self.injected.append(fault_pb2.InjectedFault(sequence=self._sequence, **facts))
         whole = {"session": self._tag, **facts}
         _log.warning("%s", as_text(whole), extra={"facts": whole})
         flush()  # a test reads the log when the call has ended

@@ -152,12 +152,12 @@ def _machine(name: str, path: str) -> Machine:
 
 
 def _status(text: str, path: str) -> int:
-    limit = "a name of zdnn_status, or its number, that is not ZDNN_OK"
     try:
         status = int(Status[text]) if text in Status.__members__ else int(text, 0)
     except ValueError:
-        raise invalid(path, repr(text[:_MAX_VALUE_CHARS]), limit) from None
+        status = 0
     if not 0 < status <= 0xFFFFFFFF:
+        limit = "a name of zdnn_status, or its number, that is not ZDNN_OK"
         raise invalid(path, repr(text[:_MAX_VALUE_CHARS]), limit)
     return status
 

@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
 from dataclasses import dataclass, field
 
 from nnpa_emulator.status import Status
@@ -109,8 +110,8 @@ class Metrics:
         with self._lock:
             return Reading(
                 dict(self._operations),
-                _copied(self._operation_seconds),
-                _copied(self._call_seconds),
+                deepcopy(self._operation_seconds),
+                deepcopy(self._call_seconds),
                 dict(self._refused),
                 dict(self._bytes),
             )
@@ -120,10 +121,3 @@ def model_run(metrics: Metrics | None, model: str, machine: str) -> AbstractCont
     """Return a context that makes a span of a model's run, where there are spans."""
     spans = None if metrics is None else metrics.spans
     return nullcontext() if spans is None else spans.model_run(model, machine)
-
-
-def _copied(durations: Mapping[str, Durations]) -> dict[str, Durations]:
-    return {
-        name: Durations(list(duration.buckets), duration.total)
-        for name, duration in durations.items()
-    }

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from nnpa_emulator.machine import Memory
 from nnpa_emulator.parameter_block import BLOCK_BYTES, Role
 
-from nnpa_server.errors import CallRefused, invalid
+from nnpa_server.errors import invalid
 from nnpa_server.instruction.answers import Answer, Instruction
 
 CONTENT_TYPE = "application/grpc+nnpa-frame"
@@ -101,15 +101,12 @@ def place_storage(places: Sequence[Place], memory: Memory | None) -> Mapping[Rol
     storage: dict[Role, Memory] = {}
     for number, place in enumerate(places):
         end, held = place.offset + place.size, 0 if memory is None else memory.nbytes
-        if end > held or memory is None:
-            raise _outside(number, place, held)
+        if memory is None or end > held:
+            value = f"{place.size} bytes at {place.offset}"
+            limit = f"inside the {held} bytes of the connection's memory"
+            raise invalid(f"frame.operands[{number}]", value, limit)
         storage[place.role] = memory[place.offset : end]
     return storage
-
-
-def _outside(number: int, place: Place, held: int) -> CallRefused:
-    limit = f"inside the {held} bytes of the connection's memory"
-    return invalid(f"frame.operands[{number}]", f"{place.size} bytes at {place.offset}", limit)
 
 
 def encode_frame(answer: Answer) -> Sequence[bytes]:

@@ -43,13 +43,7 @@ from nnpa_server.rpc.budget import CALL_BYTES, Budget, UnderWay
 from nnpa_server.rpc.callers import name_of
 from nnpa_server.rpc.interceptor import Interceptor
 from nnpa_server.rpc.lazy import Lazy
-from nnpa_server.rpc.listening import (
-    FIRST_WINDOW,
-    CannotListen,
-    listen,
-    make_way,
-    server_options,
-)
+from nnpa_server.rpc.listening import FIRST_WINDOW, CannotListen, listen, make_way, server_options
 from nnpa_server.rpc.methods import Conversation
 from nnpa_server.rpc.newcomers import Newcomers
 from nnpa_server.rpc.public_calls import MAX_MESSAGE, PublicCalls

@@ -16,10 +16,7 @@ _LOW = 0xFFFFFFFF  # bits 32-63 of general register 0
 
 
 def inject(
-    faults: Faults,
-    instruction: Instruction,
-    roles: Collection[Role],
-    execute: Callable[[], Answer],
+    faults: Faults, instruction: Instruction, roles: Collection[Role], execute: Callable[[], Answer]
 ) -> Answer:
     """Execute an instruction on the operands of `roles` with the effects of fault rules."""
     executed: list[Answer] = []

@@ -32,10 +32,7 @@ def out_of_storage() -> CallRefused:
 
 
 def issue(
-    session: Session,
-    instruction: Instruction,
-    storage: Mapping[Role, Memory],
-    context: Context,
+    session: Session, instruction: Instruction, storage: Mapping[Role, Memory], context: Context
 ) -> Answer:
     """Issue an instruction, with injected faults if the session has rules; write its outputs."""
     attend(session, context)

@@ -14,14 +14,7 @@ import numpy as np
 from nnpa_emulator import Guest, Refused, dlfloat
 from nnpa_emulator.checks import require_transformed_desc
 from nnpa_emulator.machine import DEFAULT_MACHINE, MACHINES
-from nnpa_emulator.ztensor import (
-    PAGE,
-    DataLayouts,
-    DataTypes,
-    TensorDesc,
-    Ztensor,
-    stick_bytes,
-)
+from nnpa_emulator.ztensor import PAGE, DataLayouts, DataTypes, TensorDesc, Ztensor, stick_bytes
 from nnpa_page import Query, Refusal, Visitor, number
 
 from nnpa_server.accelerator.observers.recent_calls import RecentCalls, status_text

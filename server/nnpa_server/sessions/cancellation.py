@@ -2,7 +2,6 @@
 """Cancellation of calls: by the client, by a deadline, by the end of the session."""
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -44,44 +43,22 @@ class Context(Cancellable, Protocol):
         ...
 
 
-class CallContext(Context, Protocol):
-    """The part of grpc.ServicerContext that the interceptor and open calls use."""
+class CallContext(grpc.ServicerContext):
+    """The context of a call, of which the interceptor and open calls use more than services do.
+
+    It is a type only: gRPC's stubs leave `cancel` untyped.
+    """
+
+    def cancel(self) -> None:
+        """Cut the call off."""
+
+
+class PlainContext(Context, Protocol):
+    """The part of a plain socket's context that services use."""
 
     def invocation_metadata(self) -> Metadata:
         """Return the metadata that the client sent."""
         ...
-
-    def send_initial_metadata(self, initial_metadata: Metadata) -> None:
-        """Send the initial metadata of the answer."""
-        ...
-
-    def add_callback(self, callback: Callable[[], None]) -> bool:
-        """Add a function that is called when the call ends; return False if it has ended."""
-        ...
-
-    def cancel(self) -> object:
-        """Cut the call off."""
-        ...
-
-    def set_code(self, code: grpc.StatusCode) -> None:
-        """Set the code with which the call will end."""
-        ...
-
-    def set_details(self, details: str) -> None:
-        """Set the text with which the call will end."""
-        ...
-
-    def abort(self, code: grpc.StatusCode, details: str) -> object:
-        """End the call with an error."""
-        ...
-
-    def abort_with_status(self, status: grpc.Status) -> object:
-        """End the call with an error and its details."""
-        ...
-
-
-class PlainContext(CallContext, Protocol):
-    """The part of a plain socket's context that services use."""
 
     def take_memory(self) -> int | None:
         """Return the descriptor that came with the call, or None; the caller closes it."""

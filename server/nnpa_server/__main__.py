@@ -28,13 +28,12 @@ from nnpa_server.config import (
     is_local,
     kernel_folder,
     parse_functions,
-    parse_health_listen,
-    parse_http,
     parse_listen,
     parse_message_timeout,
     parse_plain,
     parse_processes,
     parse_size,
+    parse_tcp,
     parse_time,
     prepare_compiler,
 )
@@ -50,13 +49,15 @@ Main = TypeVar("Main", bound=Callable[..., None])
 
 
 def _parsed(
-    parse: Callable[[str], object],
+    parse: Callable[[str], object], *, may_be_empty: bool = False
 ) -> Callable[[click.Context, click.Parameter, str | tuple[str, ...]], object]:
     """Return a callback that reads a flag with one of config's parsers."""
 
     def read(
         _context: click.Context, _flag: click.Parameter, text: str | tuple[str, ...]
     ) -> object:
+        if may_be_empty and not text:
+            return text
         try:
             return tuple(map(parse, text)) if isinstance(text, tuple) else parse(text)
         except ValueError as error:
@@ -85,7 +86,7 @@ def _names(name: str, parse: Callable[[str], object], text: str) -> Callable[[Ma
 
 _SIZE = {"metavar": "SIZE", "callback": _parsed(parse_size)}
 _TIME = {"metavar": "TIME", "callback": _parsed(parse_time)}
-_HTTP = {"metavar": "ADDRESS", "callback": _parsed(parse_http)}
+_HTTP = {"metavar": "ADDRESS", "callback": _parsed(parse_tcp, may_be_empty=True)}
 _COUNT = {"type": click.IntRange(1)}
 _FILE: dict[str, Any] = {"type": click.Path(exists=True, dir_okay=False, path_type=Path)}
 
@@ -115,7 +116,7 @@ _FILE: dict[str, Any] = {"type": click.Path(exists=True, dir_okay=False, path_ty
     "",
     "Another address, for health alone, which answers there whatever else is full.",
     metavar="ADDRESS",
-    callback=_parsed(parse_health_listen),
+    callback=_parsed(parse_listen, may_be_empty=True),
 )
 @_choice("--reflection", "auto", ("on", "off"), "auto: unless tokens are asked for.")
 @_flag("--max-connections", 1000, "Connections at a time.", **_COUNT)

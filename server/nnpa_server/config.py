@@ -12,12 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nnpa_server.sandbox.confinement import die_with
-from nnpa_server.tuning.kernel_cache import (
-    choose,
-    has_kernels,
-    key_by_sources,
-    leave_out_scipy,
-)
+from nnpa_server.tuning.kernel_cache import choose, has_kernels, key_by_sources, leave_out_scipy
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 # Largest inline contents: larger ones travel in chunks, so that messages stay bounded.
@@ -271,24 +266,15 @@ def parse_listen(text: str) -> str:
         if not path.startswith("/"):
             raise ValueError(f"address is {text!r}, the path of a socket must be absolute")
         return f"unix:{path}"
-    return _parse_tcp(text, "host:port (0 to 65535) or unix:/path")
+    return parse_tcp(text, " or unix:/path")
 
 
-def _parse_tcp(text: str, expected: str) -> str:
+def parse_tcp(text: str, alternative: str = "") -> str:
+    """Return an address `host:port`, with 127.0.0.1 for no host; raise ValueError."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535:
-        raise ValueError(f"address is {text!r}, must be {expected}")
+        raise ValueError(f"address is {text!r}, must be host:port (0 to 65535){alternative}")
     return f"{host or '127.0.0.1'}:{int(port)}"
-
-
-def parse_health_listen(text: str) -> str:
-    """Return an address as `parse_listen` does, or "" for ""."""
-    return parse_listen(text) if text else ""
-
-
-def parse_http(text: str) -> str:
-    """Return an address for HTTP, `host:port`, or "" for ""; raise ValueError."""
-    return _parse_tcp(text, "host:port (0 to 65535)") if text else ""
 
 
 def parse_functions(text: str) -> frozenset[str] | None:

@@ -24,6 +24,7 @@ _FOLDER = "/dev/shm"
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _OF_CLIENT = re.compile(r"(?:[0-9a-f]{16}\.)?nnpa-([0-9]{1,10})-[A-Za-z0-9_]+")
 _ORPHAN_SECONDS = 5.0  # a process of another container is not seen: it has this long
+_OTHERS, _GROUP = stat.S_IROTH | stat.S_IWOTH, stat.S_IRGRP | stat.S_IWGRP
 NAMES = "1 to 64 of A-Z a-z 0-9 . _ -"
 
 
@@ -129,18 +130,12 @@ class ObjectAccess:
 
 def _allows(status: os.stat_result, path: Path) -> bool:
     """Return True if an object is open to group and others as far as a socket is."""
+    is_open = status.st_mode & _OTHERS == _OTHERS
     try:
         socket = path.stat()
     except OSError:  # it was moved, and its rights are unknown
-        socket = None
-    is_public = socket is None or socket.st_mode & stat.S_IWOTH
-    is_shared = socket is None or socket.st_mode & stat.S_IWGRP
-    if is_public and not _has(status, stat.S_IROTH | stat.S_IWOTH):
-        return False
-    in_group = socket is not None and socket.st_gid == status.st_gid
-    needed = stat.S_IRGRP | stat.S_IWGRP if in_group else stat.S_IROTH | stat.S_IWOTH
-    return not is_shared or _has(status, needed)
-
-
-def _has(status: os.stat_result, bits: int) -> bool:
-    return status.st_mode & bits == bits
+        return is_open
+    in_group = socket.st_gid == status.st_gid
+    is_group_open = status.st_mode & _GROUP == _GROUP if in_group else is_open
+    is_public, is_shared = socket.st_mode & stat.S_IWOTH, socket.st_mode & stat.S_IWGRP
+    return (is_open or not is_public) and (is_group_open or not is_shared)

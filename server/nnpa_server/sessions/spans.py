@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from nnpa_wire.installation import pip_install
 
 if TYPE_CHECKING:  # imported by a server that was started with --telemetry
-    from opentelemetry.context import Context
     from opentelemetry.trace import Span
 
 _END_TIMEOUT = 0.5  # seconds that the end waits for the last spans to leave
@@ -98,16 +97,13 @@ class Spans:
         """Make a span of a model's run, as a child of the span of this thread's call."""
         call: Span | None = getattr(self._thread, "span", None)
         facts = {"nnpa.model": model, "nnpa.machine": machine}
-        context = self._within(call)
+        context = None if call is None else self._trace.set_span_in_context(call)
         with self._tracer.start_as_current_span(f"run {model}", context, attributes=facts) as span:
             self._thread.span = span
             try:
                 yield
             finally:
                 self._thread.span = call
-
-    def _within(self, call: "Span | None") -> "Context | None":
-        return None if call is None else self._trace.set_span_in_context(call)
 
     def close(self) -> None:
         """Send the last spans, for at most half a second."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Serve the page beside gRPC: its address, its URL, and the holders of tokens."""
 
-from collections.abc import Callable
+from functools import partial
 
 from nnpa_page import Guard, Page, Refusal, View, open_page
 
@@ -27,7 +27,8 @@ class SessionPage:
         with serving_over_http("the page", config.page):
             tls = tls_context(config.page, config)
             scheme = "http" if tls is None else "https"
-            guard = Guard(host, scheme, *([] if tokens is None else [_holders(tokens)]))
+            holders = [] if tokens is None else [partial(_find_holder, tokens)]
+            guard = Guard(host, scheme, *holders)
             watches = Watches(config.shortcuts)
             live = Sessions(store, watches, config.page_all)
             views: dict[str, View] = {
@@ -42,13 +43,9 @@ class SessionPage:
         self._endpoint.close()
 
 
-def _holders(tokens: Tokens) -> Callable[[str], str]:
-    """Return a function that finds the holder of a token by its header."""
-
-    def find_holder(authorization: str) -> str:
-        try:
-            return tokens.find((("authorization", authorization),)).name
-        except CallRefused as refused:
-            raise Refusal(refused.message, 401) from None
-
-    return find_holder
+def _find_holder(tokens: Tokens, authorization: str) -> str:
+    """Return the holder of the token in a header."""
+    try:
+        return tokens.find((("authorization", authorization),)).name
+    except CallRefused as refused:
+        raise Refusal(refused.message, 401) from None

@@ -9,7 +9,6 @@ Source: zDNN API Reference 1.2.0, "Stickified tensors", "Concatenated tensors", 
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -110,39 +109,28 @@ class Inputs:
 
         The operation is computed again with other values in the padding.
         """
-        is_same = partial(self._is_same, guest, step, tensors, outputs)
+        nothing = np.zeros(1, np.bool_)
+
+        def is_same(masks: Mapping[str, Mask]) -> bool:
+            """Return True if the outputs stay the same with other padding in some inputs."""
+            copies = {
+                operand: _disturbed(tensors[operand], sticks, masks.get(operand, nothing))
+                for operand, sticks in self.sticks.items()
+            }
+            blank = {
+                output: _disturbed(tensors[output], tensors[output].sticks, nothing)
+                for output in outputs
+            }
+            guest.sequence = self.sequence
+            run(guest, step.spec.name, {**step.values, **tensors, **copies, **blank})
+            return all(_same_elements(tensors[output], blank[output]) for output in outputs)
+
         try:
-            if is_same(tuple(self.masks)):
+            if is_same(self.masks):
                 return []
-            return [operand for operand in self.masks if not is_same((operand,))]
+            return [name for name, mask in self.masks.items() if not is_same({name: mask})]
         except MemoryError:
             return []
-
-    def _is_same(
-        self,
-        guest: Guest,
-        step: Step,
-        tensors: Tensors,
-        outputs: Sequence[str],
-        disturbed: tuple[str, ...],
-    ) -> bool:
-        """Return True if the outputs stay the same with other padding in some inputs."""
-        nothing = np.zeros(1, np.bool_)
-        masks = {
-            operand: self.masks[operand] if operand in disturbed else nothing
-            for operand in self.sticks
-        }
-        copies = {
-            operand: _disturbed(tensors[operand], sticks, masks[operand])
-            for operand, sticks in self.sticks.items()
-        }
-        blank = {
-            output: _disturbed(tensors[output], tensors[output].sticks, nothing)
-            for output in outputs
-        }
-        guest.sequence = self.sequence
-        run(guest, step.spec.name, {**step.values, **tensors, **copies, **blank})
-        return all(_same_elements(tensors[output], blank[output]) for output in outputs)
 
 
 def copy_bytes(read: Iterable[Ztensor]) -> int:

@@ -4,20 +4,16 @@
 import time
 
 from nnpa_server.accelerator.decode import Step
-from nnpa_server.accelerator.seams import Answer, CallPath, RunStep
+from nnpa_server.accelerator.seams import Answer, CallPath
 from nnpa_server.errors import reason_of
-from nnpa_server.sessions.metrics import Metrics
 from nnpa_server.sessions.store import Session
 
 
 def wrap(path: CallPath, session: Session) -> None:
     """Count the operations of a server that has metrics."""
-    if session.metrics is not None:
-        path.run_step = counting(session.metrics, path.run_step)
-
-
-def counting(metrics: Metrics, plain: RunStep) -> RunStep:
-    """Return a function that runs a step and counts it, however it ends."""
+    metrics, plain = session.metrics, path.run_step
+    if metrics is None:
+        return
 
     def run_step(session: Session, step: Step) -> Answer:
         started = time.perf_counter()
@@ -32,4 +28,4 @@ def counting(metrics: Metrics, plain: RunStep) -> RunStep:
         metrics.operation(step.spec.name, session.trail.machine, status, seconds)
         return answer
 
-    return run_step
+    path.run_step = run_step

@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 
 from nnpa_server.accelerator.decode import Request, Step
-from nnpa_server.accelerator.seams import CallPath, Decode
+from nnpa_server.accelerator.seams import CallPath
 from nnpa_server.errors import invalid
 from nnpa_server.rpc.codec import WireRequest
 from nnpa_server.sessions.store import Session
@@ -12,10 +12,8 @@ from nnpa_server.sessions.store import Session
 
 def wrap(path: CallPath, _session: Session) -> None:
     """Attach the out-of-band arrays of a list to its steps."""
-    path.decode = _with_arrays(path.decode)
+    plain = path.decode
 
-
-def _with_arrays(plain: Decode) -> Decode:
     def decode(session: Session, request: Request) -> Sequence[Step]:
         steps = plain(session, request)
         if not isinstance(request, WireRequest) or not request.arrays:
@@ -30,4 +28,4 @@ def _with_arrays(plain: Decode) -> Decode:
             whole[index] = step._replace(values={**step.values, "data": arrays})
         return whole
 
-    return decode
+    path.decode = decode

@@ -15,6 +15,8 @@ from nnpa_emulator.diagnostics import Diagnostic
 from nnpa_server.errors import CallRefused
 
 Report: TypeAlias = pb.SanitizerReport
+Site: TypeAlias = pb.SanitizerSite
+"""The site of a call in a program: the function's name, and its place or ""."""
 
 _SITE_BYTES = 256
 _DETAIL_BYTES = 2048  # of reports with an error: gRPC's clients take 8 KiB behind an answer
@@ -31,23 +33,6 @@ _OTHER = {
     pb.MISUSE_USE_AFTER_FREE: "freed",
     pb.MISUSE_CONCURRENT_USE: "used",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """The site of a call in a program: the function's name, and its place or ""."""
-
-    operation: str
-    at: str = ""
-
-    def __str__(self) -> str:
-        name = self.operation if self.operation == "write_sticks" else f"zdnn_{self.operation}"
-        return f"{name} at {self.at}" if self.at else name
-
-    @property
-    def message(self) -> pb.SanitizerSite:
-        """The message of the site."""
-        return pb.SanitizerSite(operation=self.operation, at=self.at)
 
 
 @dataclass(slots=True)
@@ -72,12 +57,17 @@ class Finding(Diagnostic):
 
 def site_of(name: str, origin: operation_pb2.Operation | None) -> Site:
     """Return the site where a program calls a function."""
-    return Site(name, "" if origin is None else shorten(origin.site))
+    return Site(operation=name, at="" if origin is None else shorten(origin.site))
 
 
 def read_site(message: pb.SanitizerSite) -> Site:
     """Return the site in a client's message."""
-    return Site(shorten(message.operation), shorten(message.at))
+    return Site(operation=shorten(message.operation), at=shorten(message.at))
+
+
+def _say(site: Site) -> str:
+    name = site.operation if site.operation == "write_sticks" else f"zdnn_{site.operation}"
+    return f"{name} at {site.at}" if site.at else name
 
 
 def shorten(text: str) -> str:
@@ -113,17 +103,17 @@ def report(
 ) -> Report:
     """Return the finding of a report: its parts, and one line of text."""
     tensor = f"{operand} (tensor {number})" if number else operand
-    text = f"{use}: {tensor} {_SAID[misuse]}"
+    text = f"{_say(use)}: {tensor} {_SAID[misuse]}"
     if second is not None:
-        text += f"; {_OTHER[misuse]} by {second}"
+        text += f"; {_OTHER[misuse]} by {_say(second)}"
     if history.allocation is not None:
-        text += f"; allocated by {history.allocation}"
+        text += f"; allocated by {_say(history.allocation)}"
     return Report(
         misuse=misuse,
-        use=use.message,
+        use=use,
         operand=operand,
         tensor=number,
-        allocation=None if history.allocation is None else history.allocation.message,
-        other=None if second is None else second.message,
+        allocation=history.allocation,
+        other=second,
         text=text,
     )

@@ -184,7 +184,7 @@ class Sanitizer:
 
     def received(self, target: accelerator_pb2.WriteSticks) -> None:
         """Note that WriteTensor created a tensor or wrote its sticks."""
-        use = Site("write_sticks", shorten(target.site))
+        use = Site(operation="write_sticks", at=shorten(target.site))
         cached = target.new_ztensor.WhichOneof("contents") == "cached"
         if target.HasField("new_ztensor"):
             self._begin(target.id, History(use, written=False))
@@ -239,7 +239,7 @@ class Sanitizer:
         for flight in self._flights:
             user = flight.users.get(ref.id)
             if user is not None and (writes or ref.id in flight.written):
-                ref.provenance.concurrent.CopyFrom(user.message)
+                ref.provenance.concurrent.CopyFrom(user)
 
 
 def _saved(session: Session, step: Step, tensors: Tensors) -> padding.Inputs | None:

@@ -3,9 +3,9 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from nnpa.zdnn.v1 import operation_pb2, tensor_pb2
+from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2, tensor_pb2
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator import ALIGNED, Alignment, Guest, Ztensor
 from nnpa_emulator.status import NotInLibrary
@@ -20,8 +20,11 @@ from nnpa_server.accelerator.operands import (
 )
 from nnpa_server.accelerator.operation_specs import OPERATION_SPECS, OperationSpec
 from nnpa_server.errors import CallRefused, from_exception, invalid, unspecified
+from nnpa_server.rpc.codec import WireRequest
 from nnpa_server.sessions.store import Session
 
+Request: TypeAlias = accelerator_pb2.ExecuteRequest | WireRequest
+"""A list of operations: a message, or what a codec parses in its place."""
 _NONE: Mapping[str, Any] = {}
 
 
@@ -49,20 +52,6 @@ class Step(NamedTuple):
     place: tensor_pb2.Extent | None = None
     origin: operation_pb2.Operation | None = None
     of_program: bool = True
-
-
-class Request(Protocol):
-    """A list of operations: a message of ExecuteRequest, or what a codec parses in its place."""
-
-    @property
-    def session(self) -> str:
-        """The name of the session."""
-        ...
-
-    @property
-    def operations(self) -> Sequence[operation_pb2.Operation]:
-        """The operations, in order."""
-        ...
 
 
 class Holder(Protocol):

@@ -292,7 +292,6 @@ def _record_calls(path: CallPath, tracing: Tracing) -> None:
         if traced(session) is None:
             return plain_decode(session, request)
         message = request.message if isinstance(request, WireRequest) else request
-        assert isinstance(message, ExecuteRequest)
         call = Recorded(tracing, pb.TracedCall(), message)
         with ExitStack() as stack:
             stack.enter_context(call)

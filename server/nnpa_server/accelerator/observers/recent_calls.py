@@ -4,6 +4,7 @@
 import time
 from collections import Counter, deque
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from nnpa_emulator.status import Status, status_name
@@ -23,6 +24,7 @@ RecentCall: TypeAlias = tuple[str, Mapping[str, int], int | str, float, float]
 it, and when it began and ended, by time.monotonic."""
 
 
+@dataclass(slots=True, eq=False)
 class RecentCalls:
     """The calls of a session since a page showed it, in order; the last 100 are kept.
 
@@ -30,13 +32,10 @@ class RecentCalls:
     with ZDNN_OK apart from other statuses: most do, and to note a call must cost little.
     """
 
-    __slots__ = ("calls", "calls_ok", "running", "statuses")
-
-    def __init__(self) -> None:
-        self.calls: deque[RecentCall] = deque(maxlen=_MAX_CALLS)
-        self.running = ""
-        self.calls_ok = 0
-        self.statuses: Counter[int | str] = Counter()
+    running: str = ""
+    calls_ok: int = 0
+    calls: deque[RecentCall] = field(default_factory=lambda: deque(maxlen=_MAX_CALLS))
+    statuses: Counter[int | str] = field(default_factory=Counter[int | str])
 
     def close(self) -> None:
         """Do nothing: no page shows a session that has ended."""

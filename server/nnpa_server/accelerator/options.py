@@ -2,9 +2,10 @@
 """The options of a session: machine, library, precheck, program checks, log level, numerics."""
 
 from collections.abc import Collection, Mapping
+from copy import deepcopy
 from typing import Literal
 
-from google.protobuf import message as protobuf
+from google.protobuf.field_mask_pb2 import FieldMask
 from nnpa.zdnn.v1 import accelerator_pb2
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator.custom_machine import Overrides, customise
@@ -144,37 +145,22 @@ def make_guest(options: accelerator_pb2.Session) -> Guest:
 def chosen_options(options: accelerator_pb2.Session) -> accelerator_pb2.Session:
     """Return the options that a client chose, without output-only fields."""
     kept = accelerator_pb2.Session()
-    for name in ("library_version", "sanitize", "lease", *UPDATABLE):
-        _copy_field(options, kept, name)
+    chosen = FieldMask(paths=("library_version", "sanitize", "lease", *UPDATABLE))
+    chosen.MergeMessage(options, kept)
     kept.library_version = kept.library_version or DEFAULT_LIBRARY
     return kept
-
-
-def _copy_field(source: protobuf.Message, target: protobuf.Message, name: str) -> None:
-    field = accelerator_pb2.Session.DESCRIPTOR.fields_by_name[name]
-    if field.is_repeated:
-        target.ClearField(name)
-        getattr(target, name).extend(getattr(source, name))
-    elif field.has_presence and not source.HasField(name):
-        target.ClearField(name)
-    elif isinstance(option := getattr(source, name), protobuf.Message):
-        getattr(target, name).CopyFrom(option)
-    else:
-        setattr(target, name, option)
 
 
 def updated_options(
     current: accelerator_pb2.Session, request: accelerator_pb2.UpdateSessionRequest
 ) -> accelerator_pb2.Session:
     """Return options with the mask's fields replaced; without a mask, the fields that are set."""
-    paths = list(request.update_mask.paths)
-    if not paths:
-        paths = [field.name for field, _ in request.session.ListFields() if field.name in UPDATABLE]
-    new = accelerator_pb2.Session()
-    new.CopyFrom(current)
-    for path in paths:
+    given = [field.name for field, _ in request.session.ListFields() if field.name in UPDATABLE]
+    mask = FieldMask(paths=request.update_mask.paths or given)
+    for path in mask.paths:
         if path not in UPDATABLE:
             raise invalid("update_mask.paths", path[:64], f"one of {', '.join(UPDATABLE)}")
-        _copy_field(request.session, new, path)
+    new = deepcopy(current)
+    mask.MergeMessage(request.session, new, replace_message_field=True, replace_repeated_field=True)
     check_options(new)
     return new

@@ -5,6 +5,7 @@ Source of every field's meaning: the comments of nnpa/zdnn/v1/*.proto.
 """
 
 from collections.abc import Iterable
+from copy import deepcopy
 from importlib.metadata import version
 from typing import Any
 
@@ -60,8 +61,7 @@ def describe_machine(machine: Machine, model: str) -> accelerator_pb2.Machine:
 
 def describe_session(session: Session, model: str, now: float) -> accelerator_pb2.Session:
     """Return the options and present state of a session; `now` is in seconds since the epoch."""
-    message = accelerator_pb2.Session()
-    message.CopyFrom(session.options)
+    message = deepcopy(session.options)
     message.name = session.name
     message.machine.CopyFrom(describe_machine(session.guest.machine, model))
     message.limits.CopyFrom(_limits(session.limits))

@@ -5,6 +5,7 @@ The records of operations and results only refer to them; see nnpa/zdnn/v1/trace
 """
 
 import hashlib
+from copy import deepcopy
 from typing import TypeAlias
 
 import numpy as np
@@ -170,8 +171,7 @@ class Contents:
 
 def bare_operation(operation: operation_pb2.Operation) -> operation_pb2.Operation:
     """Return a copy of an operation without contents."""
-    bare = operation_pb2.Operation()
-    bare.CopyFrom(operation)
+    bare = deepcopy(operation)
     bare.ClearField("shared_data")
     name = bare.WhichOneof("operation")
     if name is None:
@@ -187,8 +187,7 @@ def bare_operation(operation: operation_pb2.Operation) -> operation_pb2.Operatio
 
 def bare_result(result: operation_pb2.OperationResult) -> operation_pb2.OperationResult:
     """Return a copy of a result without contents."""
-    bare = operation_pb2.OperationResult()
-    bare.CopyFrom(result)
+    bare = deepcopy(result)
     if bare.WhichOneof("value") in ("data", "shared"):
         bare.ClearField("value")
     for output in bare.outputs:

@@ -112,25 +112,24 @@ class CallRefused(Exception):
 class CallCancelled(Exception):
     """The client is gone or its deadline has passed: `code` says which."""
 
-    def __init__(self, code: grpc.StatusCode) -> None:
+    def __init__(self, code: grpc.StatusCode, text: str = "") -> None:
         self.code = code
-        super().__init__(code.name)
+        super().__init__(text or code.name)
 
 
 class ConnectionLost(CallCancelled):
     """The call ends as if its connection broke."""
 
     def __init__(self) -> None:
-        super().__init__(_CODE.UNAVAILABLE)
-        self.args = ("connection lost",)
+        super().__init__(_CODE.UNAVAILABLE, "connection lost")
 
 
 class MessageTooLong(CallCancelled):
     """A message of `size` bytes, above `limit`."""
 
     def __init__(self, size: int, limit: int) -> None:
-        super().__init__(_CODE.RESOURCE_EXHAUSTED)
-        self.args = (f"Received message larger than max ({size} vs. {limit})",)
+        text = f"Received message larger than max ({size} vs. {limit})"
+        super().__init__(_CODE.RESOURCE_EXHAUSTED, text)
 
 
 def beyond(reason: int, text: str, field: str, value: object, limit: object) -> CallRefused:

@@ -8,7 +8,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple
 
@@ -44,11 +44,8 @@ class _ActiveRule:
     """A rule with its state: the count of calls that met its conditions, and random numbers."""
 
     rule: Rule
+    random: Random
     passed: int = 0
-    random: Random = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.random = Random(self.rule.message.seed)
 
     def is_due(
         self, call: int, operation: str, machine: str, tensors: Mapping[str, Ztensor]
@@ -132,7 +129,7 @@ class Faults:
         self._rules = [
             old[place]
             if place < len(old) and old[place].rule.message == rule.message
-            else _ActiveRule(rule)
+            else _ActiveRule(rule, Random(rule.message.seed))
             for place, rule in enumerate(rules)
         ]
         if old != self._rules:
@@ -238,27 +235,22 @@ class Faults:
 
     def _move(self, place: int, rule: Rule, operation: str) -> None:
         assert rule.target is not None
-        self._move_back(operation, is_logged=False)
+        home = self._guest.machine if self._moved is None else self._moved.home
         calls = rule.message.move.calls
-        self._moved = _Move(self._guest.machine, rule.target, place, calls - 1 if calls else None)
+        self._moved = _Move(home, rule.target, place, calls - 1 if calls else None)
         self._guest.machine = rule.target
         self._record(place, operation, "move", rule.target.name)
 
     def _count_moved_call(self, operation: str) -> None:
-        if self._moved is None or self._moved.left is None:
+        """Count a call of a moved guest; move it back if it has made its calls."""
+        moved = self._moved
+        if moved is None or moved.left is None:
             return
-        if self._moved.left == 0:
-            self._move_back(operation, is_logged=True)
-        else:
-            self._moved.left -= 1
-
-    def _move_back(self, operation: str, is_logged: bool) -> None:
-        moved, self._moved = self._moved, None
-        if moved is None:
+        if moved.left:
+            moved.left -= 1
             return
-        self._guest.machine = moved.home
-        if is_logged:
-            self._record(moved.rule, operation, "move", "back")
+        self._moved, self._guest.machine = None, moved.home
+        self._record(moved.rule, operation, "move", "back")
 
     def _record(self, place: int, operation: str, effect: str, detail: str) -> None:
         """Record a fault in the log, in the metadata of the call, and in the session."""

@@ -61,10 +61,8 @@ class Sessions:
         Cells are DLFLOAT16 codes or integers in memory order; `values` are the numbers of codes,
         null for 7FFF.
         """
-        session, tensor_id = (
-            self._find(visitor, query),
-            number("id", query.get("id", ""), 0, _MAX_ID),
-        )
+        session = self._find(visitor, query)
+        tensor_id = number("id", query.get("id", ""), 0, _MAX_ID)
         try:
             with session.running(_WAIT_SECONDS):
                 tensor = session.tensors.get(tensor_id)

@@ -257,10 +257,7 @@ class Store:
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         period = min(5.0, limits.idle_timeout / 4, limits.lease_grace / 4)
-        self._reaper = threading.Thread(
-            target=self._reap, args=(period,), name="reaper", daemon=True
-        )
-        self._reaper.start()
+        threading.Thread(target=self._reap, args=(period,), name="reaper", daemon=True).start()
 
     def create(
         self, guest: Guest, options: accelerator_pb2.Session, trail: Trail | None = None

@@ -91,7 +91,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
         with self.store.using(session) as open_session:
             yield hosted_by(open_session)
 
-    def CreateNetwork(  # noqa: N802 - the names of methods are the contract's
+    def CreateNetwork(
         self, request_iterator: Iterator[pb.CreateNetworkRequest], context: Context
     ) -> pb.CreateNetworkResponse:
         """Create a network from an uploaded file or a published model."""
@@ -112,7 +112,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
             network = _encode_network(hosted, handle, hosted.find(handle))
             return pb.CreateNetworkResponse(network=network)
 
-    def InitNetwork(  # noqa: N802
+    def InitNetwork(
         self, request: pb.InitNetworkRequest, context: Context
     ) -> pb.InitNetworkResponse:
         """Bind the weights and activations of a network."""
@@ -133,7 +133,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
                 hosted.count(request.network)
             return pb.InitNetworkResponse(ok=ok)
 
-    def RunNetwork(self, request: pb.RunNetworkRequest, context: Context) -> pb.RunNetworkResponse:  # noqa: N802
+    def RunNetwork(self, request: pb.RunNetworkRequest, context: Context) -> pb.RunNetworkResponse:
         """Run a network over batches."""
         with self._hosted(request.session) as hosted:
             network = hosted.instances.find(request.network)
@@ -162,7 +162,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
         with hosted.memory.answering(size), hosted.model_run(network):
             return network.run(inputs, outputs, within)
 
-    def InferNetwork(  # noqa: N802
+    def InferNetwork(
         self, request: pb.InferNetworkRequest, context: Context
     ) -> pb.InferNetworkResponse:
         """Run a network once over inputs by the model's names and in its shapes."""
@@ -186,20 +186,16 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
             with hosted.memory.answering(_bytes_of(result)):
                 return _encode_result(result, executor.program)
 
-    def GetNetworkError(  # noqa: N802
-        self,
-        request: pb.GetNetworkErrorRequest,
-        context: object,  # noqa: ARG002 - the name is the contract's
+    def GetNetworkError(
+        self, request: pb.GetNetworkErrorRequest, context: object
     ) -> pb.GetNetworkErrorResponse:
         """Return the first error of a network, and clear it."""
         with self._hosted(request.session) as hosted:
             error = hosted.instances.get_error(request.network, request.sequence)
             return pb.GetNetworkErrorResponse(error=encode_error(error))
 
-    def GetNetworkInfo(  # noqa: N802
-        self,
-        request: pb.GetNetworkInfoRequest,
-        context: object,  # noqa: ARG002 - the name is the contract's
+    def GetNetworkInfo(
+        self, request: pb.GetNetworkInfoRequest, context: object
     ) -> pb.GetNetworkInfoResponse:
         """Describe a network."""
         with self._hosted(request.session) as hosted:
@@ -210,10 +206,8 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
             report.split_weights = network.options.split_weights
             return pb.GetNetworkInfoResponse(ok=True, report=report)
 
-    def GetNodeInfo(  # noqa: N802
-        self,
-        request: pb.GetNodeInfoRequest,
-        context: object,  # noqa: ARG002
+    def GetNodeInfo(
+        self, request: pb.GetNodeInfoRequest, context: object
     ) -> pb.GetNodeInfoResponse:
         """Describe a node in the form that observers get."""
         with self._hosted(request.session) as hosted:
@@ -223,7 +217,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
                 return pb.GetNodeInfoResponse(ok=False)
             return pb.GetNodeInfoResponse(ok=True, node=encode_observed(node))
 
-    def ObserveNetwork(  # noqa: N802
+    def ObserveNetwork(
         self, request: pb.ObserveNetworkRequest, context: Context
     ) -> Generator[pb.ObserveNetworkResponse]:
         """Register an observer and send its events until the caller cancels."""
@@ -246,10 +240,8 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
                 queue.close()
                 network.unregister(observer)
 
-    def ListNetworks(  # noqa: N802
-        self,
-        request: pb.ListNetworksRequest,
-        context: object,  # noqa: ARG002 - the name is the contract's
+    def ListNetworks(
+        self, request: pb.ListNetworksRequest, context: object
     ) -> pb.ListNetworksResponse:
         """List the networks of a session and the names of published models."""
         first = read_token(f"networks of {request.session}", request.page_token) + 1
@@ -266,10 +258,8 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
                 published=() if first else sorted(published),
             )
 
-    def DestroyNetwork(  # noqa: N802
-        self,
-        request: pb.DestroyNetworkRequest,
-        context: object,  # noqa: ARG002 - the name is the contract's
+    def DestroyNetwork(
+        self, request: pb.DestroyNetworkRequest, context: object
     ) -> pb.DestroyNetworkResponse:
         """Destroy a network."""
         with self._hosted(request.session) as hosted:
@@ -279,7 +269,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
                 return pb.DestroyNetworkResponse(network=request.network, error=encode_error(error))
             return pb.DestroyNetworkResponse()
 
-    def MeasureAccuracy(  # noqa: N802
+    def MeasureAccuracy(
         self, request: pb.MeasureAccuracyRequest, context: Context
     ) -> pb.MeasureAccuracyResponse:
         """Compare a network with its model in FP32 over the same data."""
@@ -289,7 +279,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
             with hosted.memory.running(context), refusing():
                 return measure_accuracy(request, plan, network, hosted.memory)
 
-    def ProbeNetwork(  # noqa: N802
+    def ProbeNetwork(
         self, request: pb.ProbeNetworkRequest, context: Context
     ) -> pb.ProbeNetworkResponse:
         """Compile and run a model at edge sizes, over inputs without meaning."""
@@ -298,7 +288,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
             with hosted.memory.running(context), refusing():
                 return probe_network(request, plan)
 
-    def ExportProgram(  # noqa: N802
+    def ExportProgram(
         self, request: pb.ExportProgramRequest, context: Context
     ) -> Generator[pb.ExportProgramResponse]:
         """Return the compiled program of a network, in chunks."""

@@ -53,17 +53,15 @@ class OpenInferenceService:
         self._regions = regions
         self._is_ready = is_ready
 
-    def ServerLive(self, _request: object, _context: object) -> pb.ServerLiveResponse:  # noqa: N802 - the contract's names, here and below
+    def ServerLive(self, _request: object, _context: object) -> pb.ServerLiveResponse:
         """Return that the server is live."""
         return pb.ServerLiveResponse(live=True)
 
-    def ServerReady(self, _request: object, _context: object) -> pb.ServerReadyResponse:  # noqa: N802
+    def ServerReady(self, _request: object, _context: object) -> pb.ServerReadyResponse:
         """Return true once the operator's models are loaded, until the server drains."""
         return pb.ServerReadyResponse(ready=self._is_ready())
 
-    def ModelReady(  # noqa: N802
-        self, request: pb.ModelReadyRequest, _context: object
-    ) -> pb.ModelReadyResponse:
+    def ModelReady(self, request: pb.ModelReadyRequest, _context: object) -> pb.ModelReadyResponse:
         """Return true if a model is ready, false after a failed warm-up or for an unknown model."""
         try:
             model = self._repository.find(request.name, request.version)
@@ -71,21 +69,21 @@ class OpenInferenceService:
             return pb.ModelReadyResponse(ready=False)
         return pb.ModelReadyResponse(ready=model.state == State.READY)
 
-    def ServerMetadata(self, _request: object, _context: object) -> pb.ServerMetadataResponse:  # noqa: N802
+    def ServerMetadata(self, _request: object, _context: object) -> pb.ServerMetadataResponse:
         """Return the name, version and extensions of the server."""
         offered = (*_EXTENSIONS, *(("system_shared_memory",) if self._regions else ()))
         return pb.ServerMetadataResponse(
             name="nnpa-server", version=version("nnpa"), extensions=offered
         )
 
-    def ModelMetadata(  # noqa: N802
+    def ModelMetadata(
         self, request: pb.ModelMetadataRequest, _context: object
     ) -> pb.ModelMetadataResponse:
         """Return the inputs and outputs of a model."""
         model = self._repository.find(request.name, request.version)
         return metadata.describe(model, self._repository.versions(model.name))
 
-    def ModelConfig(  # noqa: N802
+    def ModelConfig(
         self, request: pb.ModelConfigRequest, _context: object
     ) -> pb.ModelConfigResponse:
         """Return the configuration of a model."""
@@ -93,7 +91,7 @@ class OpenInferenceService:
         config = metadata.configuration(model, self._repository.versions(model.name))
         return pb.ModelConfigResponse(config=config)
 
-    def ModelStatistics(  # noqa: N802
+    def ModelStatistics(
         self, request: pb.ModelStatisticsRequest, _context: object
     ) -> pb.ModelStatisticsResponse:
         """Return the statistics of a model, or of all models."""
@@ -107,11 +105,11 @@ class OpenInferenceService:
             ]
         return pb.ModelStatisticsResponse(model_stats=map(metadata.statistics, models))
 
-    def ModelInfer(self, request: InferRequest, context: Caller) -> InferResponse:  # noqa: N802
+    def ModelInfer(self, request: InferRequest, context: Caller) -> InferResponse:
         """Run a model once."""
         return self._inference.infer(request, context)
 
-    def ModelStreamInfer(  # noqa: N802
+    def ModelStreamInfer(
         self, requests: Iterator[InferRequest], context: Caller
     ) -> Generator[StreamResponse]:
         """Run a model for each request; an error is the answer to its request."""
@@ -127,7 +125,7 @@ class OpenInferenceService:
                 del response
             del request  # a stream that waits keeps neither
 
-    def RepositoryIndex(  # noqa: N802
+    def RepositoryIndex(
         self, request: pb.RepositoryIndexRequest, _context: object
     ) -> pb.RepositoryIndexResponse:
         """List the models."""
@@ -141,7 +139,7 @@ class OpenInferenceService:
             )
         )
 
-    def RepositoryModelLoad(  # noqa: N802
+    def RepositoryModelLoad(
         self, request: pb.RepositoryModelLoadRequest, context: Caller
     ) -> pb.RepositoryModelLoadResponse:
         """Load a model from the folder or from the request."""
@@ -159,7 +157,7 @@ class OpenInferenceService:
         loader.load(name, override, files, check=CancellationCheck(context))
         return pb.RepositoryModelLoadResponse(model_name=name, isLoaded=True)
 
-    def RepositoryModelUnload(  # noqa: N802
+    def RepositoryModelUnload(
         self, request: pb.RepositoryModelUnloadRequest, _context: object
     ) -> pb.RepositoryModelUnloadResponse:
         """Unload a model."""
@@ -172,7 +170,7 @@ class OpenInferenceService:
             raise not_offered("model_repository", "the operator loads models, not the clients")
         return self._loader
 
-    def SystemSharedMemoryStatus(  # noqa: N802
+    def SystemSharedMemoryStatus(
         self, request: pb.SystemSharedMemoryStatusRequest, context: Caller
     ) -> pb.SystemSharedMemoryStatusResponse:
         """List the connection's regions, or one of them."""
@@ -186,7 +184,7 @@ class OpenInferenceService:
             status.offset, status.byte_size = region.offset, region.byte_size
         return response
 
-    def SystemSharedMemoryRegister(  # noqa: N802
+    def SystemSharedMemoryRegister(
         self, request: pb.SystemSharedMemoryRegisterRequest, context: Caller
     ) -> pb.SystemSharedMemoryRegisterResponse:
         """Register a region of shared memory for the connection."""
@@ -195,7 +193,7 @@ class OpenInferenceService:
         )
         return pb.SystemSharedMemoryRegisterResponse()
 
-    def SystemSharedMemoryUnregister(  # noqa: N802
+    def SystemSharedMemoryUnregister(
         self, request: pb.SystemSharedMemoryUnregisterRequest, context: Caller
     ) -> pb.SystemSharedMemoryUnregisterResponse:
         """Unregister a region of the connection, or all of them."""

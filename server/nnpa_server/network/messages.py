@@ -6,19 +6,20 @@ Source of every field's meaning: the comments of nnpa/network/v1/*.proto.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import ml_dtypes
 import numpy as np
+from google.protobuf.message import Message
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa.network.v1 import program_pb2
 from nnpa_network.client_api.buffer_format import Buffer, Format, MetaInfo
 from nnpa_network.client_api.creation import Caller, NetworkParams, Options
 from nnpa_network.client_api.errors import AiError
+from nnpa_network.client_api.network import Network
 from nnpa_network.client_api.observer import Event, NodeInfo
-from nnpa_network.client_api.report import Report, Version
+from nnpa_network.client_api.report import Version
 from nnpa_network.client_api.weights import layout
-from nnpa_network.importing.plan import Weight
 from nnpa_network.placements import Placement
 from nnpa_network.program import Array, DType, Node, Port, Program
 from nnpa_network.running.results import Violation
@@ -27,16 +28,11 @@ from nnpa_wire import byte_strings
 from nnpa_server.errors import invalid, unspecified
 from nnpa_server.network.text_arrays import TEXT, decode_text, encode_text
 
+M = TypeVar("M", bound=Message)
+
 MAX_VIOLATIONS = 1000
-_NODE_FIELDS = ("name", "op_type", "domain", "inputs", "outputs", "device", "functions", "reason",
-                "macc", "weights")  # fmt: skip
-_OBSERVED_FIELDS = ("c_idx", "type", "id", "inputs", "outputs", "weights")
-_REPORT_FIELDS = ("model_name", "model_signature", "model_datetime", "compile_datetime",
-                  "runtime_revision", "tool_revision", "n_macc", "n_macc_64", "n_nodes",
-                  "signature")  # fmt: skip
 _VERSIONS = ("runtime_version", "tool_version", "tool_api_version", "api_version",
              "interface_api_version")  # fmt: skip
-_WEIGHT_FIELDS = ("name", "dtype", "shape", "nbytes")
 _BYTES_OF_TEXT = 64  # a short text as Python has it, and where it is
 _MAX_DIMS = 64
 _DTYPES: Mapping[str, DType] = {
@@ -167,9 +163,7 @@ def encode_buffer(buffer: Buffer) -> pb.Buffer:
         channels=buffer.channels,
         data=None if buffer.data is None else bytes(buffer.data),
         activations_offset=buffer.offset,
-        meta_info=None
-        if meta is None
-        else pb.MetaInfo(scale=meta.scale, zero_point=meta.zero_point),
+        meta_info=None if meta is None else _message(pb.MetaInfo, meta),
     )
 
 
@@ -220,31 +214,31 @@ def read_shapes(messages: Sequence[pb.InputShape], path: str) -> dict[str, tuple
     }
 
 
+def _message(kind: type[M], source: object, **others: Any) -> M:
+    """Return a message with `others`, and with the attributes that its other fields name."""
+    names = kind.DESCRIPTOR.fields_by_name.keys() - others.keys()
+    return kind(**others, **{name: getattr(source, name) for name in names})
+
+
 def encode_port(port: Port) -> program_pb2.Port:
     """Return the message of an input or output."""
-    return program_pb2.Port(
-        name=port.name, dtype=port.dtype.name, shape=port.shape, symbols=port.symbols
-    )
+    return _message(program_pb2.Port, port, dtype=port.dtype.name)
 
 
 def encode_node(node: Node) -> program_pb2.Node:
     """Return the message of a node."""
-    return program_pb2.Node(
-        index=node.index,
-        output_shapes=[program_pb2.Shape(dims=shape) for shape in node.output_shapes],
-        **_fields(node, _NODE_FIELDS),
-    )
+    shapes = [program_pb2.Shape(dims=shape) for shape in node.output_shapes]
+    return _message(program_pb2.Node, node, output_shapes=shapes)
 
 
-def encode_report(report: Report, program: Program, weights: Sequence[Weight]) -> pb.NetworkReport:
-    """Return the message of a report, with the program's nodes and the weights' tensors."""
+def encode_report(network: Network) -> pb.NetworkReport:
+    """Return the message of a network's report, with its nodes and the tensors of its weights."""
+    report, program, weights = network.get_info(), network.executor.program, network.weights
     offsets, _end = layout(weights)
-    versions: dict[str, Any] = {
-        name: pb.Version(**_fields(getattr(report, name), ("major", "minor", "micro")))
-        for name in _VERSIONS
-    }
-    return pb.NetworkReport(
-        **_fields(report, _REPORT_FIELDS),
+    versions = {name: _message(pb.Version, getattr(report, name)) for name in _VERSIONS}
+    return _message(
+        pb.NetworkReport,
+        report,
         **versions,
         inputs=map(encode_buffer, report.inputs),
         outputs=map(encode_buffer, report.outputs),
@@ -254,32 +248,25 @@ def encode_report(report: Report, program: Program, weights: Sequence[Weight]) -
         placement=encode_placement(program.placement),
         nodes=map(encode_node, program.nodes),
         weights=[
-            pb.WeightTensor(offset=offset, **_fields(weight, _WEIGHT_FIELDS))
+            _message(pb.WeightTensor, weight, offset=offset)
             for weight, offset in zip(weights, offsets, strict=True)
         ],
+        split_weights=network.options.split_weights,
     )
-
-
-def _fields(source: object, names: Sequence[str]) -> dict[str, Any]:
-    """Return the named attributes, for message fields of the same names."""
-    return {name: getattr(source, name) for name in names}
 
 
 def encode_observed(node: NodeInfo) -> pb.ObserverNode:
     """Return the message of a node in the form that observers get."""
-    return pb.ObserverNode(
-        name=node.node.name, op_type=node.node.op_type, **_fields(node, _OBSERVED_FIELDS)
-    )
+    return _message(pb.ObserverNode, node, name=node.node.name, op_type=node.node.op_type)
 
 
 def encode_event(event: Event, dropped: int) -> pb.ObserverEvent:
     """Return the message of an event."""
-    return pb.ObserverEvent(
+    return _message(
+        pb.ObserverEvent,
+        event,
         flags=int(event.flags),
-        run=event.run,
-        batch=event.batch,
         node=None if event.node is None else encode_observed(event.node),
-        time_ns=event.time_ns,
         tensors=[named(name, array) for name, array in event.tensors.items()],
         dropped=dropped,
     )

@@ -202,9 +202,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
             network = hosted.instances.find(request.network)
             if network is None:
                 return pb.GetNetworkInfoResponse(ok=False)
-            report = encode_report(network.get_info(), network.executor.program, network.weights)
-            report.split_weights = network.options.split_weights
-            return pb.GetNetworkInfoResponse(ok=True, report=report)
+            return pb.GetNetworkInfoResponse(ok=True, report=encode_report(network))
 
     def GetNodeInfo(
         self, request: pb.GetNodeInfoRequest, context: object

@@ -42,16 +42,7 @@ from nnpa_server.accelerator.decode import LiveIds, decode_operation
 from nnpa_server.accelerator.execute import describe, describe_ztensor
 from nnpa_server.accelerator.operands import read_structure, size_mismatch
 from nnpa_server.errors import CallRefused, from_exception, invalid, unspecified
-from nnpa_server.network.messages import (
-    encode_node,
-    encode_placement,
-    encode_port,
-    little_endian,
-    read_array,
-    read_dtype,
-    read_placement,
-    read_shape,
-)
+from nnpa_server.network import messages
 
 _REF = tensor_pb2.TensorRef.DESCRIPTOR
 _FREE = -1  # a dim that only running tells
@@ -72,7 +63,7 @@ def read_program(
     message: pb.Program,
     guest: Guest,
     constants: Mapping[int, Array | Ztensor] | None = None,
-    read_type: ReadType = read_dtype,
+    read_type: ReadType = messages.read_dtype,
 ) -> Program:
     """Return a program for a guest; raise CallRefused if its parts do not fit together.
 
@@ -106,22 +97,22 @@ def read_program(
             )
             for name, places in message.places.items()
         },
-        placement=read_placement(message.placement, "placement"),
+        placement=messages.read_placement(message.placement, "placement"),
     )
     _require_connected(program)
     return program
 
 
-def read_port(message: pb.Port, path: str, read_type: ReadType = read_dtype) -> Port:
+def read_port(message: pb.Port, path: str, read_type: ReadType = messages.read_dtype) -> Port:
     """Return an input or output."""
     dtype = read_type(message.dtype, f"{path}.dtype")
-    shape = read_shape(message.shape, f"{path}.shape", minimum=_FREE)
+    shape = messages.read_shape(message.shape, f"{path}.shape", minimum=_FREE)
     return Port(message.name, dtype, shape, tuple(message.symbols))
 
 
 def _array_info(number: int, message: pb.ArrayInfo, read_type: ReadType) -> ArrayInfo:
     path = f"arrays[{number}]"
-    shape = read_shape(message.shape, f"{path}.shape", minimum=_FREE)
+    shape = messages.read_shape(message.shape, f"{path}.shape", minimum=_FREE)
     return ArrayInfo(read_type(message.dtype, f"{path}.dtype"), shape)
 
 
@@ -139,7 +130,7 @@ def _constant(number: int, message: pb.Constant) -> Array | Ztensor:
     path = f"constants[{number}]"
     match message.WhichOneof("constant"):
         case "array":
-            return read_array(message.array, f"{path}.array")
+            return messages.read_array(message.array, f"{path}.array")
         case "ztensor":
             return _sticks(message.ztensor, f"{path}.ztensor")
         case _:
@@ -271,8 +262,8 @@ def encode_program(program: Program, contents: bool = True) -> pb.Program:
     return pb.Program(
         name=program.name,
         machine=program.machine,
-        inputs=map(encode_port, program.inputs),
-        outputs=map(encode_port, program.outputs),
+        inputs=map(messages.encode_port, program.inputs),
+        outputs=map(messages.encode_port, program.outputs),
         input_ids=program.input_ids,
         output_ids=program.output_ids,
         arrays={
@@ -285,7 +276,7 @@ def encode_program(program: Program, contents: bool = True) -> pb.Program:
             for number, constant in program.constants.items()
         },
         steps=map(_encode_step, program.steps),
-        nodes=map(encode_node, program.nodes),
+        nodes=map(messages.encode_node, program.nodes),
         places={
             name: pb.Places(
                 places=[
@@ -294,7 +285,7 @@ def encode_program(program: Program, contents: bool = True) -> pb.Program:
             )
             for name, places in program.places.items()
         },
-        placement=encode_placement(program.placement),
+        placement=messages.encode_placement(program.placement),
     )
 
 
@@ -315,7 +306,7 @@ def _encode_constant(constant: Array | Ztensor, contents: bool) -> pb.Constant:
         return pb.Constant(ztensor=message)
     array = pb.ConstantArray(dtype=constant.dtype.name, shape=constant.shape)
     if contents:
-        array.data = little_endian(constant)
+        array.data = messages.little_endian(constant)
     return pb.Constant(array=array)
 
 

@@ -27,26 +27,10 @@ from nnpa_network.shortcuts import SHORTCUTS
 from nnpa_server.accelerator.messages import timestamp
 from nnpa_server.config import MIB
 from nnpa_server.errors import invalid
+from nnpa_server.network import messages
 from nnpa_server.network.hosting import Hosted, calls_of, hosted_by
 from nnpa_server.network.measuring import measure_accuracy, probe_network
 from nnpa_server.network.memory import require_message
-from nnpa_server.network.messages import (
-    encode_buffer,
-    encode_error,
-    encode_event,
-    encode_observed,
-    encode_port,
-    encode_report,
-    encode_violations,
-    named,
-    read_buffer,
-    read_caller,
-    read_feeds,
-    read_options,
-    read_params,
-    read_shapes,
-    text_bytes,
-)
 from nnpa_server.network.pools import Pools
 from nnpa_server.network.programs import encode_program, refused_model
 from nnpa_server.network.refusals import not_ready, refusing
@@ -99,13 +83,15 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
         with self.store.using(header.session) as session:
             hosted = hosted_by(session)
             try:
-                require_compatible(read_caller(header), read_options(header.options))
+                require_compatible(
+                    messages.read_caller(header), messages.read_options(header.options)
+                )
                 signature, make = self._sources.read(
                     header, session, request_iterator, context, hosted.workers(self._pools)
                 )
                 handle = hosted.create(header, signature, make, context)
             except NetworkRefused as refused:
-                return pb.CreateNetworkResponse(error=encode_error(refused.error))
+                return pb.CreateNetworkResponse(error=messages.encode_error(refused.error))
             except ModelRefused as refused:
                 raise refused_model(refused) from refused
             self.store.return_memory()  # used between the file and the network
@@ -120,7 +106,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
             network = hosted.instances.find(request.network)
             if network is None:
                 return pb.InitNetworkResponse(ok=False)
-            params = read_params(request)
+            params = messages.read_params(request)
             with hosted.memory.running(context):
                 size = params.activations.channels if params else 0
                 shared = hosted.shared(request.shared_activations, size)
@@ -141,21 +127,22 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
             program = None if network is None else network.executor.program
             if program is not None and result.n_batches > 0:
                 hosted.note(calls_of(program, result.n_batches), result.violations)
+            violations = messages.encode_violations(result.violations, program) if program else ()
             return pb.RunNetworkResponse(
                 n_batches=result.n_batches,
-                outputs=map(encode_buffer, result.outputs),
-                violations=encode_violations(result.violations, program) if program else (),
+                outputs=map(messages.encode_buffer, result.outputs),
+                violations=violations,
             )
 
     def _run(
         self, network: Network, hosted: Hosted, request: pb.RunNetworkRequest, context: Context
     ) -> RunResult:
-        inputs = [read_buffer(buffer) for buffer in request.inputs] or None
+        inputs = [messages.read_buffer(buffer) for buffer in request.inputs] or None
         within = hosted.memory.running(context)
         if request.forward:
             with hosted.model_run(network):
                 return network.forward(inputs, within)
-        outputs = [read_buffer(buffer) for buffer in request.outputs] or _inside(network)
+        outputs = [messages.read_buffer(buffer) for buffer in request.outputs] or _inside(network)
         size = sum(tensor.nbytes for tensor in network.outputs) * max(
             (buffer.n_batches for buffer in outputs or ()), default=0
         )
@@ -170,8 +157,8 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
             network = hosted.find(request.network)
             if not network.ready:
                 raise not_ready(request.network, "init was not called, or failed")
-            hosted.memory.require(text_bytes(request.inputs))
-            feeds = read_feeds(request.inputs, "inputs")
+            hosted.memory.require(messages.text_bytes(request.inputs))
+            feeds = messages.read_feeds(request.inputs, "inputs")
             with hosted.memory.running(context), refusing():
                 shapes = {name: array.shape for name, array in feeds.items()}
                 executor = executor_of(network.plan, _known(network.plan, shapes))
@@ -192,7 +179,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
         """Return the first error of a network, and clear it."""
         with self._hosted(request.session) as hosted:
             error = hosted.instances.get_error(request.network, request.sequence)
-            return pb.GetNetworkErrorResponse(error=encode_error(error))
+            return pb.GetNetworkErrorResponse(error=messages.encode_error(error))
 
     def GetNetworkInfo(
         self, request: pb.GetNetworkInfoRequest, context: object
@@ -202,7 +189,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
             network = hosted.instances.find(request.network)
             if network is None:
                 return pb.GetNetworkInfoResponse(ok=False)
-            return pb.GetNetworkInfoResponse(ok=True, report=encode_report(network))
+            return pb.GetNetworkInfoResponse(ok=True, report=messages.encode_report(network))
 
     def GetNodeInfo(
         self, request: pb.GetNodeInfoRequest, context: object
@@ -213,7 +200,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
             node = None if network is None else network.node_info(request.c_idx)
             if node is None:
                 return pb.GetNodeInfoResponse(ok=False)
-            return pb.GetNodeInfoResponse(ok=True, node=encode_observed(node))
+            return pb.GetNodeInfoResponse(ok=True, node=messages.encode_observed(node))
 
     def ObserveNetwork(
         self, request: pb.ObserveNetworkRequest, context: Context
@@ -230,7 +217,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
             try:
                 for event in queue.read(_POLL_SECONDS):
                     if event is not None:
-                        message = encode_event(event, queue.dropped())
+                        message = messages.encode_event(event, queue.dropped())
                         yield pb.ObserveNetworkResponse(event=message)
                     elif not context.is_active() or not hosted.instances.find(request.network):
                         return
@@ -263,9 +250,10 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
         with self._hosted(request.session) as hosted:
             error = hosted.destroy(request.network)
             self.store.return_memory()
-            if error:
-                return pb.DestroyNetworkResponse(network=request.network, error=encode_error(error))
-            return pb.DestroyNetworkResponse()
+            if not error:
+                return pb.DestroyNetworkResponse()
+            message = messages.encode_error(error)
+            return pb.DestroyNetworkResponse(network=request.network, error=message)
 
     def MeasureAccuracy(
         self, request: pb.MeasureAccuracyRequest, context: Context
@@ -293,7 +281,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
         with self.store.using(request.session) as session:
             hosted = hosted_by(session)
             network = hosted.find(request.network)
-            shapes = read_shapes(request.shapes, "shapes")
+            shapes = messages.read_shapes(request.shapes, "shapes")
             with hosted.memory.running(context):
                 try:
                     program = _program(network, shapes)
@@ -338,8 +326,8 @@ def _encode_network(hosted: Hosted, handle: str, network: Network) -> pb.Network
         name=handle,
         c_name=network.provenance.c_name,
         state=pb.STATE_READY if network.ready else pb.STATE_CREATED,
-        inputs=map(encode_port, plan.inputs),
-        outputs=map(encode_port, plan.outputs),
+        inputs=map(messages.encode_port, plan.inputs),
+        outputs=map(messages.encode_port, plan.outputs),
         model_signature=plan.signature,
         stored_bytes=hosted.memory.kept(handle),
         create_time=timestamp(network.provenance.created),
@@ -370,8 +358,8 @@ def _known(plan: Plan, shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[in
 
 def _encode_result(result: Result, program: Program) -> pb.InferNetworkResponse:
     return pb.InferNetworkResponse(
-        outputs=[named(name, array) for name, array in result.outputs.items()],
-        violations=encode_violations(result.violations, program),
+        outputs=[messages.named(name, array) for name, array in result.outputs.items()],
+        violations=messages.encode_violations(result.violations, program),
         nans=result.nans,
         calls=result.calls,
     )

@@ -15,7 +15,7 @@ from nnpa_server.accelerator.streaming import parse_write
 from nnpa_server.config import Limits
 from nnpa_server.errors import from_exception
 from nnpa_server.mli.service import MliService
-from nnpa_server.network import make_service
+from nnpa_server.network.service import NetworkService
 from nnpa_server.open_inference.repository import Repository
 from nnpa_server.rpc import codec as server
 from nnpa_server.sessions.store import Store
@@ -72,7 +72,7 @@ class InProcessTransport:
             "nnpa.zdnn.v1.AcceleratorService": self._service,
             "nnpa.zdnn.v1.TraceService": TraceService(self._service.traces),
             "nnpa.mli.v1.MliService": MliService(Limits(), calls=1),
-            "nnpa.network.v1.NetworkService": make_service(store, Repository(4), None),
+            "nnpa.network.v1.NetworkService": NetworkService(store, Repository(4), None),
         }
 
     def ticket(self, name: str) -> str:  # noqa: ARG002 - the seam's signature

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import grpc
 from nnpa.network.v1 import network_pb2 as pb
 
-from nnpa_server.config import SHORTCUTS
 from nnpa_server.network.pools import PLACES, Pools
 from nnpa_server.open_inference.repository import Repository
 from nnpa_server.rpc import lazy
@@ -60,19 +59,6 @@ def share_in(pools: Pools | None) -> "Share":
     return share
 
 
-def make_service(
-    store: Store,
-    repository: Repository,
-    loader: "Loader | None",
-    shortcuts: frozenset[str] = frozenset(SHORTCUTS),
-    pools: Pools | None = None,
-) -> "NetworkService":
-    """Return the service; `loader` lets clients publish, `pools` give it workers."""
-    from nnpa_server.network.service import NetworkService
-
-    return NetworkService(store, repository, loader, shortcuts, pools)
-
-
 def add_to(
     server: grpc.Server,
     store: Store,
@@ -85,6 +71,12 @@ def add_to(
 
     Return InferNetwork as a conversation for plain sockets.
     """
-    service = Lazy(lambda: make_service(store, repository, loader(), shortcuts, pools))
+
+    def construct() -> "NetworkService":
+        from nnpa_server.network.service import NetworkService
+
+        return NetworkService(store, repository, loader(), shortcuts, pools)
+
+    service = Lazy(construct)
     lazy.add_to(server, _DESCRIPTOR, service.get)
     return one_by_one(_INFER, lazy.method_of(_INFER, service.get))

@@ -79,15 +79,12 @@ class Hosted:
                 signature, lambda: make(self.memory.guest()), provenance, options, caller
             )
             if handle not in before:
-                self._count_new(handle)
+                try:
+                    self.count(handle)
+                except CallRefused:
+                    self.instances.destroy(handle)
+                    raise
             return handle
-
-    def _count_new(self, handle: str) -> None:
-        try:
-            self.count(handle)
-        except CallRefused:
-            self.instances.destroy(handle)
-            raise
 
     def count(self, handle: str) -> None:
         """Count the bytes that a network holds now, with the session held."""

@@ -3,7 +3,7 @@
 
 import json
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from nnpa.network.v1 import network_pb2 as pb
@@ -165,14 +165,9 @@ def _named(arrays: Iterable[pb.NamedArray], path: str, plan: WorkerPlan) -> Mapp
     feeds, names = read_feeds(arrays, path), {port.name for port in plan.inputs}
     if wrong := sorted(names ^ feeds.keys()):
         verb = "absent" if wrong[0] in names else "no input"
-        raise invalid(
-            path, f"with {wrong[0][:64]!r} {verb}", f"one array for each of {_list(names)}"
-        )
+        allowed = ", ".join(name[:64] for name in sorted(names)[:8])
+        raise invalid(path, f"with {wrong[0][:64]!r} {verb}", f"one array for each of {allowed}")
     return feeds
-
-
-def _list(names: Collection[str]) -> str:
-    return ", ".join(name[:64] for name in sorted(names)[:8])
 
 
 def _made_up(rng: np.random.Generator, port: Port, shape: tuple[int, ...]) -> Array:

@@ -16,7 +16,7 @@ from nnpa_server.errors import CallRefused, invalid, unspecified
 from nnpa_server.network.messages import read_placement
 from nnpa_server.network.programs import parse_program, read_program, refusing_misfits
 from nnpa_server.network.uploads import receive_file
-from nnpa_server.network.worker_executor import LoadProgram, program_loader
+from nnpa_server.network.worker_executor import program_loader
 from nnpa_server.network.worker_plan import WorkerPlan
 from nnpa_server.network.workers import Workers
 from nnpa_server.open_inference.loading import Loader
@@ -63,7 +63,13 @@ class Sources:
         limit = session.limits.max_session_bytes
         if source == "program_bytes":
             load = program_loader(workers, self._shortcuts, limit)
-            return signature, lambda guest: load_program(data, signature, guest, load)
+
+            def make(guest: Guest) -> Plan:
+                program = read_program(parse_program(data), guest)
+                with refusing_misfits():
+                    return ProgramPlan(program, guest, signature, load)
+
+            return signature, make
         chosen = read_import_options(header.options, limit, self._shortcuts)
         return signature, lambda guest: WorkerPlan(data, guest, chosen, workers)
 
@@ -123,15 +129,3 @@ def read_import_options(
         max_bytes=limit,
         shortcuts=shortcuts,
     )
-
-
-def load_program(
-    data: bytes,
-    signature: str,
-    guest: Guest,
-    load: LoadProgram,
-) -> Plan:
-    """Return the plan of a serialised program, which `load` prepares for runs."""
-    program = read_program(parse_program(data), guest)
-    with refusing_misfits():
-        return ProgramPlan(program, guest, signature, load)

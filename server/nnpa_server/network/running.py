@@ -14,8 +14,7 @@ import json
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from nnpa_emulator import Guest, widened
 from nnpa_emulator.kernels import use_reference
@@ -24,10 +23,7 @@ from nnpa_emulator.machine import Memory, page_memory
 from nnpa_network.importing.onnx_import import ImportOptions
 from nnpa_network.importing.plan import requiring_fit
 from nnpa_network.program import Array, ModelRefused
-from nnpa_network.reporting.accuracy import as_json, measure
-from nnpa_network.reporting.accuracy_page import as_html, page_template
-from nnpa_network.reporting.accuracy_text import as_text
-from nnpa_network.reporting.probe import probe
+from nnpa_network.reporting.accuracy_page import page_template
 from nnpa_network.running.executor import Executor
 from nnpa_network.running.host import draw_from
 from nnpa_network.running.observed import NodeEvent
@@ -42,7 +38,7 @@ from nnpa_server.network.compiling import (
 )
 from nnpa_server.network.program_codec import Decoder, pack, unpack
 from nnpa_server.network.programs import refusing_misfits
-from nnpa_server.network.reports import Reports, read_batch
+from nnpa_server.network.reports import Reports
 from nnpa_server.network.result_codec import encode_result
 from nnpa_server.sandbox.frames import Message
 from nnpa_server.sandbox.worker import Handler
@@ -69,7 +65,12 @@ class Runner:
         self._allocate = allocate
         self._executors: OrderedDict[str, Executor] = OrderedDict()
         self._observed: dict[str, _ObservedRun] = {}
-        self._reports = Reports()
+        reports = Reports(allocate)
+        self._reports: Mapping[str, Callable[..., Sequence[object]]] = {
+            "measure": reports.measure,
+            "probe": reports.probe,
+            "batch": reports.batch,
+        }
 
     def __call__(self, message: Message) -> Message:
         """Return the answer to a job, or the reason of its refusal or failure."""
@@ -80,12 +81,8 @@ class Runner:
                     return self._load(message.arrays, **facts)
                 case "drop":
                     return self._drop(**facts)
-                case "measure":
-                    return self._measure(message.arrays, **facts)
-                case "probe":
-                    return self._probe(message.arrays, **facts)
-                case "batch":
-                    return self._batch(message.arrays, **facts)
+                case "measure" | "probe" | "batch":
+                    return self._report(verb, message.arrays, **facts)
                 case _:
                     with requiring_fit():
                         return self._run(verb, message.arrays, **facts)
@@ -114,48 +111,18 @@ class Runner:
         give_back()
         return Message(DONE)
 
-    def _measure(
+    def _report(
         self,
+        verb: str,
         arrays: Sequence[Array],
         options: ImportOptions,
         texts: Mapping[str, list[int]],
-        machines: Sequence[str],
-        inputs: Sequence[str],
-        samples: int,
-        html: bool,
+        **facts: object,
     ) -> Message:
+        """Return the parts of a report on the model whose file is the first array."""
         model, *contents = arrays
-        values = unpack(contents, texts)
-        rows: list[Mapping[str, Array]] = [
-            dict(zip(inputs, values[number * len(inputs) :], strict=False))
-            for number in range(samples)
-        ]
-        report = measure(model.tobytes(), rows, machines, options, self._allocate)
-        return _parts([as_json(report), as_text(report), as_html(report) if html else ""])
-
-    def _probe(
-        self,
-        arrays: Sequence[Array],
-        options: ImportOptions,
-        texts: Mapping[str, list[int]],
-        machines: Sequence[str],
-        sizes: Sequence[int],
-    ) -> Message:
-        del texts
-        rows = probe(arrays[0].tobytes(), machines, sizes, options, self._allocate)
-        return _parts([asdict(row) for row in rows])
-
-    def _batch(
-        self,
-        arrays: Sequence[Array],
-        options: ImportOptions,
-        texts: Mapping[str, list[int]],
-        batch: dict[str, Any],
-    ) -> Message:
-        model, *contents = arrays
-        values = unpack(contents, texts)
-        rows = read_batch(batch)
-        return _parts(self._reports.answer(rows, model.tobytes(), options, values, self._allocate))
+        parts = self._reports[verb](model.tobytes(), options, unpack(contents, texts), **facts)
+        return Message(DONE + json.dumps(parts).encode())
 
     def _run(
         self,
@@ -191,11 +158,6 @@ class Runner:
             return _encoded(ended.value)
         facts = {"node": run.event.node, "phase": run.event.phase}
         return Message(DONE + json.dumps(facts).encode())
-
-
-def _parts(parts: Sequence[object]) -> Message:
-    """Return the answer to a job of a report."""
-    return Message(DONE + json.dumps(parts).encode())
 
 
 def _encoded(result: Result) -> Message:

@@ -2,7 +2,6 @@
 """Run whole programs in workers, if they have nodes that only the host can run."""
 
 import json
-import logging
 import secrets
 import weakref
 from collections import Counter
@@ -22,22 +21,19 @@ from nnpa_network.running.executor import ProgramRunner
 from nnpa_network.running.observed import NodeEvent, Observer
 from nnpa_network.running.results import Result, StepFailed
 
-from nnpa_server.errors import CallRefused
 from nnpa_server.network.compiling import DONE, REFUSED, encode_job
 from nnpa_server.network.program_codec import NotProgram, encode, pack, read_type, unpack
 from nnpa_server.network.result_codec import decode_result
 from nnpa_server.network.running import FAILED, UNKNOWN
-from nnpa_server.network.workers import BROKEN, Workers, refusal_of
+from nnpa_server.network.workers import BROKEN, MALFORMED, Workers, refusal_of
 from nnpa_server.open_inference.reading import run_bytes
 from nnpa_server.sandbox.frames import Message
 
 LoadProgram: TypeAlias = Callable[[Program, Guest], ProgramRunner]
 """A function that prepares a program for a guest; it raises `ModelRefused`, CallRefused."""
 
-_log = logging.getLogger("nnpa.sandbox")
 _MAX_TEXT = 1000
 _PHASES = {"before", "after"}
-_MALFORMED = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError, CallRefused)
 
 
 def program_loader(workers: Workers, shortcuts: Collection[str], max_bytes: int) -> LoadProgram:
@@ -173,9 +169,8 @@ class WorkerExecutor:
         """End the worker and raise `StepFailed` if its answer is not valid."""
         try:
             yield
-        except _MALFORMED as error:
-            _log.warning("a worker was ended: its answer is not valid: %s", error)
-            self._workers.close()
+        except MALFORMED as error:
+            self._workers.end_broken(error)
             raise StepFailed("", "host", 0, BROKEN) from error
 
 

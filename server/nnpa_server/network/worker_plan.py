@@ -2,14 +2,13 @@
 """Plans of models that workers compile; the server keeps the file and checked programs."""
 
 import json
-import logging
 import math
 import weakref
 from collections import OrderedDict
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from threading import Lock
 
@@ -23,7 +22,6 @@ from nnpa_network.importing.plan import Weight, signature_of
 from nnpa_network.importing.shapes import Concrete, concrete_shapes
 from nnpa_network.program import Array, ModelRefused, Program
 from nnpa_network.running.executor import ProgramRunner
-from nnpa_network.running.host import HostError
 
 from nnpa_server.errors import CallRefused
 from nnpa_server.network.compiling import encode_job
@@ -32,13 +30,11 @@ from nnpa_server.network.pools import Pools
 from nnpa_server.network.program_codec import Decoder, NotProgram, decode_facts, pack, read_type
 from nnpa_server.network.programs import refusing_misfits
 from nnpa_server.network.worker_executor import program_loader
-from nnpa_server.network.workers import BROKEN, Workers, make_workers
+from nnpa_server.network.workers import BROKEN, MALFORMED, Workers, make_workers
 from nnpa_server.open_inference.sources import Options
 from nnpa_server.sandbox.frames import Message
 from nnpa_server.sandbox.jobs import taking_turn
 from nnpa_server.tuning.process import give_back
-
-_log = logging.getLogger("nnpa.sandbox")
 
 
 class WorkerPlan:
@@ -177,22 +173,12 @@ class WorkerPlan:
             yield
         except ModelRefused:
             raise
-        except CallRefused as refused:
-            if refused.reason == wire.ERROR_REASON_TENSOR_QUOTA_EXCEEDED:
+        except MALFORMED as error:
+            reason = error.reason if isinstance(error, CallRefused) else None
+            if reason == wire.ERROR_REASON_TENSOR_QUOTA_EXCEEDED:
                 raise
-            raise self._broken(refused) from refused
-        except _MALFORMED as error:
-            raise self._broken(error) from error
-
-    def _broken(self, error: Exception) -> ModelRefused:
-        _log.warning("a worker was ended: its answer is not valid: %s", error)
-        self._workers.close()
-        return ModelRefused(BROKEN)
-
-
-_MALFORMED = (
-    ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError, HostError
-)  # fmt: skip
+            self._workers.end_broken(error)
+            raise ModelRefused(BROKEN) from error
 
 
 def _require_ends(program: Program, inputs: Sequence[str], outputs: Sequence[str]) -> None:
@@ -213,7 +199,7 @@ def _weight(row: Sequence[object], file: bytes, contents: Iterator[Array]) -> We
     if not isinstance(place, int):
         raise NotProgram("a weight without a place")
     dims = read_shape(shape, "weights")
-    size = math.prod(dims) * _itemsize(dtype)
+    size = math.prod(dims) * read_type(dtype, "weights").itemsize
     if place < 0:
         array = next(contents, None)
         data = memoryview(b"") if array is None or array.dtype != np.uint8 else array.data
@@ -224,10 +210,6 @@ def _weight(row: Sequence[object], file: bytes, contents: Iterator[Array]) -> We
     return Weight(name, dtype, dims, data)
 
 
-def _itemsize(dtype: str) -> int:
-    return read_type(dtype, "weights").itemsize
-
-
 def compile_published(
     pools: Pools | None,
     data: bytes,
@@ -236,15 +218,10 @@ def compile_published(
     shortcuts: frozenset[str],
 ) -> WorkerPlan:
     """Return the plan of a model for publication; its workers end with it."""
-    chosen = ImportOptions(
-        strict=options.strict,
-        saturate=options.saturate,
-        offload_integer=options.offload_integer,
-        placement=options.placement,
-        max_bytes=limit,
-        shortcuts=shortcuts,
-    )
+    facts = asdict(options)
+    machine = MACHINES[facts.pop("machine")]
+    chosen = ImportOptions(**facts, max_bytes=limit, shortcuts=shortcuts)
     workers = make_workers(pools, room=lambda: limit)
-    plan = WorkerPlan(data, Guest(MACHINES[options.machine]), chosen, workers)
+    plan = WorkerPlan(data, Guest(machine), chosen, workers)
     weakref.finalize(plan, workers.retire).atexit = False
     return plan

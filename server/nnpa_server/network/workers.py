@@ -19,6 +19,7 @@ from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator.interruption import go_on
 from nnpa_emulator.machine import Memory, page_memory
 from nnpa_network.program import ModelRefused
+from nnpa_network.running.host import HostError
 from nnpa_network.running.results import StepFailed
 
 from nnpa_server.config import MIB
@@ -29,12 +30,14 @@ from nnpa_server.network.running import Runner
 from nnpa_server.sandbox.failures import Why, WorkerFailed
 from nnpa_server.sandbox.frames import Message
 from nnpa_server.sandbox.jobs import LocalWorker, Worker
-from nnpa_server.sandbox.owner import Owner
-from nnpa_server.sandbox.pool import PoolClosed
+from nnpa_server.sandbox.pool import Owner, PoolClosed
 from nnpa_server.sandbox.process import JobLimits, allow
 from nnpa_server.sessions.tokens import caller
 
 BROKEN = "its worker gave an answer of no known form"
+MALFORMED = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError,
+             HostError, CallRefused)  # fmt: skip
+"""What it raises to read an answer that is not valid."""
 _log = logging.getLogger("nnpa.sandbox")
 _COMPILE_SECONDS, _RUN_SECONDS = 120, 3600
 _RUN_IDLE_SECONDS = 300.0
@@ -100,6 +103,11 @@ class Workers:
         """End the workers in which no job runs; the next job gets a new worker."""
         self.compiler.end_idle()
         self.runner.end_idle()
+
+    def end_broken(self, error: Exception) -> None:
+        """End both workers after an answer that is not valid."""
+        _log.warning("a worker was ended: its answer is not valid: %s", error)
+        self.close()
 
     @property
     def _shared_or_own(self) -> "Workers":

@@ -10,7 +10,6 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TypeAlias
 
-import grpc
 import numpy as np
 from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2
 from nnpa.zdnn.v1 import status_pb2 as wire
@@ -43,7 +42,8 @@ from nnpa_server.accelerator.operands import (
 from nnpa_server.config import MAX_CHUNK_BYTES, MIB
 from nnpa_server.errors import CallRefused, invalid, unspecified
 from nnpa_server.faults import attend, faults_of
-from nnpa_server.sessions.cancellation import CancellationCheck, Context, cancelled
+from nnpa_server.rpc.reading import next_message
+from nnpa_server.sessions.cancellation import CancellationCheck, Context
 from nnpa_server.sessions.page_buffers import staging
 from nnpa_server.sessions.store import Session, Store
 
@@ -73,7 +73,7 @@ def out_of_order(text: str) -> CallRefused:
 
 def write_tensor(store: Store, uploads: Iterator[Upload], context: Context) -> Result:
     """Fill one tensor from a stream; change it only when every chunk has arrived."""
-    first = _next_upload(uploads, context)
+    first = next_message(uploads, context)
     if first is None or isinstance(first, memoryview) or not first.HasField("header"):
         raise out_of_order("the first message of the stream must be a header")
     header = first.header
@@ -87,17 +87,6 @@ def write_tensor(store: Store, uploads: Iterator[Upload], context: Context) -> R
                 raise unspecified("header.target")
 
 
-def _next_upload(uploads: Iterator[Upload], context: Context) -> Upload | None:
-    """Return the next message, or None at the end; raise CallCancelled if the client is gone."""
-    try:
-        upload = next(uploads, None)
-    except grpc.RpcError as error:
-        raise cancelled(context) from error
-    if upload is None and not context.is_active():
-        raise cancelled(context)
-    return upload
-
-
 def _in_flight(
     session: Session, operation: operation_pb2.Operation
 ) -> AbstractContextManager[None]:
@@ -109,7 +98,7 @@ def _in_flight(
 def _receive(uploads: Iterator[Upload], context: Context, total: int) -> Memory:
     """Return the bytes of all chunks; raise CallRefused if they are not `total` bytes."""
     memory, position = staging(total), 0
-    while (upload := _next_upload(uploads, context)) is not None:
+    while (upload := next_message(uploads, context)) is not None:
         if isinstance(upload, memoryview):
             chunk = upload
         elif upload.WhichOneof("message") == "chunk":

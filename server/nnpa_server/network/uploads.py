@@ -3,39 +3,27 @@
 
 from collections.abc import Iterator
 
-import grpc
 import numpy as np
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator.machine import Memory
 
+from nnpa_server.accelerator.streaming import out_of_order
 from nnpa_server.config import MAX_CHUNK_BYTES
 from nnpa_server.errors import CallRefused, invalid
-from nnpa_server.sessions.cancellation import Context, cancelled
+from nnpa_server.rpc.reading import next_message
+from nnpa_server.sessions.cancellation import Context
 from nnpa_server.sessions.page_buffers import staging
 from nnpa_server.tuning.process import give_back
-
-
-def next_request(
-    requests: Iterator[pb.CreateNetworkRequest], context: Context
-) -> pb.CreateNetworkRequest | None:
-    """Return the next message, or None at the end; raise CallCancelled if the client is gone."""
-    try:
-        request = next(requests, None)
-    except grpc.RpcError as error:
-        raise cancelled(context) from error
-    if request is None and not context.is_active():
-        raise cancelled(context)
-    return request
 
 
 def receive_header(
     requests: Iterator[pb.CreateNetworkRequest], context: Context
 ) -> pb.CreateNetworkHeader:
     """Return the header, which must come first."""
-    first = next_request(requests, context)
+    first = next_message(requests, context)
     if first is None or not first.HasField("header"):
-        raise _out_of_order("the first message of the stream must be a header")
+        raise out_of_order("the first message of the stream must be a header")
     return first.header
 
 
@@ -50,9 +38,9 @@ def receive_file(
 
 def _receive(requests: Iterator[pb.CreateNetworkRequest], context: Context, total: int) -> Memory:
     memory, position = staging(total), 0
-    while (request := next_request(requests, context)) is not None:
+    while (request := next_message(requests, context)) is not None:
         if request.WhichOneof("message") != "chunk":
-            raise _out_of_order("after the header only chunks may come")
+            raise out_of_order("after the header only chunks may come")
         size = len(request.chunk)
         if size > MAX_CHUNK_BYTES:
             text = f"chunk has {size} bytes, must have at most {MAX_CHUNK_BYTES}"
@@ -67,10 +55,6 @@ def _receive(requests: Iterator[pb.CreateNetworkRequest], context: Context, tota
     if position != total:
         raise _mismatch(position, total)
     return memory
-
-
-def _out_of_order(story: str) -> CallRefused:
-    return CallRefused(wire.ERROR_REASON_STREAM_ORDER, story, field="message")
 
 
 def _mismatch(received: int, expected: int) -> CallRefused:

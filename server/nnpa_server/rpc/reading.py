@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from operator import attrgetter
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -20,11 +20,13 @@ from nnpa_server.errors import CallCancelled, CallRefused, MessageTooLong, no_me
 from nnpa_server.rpc.admission import MessageWaits
 from nnpa_server.rpc.call import Call
 from nnpa_server.rpc.methods import Parse, Raw
+from nnpa_server.sessions.cancellation import Cancellable, cancelled
 from nnpa_server.sessions.metrics import Metrics
 from nnpa_server.sessions.spans import Spans
 from nnpa_server.sessions.store import session_tag
 from nnpa_server.sessions.tokens import Tokens
 
+M = TypeVar("M")
 SessionGetter: TypeAlias = Callable[[object], str]
 _SESSION_GETTERS: dict[type, SessionGetter] = {}  # by type of request
 
@@ -158,6 +160,17 @@ class MessageReader:
         if self._drain.is_on and call.converses:
             return self._drain.refusal()
         return CallCancelled(grpc.StatusCode.CANCELLED)
+
+
+def next_message(messages: Iterator[M], context: Cancellable) -> M | None:
+    """Return the next message, or None at the end; raise CallCancelled if the client is gone."""
+    try:
+        message = next(messages, None)
+    except grpc.RpcError as error:
+        raise cancelled(context) from error
+    if message is None and not context.is_active():
+        raise cancelled(context)
+    return message
 
 
 def parse_message(raw: Raw, parse: Parse, max_message: int) -> object:

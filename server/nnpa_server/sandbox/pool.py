@@ -1,48 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pools of worker processes: each worker serves one owner and ends with it."""
+"""Pools of worker processes: each worker serves one owner and ends with it.
+
+An owner leases a worker for a job, ends it when it is idle, and replaces it when it has ended.
+"""
 
 import logging
+import math
 import queue
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Protocol
 
 from nnpa_server.sandbox import confinement
+from nnpa_server.sandbox.failures import WorkerFailed
 from nnpa_server.sandbox.fork_server import ForkServer
-from nnpa_server.sandbox.process import WorkerProcess, go_on
+from nnpa_server.sandbox.frames import Message
+from nnpa_server.sandbox.jobs import taking_turn
+from nnpa_server.sandbox.process import JobLimits, WorkerProcess, go_on
 
 _log = logging.getLogger("nnpa.sandbox")
 _START_SECONDS = 60.0
 _IDLE_PERIOD = 0.25  # seconds between looks for idle workers
+IDLE_SECONDS = 5.0
 _LOOK_SECONDS = 0.02  # between looks whether somebody waits for a worker
 
 
 class PoolClosed(RuntimeError):
     """The pool was closed."""
-
-
-class Holder(Protocol):
-    """The holder of a worker, which may be idle."""
-
-    @property
-    def group(self) -> str:
-        """The name of the caller to whom it belongs, or "" if callers have no names."""
-        ...
-
-    @property
-    def idle_since(self) -> float:
-        """When the last job ended, in monotonic seconds; infinity while one runs."""
-        ...
-
-    def end_idle(self, now: float = ...) -> None:
-        """End the worker if no job runs, nor ran within the idle time before `now`."""
-        ...
 
 
 class Pool:
@@ -77,19 +66,19 @@ class Pool:
         self._places = Counter[str]()  # taken, by group
         self._bytes = Counter[str]()  # that leased workers may take, by group
         self._leased: dict[WorkerProcess, tuple[str, int]] = {}
-        self._holders: set[Holder] = set()
+        self._owners: set[Owner] = set()
         self._closed = self._is_stale = False
         self._thread: threading.Thread | None = None
 
     def lease(
-        self, check: Callable[[], None] = go_on, holder: Holder | None = None, size: int = 0
+        self, check: Callable[[], None] = go_on, owner: "Owner | None" = None, size: int = 0
     ) -> WorkerProcess:
         """Return a new worker, whose jobs take at most `size` bytes; `give_back` ends it.
 
         While the pool is full, end the worker that is idle for longest, or wait and call `check`,
         which may raise. Raise `WorkerFailed`, `PoolClosed`, `NotConfined`.
         """
-        group = "" if holder is None else holder.group
+        group = "" if owner is None else owner.group
         while not self._take_place(group, size):
             self.require_open()
             check()
@@ -97,7 +86,7 @@ class Pool:
             time.sleep(_LOOK_SECONDS)
         try:
             worker = self._start(check)
-            self._lend(worker, group, size, holder)
+            self._lend(worker, group, size, owner)
         except BaseException:
             with self._lock:
                 self._free_place(group, size)
@@ -149,12 +138,12 @@ class Pool:
         else:
             starting.set_result(server)
 
-    def _lend(self, worker: WorkerProcess, group: str, size: int, holder: Holder | None) -> None:
+    def _lend(self, worker: WorkerProcess, group: str, size: int, owner: "Owner | None") -> None:
         with self._lock:
             if not self._closed:
                 self._leased[worker] = group, size
-                if holder is not None:
-                    self._holders.add(holder)
+                if owner is not None:
+                    self._owners.add(owner)
                 return
         worker.close()
         self.require_open()
@@ -186,23 +175,23 @@ class Pool:
         """End the worker that is idle for longest, of the group if that has its share."""
         with self._lock:
             is_full = self._is_full(group, size)
-            holders = [holder for holder in self._holders if not is_full or holder.group == group]
-        if holders:
-            min(holders, key=lambda holder: holder.idle_since).end_idle()
+            owners = [owner for owner in self._owners if not is_full or owner.group == group]
+        if owners:
+            min(owners, key=lambda owner: owner.idle_since).end_idle()
 
-    def retire(self, holder: Holder) -> None:
-        """End the worker of a holder soon, if it is idle; may be called from a finalizer."""
-        self._orders.put(holder.end_idle)
+    def retire(self, owner: "Owner") -> None:
+        """End the worker of an owner soon, if it is idle; may be called from a finalizer."""
+        self._orders.put(owner.end_idle)
 
     def renew(self) -> None:
         """Replace the fork server as soon as its workers are idle."""
         self._is_stale = True
 
-    def give_back(self, worker: WorkerProcess, holder: Holder | None = None) -> None:
+    def give_back(self, worker: WorkerProcess, owner: "Owner | None" = None) -> None:
         """End a worker, and free its place."""
         with self._lock:
-            if holder is not None:
-                self._holders.discard(holder)
+            if owner is not None:
+                self._owners.discard(owner)
             if worker in self._leased:
                 self._free_place(*self._leased.pop(worker))
         worker.close()
@@ -229,13 +218,13 @@ class Pool:
         """Run orders until the end; between them, end workers and fork servers that are idle."""
         while True:
             with self._lock:
-                holders, is_idle = list(self._holders), self._fork_server is None
+                owners, is_idle = list(self._owners), self._fork_server is None
             try:
                 order = self._orders.get(timeout=None if is_idle else _IDLE_PERIOD)
             except queue.Empty:
                 self._end_restless_workers()
-                for holder in holders:
-                    holder.end_idle(*(() if self._is_stale else (time.monotonic(),)))
+                for owner in owners:
+                    owner.end_idle(*(() if self._is_stale else (time.monotonic(),)))
                 self._end_idle_fork_server()
                 continue
             if order is None:
@@ -271,3 +260,74 @@ def _has_ended(fork_server: Future[ForkServer]) -> bool:
     if not fork_server.done():
         return False
     return fork_server.exception() is not None or not fork_server.result().is_alive
+
+
+class Owner:
+    """Runs the jobs of one owner in turn, in a worker process of its own.
+
+    The pool ends the worker when it was idle for `idle_seconds`, or when other owners wait for one.
+    The owners of a `group` have at most half of the pool's workers.
+    """
+
+    def __init__(self, pool: Pool, idle_seconds: float = IDLE_SECONDS, group: str = "") -> None:
+        self._pool, self._idle_seconds, self.group = pool, idle_seconds, group
+        self._turn, self._lock = threading.RLock(), threading.Lock()
+        self._worker: WorkerProcess | None = None
+        self._size = 0  # bytes that its jobs may take
+        self.idle_since = math.inf  # while a job runs
+
+    def run(self, job: Message, limits: JobLimits) -> Message:
+        """Return the answer to a job; raise as `WorkerProcess.run` and `Pool.lease` do.
+
+        Raise `PoolClosed` if the end of the pool cut off the job.
+        """
+        with self.turn(limits.check):
+            try:
+                return self._lease(limits.check, self._pool.counted(limits.memory)).run(job, limits)
+            except WorkerFailed:
+                self._pool.require_open()
+                raise
+
+    @contextmanager
+    def turn(self, check: Callable[[], None]) -> Generator[None]:
+        """Hold the worker for several jobs; `check` is called while another job runs."""
+        with taking_turn(self._turn, check):
+            self.idle_since = math.inf
+            try:
+                yield
+            finally:
+                self.idle_since = time.monotonic()
+
+    def close(self) -> None:
+        """End the worker; a job that runs in it fails."""
+        with self._lock:
+            worker, self._worker = self._worker, None
+        if worker is not None:
+            self._pool.give_back(worker, self)
+
+    def retire(self) -> None:
+        """End the worker as soon as it is idle; may be called from a finalizer."""
+        self._idle_seconds = 0.0
+        self._pool.retire(self)
+
+    def _lease(self, check: Callable[[], None], size: int) -> WorkerProcess:
+        """Return the worker; lease a new one if it has ended or may not take `size` bytes."""
+        worker = self._worker
+        if worker is not None and (size > self._size or not worker.is_alive):
+            self.close()
+            worker = None
+        if worker is None:
+            worker = self._pool.lease(check, self, size)
+            with self._lock:
+                self._worker, self._size = worker, size
+        return worker
+
+    def end_idle(self, now: float = math.inf) -> None:
+        """End the worker if no job runs, nor ran within the idle time before `now`."""
+        if not self._turn.acquire(blocking=False):
+            return
+        try:
+            if self.idle_since < math.inf and now - self.idle_since >= self._idle_seconds:
+                self.close()
+        finally:
+            self._turn.release()

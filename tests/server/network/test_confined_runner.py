@@ -16,7 +16,7 @@ from nnpa_server.network.worker_executor import WorkerExecutor
 from nnpa_server.network.workers import Workers
 from nnpa_server.sandbox import confinement
 from nnpa_server.sandbox.frames import Message
-from nnpa_server.sandbox.owner import Owner
+from nnpa_server.sandbox.pool import Owner
 from nnpa_server.sandbox.process import JobLimits, WorkerProcess, allow
 
 from tests.network import real_models, small_models

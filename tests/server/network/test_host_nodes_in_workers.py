@@ -26,8 +26,7 @@ from nnpa_server.network.worker_executor import WorkerExecutor
 from nnpa_server.network.workers import Workers, make_workers
 from nnpa_server.sandbox import confinement
 from nnpa_server.sandbox.frames import Message
-from nnpa_server.sandbox.owner import Owner
-from nnpa_server.sandbox.pool import Pool
+from nnpa_server.sandbox.pool import Owner, Pool
 from nnpa_server.sandbox.process import JobLimits, allow
 from onnx import ModelProto, NodeProto, TensorProto, helper
 

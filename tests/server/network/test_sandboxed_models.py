@@ -30,7 +30,7 @@ from nnpa_server.sandbox import confinement
 from nnpa_server.sandbox.confinement import NotConfined
 from nnpa_server.sandbox.failures import Why, WorkerFailed
 from nnpa_server.sandbox.frames import Message
-from nnpa_server.sandbox.owner import Owner
+from nnpa_server.sandbox.pool import Owner
 from nnpa_server.sandbox.process import JobLimits, allow
 from onnx import ModelProto, TensorProto, helper
 

@@ -15,8 +15,7 @@ import pytest
 from nnpa_server.sandbox import confinement
 from nnpa_server.sandbox.failures import Why, WorkerFailed
 from nnpa_server.sandbox.frames import Message
-from nnpa_server.sandbox.owner import Owner
-from nnpa_server.sandbox.pool import Pool, PoolClosed
+from nnpa_server.sandbox.pool import Owner, Pool, PoolClosed
 from nnpa_server.sandbox.process import JobLimits, WorkerProcess, go_on
 
 from tests.server.sandbox.forked import Forked

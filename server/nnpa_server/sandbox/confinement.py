@@ -14,7 +14,6 @@ from nnpa_server.sandbox.kernel import (
     PR_SET_DUMPABLE,
     PR_SET_NO_NEW_PRIVS,
     PR_SET_PDEATHSIG,
-    Architecture,
     architecture,
     control_process,
     syscall,
@@ -71,14 +70,10 @@ def confine() -> tuple[str, ...]:
     processor = architecture()
     if processor is None:
         return lacking
-    _drop_capabilities(processor)
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
+    syscall(processor.numbers["capset"], header, (ctypes.c_uint32 * 6)())
     if LANDLOCK not in lacking:
         landlock.restrict(processor)
     if SECCOMP not in lacking:
         seccomp.install(processor)
     return lacking
-
-
-def _drop_capabilities(processor: Architecture) -> None:
-    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
-    syscall(processor.numbers["capset"], header, (ctypes.c_uint32 * 6)())

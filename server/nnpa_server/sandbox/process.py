@@ -16,25 +16,11 @@ from fcntl import F_ADD_SEALS, F_SEAL_SEAL, F_SEAL_SHRINK, fcntl
 
 import numpy as np
 
+from nnpa_server.sandbox import frames
 from nnpa_server.sandbox.accounting import cpu_seconds, limited_bytes, private_bytes
 from nnpa_server.sandbox.failures import Why, WorkerFailed
 from nnpa_server.sandbox.fork_server import ForkServer
-from nnpa_server.sandbox.frames import (
-    HEADER,
-    OUT_OF_MEMORY,
-    Array,
-    Frame,
-    Kind,
-    Malformed,
-    Message,
-    Slot,
-    decode_body,
-    decode_header,
-    dense,
-    encode_body,
-    encode_header,
-    plan_slots,
-)
+from nnpa_server.sandbox.frames import Array, Message
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _LOOK_SECONDS = 0.02  # between looks at deadline, caller and memory while a job runs
@@ -103,7 +89,7 @@ class WorkerProcess:
         with self._lock:
             self._deadline, self._next_look = time.monotonic() + seconds, 0.0
             try:
-                frame = self._receive(Kind.READY)
+                frame = self._receive(frames.Kind.READY)
             except BaseException:
                 self.close()
                 raise
@@ -206,23 +192,23 @@ class WorkerProcess:
         resource.prlimit(self.pid, resource.RLIMIT_AS, _soft(most))
 
     def _send_job(self, job: Message) -> None:
-        arrays = list(map(dense, job.arrays))
-        slots, end = plan_slots(arrays, 0)
-        body = encode_body(slots, job.text)
+        arrays = list(map(frames.dense, job.arrays))
+        slots, end = frames.plan_slots(arrays, 0)
+        body = frames.encode_body(slots, job.text)
         self._grow(end)
         for slot, array in zip(slots, arrays, strict=True):
-            _write(self._arena, array, slot)
-        self._send(Frame(Kind.JOB, body, self._arena_bytes))
+            _move(os.pwritev, self._arena, array.reshape(-1).view(np.uint8).data, slot.offset)
+        self._send(frames.Frame(frames.Kind.JOB, body, self._arena_bytes))
 
     def _await_answer(self) -> Message:
         while True:
-            frame = self._receive(Kind.ANSWER, Kind.ROOM)
-            if frame.kind == Kind.ANSWER:
+            frame = self._receive(frames.Kind.ANSWER, frames.Kind.ROOM)
+            if frame.kind == frames.Kind.ANSWER:
                 return self._decode(frame.body)
             if not self._arena_bytes < frame.size <= _HIGHEST or frame.body:
                 raise WorkerFailed(Why.PROTOCOL, f"asked for an arena of {frame.size} bytes")
             self._grow(frame.size)
-            self._send(Frame(Kind.GROWN, size=self._arena_bytes))
+            self._send(frames.Frame(frames.Kind.GROWN, size=self._arena_bytes))
 
     def _grow(self, size: int) -> None:
         """Enlarge the arena to at least `size` bytes; raise `WorkerFailed` beyond the limit."""
@@ -252,14 +238,14 @@ class WorkerProcess:
     def _decode(self, body: bytes) -> Message:
         """Return an answer with copies of its arrays, which the worker cannot change any more."""
         try:
-            slots, text = decode_body(body, self._arena_bytes)
-        except Malformed as error:
+            slots, text = frames.decode_body(body, self._arena_bytes)
+        except frames.Malformed as error:
             raise WorkerFailed(Why.PROTOCOL, str(error)) from error
         self._limits.reserve(sum(slot.nbytes for slot in slots))
         return Message(text, tuple(_read(self._arena, slot) for slot in slots))
 
-    def _send(self, frame: Frame) -> None:
-        rest = memoryview(encode_header(frame) + frame.body)
+    def _send(self, frame: frames.Frame) -> None:
+        rest = memoryview(frames.encode_header(frame) + frame.body)
         while rest:
             try:
                 rest = rest[self._socket.send(rest) :]
@@ -268,21 +254,21 @@ class WorkerProcess:
             except OSError as error:
                 raise self._ended() from error
 
-    def _receive(self, *kinds: Kind) -> Frame:
+    def _receive(self, *kinds: frames.Kind) -> frames.Frame:
         """Return the next frame, which must be of one of these kinds; raise `WorkerFailed`."""
         try:
-            kind, length, size = decode_header(self._receive_bytes(HEADER.size))
-        except Malformed as error:
+            kind, length, size = frames.decode_header(self._receive_bytes(frames.HEADER.size))
+        except frames.Malformed as error:
             raise WorkerFailed(Why.PROTOCOL, str(error)) from error
-        if kind not in kinds and kind != Kind.FAILED:
+        if kind not in kinds and kind != frames.Kind.FAILED:
             raise WorkerFailed(Why.PROTOCOL, f"{kind.name} at the wrong time")
         if length > _UNCOUNTED_BYTES:
             self._limits.reserve(length)
         body = self._receive_bytes(length)
-        if kind == Kind.FAILED:
-            why = Why.MEMORY if size == OUT_OF_MEMORY else Why.RAISED
+        if kind == frames.Kind.FAILED:
+            why = Why.MEMORY if size == frames.OUT_OF_MEMORY else Why.RAISED
             raise WorkerFailed(why, body[:1000].decode("utf-8", "replace"))
-        return Frame(kind, body, size)
+        return frames.Frame(kind, body, size)
 
     def _receive_bytes(self, count: int) -> bytes:
         """Return `count` bytes; take memory for them only as they come."""
@@ -343,22 +329,21 @@ def _soft(limit: int) -> tuple[int, int]:
     return limit, resource.RLIM_INFINITY
 
 
-def _write(arena: int, array: Array, slot: Slot) -> None:
-    contents, place = array.reshape(-1).view(np.uint8).data, slot.offset
-    while contents:
-        count = os.pwrite(arena, contents, place)
-        contents, place = contents[count:], place + count
-
-
-def _read(arena: int, slot: Slot) -> Array:
-    """Return a copy of an array in the arena."""
-    contents = np.empty(slot.nbytes, np.uint8)
-    rest, place = contents.data, slot.offset
-    while rest:
-        count = os.preadv(arena, [rest], place)
+def _move(
+    move: Callable[[int, list[memoryview], int], int], arena: int, data: memoryview, place: int
+) -> None:
+    """Write or read all data at a place in the arena, by repeated calls of `move`."""
+    while data:
+        count = move(arena, [data], place)
         if not count:
             raise WorkerFailed(Why.PROTOCOL, "the arena ends within an array")
-        rest, place = rest[count:], place + count
+        data, place = data[count:], place + count
+
+
+def _read(arena: int, slot: frames.Slot) -> Array:
+    """Return a copy of an array in the arena."""
+    contents = np.empty(slot.nbytes, np.uint8)
+    _move(os.preadv, arena, contents.data, slot.offset)
     if slot.dtype == bool and np.any(contents > 1):
         raise WorkerFailed(Why.PROTOCOL, "truths that are neither 0 nor 1")
     return contents.view(slot.dtype).reshape(slot.shape)

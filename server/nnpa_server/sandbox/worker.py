@@ -21,24 +21,10 @@ from typing import TypeAlias
 
 import numpy as np
 
+from nnpa_server.sandbox import frames
 from nnpa_server.sandbox.confinement import confine, die_with, require_one_thread
 from nnpa_server.sandbox.fork_server import FORK, MAX_MESSAGE, READY, REAP
-from nnpa_server.sandbox.frames import (
-    HEADER,
-    OTHER_FAILURE,
-    OUT_OF_MEMORY,
-    Array,
-    Frame,
-    Kind,
-    Message,
-    Slot,
-    decode_body,
-    decode_header,
-    dense,
-    encode_body,
-    encode_header,
-    plan_slots,
-)
+from nnpa_server.sandbox.frames import Array, Message
 
 Handler: TypeAlias = Callable[[Message], Message]
 """A function that answers a job; the job's arrays are valid until it returns."""
@@ -53,19 +39,19 @@ class Channel:
         self._socket, self._arena = connection, arena
         self._view: Array = np.empty(0, np.uint8)
 
-    def send(self, frame: Frame) -> None:
+    def send(self, frame: frames.Frame) -> None:
         """Write a frame."""
-        rest = memoryview(encode_header(frame) + frame.body)
+        rest = memoryview(frames.encode_header(frame) + frame.body)
         while rest:
             rest = rest[os.write(self._socket, rest) :]
 
-    def receive(self) -> Frame:
+    def receive(self) -> frames.Frame:
         """Read a frame, and map the arena in the size that it names; SystemExit at the end."""
-        kind, length, size = decode_header(self._read(HEADER.size))
+        kind, length, size = frames.decode_header(self._read(frames.HEADER.size))
         body = self._read(length)
         if size > self._view.nbytes:
             self._view = np.frombuffer(mmap.mmap(self._arena, size), np.uint8)
-        return Frame(kind, body, size)
+        return frames.Frame(kind, body, size)
 
     def _read(self, count: int) -> bytes:
         parts: list[bytes] = []
@@ -77,37 +63,39 @@ class Channel:
             count -= len(part)
         return b"".join(parts)
 
-    def array(self, slot: Slot) -> Array:
+    def array(self, slot: frames.Slot) -> Array:
         """Return a view of an array in the arena."""
         part = self._view[slot.offset : slot.offset + slot.nbytes]
         return part.view(slot.dtype).reshape(slot.shape)
 
     def answer(self, message: Message, begin: int) -> None:
         """Send an answer; put its arrays into the arena from `begin` on, behind the job's."""
-        arrays = list(map(dense, message.arrays))
-        slots, end = plan_slots(arrays, begin)
-        body = encode_body(slots, message.text)
+        arrays = list(map(frames.dense, message.arrays))
+        slots, end = frames.plan_slots(arrays, begin)
+        body = frames.encode_body(slots, message.text)
         if end > self._view.nbytes:
-            self.send(Frame(Kind.ROOM, size=end))
+            self.send(frames.Frame(frames.Kind.ROOM, size=end))
             self.receive()
         for slot, array in zip(slots, arrays, strict=True):
             if array.nbytes:
                 np.copyto(self.array(slot), array)
-        self.send(Frame(Kind.ANSWER, body))
+        self.send(frames.Frame(frames.Kind.ANSWER, body))
 
     def serve(self, handle: Handler) -> None:
         """Answer jobs until the server ends the connection."""
         while True:
             job = self.receive()
-            slots, text = decode_body(job.body, job.size)
+            slots, text = frames.decode_body(job.body, job.size)
             end = max((slot.offset + slot.nbytes for slot in slots), default=0)
             try:
                 answer = handle(Message(text, tuple(map(self.array, slots))))
                 self.answer(answer, end)
             except MemoryError:
-                self.send(Frame(Kind.FAILED, b"MemoryError", OUT_OF_MEMORY))
+                self.send(frames.Frame(frames.Kind.FAILED, b"MemoryError", frames.OUT_OF_MEMORY))
             except Exception as error:
-                self.send(Frame(Kind.FAILED, failure_text(error), OTHER_FAILURE))
+                self.send(
+                    frames.Frame(frames.Kind.FAILED, failure_text(error), frames.OTHER_FAILURE)
+                )
 
 
 def failure_text(error: Exception) -> bytes:
@@ -181,9 +169,9 @@ def _work(channel: Channel, handle: Handler) -> int:
         _yield_processors()
         missing = confine()
     except Exception as error:
-        channel.send(Frame(Kind.FAILED, failure_text(error), OTHER_FAILURE))
+        channel.send(frames.Frame(frames.Kind.FAILED, failure_text(error), frames.OTHER_FAILURE))
         return 1
-    channel.send(Frame(Kind.READY, "\n".join(missing).encode()))
+    channel.send(frames.Frame(frames.Kind.READY, "\n".join(missing).encode()))
     channel.serve(handle)
     return 0
 

@@ -19,45 +19,29 @@ CONVERSATIONS = frozenset(("ExecuteStream", "IssueStream", "ModelStreamInfer"))
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One call and the facts of its line in the log, which are filled in while it runs.
-
-    streaming   the call is a stream, with a place among the streams
-    converses   the call is a conversation, whose messages are calls of their own
-    stays_open  the call goes on without a thread after its behaviour returned
-    entered     the call was let in
-    caller      the holder of its token, or its connection, whose shares it takes
-    account     the bytes of its message and answer, once it was let in
-    started     when the call began; in a conversation, when its last message came
-    is_logged   every message of the conversation so far has been answered and logged
-    touched     when the client last sent or took a message of the stream
-    waiting     the stream waits for its next message
-    is_cut_off  the server ended the call
-    refused     the error that ended the call
-    span        the OpenTelemetry span of the call, or of the conversation's last message
-    path        the full name of the method
-    """
+    """One call and the facts of its line in the log, which are filled in while it runs."""
 
     method: str
     context: CallContext
-    streaming: bool
+    streaming: bool  # the call is a stream, with a place among the streams
     request_id: str = ""
     token: Token | None = None
-    caller: str = ""
-    started: float = field(default_factory=time.perf_counter)
+    caller: str = ""  # the holder of its token, or its connection, whose shares it takes
+    started: float = field(default_factory=time.perf_counter)  # of a conversation: its last message
     session: str = "-"
     operations: int = 0
     status: str = "OK"
-    touched: float = field(default_factory=time.monotonic)
-    waiting: bool = False
-    is_logged: bool = False
-    entered: bool = False
-    refused: CallRefused | None = None
-    is_cut_off: bool = False
-    converses: bool = False
-    stays_open: bool = False
-    path: str = ""
-    span: SpanOfCall | None = None
-    account: Account | None = None
+    touched: float = field(default_factory=time.monotonic)  # its client sent or took a message
+    waiting: bool = False  # the stream waits for its next message
+    is_logged: bool = False  # every message of the conversation so far was answered and logged
+    entered: bool = False  # the call was let in
+    refused: CallRefused | None = None  # the error that ended the call
+    is_cut_off: bool = False  # the server ended the call
+    converses: bool = False  # the call is a conversation, whose messages are calls of their own
+    stays_open: bool = False  # the call goes on without a thread after its behaviour returned
+    path: str = ""  # the full name of the method
+    span: SpanOfCall | None = None  # of the call, or of the conversation's last message
+    account: Account | None = None  # of the bytes of its message and answer, once it was let in
 
 
 def interrupt(context: CallContext) -> None:

@@ -4,25 +4,19 @@
 import urllib.request
 from collections.abc import Generator, Sequence
 from contextlib import suppress
-from typing import Protocol
 
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from nnpa_server.processes.members import Member
+
 _SCRAPE_SECONDS = 5.0
-
-
-class Scraped(Protocol):
-    """A process: its number, and the host:port of its metrics, or ""."""
-
-    number: int
-    metrics: str
 
 
 class MembersCollector:
     """Collects the metrics of all processes except those that restart."""
 
-    def __init__(self, members: Sequence[Scraped]) -> None:
+    def __init__(self, members: Sequence[Member]) -> None:
         self._members = members
 
     def collect(self) -> Generator[Metric]:

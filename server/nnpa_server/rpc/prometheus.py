@@ -7,10 +7,9 @@ Source: "Exposition formats", https://prometheus.io/docs/instrumenting/expositio
 import logging
 from collections.abc import Generator, Iterable, Mapping
 from itertools import accumulate
-from typing import Protocol
 
 from nnpa_page import TIMEOUT, Endpoint
-from prometheus_client import CollectorRegistry, MetricsHandler
+from prometheus_client import CollectorRegistry, MetricsHandler, registry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 
@@ -80,22 +79,14 @@ def _histogram(name: str, text: str, label: str, durations: Mapping[str, Duratio
     return family
 
 
-class Collecting(Protocol):
-    """An object that collects the metric families of a scrape."""
-
-    def collect(self) -> Iterable[Metric]:
-        """Yield every family."""
-        ...
-
-
-def expose(config: Config, collector: Collecting) -> Endpoint:
+def expose(config: Config, collector: registry.Collector) -> Endpoint:
     """Serve metrics at `--metrics`, over HTTPS if other hosts can reach it; raise CannotListen.
 
     The log names the address, unless this is one of several server processes.
     """
-    registry = CollectorRegistry()
-    registry.register(collector)
-    handler = type("Handler", (MetricsHandler,), {"registry": registry, "timeout": TIMEOUT})
+    collectors = CollectorRegistry()
+    collectors.register(collector)
+    handler = type("Handler", (MetricsHandler,), {"registry": collectors, "timeout": TIMEOUT})
     with serving_over_http("metrics", config.metrics):
         tls = tls_context(config.metrics, config)
         endpoint = Endpoint(*split_address(config.metrics), handler, MAX_SCRAPES, tls)

@@ -2,13 +2,13 @@
 """Lazy gRPC services: constructed by their first use."""
 
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from typing import Generic, TypeVar
 
 import grpc
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
-from nnpa_server.rpc.methods import Behaviour, codec_of, handler_of
+from nnpa_server.rpc.methods import Behaviour, Parse, Serialize, codec_of, handler_of
 
 Service = TypeVar("Service")
 
@@ -35,11 +35,20 @@ class Lazy(Generic[Service]):
 
 
 def add_to(
-    server: grpc.Server, service: ServiceDescriptor, get_service: Callable[[], object]
+    server: grpc.Server,
+    service: ServiceDescriptor,
+    get_service: Callable[[], object],
+    codecs: Mapping[str, tuple[Parse, Serialize]] | None = None,
+    behaviours: Mapping[str, Behaviour] | None = None,
 ) -> None:
-    """Serve the methods of a lazy service, which each call gets by `get_service`."""
+    """Serve a lazy service; `codecs` and `behaviours` replace the usual ones of methods by name."""
+    own, codecs = behaviours or {}, codecs or {}
     handlers = {
-        name: handler_of(method, method_of(method, get_service), *codec_of(method))
+        name: handler_of(
+            method,
+            own.get(name) or method_of(method, get_service),
+            *(codecs.get(name) or codec_of(method)),
+        )
         for name, method in service.methods_by_name.items()
     }
     handler = grpc.method_handlers_generic_handler(service.full_name, handlers)

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeAlias
 
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator.interruption import go_on
@@ -29,11 +30,12 @@ from nnpa_server.network.pools import Pools
 from nnpa_server.network.running import Runner
 from nnpa_server.sandbox.failures import Why, WorkerFailed
 from nnpa_server.sandbox.frames import Message
-from nnpa_server.sandbox.jobs import LocalWorker, Worker
+from nnpa_server.sandbox.jobs import LocalWorker
 from nnpa_server.sandbox.pool import Owner, PoolClosed
 from nnpa_server.sandbox.process import JobLimits, allow
 from nnpa_server.sessions.tokens import caller
 
+Worker: TypeAlias = LocalWorker | Owner
 BROKEN = "its worker gave an answer of no known form"
 MALFORMED = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError,
              HostError, CallRefused)  # fmt: skip
@@ -52,18 +54,16 @@ _MAX_REASON = 1000
 class Workers:
     """The workers of an owner, and the quota for their jobs.
 
-    `reserve` raises if the quota has no room for a number of bytes; `room` returns the bytes that a
-    run may take. `note_run` is called with the functions and bytes of each run. `freed` holds the
-    keys of programs that nobody uses any more. While a job runs, the thread's check is called, and
-    raises if nobody waits for the answer.
+    While a job runs, the thread's check is called, and raises if nobody waits for the answer.
     """
 
     compiler: Worker
     runner: Worker
-    reserve: Callable[[int], None]
-    room: Callable[[], int]
+    reserve: Callable[[int], None]  # raises if the quota has no room for a number of bytes
+    room: Callable[[], int]  # returns the bytes that a run may take
+    # Called with the functions and bytes of each run.
     note_run: Callable[[Collection[str], int], None] = lambda _functions, _size: None
-    freed: deque[str] = field(default_factory=deque[str])
+    freed: deque[str] = field(default_factory=deque[str])  # keys of programs without users
 
     def compile(self, job: Message, limit: int) -> Message:
         """Run a job of the compiler; return its answer, or raise `ModelRefused`, CallRefused."""
@@ -73,17 +73,11 @@ class Workers:
         return _require_done(*self._ask(self._shared_or_own.compiler, job, limits))
 
     def load(self, job: Message) -> Message:
-        """Run a job of the runner that loads a program or writes a report; return its answer.
-
-        Raise `ModelRefused`, CallRefused.
-        """
+        """Run a job that loads a program or writes a report; raise `ModelRefused`, CallRefused."""
         return _require_done(*self._ask(self._shared_or_own.runner, job, self._run_limits()))
 
     def run(self, job: Message) -> tuple[bytes, Message]:
-        """Run a job of the runner; return the kind of its answer, and the answer without it.
-
-        Raise `StepFailed`, CallRefused.
-        """
+        """Return kind and rest of the answer to a runner's job; raise `StepFailed`, CallRefused."""
         try:
             return self._ask(self._shared_or_own.runner, job, self._run_limits())
         except ModelRefused as refused:

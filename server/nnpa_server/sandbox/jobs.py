@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The protocol of workers, and a worker in this process; `Owner` is a worker in another one."""
+"""A worker in this process, like `Owner`, which has one in another process."""
 
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from threading import Lock, RLock
-from typing import Protocol
 
 from nnpa_server.sandbox.frames import Message
 from nnpa_server.sandbox.process import JobLimits
@@ -13,32 +12,8 @@ from nnpa_server.sandbox.worker import Handler
 _LOOK_SECONDS = 0.02  # between looks whether somebody waits for a turn
 
 
-class Worker(Protocol):
-    """Runs the jobs of one owner in turn; methods may be called from any thread."""
-
-    def run(self, job: Message, limits: JobLimits) -> Message:
-        """Return the answer to a job; raise `WorkerFailed`, `PoolClosed`, or from the limits."""
-        ...
-
-    def turn(self, check: Callable[[], None]) -> AbstractContextManager[None]:
-        """Hold the worker for several jobs; `check` is called while another job runs."""
-        ...
-
-    def close(self) -> None:
-        """Drop the state that jobs left; a job that runs in another process fails."""
-        ...
-
-    def end_idle(self) -> None:
-        """Close the worker unless a job runs."""
-        ...
-
-    def retire(self) -> None:
-        """Close the worker as soon as no job runs; may be called from a finalizer."""
-        ...
-
-
 class LocalWorker:
-    """Runs jobs in this process, without limits; `start` returns the handler of jobs."""
+    """Runs jobs in this process, of any thread, without limits; `start` returns their handler."""
 
     def __init__(self, start: Callable[[], Handler]) -> None:
         self._start = start

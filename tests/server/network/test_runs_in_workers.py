@@ -21,10 +21,9 @@ from nnpa_server.network import Pools, make_pools
 from nnpa_server.network.compiling import decode_job
 from nnpa_server.network.worker_executor import WorkerExecutor, program_loader
 from nnpa_server.network.worker_plan import WorkerPlan
-from nnpa_server.network.workers import Workers, make_workers
+from nnpa_server.network.workers import Worker, Workers, make_workers
 from nnpa_server.sandbox import confinement
 from nnpa_server.sandbox.frames import Message
-from nnpa_server.sandbox.jobs import Worker
 from nnpa_server.sandbox.process import JobLimits
 from onnx import ModelProto, TensorProto, helper
 

@@ -9,6 +9,7 @@ and counts by itself; `counts_messages` of its context says so.
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import TypeAlias, TypeVar
 
@@ -48,20 +49,16 @@ class Drain:
         return CallRefused(wire.ERROR_REASON_SERVER_DRAINING, text)
 
 
+@dataclass(eq=False)
 class MessageReader:
     """Reads the messages of calls; `waits` bounds the calls whose message has not come."""
 
-    def __init__(
-        self,
-        drain: Drain,
-        waits: MessageWaits,
-        max_message: int,
-        tokens: Tokens | None,
-        metrics: Metrics | None,
-        spans: Spans | None,
-    ) -> None:
-        self._drain, self._waits, self._max_message = drain, waits, max_message
-        self._tokens, self._metrics, self._spans = tokens, metrics, spans
+    drain: Drain
+    waits: MessageWaits
+    max_message: int
+    tokens: Tokens | None
+    metrics: Metrics | None
+    spans: Spans | None
 
     def request(self, call: Call, messages: Iterator[Raw], parse: Parse) -> object:
         """Wait for the message of a unary call, and return it parsed."""
@@ -83,10 +80,10 @@ class MessageReader:
         else:
             messages = self._awaited(call, messages)
         while True:
-            with self._drain.ended:
+            with self.drain.ended:
                 call.waiting = True
-                if self._drain.is_on:
-                    self._drain.ended.notify_all()
+                if self.drain.is_on:
+                    self.drain.ended.notify_all()
             try:
                 raw = next(messages, None)
             except grpc.RpcError as error:
@@ -95,9 +92,9 @@ class MessageReader:
             except (CallCancelled, CallRefused):
                 self._note(call)
                 raise
-            with self._drain.ended:
+            with self.drain.ended:
                 call.waiting = False
-                is_late = self._drain.is_on and call.converses and raw is not None
+                is_late = self.drain.is_on and call.converses and raw is not None
             if call.is_cut_off or is_late:  # of a cut gRPC tells by an error, or the end
                 raise self._cut_off(call)
             if raw is None:
@@ -114,10 +111,10 @@ class MessageReader:
         """Note that a message of a stream has come; refuse it if the token is no longer valid."""
         if call.converses:
             call.started, call.is_logged = time.perf_counter(), False
-            if self._spans is not None:
-                call.span = self._spans.begin(call.path, call.context.invocation_metadata())
-        if self._tokens is not None and call.token is not None:
-            self._tokens.require_current(call.token)
+            if self.spans is not None:
+                call.span = self.spans.begin(call.path, call.context.invocation_metadata())
+        if self.tokens is not None and call.token is not None:
+            self.tokens.require_current(call.token)
         call.touched = time.monotonic()
 
     def _await(self, call: Call, messages: Iterator[Raw]) -> Raw:
@@ -127,10 +124,10 @@ class MessageReader:
         """
         if call.account is not None:
             call.account.expect_message()
-        with self._waits.waiting(call.context):
+        with self.waits.waiting(call.context):
             raw = next(messages)
-        if self._drain.is_on:
-            raise self._drain.refusal()
+        if self.drain.is_on:
+            raise self.drain.refusal()
         return raw
 
     def _awaited(self, call: Call, messages: Iterator[Raw]) -> Generator[Raw]:
@@ -143,9 +140,9 @@ class MessageReader:
 
     def _parse(self, call: Call, raw: Raw, parse: Parse) -> object:
         """Return a parsed message; the call's log line gets the session that it names."""
-        if self._metrics is not None:
-            self._metrics.moved("received", len(raw))
-        message = parse_message(raw, parse, self._max_message)
+        if self.metrics is not None:
+            self.metrics.moved("received", len(raw))
+        message = parse_message(raw, parse, self.max_message)
         if call.session == "-":
             kind = type(message)
             get_session = _SESSION_GETTERS.get(kind)
@@ -157,8 +154,8 @@ class MessageReader:
 
     def _cut_off(self, call: Call) -> CallCancelled | CallRefused:
         """Return the error that ends a stream which the server cut off."""
-        if self._drain.is_on and call.converses:
-            return self._drain.refusal()
+        if self.drain.is_on and call.converses:
+            return self.drain.refusal()
         return CallCancelled(grpc.StatusCode.CANCELLED)
 
 

@@ -6,19 +6,16 @@ Source: Triton, "Model Configuration": `input`, `dims`, `max_batch_size`.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from nnpa.oip import open_inference_grpc_pb2 as pb
+from nnpa_network.program import Port
 
 from nnpa_server.errors import invalid
-
-if TYPE_CHECKING:
-    from nnpa_network.program import Port
 
 _MAX_SAID = 16  # dims of a list that an error repeats
 
 
-def fix_dims(config: pb.ModelConfig, ports: "Sequence[Port]") -> "tuple[Port, ...]":
+def fix_dims(config: pb.ModelConfig, ports: Sequence[Port]) -> tuple[Port, ...]:
     """Return a model's inputs with the configured sizes; raise CallRefused if they do not fit.
 
     The size of a named dim holds in every input that has the name.
@@ -34,7 +31,7 @@ def fix_dims(config: pb.ModelConfig, ports: "Sequence[Port]") -> "tuple[Port, ..
 
 
 def _configured_dims(
-    config: pb.ModelConfig, ports: "Sequence[Port]"
+    config: pb.ModelConfig, ports: Sequence[Port]
 ) -> Mapping[str, tuple[int, ...]]:
     """Return the configured dims by input; -1 leaves a dim free."""
     named, configured = {port.name: port for port in ports}, dict[str, tuple[int, ...]]()
@@ -61,7 +58,7 @@ def _require_fit(path: str, dims: tuple[int, ...], shape: tuple[int, ...]) -> No
         raise invalid(path, list(dims[:_MAX_SAID]), limit)
 
 
-def _fixed(port: "Port", sizes: Mapping[str, int]) -> "Port":
+def _fixed(port: Port, sizes: Mapping[str, int]) -> Port:
     """Return an input with the free dims replaced whose sizes are known."""
     shape = tuple(
         sizes.get(symbol, dim) if dim < 0 else dim

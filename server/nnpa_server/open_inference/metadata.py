@@ -2,45 +2,32 @@
 """Describe a model in Triton's messages: metadata, configuration, statistics."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from nnpa.oip import open_inference_grpc_pb2 as pb
+from nnpa_network.program import Port
 
 from nnpa_server.open_inference.repository import Model
 from nnpa_server.open_inference.tensors import datatype_of
 
-if TYPE_CHECKING:
-    from nnpa_network.program import Port
-
 PLATFORM, BACKEND = "onnx_onnxv1", "nnpa"
 
 
-def _datatype(port: "Port") -> str:
+def _datatype(port: Port) -> str:
     kind = datatype_of(port.dtype)
     return "" if kind is None else kind.name
 
 
 def describe(model: Model, versions: Sequence[str]) -> pb.ModelMetadataResponse:
     """Return the names, types and shapes of inputs and outputs; -1 is a free dim."""
-
-    def ports(all_of: "Sequence[Port]") -> list[pb.ModelMetadataResponse.TensorMetadata]:
-        return [
-            pb.ModelMetadataResponse.TensorMetadata(
-                name=tensor.name, datatype=_datatype(tensor), shape=tensor.shape
-            )
-            for tensor in all_of
-        ]
-
-    return pb.ModelMetadataResponse(
-        name=model.name,
-        versions=versions,
-        platform=PLATFORM,
-        inputs=ports(model.inputs),
-        outputs=ports(model.plan.outputs),
-    )
+    message = pb.ModelMetadataResponse(name=model.name, versions=versions, platform=PLATFORM)
+    for port in model.inputs:
+        message.inputs.add(name=port.name, datatype=_datatype(port), shape=port.shape)
+    for port in model.plan.outputs:
+        message.outputs.add(name=port.name, datatype=_datatype(port), shape=port.shape)
+    return message
 
 
-def _data_type(port: "Port") -> pb.DataType.ValueType:
+def _data_type(port: Port) -> pb.DataType.ValueType:
     name = _datatype(port).replace("BYTES", "STRING") or "INVALID"
     return pb.DataType.Value(f"TYPE_{name}")
 

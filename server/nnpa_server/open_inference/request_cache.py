@@ -6,13 +6,10 @@ The key is the serialised request without its id and raw contents, which clients
 
 from collections import OrderedDict
 from threading import Lock
-from typing import TYPE_CHECKING
 
 from nnpa_server.open_inference.messages import InferRequest
+from nnpa_server.open_inference.reading import CheckedRequest, ReadRequest
 from nnpa_server.open_inference.repository import State
-
-if TYPE_CHECKING:
-    from nnpa_server.open_inference.reading import CheckedRequest, ReadRequest
 
 _MAX_REQUESTS, _MAX_HEAD_BYTES = 256, 4096
 
@@ -20,12 +17,12 @@ _MAX_REQUESTS, _MAX_HEAD_BYTES = 256, 4096
 class RequestCache:
     """Wraps a reader; caches requests whose contents are all raw or in shared memory."""
 
-    def __init__(self, read: "ReadRequest") -> None:
+    def __init__(self, read: ReadRequest) -> None:
         self._read = read
         self._requests: OrderedDict[tuple[bytes, bool], CheckedRequest] = OrderedDict()
         self._lock = Lock()
 
-    def read(self, request: InferRequest) -> "CheckedRequest":
+    def read(self, request: InferRequest) -> CheckedRequest:
         """Return the checked request from the cache, or read it."""
         key = (request.head, bool(request.raw))
         with self._lock:

@@ -7,19 +7,16 @@ Free dims get guessed sizes. If no guess fits, the first request compiles the mo
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
+from nnpa_network.importing.plan import Plan
 from nnpa_network.importing.shapes import GUESSES, are_of_shapes
-from nnpa_network.program import Array, ModelRefused
+from nnpa_network.program import Array, ModelRefused, Port, Program
+from nnpa_network.running.executor import ProgramRunner
 from nnpa_network.running.results import StepFailed
 
 from nnpa_server.open_inference.reading import run_bytes
-
-if TYPE_CHECKING:
-    from nnpa_network.importing.plan import Plan
-    from nnpa_network.program import Port, Program
-    from nnpa_network.running.executor import ProgramRunner
 
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 HOW_TO_SAY = (
@@ -38,11 +35,8 @@ class WarmUp:
     failure: str = ""
 
 
-def warm_up(plan: "Plan", inputs: "Sequence[Port]", most: int) -> WarmUp:
-    """Compile and run a model once; raise `ModelRefused` if it cannot be compiled.
-
-    A run of more than `most` bytes is left out.
-    """
+def warm_up(plan: Plan, inputs: Sequence[Port], most: int) -> WarmUp:
+    """Compile and run a model once, unless a run has over `most` bytes; raise `ModelRefused`."""
     is_free = any(-1 in port.shape for port in inputs)
     refusals, failed = list[ModelRefused](), None
     for guess in GUESSES if is_free else (None,):
@@ -67,7 +61,7 @@ def _left_out(refused: ModelRefused) -> WarmUp:
     return WarmUp({"warmup": text})
 
 
-def _run(plan: "Plan", inputs: "Sequence[Port]", guess: int | None, most: int) -> WarmUp:
+def _run(plan: Plan, inputs: Sequence[Port], guess: int | None, most: int) -> WarmUp:
     """Run once on random numbers, with free dims of size `guess`; raise `ModelRefused`."""
     shapes = {port.name: _shape(port, guess) for port in inputs}
     executor = plan.executor(shapes)
@@ -90,11 +84,11 @@ def _failed(placement: Mapping[str, str], guess: int | None, error: StepFailed) 
     return WarmUp({**placement, "warmup": text}, failure)
 
 
-def _shape(port: "Port", guess: int | None) -> tuple[int, ...]:
+def _shape(port: Port, guess: int | None) -> tuple[int, ...]:
     return tuple(guess if guess and dim < 0 else dim for dim in port.shape)
 
 
-def _placement(program: "Program") -> dict[str, str]:
+def _placement(program: Program) -> dict[str, str]:
     """Return the number of nodes on each device, and the functions that they call."""
     devices = [node.device for node in program.nodes]
     counts = {device: devices.count(device) for device in ("accelerator", "host", "folded")}
@@ -103,7 +97,7 @@ def _placement(program: "Program") -> dict[str, str]:
     return {**facts, "functions": ", ".join(functions)}
 
 
-def _timed(executor: "ProgramRunner", inputs: "Sequence[Port]", shapes: Shapes) -> str:
+def _timed(executor: ProgramRunner, inputs: Sequence[Port], shapes: Shapes) -> str:
     """Run a model on random inputs; return its milliseconds and range violations as text."""
     rng = np.random.default_rng(_SEED)
     feeds = {port.name: _sample(rng, port, shapes[port.name]) for port in inputs}
@@ -113,7 +107,7 @@ def _timed(executor: "ProgramRunner", inputs: "Sequence[Port]", shapes: Shapes) 
     return f"{elapsed:.1f} ms, {len(result.violations)} range violations"
 
 
-def _sample(rng: np.random.Generator, port: "Port", shape: tuple[int, ...]) -> Array:
+def _sample(rng: np.random.Generator, port: Port, shape: tuple[int, ...]) -> Array:
     """Return a random input: normal floats, integers and booleans of 0 and 1, letters for text."""
     if port.dtype.kind in "iub":
         return rng.integers(0, 2, shape).astype(port.dtype)

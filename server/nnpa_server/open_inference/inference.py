@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Protocol
 
 from nnpa.oip import open_inference_grpc_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
@@ -21,24 +20,11 @@ from nnpa_server.errors import CallCancelled, CallRefused
 from nnpa_server.open_inference.messages import InferRequest, InferResponse
 from nnpa_server.open_inference.reading import CheckedRequest, ReadRequest, counting_failures
 from nnpa_server.open_inference.repository import Model, State
-from nnpa_server.open_inference.requests import (
-    LIMIT_PARAMETER,
-    Input,
-    Output,
-    Place,
-    require_place,
-)
+from nnpa_server.open_inference.requests import LIMIT_PARAMETER, Input, Place, require_place
 from nnpa_server.open_inference.shared_memory import Region, Regions, require_regions
-from nnpa_server.open_inference.tensors import (
-    Buffer,
-    raw_of,
-    raw_size,
-    read_raw,
-    said,
-    wrong_size,
-)
+from nnpa_server.open_inference.tensors import Buffer, raw_of, raw_size, read_raw, said, wrong_size
 from nnpa_server.rpc.budget import expect_answer
-from nnpa_server.sessions.cancellation import Cancellable, CancellationCheck
+from nnpa_server.sessions.cancellation import CancellationCheck, Context
 from nnpa_server.sessions.metrics import Metrics, model_run
 from nnpa_server.sessions.tokens import require_machine
 
@@ -47,20 +33,12 @@ _LEFT_SECONDS = 1.0  # that a run goes on for nobody
 _OPTION = "grpc.max_receive_message_length"
 
 
-class Caller(Cancellable, Protocol):
-    """The part of a call's grpc.ServicerContext that inference uses."""
-
-    def peer(self) -> str:
-        """Return the connection's name."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class SharedMemory:
     """The regions of the caller's connection; `held` keeps them open until the run ends."""
 
     regions: Regions | None
-    caller: Caller
+    caller: Context
     held: ExitStack
 
     def hold(self, name: str) -> Region:
@@ -76,7 +54,7 @@ class _LeftAlone:
     To end a run ends its worker, which other requests use.
     """
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: Context) -> None:
         self._check = CancellationCheck(caller)
         self._left = math.inf
 
@@ -91,31 +69,21 @@ class _LeftAlone:
                 raise
 
 
+@dataclass(eq=False)
 class Inference:
     """Runs models for requests that `read` reads.
 
-    An answer has at most `max_response` bytes unless its request allows more, and never more than a
-    message holds; if its size is known before the run, a larger one is refused before. An input in
-    shared memory has at most `max_bytes`. `regions` is None if shared memory is not offered.
-    `note_success` is called with a model that was not ready when it has run.
+    If the size of an answer is known before the run, a larger one is refused before.
     """
 
-    def __init__(
-        self,
-        read: ReadRequest,
-        note_success: Callable[[Model], None],
-        regions: Regions | None,
-        max_response: int,
-        max_bytes: int,
-        metrics: Metrics | None = None,
-    ) -> None:
-        self._read, self._note_success = read, note_success
-        self._regions = regions
-        self._max_response = max_response
-        self._max_bytes = max_bytes
-        self._metrics = metrics
+    read: ReadRequest
+    note_success: Callable[[Model], None]  # of a model that was not ready, when it has run
+    regions: Regions | None  # None if shared memory is not offered
+    max_response: int  # bytes, unless a request allows more; never more than a message holds
+    max_bytes: int  # of an input in shared memory
+    metrics: Metrics | None
 
-    def infer(self, request: InferRequest, context: Caller) -> InferResponse:
+    def infer(self, request: InferRequest, context: Context) -> InferResponse:
         """Run a model once."""
         began = time.perf_counter_ns()
         interruption.thread.check = CancellationCheck(context)
@@ -124,35 +92,35 @@ class Inference:
         finally:
             interruption.thread.check = None
 
-    def _infer(self, request: InferRequest, context: Caller, began: int) -> InferResponse:
-        checked = self._read(request)
+    def _infer(self, request: InferRequest, context: Context, began: int) -> InferResponse:
+        checked = self.read(request)
         require_machine(checked.executor.program.machine)
         if not isinstance(checked.executor, Executor):
             interruption.thread.check = _LeftAlone(context)
         with counting_failures(checked.model, began), ExitStack() as held:
-            shared = SharedMemory(self._regions, context, held)
+            shared = SharedMemory(self.regions, context, held)
             return self._run(checked, request, shared, began)
 
     def _run(
         self, checked: CheckedRequest, request: InferRequest, shared: SharedMemory, began: int
     ) -> InferResponse:
         self._require_room(checked, checked.known_bytes)
-        inputs = _inputs(checked, request.raw, shared, self._max_bytes)
+        inputs = _inputs(checked, request.raw, shared, self.max_bytes)
         infer = time.perf_counter_ns()
         machine = checked.executor.program.machine
-        with model_run(self._metrics, checked.model.name, machine):
+        with model_run(self.metrics, checked.model.name, machine):
             result = checked.executor.run(inputs)
             output = time.perf_counter_ns()
-            if self._metrics is not None:
+            if self.metrics is not None:
                 warned = Counter(
                     (violation.verb, violation.status) for violation in result.violations
                 )
-                self._metrics.network(machine, result.calls, warned)
+                self.metrics.network(machine, result.calls, warned)
         response = self._answer(checked, result, request.id, shared)
         ended = time.perf_counter_ns()
         checked.model.statistics.succeeded(checked.batch, began, infer, output, ended)
         if checked.model.state != State.READY:
-            self._note_success(checked.model)
+            self.note_success(checked.model)
         return response
 
     def _answer(
@@ -167,7 +135,9 @@ class Inference:
             if output.place is None:
                 raw.append(raw_of(array))
             else:
-                _write(output, output.place, raw_of(array), size, shared)
+                require_place(output.name, output.place, size)
+                region = shared.hold(output.place.region)
+                region.write(output.place.offset, raw_of(array), f"output {output.name}")
         message = _describe(checked, arrays, sizes, result)
         message.id = identifier.decode()
         return InferResponse(message, raw)
@@ -177,7 +147,7 @@ class Inference:
 
         Raise CallRefused if the answer is too large.
         """
-        limit = (self._max_response if checked.max_bytes is None else checked.max_bytes) or size
+        limit = (self.max_response if checked.max_bytes is None else checked.max_bytes) or size
         limit = min(limit, MAX_RESPONSE)
         if size > limit:
             raise CallRefused(
@@ -224,11 +194,6 @@ def _from_region(tensor: Input, place: Place, shared: SharedMemory, most: int) -
         raise wrong_size(tensor.path, f"{place.size} bytes", f"at most {most}")
     data = region.read(place.offset, place.size, tensor.path)
     return read_raw(tensor.kind, tensor.shape, data, tensor.path)
-
-
-def _write(output: Output, place: Place, data: Buffer, size: int, shared: SharedMemory) -> None:
-    require_place(output.name, place, size)
-    shared.hold(place.region).write(place.offset, data, f"output {output.name}")
 
 
 def _describe(

@@ -11,17 +11,19 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator import interruption
 from nnpa_emulator.interruption import go_on
+from nnpa_network.importing.plan import Plan
 from nnpa_network.importing.shapes import first_names
 from nnpa_network.program import ModelRefused
 
-from nnpa_server.errors import CallCancelled, CallRefused, from_exception, too_many_calls
+from nnpa_server.errors import CallCancelled, CallRefused, from_exception, invalid, too_many_calls
 from nnpa_server.open_inference import sources
 from nnpa_server.open_inference.changes import Change, Changes
 from nnpa_server.open_inference.dims import fix_dims
@@ -33,10 +35,7 @@ from nnpa_server.open_inference.warming import warm_up
 from nnpa_server.sessions import audit
 from nnpa_server.sessions.tokens import caller
 
-if TYPE_CHECKING:
-    from nnpa_network.importing.plan import Plan
-
-Compile: TypeAlias = Callable[[bytes, Options, int], "Plan"]
+Compile: TypeAlias = Callable[[bytes, Options, int], Plan]
 """Compiles an ONNX file by options; a bound limits the bytes of values. Raises ModelRefused."""
 Share: TypeAlias = Callable[[int], AbstractContextManager[None]]
 """Returns a context in which a number of models may be loaded by shared workers."""
@@ -50,43 +49,37 @@ SAVED_LOAD_DEADLINE = 300.0
 """Seconds after which the load of a saved model is given up, if it runs in a worker."""
 
 
+@dataclass(eq=False)
 class Loader:
     """Loads and unloads models from a folder, from requests and from `saved`."""
 
-    def __init__(
-        self,
-        repository: Repository,
-        compile_model: Compile,
-        folder: Path | None,
-        limit: int,
-        saved: SavedModels | None,
-        share: Share,
-    ) -> None:
-        self._repository = repository
-        self.compile = compile_model
-        self._folder = folder
-        self._limit = limit
-        self._saved = saved
-        self._share = share
+    repository: Repository
+    compile: Compile
+    folder: Path | None
+    limit: int
+    saved: SavedModels | None
+    share: Share
+
+    def __post_init__(self) -> None:
         self._changes = Changes()
         self._loads = Counter[str]()  # of clients, under way, by token
         self._loads_lock = threading.Lock()
 
     def note_folder(self) -> list[str]:
         """Add the folder's models to the index; return their names."""
-        if self._folder is None:
+        if self.folder is None:
             return []
-        names = list(sources.scan(self._folder))
-        listed = {entry.name for entry in self._repository.index()}
+        names = list(sources.scan(self.folder))
+        listed = {entry.name for entry in self.repository.index()}
         for name in names:
             if name not in listed:
-                self._repository.note(name, State.UNAVAILABLE, "not loaded")
+                self.repository.note(name, State.UNAVAILABLE, "not loaded")
         return names
 
     def load_folder(self) -> None:
         """Load every model of the folder; log failures, and show them in the index."""
         names = self.note_folder()
-        with self._share(len(names)):
+        with self.share(len(names)):
             for name in names:
                 self._load_at_start(name, OPERATOR, partial(self._source, name, "", {}))
 
@@ -101,7 +94,7 @@ class Loader:
 
     def _load_all_saved(self) -> None:
         operators = self.note_folder()
-        for name in [] if self._saved is None else self._saved.names():
+        for name in [] if self.saved is None else self.saved.names():
             if name in operators:
                 _log.warning("saved model %s is left out: the folder has its name", name)
                 continue
@@ -123,7 +116,7 @@ class Loader:
             self._load(Change(name, owner), source_of, at_start=True)
         except Exception as error:
             refused = from_exception(error)
-            self._repository.note(name, State.UNAVAILABLE, refused.message)
+            self.repository.note(name, State.UNAVAILABLE, refused.message)
             _log.warning("model %s is not loaded: %s", name, refused.message)
             if "correlation_id" in refused.metadata:
                 number = refused.metadata["correlation_id"]
@@ -171,25 +164,26 @@ class Loader:
     def _source(self, name: str, override: str, files: Mapping[str, bytes]) -> Source:
         if files:
             if sources.NAME.fullmatch(name) is None:
-                raise sources.bad_name(name)
+                raise invalid("model_name", repr(name[:80]), "1 to 64 of A-Z a-z 0-9 . _ -")
             return sources.from_request(name, override, files, caller().name)
         source = None
-        if self._folder is not None:
+        if self.folder is not None:
             with sources.reading(name):
-                source = sources.from_folder(self._folder, name, override)
-        if source is None and self._saved is not None and self._saved.owner(name) is not None:
+                source = sources.from_folder(self.folder, name, override)
+        if source is None and self.saved is not None and self.saved.owner(name) is not None:
             source = self._saved_source(name, override)
-        if source is None and self._folder is None:
-            raise sources.no_folder(name)
+        if source is None and self.folder is None:
+            text = "config and file:<version>/model.onnx, for the server has no --models folder"
+            raise invalid(f"model {name}", "a name only", f"with {text}")
         if source is None:
-            self._repository.forget(name)
+            self.repository.forget(name)
             raise not_found(name, "", "the folder has no model of this name")
         return source
 
     def _saved_source(self, name: str, override: str) -> Source:
-        assert self._saved is not None
+        assert self.saved is not None
         try:
-            return sources.from_saved(self._saved.read(name), override)
+            return sources.from_saved(self.saved.read(name), override)
         except (Damaged, OSError) as error:
             text = f"model {name}: its file in --state is damaged: {error}"
             reason = wire.ERROR_REASON_MODEL_UNAVAILABLE
@@ -209,9 +203,9 @@ class Loader:
             source = source_of()
             versions = source.chosen()
             self._require_free(name, len(versions), is_new)
-            if self._saved is not None and source.owner != OPERATOR and not at_start:
+            if self.saved is not None and source.owner != OPERATOR and not at_start:
                 size = sources.to_save(source).size
-                self._saved.require_room(name, size, source.owner, _quota("max_state_bytes"))
+                self.saved.require_room(name, size, source.owner, _quota("max_state_bytes"))
             self._note(change, State.LOADING)
             try:
                 models = [self._make(source, *version) for version in versions.items()]
@@ -228,18 +222,18 @@ class Loader:
         """Show the state of a load in the index, unless the load is superseded."""
         with self._changes.lock:
             if not change.is_superseded:
-                self._repository.note(change.name, state, why)
+                self.repository.note(change.name, state, why)
 
     def _publish(
         self, change: Change, source: Source, models: Sequence[Model], at_start: bool
     ) -> None:
         """Publish models; save a client's models first."""
-        if self._saved is not None and not at_start:
+        if self.saved is not None and not at_start:
             if source.owner == OPERATOR:
-                self._saved.remove(source.name)
+                self.saved.remove(source.name)
             else:
-                self._saved.save(sources.to_save(source), _quota("max_state_bytes"))
-        self._repository.publish(models)
+                self.saved.save(sources.to_save(source), _quota("max_state_bytes"))
+        self.repository.publish(models)
         self._changes.supersede(source.name, change)
         for model in models:
             if model.state != State.READY:
@@ -251,30 +245,30 @@ class Loader:
 
     def _require_free(self, name: str, versions: int, is_new: bool) -> None:
         """Refuse versions that the caller may not publish, or for which there is no room."""
-        is_saved = self._saved is not None and self._saved.owner(name) is not None
-        if is_new and (is_saved or self._repository.versions(name)):
+        is_saved = self.saved is not None and self.saved.owner(name) is not None
+        if is_new and (is_saved or self.repository.versions(name)):
             text = f"{name[:MAX_NAME]!r} names a published model"
             raise CallRefused(wire.ERROR_REASON_MODEL_EXISTS, text, model=name[:MAX_NAME])
         require_owner(name, self._owner(name))
-        self._repository.require_room(name, versions, caller().name, _quota("max_models"))
+        self.repository.require_room(name, versions, caller().name, _quota("max_models"))
 
     def _owner(self, name: str) -> str | None:
         """Return the owner of a name, or None if no model has it."""
-        owner = self._repository.owner(name)
-        if owner is None and self._folder is not None:
-            owner = OPERATOR if name in sources.scan(self._folder, name) else None
-        if owner is None and self._saved is not None:
-            owner = self._saved.owner(name)
+        owner = self.repository.owner(name)
+        if owner is None and self.folder is not None:
+            owner = OPERATOR if name in sources.scan(self.folder, name) else None
+        if owner is None and self.saved is not None:
+            owner = self.saved.owner(name)
         return owner
 
     def _make(self, source: Source, version: str, contents: Path | bytes) -> Model:
         with sources.reading(source.name):
-            data = sources.read(contents, self._limit, source.name)
-        options = source.options
+            data = sources.read(contents, self.limit, source.name)
+        options = sources.options_of(source.config)
         try:
-            plan = self.compile(data, options, self._limit)
+            plan = self.compile(data, options, self.limit)
             inputs = fix_dims(source.config, plan.inputs)
-            warmed = warm_up(plan, inputs, self._limit)
+            warmed = warm_up(plan, inputs, self.limit)
         except ModelRefused as error:
             text = f"model {source.name}: {error}"
             facts = {"node": error.node, "why": error.reason}
@@ -295,13 +289,13 @@ class Loader:
         """
         with self._changes.lock:
             require_owner(name, self._owner(name))
-            is_removed = self._saved is not None and self._saved.remove(name)
+            is_removed = self.saved is not None and self.saved.remove(name)
             is_removed = self._changes.supersede(name) or is_removed
-            if not self._repository.withdraw(name):
-                if not is_removed and name not in {e.name for e in self._repository.index()}:
+            if not self.repository.withdraw(name):
+                if not is_removed and name not in {e.name for e in self.repository.index()}:
                     raise not_found(name)
                 if is_removed:
-                    self._repository.note(name, State.UNAVAILABLE, "unloaded")
+                    self.repository.note(name, State.UNAVAILABLE, "unloaded")
         audit.model_changed("model_unloaded", name, caller().name)
 
 

@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from google.protobuf.message import DecodeError
 from nnpa.oip import open_inference_grpc_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator.ztensor import getsize_ztensor
-from nnpa_network.program import ModelRefused
+from nnpa_network.program import ModelRefused, Program
+from nnpa_network.running.executor import ProgramRunner
 from nnpa_network.running.results import StepFailed
 
 from nnpa_server.errors import CallRefused, invalid
@@ -28,29 +29,20 @@ from nnpa_server.open_inference.requests import (
 )
 from nnpa_server.open_inference.tensors import mismatched, wrong_size
 
-if TYPE_CHECKING:
-    from nnpa_network.program import Program
-    from nnpa_network.running.executor import ProgramRunner
-
 
 @dataclass(slots=True)
 class CheckedRequest:
-    """A checked request without its raw contents.
-
-    `known_bytes` is the size of the answer's contents as far as it is known before the run.
-    `n_raw` is the number of inputs with raw contents in the request; `has_typed_contents` says that
-    an input has typed contents.
-    """
+    """A checked request without its raw contents."""
 
     model: Model
-    executor: "ProgramRunner"
+    executor: ProgramRunner
     inputs: Sequence[Input]
     outputs: Sequence[Output]
     max_bytes: int | None
     batch: int
-    known_bytes: int
-    n_raw: int
-    has_typed_contents: bool
+    known_bytes: int  # of the answer's contents, as far as they are known before the run
+    n_raw: int  # inputs with raw contents in the request
+    has_typed_contents: bool  # in an input
 
 
 ReadRequest: TypeAlias = Callable[[InferRequest], CheckedRequest]
@@ -118,7 +110,7 @@ class RequestReader:
             has_typed_contents=any(tensor.array is not None for tensor in inputs),
         )
 
-    def _executor(self, model: Model, shapes: Mapping[str, tuple[int, ...]]) -> "ProgramRunner":
+    def _executor(self, model: Model, shapes: Mapping[str, tuple[int, ...]]) -> ProgramRunner:
         executor = executor_of(model.plan, shapes)
         total = run_bytes(executor.program)
         if total > self._max_bytes:
@@ -133,14 +125,14 @@ def _batch(model: Model, inputs: Sequence[Input]) -> int:
     return next((tensor.shape[0] for tensor in inputs if tensor.name in free), 1)
 
 
-def run_bytes(program: "Program") -> int:
+def run_bytes(program: Program) -> int:
     """Return the bytes of a run's tensors and arrays, as far as they are known before."""
     tensors = sum(getsize_ztensor(info.transformed_desc) for info in program.tensors.values())
     arrays = (info for info in program.arrays.values() if -1 not in info.shape)
     return tensors + sum(math.prod(info.shape) * info.dtype.itemsize for info in arrays)
 
 
-def output_bytes(program: "Program") -> dict[str, int]:
+def output_bytes(program: Program) -> dict[str, int]:
     """Return the bytes by name of the outputs whose sizes are known before a run."""
     arrays = [program.arrays.get(number) for number in program.output_ids]
     return {

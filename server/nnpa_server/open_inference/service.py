@@ -6,6 +6,7 @@ Methods raise `CallRefused`; the interceptor turns it into a gRPC error.
 
 import logging
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
 from importlib.metadata import version
 
 from nnpa.oip import open_inference_grpc_pb2 as pb
@@ -13,13 +14,13 @@ from nnpa.zdnn.v1 import status_pb2 as wire
 
 from nnpa_server.errors import CallCancelled, CallRefused, from_exception, invalid
 from nnpa_server.open_inference import metadata
-from nnpa_server.open_inference.inference import Caller, Inference
+from nnpa_server.open_inference.inference import Inference
 from nnpa_server.open_inference.loading import Loader
 from nnpa_server.open_inference.messages import InferRequest, InferResponse, StreamResponse
 from nnpa_server.open_inference.repository import Repository, State
 from nnpa_server.open_inference.requests import not_offered
 from nnpa_server.open_inference.shared_memory import Regions, require_regions
-from nnpa_server.sessions.cancellation import CancellationCheck
+from nnpa_server.sessions.cancellation import CancellationCheck, Context
 
 _failures = logging.getLogger("nnpa.failure")
 _EXTENSIONS = (
@@ -32,26 +33,15 @@ _EXTENSIONS = (
 _FINAL_WANTED, _FINAL = "triton_enable_empty_final_response", "triton_final_response"
 
 
+@dataclass(eq=False)
 class OpenInferenceService:
-    """Implements GRPCInferenceService.
+    """Implements GRPCInferenceService."""
 
-    `loader` is None if clients may not load models, `regions` is None if they may not share memory.
-    `is_ready` returns True once the models of the operator are loaded.
-    """
-
-    def __init__(
-        self,
-        repository: Repository,
-        inference: Inference,
-        loader: Loader | None,
-        regions: Regions | None,
-        is_ready: Callable[[], bool],
-    ) -> None:
-        self._repository = repository
-        self._inference = inference
-        self._loader = loader
-        self._regions = regions
-        self._is_ready = is_ready
+    repository: Repository
+    inference: Inference
+    loader: Loader | None  # None if clients may not load models
+    regions: Regions | None  # None if clients may not share memory
+    is_ready: Callable[[], bool]  # returns True once the models of the operator are loaded
 
     def ServerLive(self, _request: object, _context: object) -> pb.ServerLiveResponse:
         """Return that the server is live."""
@@ -59,19 +49,19 @@ class OpenInferenceService:
 
     def ServerReady(self, _request: object, _context: object) -> pb.ServerReadyResponse:
         """Return true once the operator's models are loaded, until the server drains."""
-        return pb.ServerReadyResponse(ready=self._is_ready())
+        return pb.ServerReadyResponse(ready=self.is_ready())
 
     def ModelReady(self, request: pb.ModelReadyRequest, _context: object) -> pb.ModelReadyResponse:
         """Return true if a model is ready, false after a failed warm-up or for an unknown model."""
         try:
-            model = self._repository.find(request.name, request.version)
+            model = self.repository.find(request.name, request.version)
         except CallRefused:
             return pb.ModelReadyResponse(ready=False)
         return pb.ModelReadyResponse(ready=model.state == State.READY)
 
     def ServerMetadata(self, _request: object, _context: object) -> pb.ServerMetadataResponse:
         """Return the name, version and extensions of the server."""
-        offered = (*_EXTENSIONS, *(("system_shared_memory",) if self._regions else ()))
+        offered = (*_EXTENSIONS, *(("system_shared_memory",) if self.regions else ()))
         return pb.ServerMetadataResponse(
             name="nnpa-server", version=version("nnpa"), extensions=offered
         )
@@ -80,24 +70,24 @@ class OpenInferenceService:
         self, request: pb.ModelMetadataRequest, _context: object
     ) -> pb.ModelMetadataResponse:
         """Return the inputs and outputs of a model."""
-        model = self._repository.find(request.name, request.version)
-        return metadata.describe(model, self._repository.versions(model.name))
+        model = self.repository.find(request.name, request.version)
+        return metadata.describe(model, self.repository.versions(model.name))
 
     def ModelConfig(
         self, request: pb.ModelConfigRequest, _context: object
     ) -> pb.ModelConfigResponse:
         """Return the configuration of a model."""
-        model = self._repository.find(request.name, request.version)
-        config = metadata.configuration(model, self._repository.versions(model.name))
+        model = self.repository.find(request.name, request.version)
+        config = metadata.configuration(model, self.repository.versions(model.name))
         return pb.ModelConfigResponse(config=config)
 
     def ModelStatistics(
         self, request: pb.ModelStatisticsRequest, _context: object
     ) -> pb.ModelStatisticsResponse:
         """Return the statistics of a model, or of all models."""
-        models = self._repository.models()
+        models = self.repository.models()
         if request.name:
-            chosen = self._repository.find(request.name, request.version)
+            chosen = self.repository.find(request.name, request.version)
             models = [
                 model
                 for model in models
@@ -105,17 +95,17 @@ class OpenInferenceService:
             ]
         return pb.ModelStatisticsResponse(model_stats=map(metadata.statistics, models))
 
-    def ModelInfer(self, request: InferRequest, context: Caller) -> InferResponse:
+    def ModelInfer(self, request: InferRequest, context: Context) -> InferResponse:
         """Run a model once."""
-        return self._inference.infer(request, context)
+        return self.inference.infer(request, context)
 
     def ModelStreamInfer(
-        self, requests: Iterator[InferRequest], context: Caller
+        self, requests: Iterator[InferRequest], context: Context
     ) -> Generator[StreamResponse]:
         """Run a model for each request; an error is the answer to its request."""
         for request in requests:
             try:
-                response = self._inference.infer(request, context)
+                response = self.inference.infer(request, context)
             except CallCancelled:
                 raise
             except Exception as error:
@@ -129,18 +119,18 @@ class OpenInferenceService:
         self, request: pb.RepositoryIndexRequest, _context: object
     ) -> pb.RepositoryIndexResponse:
         """List the models."""
-        if self._loader is not None:
-            self._loader.note_folder()
+        if self.loader is not None:
+            self.loader.note_folder()
         return pb.RepositoryIndexResponse(
             models=(
                 entry
-                for entry in self._repository.index()
+                for entry in self.repository.index()
                 if entry.state == State.READY or not request.ready
             )
         )
 
     def RepositoryModelLoad(
-        self, request: pb.RepositoryModelLoadRequest, context: Caller
+        self, request: pb.RepositoryModelLoadRequest, context: Context
     ) -> pb.RepositoryModelLoadResponse:
         """Load a model from the folder or from the request."""
         loader, name = self._require_control(), request.model_name or request.repository_name
@@ -166,15 +156,15 @@ class OpenInferenceService:
         return pb.RepositoryModelUnloadResponse(model_name=name, isUnloaded=True)
 
     def _require_control(self) -> Loader:
-        if self._loader is None:
+        if self.loader is None:
             raise not_offered("model_repository", "the operator loads models, not the clients")
-        return self._loader
+        return self.loader
 
     def SystemSharedMemoryStatus(
-        self, request: pb.SystemSharedMemoryStatusRequest, context: Caller
+        self, request: pb.SystemSharedMemoryStatusRequest, context: Context
     ) -> pb.SystemSharedMemoryStatusResponse:
         """List the connection's regions, or one of them."""
-        regions, response = require_regions(self._regions), pb.SystemSharedMemoryStatusResponse()
+        regions, response = require_regions(self.regions), pb.SystemSharedMemoryStatusResponse()
         chosen = regions.of(context.peer())
         if request.name:
             chosen = [regions.find(context.peer(), request.name)]
@@ -185,19 +175,19 @@ class OpenInferenceService:
         return response
 
     def SystemSharedMemoryRegister(
-        self, request: pb.SystemSharedMemoryRegisterRequest, context: Caller
+        self, request: pb.SystemSharedMemoryRegisterRequest, context: Context
     ) -> pb.SystemSharedMemoryRegisterResponse:
         """Register a region of shared memory for the connection."""
-        require_regions(self._regions).register(
+        require_regions(self.regions).register(
             context.peer(), request.name, request.key, request.offset, request.byte_size
         )
         return pb.SystemSharedMemoryRegisterResponse()
 
     def SystemSharedMemoryUnregister(
-        self, request: pb.SystemSharedMemoryUnregisterRequest, context: Caller
+        self, request: pb.SystemSharedMemoryUnregisterRequest, context: Context
     ) -> pb.SystemSharedMemoryUnregisterResponse:
         """Unregister a region of the connection, or all of them."""
-        require_regions(self._regions).unregister(context.peer(), request.name)
+        require_regions(self.regions).unregister(context.peer(), request.name)
         return pb.SystemSharedMemoryUnregisterResponse()
 
 

@@ -38,17 +38,12 @@ _MAX_SHOWN = 80  # characters of a client's name in an error
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of hosting in a configuration's `parameters`.
-
-    `strict` refuses a model with nodes that run on the host. `offload_integer` runs integer
-    products on the accelerator, where they are not exact. `saturate` clips values to the range of
-    DLFLOAT16. `placement` is one of PLACEMENTS.
-    """
+    """The options of hosting in a configuration's `parameters`."""
 
     machine: str = DEFAULT_MACHINE
-    strict: bool = False
-    offload_integer: bool = False
-    saturate: bool = True
+    strict: bool = False  # refuse a model with nodes that run on the host
+    offload_integer: bool = False  # run integer products on the accelerator: they are not exact
+    saturate: bool = True  # clip values to the range of DLFLOAT16
     placement: Placement = DEFAULT_PLACEMENT
 
 
@@ -64,11 +59,6 @@ class Source:
     versions: Mapping[str, Path | bytes]
     config: pb.ModelConfig
     owner: str = OPERATOR
-
-    @property
-    def options(self) -> Options:
-        """The options of hosting; raises CallRefused for invalid parameters."""
-        return _options(self.config)
 
     def chosen(self) -> dict[str, Path | bytes]:
         """Return the versions that the configuration's policy chooses, by default the newest."""
@@ -104,21 +94,15 @@ def scan(folder: Path, only: str = "") -> dict[str, Path]:
 def _may_have_versions(path: Path) -> bool:
     """Return True if a directory may be a model's; an unreadable one fails when it is loaded."""
     try:
-        return bool(_versions(path, ""))
+        return bool(_version_folders(path))
     except OSError:
         return True
 
 
-def _versions(path: Path, model: str) -> dict[str, Path]:
-    """Return the model files of a directory by version; empty for any other directory."""
-    if not path.is_dir():
-        return {}
-    named = {
-        entry.name: entry / (model or _DEFAULT_FILE)
-        for entry in path.iterdir()
-        if _VERSION.fullmatch(entry.name)
-    }
-    return {version: file for version, file in named.items() if model == "" or file.is_file()}
+def _version_folders(path: Path) -> list[Path]:
+    """Return the folders of a directory that are named as versions; none for a file."""
+    entries = path.iterdir() if path.is_dir() else ()
+    return [entry for entry in entries if _VERSION.fullmatch(entry.name)]
 
 
 def from_folder(folder: Path, name: str, override: str = "") -> Source | None:
@@ -134,7 +118,8 @@ def from_folder(folder: Path, name: str, override: str = "") -> Source | None:
     if NAME.fullmatch(filename) is None or not filename.endswith(".onnx"):
         path_of = "config.default_model_filename"
         raise invalid(path_of, repr(filename[:64]), "the name of an .onnx file")
-    versions = _versions(path, filename)
+    files = [version / filename for version in _version_folders(path)]
+    versions = {file.parent.name: file for file in files if file.is_file()}
     if not versions:
         raise invalid(f"model {name}", f"no version with {filename}", f"<version>/{filename}")
     return Source(name, versions, config)
@@ -203,7 +188,7 @@ def _checked(name: str, config: pb.ModelConfig) -> pb.ModelConfig:
     ):
         if value not in allowed:
             raise invalid(f"config.{field}", repr(value[:64]), _one_of(allowed))
-    _options(config)
+    options_of(config)
     return config
 
 
@@ -211,7 +196,8 @@ def _one_of(allowed: tuple[str, ...]) -> str:
     return f"one of {', '.join(repr(choice) for choice in allowed)}"
 
 
-def _options(config: pb.ModelConfig) -> Options:
+def options_of(config: pb.ModelConfig) -> Options:
+    """Return the options of hosting; raise CallRefused for invalid parameters."""
     chosen: dict[str, Any] = {}
     for key, parameter in config.parameters.items():
         path, value = f"config.parameters.{key[:64]}", parameter.string_value
@@ -258,14 +244,3 @@ def reading(name: str) -> Generator[None]:
         shown, why = name[:_MAX_SHOWN], error.strerror or type(error).__name__
         text = f"model {shown} cannot be read: {why}"
         raise CallRefused(wire.ERROR_REASON_MODEL_UNAVAILABLE, text, model=shown) from error
-
-
-def bad_name(name: str) -> CallRefused:
-    """Return the error for a name that no model may have."""
-    return invalid("model_name", repr(name[:80]), "1 to 64 of A-Z a-z 0-9 . _ -")
-
-
-def no_folder(name: str) -> CallRefused:
-    """Return the error for a model without contents on a server without a folder."""
-    limit = "with config and file:<version>/model.onnx, for the server has no --models folder"
-    return invalid(f"model {name}", "a name only", limit)

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Published models by name and version, with their states.
 
-    Repository   published models, and the states of all others
-    Model        one version of a network: its state, its statistics
-
 A version that is being replaced serves until the new one is ready.
 Source of the states: Triton, "Model Repository Extension".
 """
@@ -141,7 +138,7 @@ class Repository:
 
     def __init__(self, max_models: int, freed: Callable[[], object] = int) -> None:
         self._max_models, self._freed = max_models, freed
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._models: dict[str, dict[str, Model]] = {}
         self._absent: dict[str, Entry] = {}
 
@@ -187,13 +184,13 @@ class Repository:
             versions = self._models.get(name)
         return None if versions is None else next(iter(versions.values())).owner
 
-    def withdraw(self, name: str, reason: str = "unloaded") -> bool:
+    def withdraw(self, name: str) -> bool:
         """Withdraw a network, whose runs finish; return False if it was not published."""
         with self._lock:
             before = self._models.pop(name, None)
             if before is None:
                 return False
-            self._note(name, State.UNAVAILABLE, reason)
+            self.note(name, State.UNAVAILABLE, "unloaded")
         _end(before)
         self._freed()
         return True
@@ -201,18 +198,16 @@ class Repository:
     def note(self, name: str, state: State, reason: str = "") -> None:
         """Record the state of a network that is not published."""
         with self._lock:
-            if name not in self._models:
-                self._note(name, state, reason)
+            if name in self._models:
+                return
+            if len(self._absent) >= _MAX_ABSENT and name not in self._absent:
+                del self._absent[next(iter(self._absent))]
+            self._absent[name] = Entry(name=name, state=state, reason=reason)
 
     def forget(self, name: str) -> None:
         """Drop the record of a network that is not published."""
         with self._lock:
             self._absent.pop(name, None)
-
-    def _note(self, name: str, state: State, reason: str) -> None:
-        if len(self._absent) >= _MAX_ABSENT and name not in self._absent:
-            del self._absent[next(iter(self._absent))]
-        self._absent[name] = Entry(name=name, state=state, reason=reason)
 
     def find(self, name: str, version: str = "") -> Model:
         """Return a published version; an empty `version` means the newest."""

@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Save published models on disk, so that they outlive the server.
 
-    SavedModels   the folder of --state: one file per model, with all its versions
-    SavedModel    the contents of a file: the model as a client sent it, and its owner
-    Damaged       a file is damaged
-
-A file is written under another name, synchronized and renamed, so that it is replaced as a whole.
-Its name is the SHA-256 of the model's name. It holds a mark, the SHA-256 and the length of the
-header, the header (JSON, with the SHA-256 of each version's contents), and the contents.
+The folder of --state has one file per model, with all its versions. A file is written under another
+name, synchronized and renamed, so that it is replaced as a whole. Its name is the SHA-256 of the
+model's name. It holds a mark, the SHA-256 and the length of the header, the header (JSON, with the
+SHA-256 of each version's contents), and the contents.
 """
 
 import errno
@@ -66,16 +63,13 @@ class SavedModel:
 
 @dataclass(frozen=True, slots=True)
 class _Header:
-    """The header of a file; `size` is the size of the whole file in bytes.
-
-    `versions` has the number, the size in bytes and the SHA-256 of each version.
-    """
+    """The header of a file."""
 
     name: str
     owner: str
     config: str
-    versions: Sequence[tuple[str, int, str]]
-    size: int
+    versions: Sequence[tuple[str, int, str]]  # number, size in bytes, SHA-256
+    size: int  # of the whole file, in bytes
 
 
 class SavedModels:
@@ -83,7 +77,7 @@ class SavedModels:
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
         self._folder, self._max_bytes = folder, max_bytes
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._headers: dict[str, _Header] = {}
         self._unusable: dict[str, int] = {}  # bytes of files that are damaged, by file name
         try:
@@ -143,11 +137,8 @@ class SavedModels:
     def require_room(self, name: str, size: int, owner: str, quota: int | None = None) -> None:
         """Raise CallRefused if a model of `size` bytes exceeds the limit or the owner's `quota`."""
         with self._lock:
-            self._require_room(name, size, owner, quota)
-
-    def _require_room(self, name: str, size: int, owner: str, quota: int | None) -> None:
-        beside = [header for header in self._headers.values() if header.name != name]
-        damaged = sum(size for path, size in self._unusable.items() if path != _file_name(name))
+            beside = [header for header in self._headers.values() if header.name != name]
+            damaged = sum(size for path, size in self._unusable.items() if path != _file_name(name))
         total = sum(header.size for header in beside) + damaged + size
         if total > self._max_bytes:
             raise _too_large(total, self._max_bytes)
@@ -165,7 +156,7 @@ class SavedModels:
         file_name = _file_name(model.name)
         with self._lock:
             self._require_open()
-            self._require_room(model.name, header.size, model.owner, quota)
+            self.require_room(model.name, header.size, model.owner, quota)
             try:
                 self._replace(file_name, (encoded, *model.files.values()))
             except OSError as error:

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The failures of workers' jobs.
-
-WorkerFailed   a job has no answer; `why` is the kind of its failure
-"""
+"""The failures of workers' jobs."""
 
 from enum import StrEnum
 

@@ -132,10 +132,7 @@ class Child:
         return None
 
     def wait(self, seconds: float | None = None) -> int:
-        """Wait for the end of the process, and return its exit code; raise TimeoutError.
-
-        The exit code is negative for a signal.
-        """
+        """Wait for the end; return the exit code, negative for a signal; raise TimeoutError."""
         with self._lock:
             if self._code is None:
                 if not self._ended.poll(None if seconds is None else seconds * 1e3):

@@ -136,10 +136,7 @@ def encode_body(slots: Sequence[Slot], text: bytes) -> bytes:
 
 
 def decode_body(body: bytes, arena: int) -> tuple[tuple[Slot, ...], bytes]:
-    """Return the slots of arrays within an arena of `arena` bytes, and the text behind the table.
-
-    Raise `Malformed`.
-    """
+    """Return the slots of arrays in an arena of `arena` bytes, and the text; raise `Malformed`."""
     slots: list[Slot] = []
     try:
         (count,) = _COUNT.unpack_from(body)

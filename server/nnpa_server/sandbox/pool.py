@@ -277,10 +277,7 @@ class Owner:
         self.idle_since = math.inf  # while a job runs
 
     def run(self, job: Message, limits: JobLimits) -> Message:
-        """Return the answer to a job; raise as `WorkerProcess.run` and `Pool.lease` do.
-
-        Raise `PoolClosed` if the end of the pool cut off the job.
-        """
+        """Return the answer to a job; raise as `WorkerProcess.run` and `lease`, or `PoolClosed`."""
         with self.turn(limits.check):
             try:
                 return self._lease(limits.check, self._pool.counted(limits.memory)).run(job, limits)

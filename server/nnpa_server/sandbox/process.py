@@ -43,17 +43,13 @@ def go_on() -> None:
 
 @dataclass(frozen=True, slots=True)
 class JobLimits:
-    """The limits of a job: bytes beyond the idle worker's, seconds, seconds of CPU time.
+    """The limits of a job. An exception of `reserve` or `check` ends the job and the worker."""
 
-    `reserve` is called with a number of bytes before the server takes them for the job, `check`
-    every few milliseconds. An exception of either ends the job and the worker.
-    """
-
-    memory: int = 1 << 30
+    memory: int = 1 << 30  # bytes, beyond the idle worker's
     seconds: float = 60.0
     cpu_seconds: int = 60
-    reserve: Callable[[int], None] = allow
-    check: Callable[[], None] = go_on
+    reserve: Callable[[int], None] = allow  # called before the server takes bytes for the job
+    check: Callable[[], None] = go_on  # called every few milliseconds
 
 
 class WorkerProcess:

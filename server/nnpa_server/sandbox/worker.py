@@ -110,13 +110,6 @@ def load(program: str) -> Handler:
     return handler
 
 
-def _yield_processors() -> None:
-    """Lower the priority of this process, and of its session if the kernel groups by session."""
-    os.nice(_NICENESS)
-    with suppress(OSError):
-        Path("/proc/self/autogroup").write_text(str(_NICENESS))
-
-
 def main(arguments: Sequence[str]) -> int:
     """Load the program and fork workers; in a worker, run jobs. Return the exit code."""
     program, number, parent = arguments
@@ -166,7 +159,9 @@ def _fork_workers(server: socket.socket) -> Channel | None:
 def _work(channel: Channel, handle: Handler) -> int:
     """Confine this process, then answer jobs; return the exit code."""
     try:
-        _yield_processors()
+        os.nice(_NICENESS)
+        with suppress(OSError):  # of the session, too, if the kernel groups by session
+            Path("/proc/self/autogroup").write_text(str(_NICENESS))
         missing = confine()
     except Exception as error:
         channel.send(frames.Frame(frames.Kind.FAILED, failure_text(error), frames.OTHER_FAILURE))

@@ -59,13 +59,15 @@ def choose(environment: Environment) -> str:
         return "; ".join(filter(None, notices))
     else:
         place = None
-    if place is None and _has_temporary():
-        place = _own_folder(Path(tempfile.gettempdir()) / f"nnpa-{os.getuid()}", key)
+    if place is None:
+        with suppress(FileNotFoundError):  # a read-only root may have no temporary directory
+            place = _own_folder(Path(tempfile.gettempdir()) / f"nnpa-{os.getuid()}", key)
     if place is not None:
         environment["NUMBA_CACHE_DIR"] = str(place)
     else:
         environment.pop("NUMBA_CACHE_DIR", None)
-        _keep_nothing()
+        # Numba would refuse to start without a place for files.
+        _replace("numba.core.dispatcher", "Dispatcher", enable_caching=_do_nothing)
         notices.append("no writable directory for compiled kernels: each start compiles them anew")
     return "; ".join(filter(None, notices))
 
@@ -221,11 +223,6 @@ def _leave_foreign_kernels(environment: Environment) -> str:
     )
 
 
-def _keep_nothing() -> None:
-    """Make Numba compile without a cache: it would refuse to start without a place for files."""
-    _replace("numba.core.dispatcher", "Dispatcher", enable_caching=_do_nothing)
-
-
 def only_read() -> None:
     """Make Numba read a cache without a check for write access, and write nothing."""
     for locator in ("_CacheLocator", "UserProvidedCacheLocator"):
@@ -247,15 +244,6 @@ def _replace(module: str, owner: str = "", **names: Callable[..., object]) -> No
 
 def _do_nothing(*_arguments: object) -> None:
     """Do nothing, in place of a method of Numba."""
-
-
-def _has_temporary() -> bool:
-    """Return True if there is a temporary directory: a read-only root may have none."""
-    try:
-        tempfile.gettempdir()
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def _is_writable(place: Path) -> bool:

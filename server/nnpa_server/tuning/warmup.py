@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TypeAlias
@@ -164,24 +165,19 @@ def steps() -> dict[str, Callable[[], object]]:
 
 def _warm_transforms(guest: Guest, kind: DataTypes) -> None:
     """Move small arrays of a type into sticks and back, in each layout."""
-    for layout in (DataLayouts.ZDNN_NHWC, DataLayouts.ZDNN_NCHW, DataLayouts.ZDNN_HWCK):
-        for width in (64, 3):
-            _warm_transform(guest, layout, kind, width)
-
-
-def _warm_transform(guest: Guest, layout: int, kind: int, width: int) -> None:
-    """Move a small array into sticks and back."""
     size = 2 if kind != DataTypes.FP32 else 4
-    pre = TensorDesc(layout, 0, kind, 1, 2, 2, width)
-    tensor = Ztensor(pre, generate_transformed_desc(pre))
-    allocate_sticks(guest, tensor, "warmup")
-    data = bytes(4 * width * size)
-    for array in (data, bytearray(data)):  # of messages, and of runs of networks
-        run_function(guest, "transform_ztensor", {"ztensor": tensor, "data": [array]})
-        tensor.is_transformed = False
-    tensor.is_transformed = True
-    run_function(guest, "transform_origtensor", {"ztensor": tensor})
-    run_function(guest, "getrange_ztensor", {"ztensor": tensor})
+    layouts = DataLayouts.ZDNN_NHWC, DataLayouts.ZDNN_NCHW, DataLayouts.ZDNN_HWCK
+    for layout, width in product(layouts, (64, 3)):
+        pre = TensorDesc(layout, 0, kind, 1, 2, 2, width)
+        tensor = Ztensor(pre, generate_transformed_desc(pre))
+        allocate_sticks(guest, tensor, "warmup")
+        data = bytes(4 * width * size)
+        for array in (data, bytearray(data)):  # of messages, and of runs of networks
+            run_function(guest, "transform_ztensor", {"ztensor": tensor, "data": [array]})
+            tensor.is_transformed = False
+        tensor.is_transformed = True
+        run_function(guest, "transform_origtensor", {"ztensor": tensor})
+        run_function(guest, "getrange_ztensor", {"ztensor": tensor})
 
 
 def _warm_chain(guest: Guest) -> None:
@@ -230,7 +226,8 @@ def _warm(
     shapes = _SHAPES.get(function.name, {}) if shapes is None else shapes
     inputs = {
         name: _ones(guest, shapes.get(name, _MATRIX), name, is_lstm=function.name == "lstm")
-        for name in _inputs(function)
+        for name in function.tensors
+        if name not in function.outputs
     }
     scalars = {
         name: stride if name.startswith("stride") else _SCALARS.get(name, 0)
@@ -249,10 +246,6 @@ def _warm(
     arguments: dict[str, object] = {**inputs, **scalars, **outputs}
     for _ in range(2):
         run_function(guest, function.name, arguments)
-
-
-def _inputs(function: Function) -> Iterator[str]:
-    return (name for name in function.tensors if name not in function.outputs)
 
 
 def _ones(guest: Guest, dims: Dims, name: str, *, is_lstm: bool = False) -> Ztensor:

@@ -29,15 +29,12 @@ def program() -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """An address that Envoy serves, and the sockets of the processes behind it.
-
-    With `own_limit` it has its own bound of connections, apart from the other listeners.
-    """
+    """An address that Envoy serves, and the sockets of the processes behind it."""
 
     name: str
     address: str
     members: Sequence[str]
-    own_limit: bool = False
+    own_limit: bool = False  # of connections, apart from the other listeners
 
 
 def bootstrap(

@@ -59,10 +59,7 @@ def supervise(config: Config, log_level: str, program: str) -> int:
 
 
 def _listeners(config: Config, configs: Sequence[Config]) -> list[envoy.Listener]:
-    """Return the router's listeners, with the sockets of `configs` behind each address.
-
-    Raise CannotListen for an address that cannot be bound.
-    """
+    """Return the router's listeners before the sockets of `configs`; raise CannotListen."""
     mains = [member.listen[0] for member in configs]
     listeners = [
         envoy.Listener(f"main-{index}", require_free(address), mains)

@@ -1,10 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bound the bytes under way: messages and answers are counted before memory is taken for them.
 
-    Budget       the bytes of all calls, and of each caller
-    UnderWay     the calls of a budget; a thread cuts off calls whose answers nobody takes
-    Account      the bytes of one call
-
 gRPC takes memory for a whole message, up to its bound, as soon as the call reads; and it keeps two
 copies of an answer until that is sent, even if its handler has ended. So a call reserves the size
 of the largest message before it reads, and twice the size of its answer until the answer is sent or
@@ -165,10 +161,7 @@ class Account:
         self._message = size
 
     def expect_answer(self, size: int | None) -> None:
-        """Reserve room for an answer before it is computed; raise CallRefused.
-
-        `size` is None if it is not known before.
-        """
+        """Reserve room for an answer before it is computed, None: any size; raise CallRefused."""
         self._expected = size = self._under_way.unknown if size is None else size
         self._count_answer(COPIES * size)
 
@@ -259,11 +252,7 @@ class UnderWay:
     """
 
     def __init__(
-        self,
-        limit: int,
-        max_message: int,
-        timeout: float,
-        give_back: Callable[[], object] = int,
+        self, limit: int, max_message: int, timeout: float, give_back: Callable[[], object] = int
     ) -> None:
         self.budget, self.max_message = Budget(limit), max_message
         self.unknown = min(MAX_INLINE_BYTES, limit // _UNKNOWN_SHARE)

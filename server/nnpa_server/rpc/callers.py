@@ -82,9 +82,5 @@ class Shares:
             whose = f"{own} of {limit} {self._places} are this caller's"
             most, text = own, f"{self._field}: {whose}, which may have no more than are free"
         return CallRefused(
-            self._reason,
-            f"{text}: {self._remedy}",
-            field=self._field,
-            value=most + 1,
-            limit=most,
+            self._reason, f"{text}: {self._remedy}", field=self._field, value=most + 1, limit=most
         )

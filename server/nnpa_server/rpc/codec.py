@@ -102,15 +102,11 @@ def _session_of(raw: bytes) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """The results of a list, with large contents out of band.
-
-    `arrays` holds the `data` of results by their index; `sticks` holds the sticks of outputs by the
-    index of the result, then of the output.
-    """
+    """The results of a list, with large contents out of band."""
 
     results: Sequence[operation_pb2.OperationResult]
-    arrays: Mapping[int, Array]
-    sticks: Mapping[int, Mapping[int, Array]] = field(
+    arrays: Mapping[int, Array]  # `data` of results by their index
+    sticks: Mapping[int, Mapping[int, Array]] = field(  # of outputs, by result, then by output
         default_factory=dict[int, Mapping[int, Array]]
     )
 

@@ -26,13 +26,7 @@ from nnpa_server.config import MAX_UNDER_WAY, Limits
 from nnpa_server.errors import CallCancelled, CallRefused, from_exception
 from nnpa_server.rpc.admission import MessageWaits
 from nnpa_server.rpc.budget import Account, UnderWay
-from nnpa_server.rpc.call import (
-    CONVERSATIONS,
-    REQUEST_ID,
-    SESSION,
-    Call,
-    trailing_metadata,
-)
+from nnpa_server.rpc.call import CONVERSATIONS, REQUEST_ID, SESSION, Call, trailing_metadata
 from nnpa_server.rpc.callers import name_of
 from nnpa_server.rpc.methods import (
     Behaviour,
@@ -195,12 +189,7 @@ class Interceptor(ServerInterceptor):
         }
 
     def _answering_once(
-        self,
-        behaviour: Behaviour,
-        parse: Parse,
-        serialize: Serialize,
-        method: str,
-        reads: bool,
+        self, behaviour: Behaviour, parse: Parse, serialize: Serialize, method: str, reads: bool
     ) -> Callable[..., object]:
         """Return a behaviour that answers a call with one message.
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import grpc
 
-from nnpa_server.config import OVERSIZE_BYTES, Config, Tls, is_local, join_address, split_address
+from nnpa_server.config import OVERSIZE_BYTES, Config, is_local, join_address, split_address
 from nnpa_server.rpc.sockets import IS_KERNEL_ASKED, KEEPALIVE_SECONDS, LOST_SECONDS
 
 MAX_PENDING_CALLS = 5_000  # that Python has not taken; of more, gRPC cancels anybody's
@@ -28,6 +28,7 @@ class CannotListen(Exception):
 
 def server_options(config: Config) -> Sequence[tuple[str, int]]:
     """Return the channel arguments of every gRPC server of this process."""
+    idle = int(min(1e3 * max(60.0, config.limits.idle_timeout), _NEVER))
     return (
         ("grpc.max_receive_message_length", config.limits.max_message + OVERSIZE_BYTES),
         ("grpc.max_send_message_length", -1),
@@ -40,20 +41,10 @@ def server_options(config: Config) -> Sequence[tuple[str, int]]:
         ("grpc.http2.lookahead_bytes", FIRST_WINDOW),
         ("grpc.http2.bdp_probe", 0),  # it would widen the window before a token is checked
         ("grpc.server_handshake_timeout_ms", _HANDSHAKE_TIMEOUT_MS),
-        ("grpc.max_connection_idle_ms", _milliseconds(max(60.0, config.limits.idle_timeout))),
+        ("grpc.max_connection_idle_ms", idle),
         ("grpc.keepalive_time_ms", _NEVER if IS_KERNEL_ASKED else KEEPALIVE_SECONDS * 1000),
         ("grpc.keepalive_timeout_ms", LOST_SECONDS * 1000),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
-    )
-
-
-def _milliseconds(seconds: float) -> int:
-    return int(min(seconds * 1e3, _NEVER))
-
-
-def _credentials(tls: Tls) -> grpc.ServerCredentials:
-    return grpc.ssl_server_credentials(
-        [(tls.key, tls.certificate)], tls.client_ca, tls.client_ca is not None
     )
 
 
@@ -134,16 +125,15 @@ def _bind_failure(place: tuple[int, int, int, str, tuple[object, ...]]) -> OSErr
 
 
 def listen(server: grpc.Server, address: str, config: Config) -> str:
-    """Make a server listen on an address; return the address with its actual port.
-
-    It listens over TLS if the address is TCP and there is a certificate.
-    """
+    """Make a server listen, by TLS on TCP if configured; return the address with its real port."""
     require_free(address)  # before gRPC's core logs a line of its own about it
     try:
         if config.tls is None or address.startswith("unix:"):
             port = server.add_insecure_port(address)
         else:
-            port = server.add_secure_port(address, _credentials(config.tls))
+            pairs, ca = [(config.tls.key, config.tls.certificate)], config.tls.client_ca
+            credentials = grpc.ssl_server_credentials(pairs, ca, ca is not None)
+            port = server.add_secure_port(address, credentials)
     except RuntimeError as error:
         raise CannotListen(f"cannot listen on {address}: gRPC could not open it") from error
     if address.startswith("unix:"):

@@ -99,10 +99,7 @@ class PublicCalls(ServerInterceptor):
 
     @contextmanager
     def _counted(self, context: CallContext) -> Generator[Account]:
-        """Count the bytes of a call, and end the call with the status of an error.
-
-        NotImplementedError means that the service does not implement the method.
-        """
+        """Count the bytes of a call, and end the call with the status of an error."""
         account = self.account(context)
         try:
             yield account

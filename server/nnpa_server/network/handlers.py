@@ -67,10 +67,7 @@ def add_to(
     shortcuts: frozenset[str],
     pools: Pools | None,
 ) -> Conversation:
-    """Serve NetworkService, which the first call constructs.
-
-    Return InferNetwork as a conversation for plain sockets.
-    """
+    """Serve NetworkService lazily; return InferNetwork as a conversation for plain sockets."""
 
     def construct() -> "NetworkService":
         from nnpa_server.network.service import NetworkService

@@ -27,10 +27,7 @@ _MADE_UP = 16
 
 
 def measure_accuracy(
-    request: pb.MeasureAccuracyRequest,
-    plan: WorkerPlan,
-    network: Network,
-    memory: NetworkMemory,
+    request: pb.MeasureAccuracyRequest, plan: WorkerPlan, network: Network, memory: NetworkMemory
 ) -> pb.MeasureAccuracyResponse:
     """Measure a network over the data of a request; raise `ModelRefused`, `StepFailed`."""
     machines = _machines(request.machines)
@@ -40,12 +37,7 @@ def measure_accuracy(
     names = [port.name for port in plan.inputs]
     arrays = [sample[name] for sample in samples for name in names]
     parts = plan.report(
-        "measure",
-        arrays,
-        machines=machines,
-        inputs=names,
-        samples=len(samples),
-        html=request.html,
+        "measure", arrays, machines=machines, inputs=names, samples=len(samples), html=request.html
     )
     as_json, text, html = map(str, parts)
     return pb.MeasureAccuracyResponse(json=as_json, html=html, text=text)
@@ -134,10 +126,7 @@ def _machines(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _samples(
-    request: pb.MeasureAccuracyRequest,
-    plan: WorkerPlan,
-    network: Network,
-    memory: NetworkMemory,
+    request: pb.MeasureAccuracyRequest, plan: WorkerPlan, network: Network, memory: NetworkMemory
 ) -> list[Mapping[str, Array]]:
     if len(request.samples) > MAX_SAMPLES or request.made_up > MAX_SAMPLES:
         most = max(len(request.samples), request.made_up)

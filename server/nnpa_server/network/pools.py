@@ -70,7 +70,6 @@ def make_pools(
         max_bytes=compile_bytes,
     )
     runners = Pool(f"{room}.running:start:{names}", environment, whole=whole, max_leased=PLACES)
-    place = None if compiler is None else compiler.place
-    if compiler is None or place is None:
+    if compiler is None or compiler.place is None:
         return Pools(compilers, runners)
-    return Pools(compilers, runners, WorkerKernels(compiler, place, runners.renew))
+    return Pools(compilers, runners, WorkerKernels(compiler, compiler.place, runners.renew))

@@ -21,18 +21,16 @@ from nnpa_network.reporting.probe import probe
 class Batch:
     """The facts of a job that measures rows of a dataset, or reports earlier measurements.
 
-    Its arrays are the inputs in the order of `inputs`, the labels if it `has_labels`, and earlier
-    measurements. `model` is the model's digest, `first` the number of the first row. `report` asks
-    for a report of all measurements, which shows `about` and judges by `max_drop`.
+    Its arrays are the inputs in the order of `inputs`, the labels, and earlier measurements.
     """
 
-    model: str
+    model: str  # its digest
     machines: tuple[str, ...]
     inputs: tuple[str, ...]
     has_labels: bool
-    first: int
+    first: int  # row
     settings: Settings
-    report: bool
+    report: bool  # of all measurements, which shows `about` and judges by `max_drop`
     html: bool
     about: Mapping[str, str]
     max_drop: float | None

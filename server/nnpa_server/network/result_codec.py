@@ -45,10 +45,7 @@ def encode_result(result: Result) -> tuple[ResultFacts, tuple[Array, ...]]:
 def decode_result(
     facts: ResultFacts, arrays: Sequence[Array], program: Program, calls: Mapping[str, int]
 ) -> Result:
-    """Return the result of a program that makes `calls`.
-
-    Raise ValueError, TypeError or LookupError for facts that are not valid.
-    """
+    """Return a result of a program that makes `calls`; raise ValueError, TypeError, LookupError."""
     outputs = unpack(arrays, facts["texts"])
     ports = program.outputs
     nans = [_number(count) for count in facts["nans"]]

@@ -29,13 +29,7 @@ from nnpa_network.running.host import draw_from
 from nnpa_network.running.observed import NodeEvent
 from nnpa_network.running.results import Result, StepFailed
 
-from nnpa_server.network.compiling import (
-    DONE,
-    REFUSED,
-    decode_job,
-    load_late_files,
-    refusal_facts,
-)
+from nnpa_server.network.compiling import DONE, REFUSED, decode_job, load_late_files, refusal_facts
 from nnpa_server.network.program_codec import Decoder, pack, unpack
 from nnpa_server.network.programs import refusing_misfits
 from nnpa_server.network.reports import Reports

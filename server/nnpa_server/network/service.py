@@ -35,12 +35,12 @@ from nnpa_server.network.pools import Pools
 from nnpa_server.network.programs import encode_program, refused_model
 from nnpa_server.network.refusals import not_ready, refusing
 from nnpa_server.network.sources import Sources
-from nnpa_server.network.text_arrays import TEXT, encode_text
 from nnpa_server.network.uploads import receive_header
 from nnpa_server.network.worker_plan import WorkerPlan
 from nnpa_server.open_inference.loading import Loader
 from nnpa_server.open_inference.reading import output_bytes
 from nnpa_server.open_inference.repository import Repository, executor_of
+from nnpa_server.open_inference.tensors import raw_size
 from nnpa_server.rpc.budget import expect_answer
 from nnpa_server.sessions.cancellation import Context
 from nnpa_server.sessions.pagination import make_token, page_size, read_token
@@ -53,11 +53,7 @@ _ALL_EVENTS = EventFlag.INIT | EventFlag.PRE | EventFlag.POST
 
 
 class NetworkService(network_pb2_grpc.NetworkServiceServicer):
-    """Implements NetworkService; `loader` publishes models, None if the operator forbids it.
-
-    `pools` give the workers that compile models and run host nodes. Without pools, jobs of workers
-    run in this process.
-    """
+    """Implements NetworkService; `loader` lets clients publish models, `pools` give it workers."""
 
     def __init__(
         self,
@@ -170,7 +166,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
                     result = executor.run(feeds)
                     hosted.note(result.calls, result.violations)
                 hosted.count(request.network)
-            with hosted.memory.answering(_bytes_of(result)):
+            with hosted.memory.answering(sum(map(raw_size, result.outputs.values()))):
                 return _encode_result(result, executor.program)
 
     def GetNetworkError(
@@ -336,10 +332,7 @@ def _encode_network(hosted: Hosted, handle: str, network: Network) -> pb.Network
 
 
 def _program(network: Network, shapes: Mapping[str, tuple[int, ...]]) -> Program:
-    """Return the program for these shapes, or for one batch if there are none.
-
-    Raise `ModelRefused`.
-    """
+    """Return the program for these shapes, or for one batch without any; raise `ModelRefused`."""
     if shapes:
         return executor_of(network.plan, shapes).program
     network.require_sizes()
@@ -362,11 +355,4 @@ def _encode_result(result: Result, program: Program) -> pb.InferNetworkResponse:
         violations=messages.encode_violations(result.violations, program),
         nans=result.nans,
         calls=result.calls,
-    )
-
-
-def _bytes_of(result: Result) -> int:
-    return sum(
-        encode_text(array).nbytes if array.dtype == TEXT else array.nbytes
-        for array in result.outputs.values()
     )

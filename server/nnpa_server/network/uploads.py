@@ -6,7 +6,6 @@ from collections.abc import Iterator
 import numpy as np
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
-from nnpa_emulator.machine import Memory
 
 from nnpa_server.accelerator.streaming import out_of_order
 from nnpa_server.config import MAX_CHUNK_BYTES
@@ -31,12 +30,6 @@ def receive_file(
     requests: Iterator[pb.CreateNetworkRequest], context: Context, total: int
 ) -> bytes:
     """Return the bytes of all chunks, which are `total`; raise CallRefused for any other number."""
-    file = _receive(requests, context, total).tobytes()
-    give_back()  # the memory of the messages: no other upload follows soon
-    return file
-
-
-def _receive(requests: Iterator[pb.CreateNetworkRequest], context: Context, total: int) -> Memory:
     memory, position = staging(total), 0
     while (request := next_message(requests, context)) is not None:
         if request.WhichOneof("message") != "chunk":
@@ -54,7 +47,10 @@ def _receive(requests: Iterator[pb.CreateNetworkRequest], context: Context, tota
         position += size
     if position != total:
         raise _mismatch(position, total)
-    return memory
+    file = memory.tobytes()
+    del memory
+    give_back()  # the memory of the messages: no other upload follows soon
+    return file
 
 
 def _mismatch(received: int, expected: int) -> CallRefused:

@@ -48,7 +48,6 @@ class WorkerPlan:
         self._executors: OrderedDict[Concrete, ProgramRunner] = OrderedDict()
         self._lock, self._turn = Lock(), Lock()
         self.dropped = 0
-        self._weights: tuple[Weight, ...] | None = None
         answer = self._ask("facts")
         with self._checking():
             facts = decode_facts(answer.text)
@@ -62,17 +61,16 @@ class WorkerPlan:
 
     def weights(self) -> tuple[Weight, ...]:
         """Return the initializers in graph order."""
-        with self._lock:
-            if self._weights is not None:
-                return self._weights
+        return self._weights
+
+    @cached_property
+    def _weights(self) -> tuple[Weight, ...]:
         answer = self._ask("weights")
         with self._checking():
             contents = iter(answer.arrays)
             weights = tuple(_weight(row, self.data, contents) for row in json.loads(answer.text))
             if next(contents, None) is not None:
                 raise NotProgram("contents of no weight")
-        with self._lock:
-            self._weights = weights
         return weights
 
     def with_weights(self, parts: Sequence[bytes]) -> "WorkerPlan":
@@ -189,10 +187,7 @@ def _require_ends(program: Program, inputs: Sequence[str], outputs: Sequence[str
 
 
 def _weight(row: Sequence[object], file: bytes, contents: Iterator[Array]) -> Weight:
-    """Return a weight, whose data are a part of the file or the next array of `contents`.
-
-    Raise ValueError, CallRefused.
-    """
+    """Return a weight, with data of the file or of `contents`; raise ValueError, CallRefused."""
     name, dtype, shape, place = row
     if not isinstance(name, str) or not isinstance(dtype, str) or not isinstance(shape, list):
         raise NotProgram("a weight without name, type and shape")
@@ -211,11 +206,7 @@ def _weight(row: Sequence[object], file: bytes, contents: Iterator[Array]) -> We
 
 
 def compile_published(
-    pools: Pools | None,
-    data: bytes,
-    options: Options,
-    limit: int,
-    shortcuts: frozenset[str],
+    pools: Pools | None, data: bytes, options: Options, limit: int, shortcuts: frozenset[str]
 ) -> WorkerPlan:
     """Return the plan of a model for publication; its workers end with it."""
     facts = asdict(options)

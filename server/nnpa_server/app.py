@@ -404,7 +404,7 @@ def serve(config: Config) -> int:
         server.reload_tokens()
     signals.delay(reason, config.drain_delay, server.readiness.drain)
     server.refuse_calls()
-    end_in_time(signals, reason, config.drain_timeout, server.interceptor.reports.write)
+    end_in_time(signals, reason, config.drain_timeout, server.interceptor.reports.log.write)
     finished = server.drain()
     _log.info("ended, %s; %s", "all calls finished" if finished else "calls were cut off",
               server.interceptor.reports.summary())  # fmt: skip

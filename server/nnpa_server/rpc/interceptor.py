@@ -147,7 +147,7 @@ class Interceptor(ServerInterceptor):
         self._waits.close()
         self._under_way.close()
         self._public.close()
-        self.reports.close()
+        self.reports.log.close()
 
     def intercept_service(
         self,

@@ -19,8 +19,8 @@ _TOO_LONG = "MESSAGE_TOO_LONG"  # the reason in metrics for a message above --ma
 class Reports:
     """Adds calls to metrics and spans, and logs the calls that failed or took `slow` seconds.
 
-    `counts` has the number of calls by method and status. If `names_tokens`, a line names the
-    holder of the call's token.
+    `counts` has the number of calls by method and status, `log` the queued lines. If
+    `names_tokens`, a line names the holder of the call's token.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class Reports:
         self._spans = spans
         self.counts: Counter[tuple[str, str]] = Counter()
         self._names_tokens, self._metrics, self._slow = names_tokens, metrics, slow
-        self._queue = AccessLog()
+        self.log = AccessLog()
         is_observed = metrics is not None or spans is not None
         self.slow = 0.0 if is_observed else slow
         """Seconds: a call that succeeds sooner need not be reported."""
@@ -47,9 +47,9 @@ class Reports:
             self._end_span(self._spans, call.span, call)
         is_logged = call.status != grpc.StatusCode.OK.name or seconds >= self._slow
         if is_logged and _access.isEnabledFor(logging.INFO):
-            self._queue.queue.append((time.time(), self._facts(call, seconds)))
-            if len(self._queue.queue) > MAX_QUEUED:
-                self._queue.write()
+            self.log.queue.append((time.time(), self._facts(call, seconds)))
+            if len(self.log.queue) > MAX_QUEUED:
+                self.log.write()
 
     def _end_span(self, spans: Spans, span: SpanOfCall, call: Call) -> None:
         facts: dict[str, str | int] = {
@@ -72,14 +72,6 @@ class Reports:
             by_status[status] += count
         texts = [f"{status}={count}" for status, count in sorted(by_status.items())]
         return " ".join(texts) or "no calls"
-
-    def write(self) -> None:
-        """Write the queued lines of the access log."""
-        self._queue.write()
-
-    def close(self) -> None:
-        """Write the queued lines, and stop the thread that writes."""
-        self._queue.close()
 
     def _facts(self, call: Call, seconds: float) -> dict[str, object]:
         facts: dict[str, object] = {

@@ -14,6 +14,7 @@ import os
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 from grpc_channelz.v1 import channelz, channelz_pb2
@@ -29,6 +30,8 @@ from nnpa_server.sessions.tokens import caller
 
 _PERIOD = 1.0  # seconds after a connection's end until its regions end, at most
 _CHUNK = 1 << 30  # bytes of one read or write, below Linux's limit
+# A context for channelz that ignores errors: a server may just have ended.
+_SILENCE = SimpleNamespace(set_code=bool, set_details=bool)
 Connections: TypeAlias = frozenset[str]
 Owner: TypeAlias = tuple[str, str]
 """The owner of regions: the name of a connection's peer, and the holder of its token."""
@@ -150,27 +153,17 @@ def not_found(name: str) -> CallRefused:
     return CallRefused(wire.ERROR_REASON_REGION_NOT_FOUND, text, region=name[:64])
 
 
-class _Silence:
-    """A context for channelz that ignores errors: a server may just have ended."""
-
-    def set_code(self, code: object) -> None:
-        """Ignore the code."""
-
-    def set_details(self, details: object) -> None:
-        """Ignore the text."""
-
-
 def _connections() -> dict[str, set[str]]:
     """Return the ids of this process's open connections, by the name of their peer."""
     sockets: dict[str, set[str]] = {}
     ask: Any = vars(channelz)["ChannelzServicer"]  # public, and missing in its stubs
-    for server in ask.GetServers(channelz_pb2.GetServersRequest(), _Silence()).server:
+    for server in ask.GetServers(channelz_pb2.GetServersRequest(), _SILENCE).server:
         start = 0
         while start >= 0:
             request = channelz_pb2.GetServerSocketsRequest(
                 server_id=server.ref.server_id, start_socket_id=start
             )
-            answer = ask.GetServerSockets(request, _Silence())
+            answer = ask.GetServerSockets(request, _SILENCE)
             if answer is None:
                 break
             for socket in answer.socket_ref:

@@ -13,7 +13,6 @@ from nnpa_emulator.machine import page_memory
 from nnpa_network.importing.onnx_import import import_onnx
 from nnpa_network.lowering.placement import placement_report, read_placement
 from nnpa_network.operators import OPERATORS
-from nnpa_network.operators.table import markdown
 from nnpa_network.program import ModelRefused
 from nnpa_network.running.executor import Executor
 from nnpa_network.running.observed import NodeEvent
@@ -22,6 +21,7 @@ from nnpa_network.running.results import StepFailed
 from tests.network import real_models
 from tests.network.baselines import compare_baseline, headline, heavy, write_baseline
 from tests.network.hosting import agree, load, nodes, normal, text_model
+from tests.network.operator_table import markdown
 
 CHAIN = "g (float[N,4] x) => (float[N,4] y) { e = Exp(x) a = Erf(e) t = Tanh(a) y = Sigmoid(t) }"
 
@@ -237,7 +237,7 @@ def test_macc() -> None:
 def test_the_documented_table_is_the_table() -> None:
     """The table of operators in the manual is the one that the rules make."""
     text = (Path(__file__).parents[2] / "deploy/docs/placement.md").read_text()
-    start, end = "operators.table.markdown\n-->\n", "<!-- generated: end -->"
+    start, end = "operator_table.markdown\n-->\n", "<!-- generated: end -->"
     assert text.split(start, 1)[1].split(end, 1)[0] == markdown()
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A run of a network node by node: compared with FP32, and each node over FP32's inputs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -13,10 +13,9 @@ from nnpa_emulator.status import Malformed, ProgramCheck, Refused
 from nnpa_network.program import Array, Place, Program
 from nnpa_network.reporting.measurements import Value
 from nnpa_network.reporting.metrics import Tally
-from nnpa_network.running.arrays import check_feed, raw
+from nnpa_network.running.arrays import raw
 from nnpa_network.running.executor import Executor
-from nnpa_network.running.loading import LoadedProgram
-from nnpa_network.running.observed import NodeEvent, run_by_node
+from nnpa_network.running.observed import run_by_node
 from nnpa_network.running.plain import Run
 from nnpa_network.running.results import Result
 
@@ -28,7 +27,6 @@ class NodeRuns:
         self._executor = executor
         self._program: Program = executor.program
         self._guest: Guest = executor.guest
-        self._loaded = LoadedProgram(executor.program, executor.guest)
 
     def beside(
         self,
@@ -38,19 +36,12 @@ class NodeRuns:
     ) -> tuple[Result, dict[str, Array]]:
         """Run as it runs, compare every value, and return the result and all values."""
         seen: dict[str, Array] = {}
-
-        def look(event: NodeEvent) -> None:
-            if event.phase == "before":
-                return
-            for name in self._program.nodes[event.node].outputs:
-                got = event.read(name)
-                if got is None:
-                    continue
-                seen[name] = np.array(got)
-                if (reference := _comparable(got, references.get(name))) is not None:
-                    _value(values, event.node, name).tally.add(got, reference)
-
-        return self._executor.run(feeds, look), seen
+        run = self._executor.begin(feeds)
+        for node, name, got in self._made(run):
+            seen[name] = np.array(got)
+            if (reference := _comparable(got, references.get(name))) is not None:
+                _value(values, node, name).tally.add(got, reference)
+        return self._executor.result(run), seen
 
     def alone(
         self,
@@ -62,19 +53,19 @@ class NodeRuns:
 
         So each node has the inputs of FP32, rounded as the machine takes them.
         """
-        run = Run(self._loaded, self._loaded.arrays.copy(), self._loaded.tensors.copy())
-        for port, number in zip(self._program.inputs, self._program.input_ids, strict=True):
-            run.arrays[number] = check_feed(port.name, port.dtype, port.shape, feeds)
-        for event in run_by_node(run):
-            if event.phase == "before":
-                continue
-            for name in self._program.nodes[event.node].outputs:
-                got = event.read(name)
-                reference = None if got is None else _comparable(got, references.get(name))
-                if got is None or reference is None:
-                    continue
-                _value(values, event.node, name).alone.add(got, reference)
+        run = self._executor.begin(feeds)
+        for node, name, got in self._made(run):
+            if (reference := _comparable(got, references.get(name))) is not None:
+                _value(values, node, name).alone.add(got, reference)
                 self._replace(run, name, reference)
+
+    def _made(self, run: Run) -> Iterator[tuple[int, str, Array]]:
+        """Run all steps, and yield number of node, name and value of all that nodes make."""
+        for event in run_by_node(run):
+            outputs = self._program.nodes[event.node].outputs if event.phase == "after" else ()
+            for name in outputs:
+                if (got := event.read(name)) is not None:
+                    yield event.node, name, got
 
     def _replace(self, run: Run, name: str, array: Array) -> None:
         """Put an array in all places where a value lives now."""

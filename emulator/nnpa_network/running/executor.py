@@ -57,28 +57,30 @@ class Executor:
 
         An observed run takes no shortcut.
         """
-        run = self._begin(inputs)
+        run = self.begin(inputs)
         if observer is None:
             self._run_program(run)
         else:
             for event in run_by_node(run):
                 observer(event)
-        return self._result(run)
+        return self.result(run)
 
     def run_by_node(self, inputs: Mapping[str, Array]) -> Generator[NodeEvent, None, Result]:
         """Run once without shortcuts, and yield before and after nodes; raise as `run` does."""
-        run = self._begin(inputs)
+        run = self.begin(inputs)
         yield from run_by_node(run)
-        return self._result(run)
+        return self.result(run)
 
-    def _begin(self, inputs: Mapping[str, Array]) -> Run:
+    def begin(self, inputs: Mapping[str, Array]) -> Run:
+        """Return a run of which no step was run yet; raise `ModelRefused` for wrong inputs."""
         loaded, program = self._loaded, self.program
         run = Run(loaded, loaded.arrays.copy(), loaded.tensors.copy())
         for port, number in zip(program.inputs, program.input_ids, strict=True):
             run.arrays[number] = check_feed(port.name, port.dtype, port.shape, inputs)
         return run
 
-    def _result(self, run: Run) -> Result:
+    def result(self, run: Run) -> Result:
+        """Return what a run of which all steps were run has given."""
         ids = {
             port.name: number
             for port, number in zip(self.program.outputs, self.program.output_ids, strict=True)

@@ -79,46 +79,25 @@ def newest_opset() -> int:
 
 
 @lru_cache(maxsize=1)
-def operators() -> Mapping[tuple[str, str], int]:
-    """Return the newest versions of all operators that ONNX Runtime knows, by domain and name."""
-    newest: dict[tuple[str, str], int] = {}
-    for schema in get_all_operator_schema():
-        key = str(schema.domain), str(schema.name)
-        newest[key] = max(newest.get(key, 0), int(schema.since_version))
-    return newest
-
-
-@lru_cache(maxsize=1)
-def _inferring() -> frozenset[tuple[str, str]]:
-    return frozenset(
-        (str(schema.domain), str(schema.name))
-        for schema in get_all_operator_schema()
-        if schema.has_type_and_shape_inference_function
-    )
+def operators() -> Mapping[tuple[str, str], Any]:
+    """Return the newest schemas of all operators that ONNX Runtime knows, by domain and name."""
+    schemas = sorted(get_all_operator_schema(), key=lambda schema: int(schema.since_version))
+    return {(str(schema.domain), str(schema.name)): schema for schema in schemas}
 
 
 def infers_shapes(domain: str, op_type: str) -> bool:
     """Return whether ONNX Runtime tells the shapes of an operator's outputs without running it."""
-    return (domain, op_type) in _inferring()
+    schema = operators().get((domain, op_type))
+    return schema is not None and bool(schema.has_type_and_shape_inference_function)
 
 
 @lru_cache(maxsize=1)
 def domains() -> Mapping[str, int]:
     """Return the domains whose operators the host runs, with the newest version of each."""
     newest: dict[str, int] = dict.fromkeys(DOMAINS, 1)
-    for (domain, _), version in operators().items():
-        newest[domain] = max(newest.get(domain, 1), version)
+    for (domain, _), schema in operators().items():
+        newest[domain] = max(newest.get(domain, 1), int(schema.since_version))
     return newest
-
-
-@lru_cache(maxsize=1)
-def _variadic() -> Mapping[tuple[str, str], int]:
-    """Return the place of the first variadic input of each operator that has one."""
-    return {
-        (str(schema.domain), str(schema.name)): len(schema.inputs) - 1
-        for schema in get_all_operator_schema()
-        if schema.inputs and schema.inputs[-1].option.name == "Variadic"
-    }
 
 
 def fault_of_operator(node: onnx.NodeProto) -> str:
@@ -128,8 +107,7 @@ def fault_of_operator(node: onnx.NodeProto) -> str:
     """
     domain, op_type = node.domain, node.op_type
     runtime = f"ONNX Runtime {onnxruntime.__version__}"
-    first = _variadic().get(("" if domain == "ai.onnx" else domain, op_type), len(node.input))
-    if "" in node.input[first:]:
+    if "" in node.input and _lacks_variadic(node):
         return f"{op_type} has an input that is left out, which only optional ones may be"
     if domain not in domains():
         return (
@@ -139,6 +117,14 @@ def fault_of_operator(node: onnx.NodeProto) -> str:
     if domain not in DOMAINS and (domain, op_type) not in operators():
         return f"{runtime} knows no operator {op_type[:80]} of domain {domain[:80]}"
     return ""
+
+
+def _lacks_variadic(node: onnx.NodeProto) -> bool:
+    """Return whether one of a node's variadic operands is left out."""
+    schema = operators().get(("" if node.domain == "ai.onnx" else node.domain, node.op_type))
+    inputs = [] if schema is None else schema.inputs
+    variadic = bool(inputs) and inputs[-1].option.name == "Variadic"
+    return variadic and "" in node.input[len(inputs) - 1 :]
 
 
 def in_onnx(op_type: str, version: int, domain: str) -> bool:

@@ -146,7 +146,7 @@ class Builder:
             self.arrays[value.array] = ArrayInfo(value.constant.dtype, value.constant.shape)
         elif value.is_view_of_sticks and (tensor := self._readable(value)):
             value.bounded = True
-            self.untransform(value, tensor)
+            self.query("transform_origtensor", tensor, value)
         elif value.view is not None:
             value.array = self.array(self._carried_out(value, *value.view))
         else:
@@ -198,17 +198,11 @@ class Builder:
         shape = value.dims if direct else tuple(value.dims[axis] for axis in permutation)
         stored = Value(value.name, value.dtype, shape, bounded=True)
         value.bounded = True
-        number = self.new_array(stored)
-        arguments = {"ztensor": value.tensors[chosen]}
-        self.steps.append(AcceleratorStep(self.node, "transform_origtensor", arguments, number))
+        self.query("transform_origtensor", value.tensors[chosen], stored)
         if direct:
-            return number
+            return stored.array
         back = [int(axis) for axis in np.argsort(permutation)]
         return self.array(self.host("Transpose", [stored], perm=back))
-
-    def untransform(self, value: Value, tensor: int) -> None:
-        """Bring a tensor that is no arrangement of a value, such as positions, into its array."""
-        self.query("transform_origtensor", tensor, value)
 
     def query(self, verb: str, tensor: int, value: Value) -> None:
         """Emit a function of one tensor whose answer becomes a value's array."""

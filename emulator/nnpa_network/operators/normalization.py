@@ -283,5 +283,5 @@ def _positions(builder: Builder, source: int, arrangement: Arrangement, op_type:
     target = builder.declare(pre, generate_transformed_desc(pre))
     builder.call("reduce", input=source, op_type=REDUCE[op_type], output=target)
     result = Value("positions", np.dtype(np.int32), shape)
-    builder.untransform(result, target)
+    builder.query("transform_origtensor", target, result)
     return result

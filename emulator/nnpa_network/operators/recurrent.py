@@ -102,7 +102,7 @@ def _emit(builder: Builder, node: OnnxNode, layer: Layer, graph: Graph) -> None:
     builder.call(layer.verb, **arguments, direction=layer.direction, **outputs)
     _deliver(builder, node, layer, graph, hidden, all_steps)
     if cell is not None and layer.bidirectional and graph.is_read(cell):
-        builder.untransform(cell, outputs["cf_output"])
+        builder.query("transform_origtensor", outputs["cf_output"], cell)
 
 
 def _layer(
@@ -239,7 +239,7 @@ def _deliver(
     if layer.bidirectional:
         target = y if all_steps else last
         if target is not None and graph.is_read(target):
-            builder.untransform(target, hidden)
+            builder.query("transform_origtensor", hidden, target)
     if not all_steps or last is None or not graph.is_read(last):
         return
     ends = {0: (layer.timesteps - 1,), 1: (0,), 2: (layer.timesteps - 1, 0)}[layer.direction]

@@ -4,10 +4,10 @@
 A record that is read comes from a stranger: types are checked, and sizes of numbers are bounded.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from math import isfinite
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -46,43 +46,36 @@ def _decoder(kind: Any) -> Callable[[object], Any]:
     """Return the decoder of a type; types come from this package."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is UnionType:
-        inner = _decoder(arguments[0])
-        return lambda content: None if content is None else inner(content)
+        return partial(_optional, _decoder(arguments[0]))
     if origin is list:
-        return _list_reader(_decoder(arguments[0]))
+        return partial(_list, _decoder(arguments[0]))
     if origin is dict:
-        return _dict_reader(_decoder(arguments[1]))
+        return partial(_dict, _decoder(arguments[1]))
     if is_dataclass(kind):
-        return _reader(kind)
+        parts = {name: _decoder(hint) for name, hint in get_type_hints(kind).items()}
+        return partial(_dataclass, kind, parts)
     return _SCALARS[kind]
 
 
-def _list_reader(inner: Callable[[object], Any]) -> Callable[[object], Any]:
-    def read(content: object) -> Any:
-        elements: list[object] = _require(list, content)
-        return [inner(element) for element in elements]
-
-    return read
+def _optional(inner: Callable[[object], Any], content: object) -> Any:
+    return None if content is None else inner(content)
 
 
-def _dict_reader(inner: Callable[[object], Any]) -> Callable[[object], Any]:
-    def read(content: object) -> Any:
-        entries: dict[str, object] = _require(dict, content)
-        return {key: inner(element) for key, element in entries.items()}
-
-    return read
+def _list(inner: Callable[[object], Any], content: object) -> Any:
+    elements: list[object] = _require(list, content)
+    return [inner(element) for element in elements]
 
 
-def _reader(kind: Any) -> Callable[[object], Any]:
-    parts = {name: _decoder(hint) for name, hint in get_type_hints(kind).items()}
+def _dict(inner: Callable[[object], Any], content: object) -> Any:
+    entries: dict[str, object] = _require(dict, content)
+    return {key: inner(element) for key, element in entries.items()}
 
-    def read(content: object) -> Any:
-        entries = _require(dict, content)
-        if entries.keys() != parts.keys():
-            raise NotRecord(f"not the keys of {kind.__name__}")
-        return kind(**{name: part(entries[name]) for name, part in parts.items()})
 
-    return read
+def _dataclass(kind: Any, parts: Mapping[str, Callable[[object], Any]], content: object) -> Any:
+    entries = _require(dict, content)
+    if entries.keys() != parts.keys():
+        raise NotRecord(f"not the keys of {kind.__name__}")
+    return kind(**{name: part(entries[name]) for name, part in parts.items()})
 
 
 def _require(kind: type[Record], content: object) -> Record:
@@ -119,7 +112,7 @@ def _fraction(content: object) -> Fraction:
 _SCALARS: dict[Any, Callable[[object], Any]] = {
     int: _integer,
     float: _float,
-    bool: lambda content: _require(bool, content),
-    str: lambda content: _require(str, content),
+    bool: partial(_require, bool),
+    str: partial(_require, str),
     Fraction: _fraction,
 }

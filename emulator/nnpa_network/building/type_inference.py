@@ -15,8 +15,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from nnpa_network.building.arrangement import Arrangement, Shape
-from nnpa_network.building.runtime_shapes import runtime_shapes
-from nnpa_network.building.transposed_windows import transposed_axes
+from nnpa_network.building.runtime_shapes import Attributes, runtime_shapes
 from nnpa_network.program import ABSENT, Array, DType, ModelRefused
 from nnpa_network.running import host
 from nnpa_network.running.runtime_types import MAX_CONSTANT_BYTES, Operand, node_types
@@ -85,8 +84,6 @@ Type: TypeAlias = tuple[DType | None, Shape | None]
 UNKNOWN: Type = (None, None)
 ENCLOSING = "sequences, optionals and maps stay on the host, in a node of its own:"
 """How the remark on a node begins that encloses those that such values go between."""
-Attributes: TypeAlias = Mapping[str, Any]
-"""A node's attributes by name; the operator decides the type of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,14 +177,13 @@ def infer(
     Nothing follows for an operator that ONNX does not know. Raise `ModelRefused` where the inputs
     contradict the operator.
     """
-    if is_enclosing(node):
-        return [UNKNOWN] * len(node.output)
+    unknown = [UNKNOWN] * len(node.output)
     domain = "" if node.domain == "ai.onnx" else node.domain
     present = [operand for operand in inputs if operand is not None and operand.name]
-    if not host.in_onnx(node.op_type, opsets[domain], domain):
-        return [UNKNOWN] * len(node.output)
+    if is_enclosing(node) or not host.in_onnx(node.op_type, opsets[domain], domain):
+        return unknown
     if any(operand.dtype is None for operand in present):
-        return [UNKNOWN] * len(node.output)
+        return unknown
     protos = {operand.name: _proto(operand) for operand in present}
     data = {
         operand.name: numpy_helper.from_array(operand.constant, operand.name)
@@ -201,7 +197,7 @@ def infer(
             schema, node, protos, data, opset_imports=imports
         )
     except onnx.checker.ValidationError:  # ONNX Runtime may take it
-        return [UNKNOWN] * len(node.output)
+        return unknown
     except (onnx.shape_inference.InferenceError, onnx.defs.SchemaError) as error:
         raise ModelRefused(str(error).splitlines()[0][:200], node.name or node.op_type) from error
     for name in inferred:
@@ -209,10 +205,9 @@ def infer(
     types = [type_of(inferred[name]) if name in inferred else UNKNOWN for name in node.output]
     if domain == "" and _has_early_negative_axes(node, opsets[domain]):
         return [(dtype, None) for dtype, _ in types]
-    if node.op_type == "ConvTranspose" and domain == "" and len(present) > 1:
-        types[0] = types[0][0], _transposed(node, present[0], present[1], types[0][1])
     operand_shapes = [None if operand is None else operand.shape for operand in inputs]
-    shapes = runtime_shapes(node, operand_shapes, [shape for _, shape in types])
+    inferred_shapes = [shape for _, shape in types]
+    shapes = runtime_shapes(node, NodeAttributes(node), operand_shapes, inferred_shapes)
     return [(dtype, shape) for (dtype, _), shape in zip(types, shapes, strict=True)]
 
 
@@ -232,18 +227,6 @@ def _has_early_negative_axes(node: onnx.NodeProto, opset: int) -> bool:
     """
     axes = NodeAttributes(node).get("axes", ())
     return opset < _NEGATIVE_AXES and any(axis < 0 for axis in axes)
-
-
-def _transposed(
-    node: onnx.NodeProto, value: Value, weights: Value, inferred: Shape | None
-) -> Shape | None:
-    """Return the shape of a transposed convolution, as inferred where sizes are not known."""
-    if not (value.is_known and weights.is_known):
-        return inferred
-    attributes, kernel = NodeAttributes(node), weights.dims[2:]
-    channels = weights.dims[1] * int(attributes.get("group", 1))
-    axes = transposed_axes(attributes, value.dims[2:], kernel)
-    return (value.dims[0], channels, *(axis.size for axis in axes))
 
 
 def runtime_types_of(node: onnx.NodeProto, opset: int, operands: Mapping[str, Value]) -> list[Type]:

@@ -9,8 +9,8 @@ from typing import Any
 import onnx
 from onnx import helper, version_converter
 
-from nnpa_network.building.transposed_windows import is_same, transposed_axes
-from nnpa_network.building.type_inference import Attributes, NodeAttributes
+from nnpa_network.building.runtime_shapes import Attributes, is_same, transposed_axes
+from nnpa_network.building.type_inference import NodeAttributes
 from nnpa_network.containment import all_nodes, subgraphs
 from nnpa_network.program import ModelRefused
 from nnpa_network.running import host

@@ -15,7 +15,7 @@ from nnpa_emulator.ztensor import (
 
 from nnpa_network.building.arrangement import ELEMENT_TYPES, NotMapped, channels_last, plain
 from nnpa_network.building.builder import Builder
-from nnpa_network.building.transposed_windows import TransposedAxis, transposed_axes
+from nnpa_network.building.runtime_shapes import TransposedAxis, transposed_axes
 from nnpa_network.building.type_inference import OnnxNode, Value
 from nnpa_network.operators.elementwise import clipping
 from nnpa_network.operators.table import (

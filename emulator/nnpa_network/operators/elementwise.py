@@ -13,6 +13,7 @@ from nnpa_network.building.type_inference import OnnxNode, Value
 from nnpa_network.operators.table import (
     Graph,
     become,
+    ends_of,
     expanded,
     operator,
     optional_constant,
@@ -111,10 +112,8 @@ def unary(builder: Builder, node: OnnxNode, graph: Graph) -> None:
 
 def _unary(builder: Builder, verb: str, node: OnnxNode, **scalars: object) -> None:
     """Emit a function of a node's float operand."""
-    value = required_input(node, 0)
-    require_float(value)
-    builder.require(verb)
-    apply(builder, verb, value, required_output(node), **scalars)
+    value, output = ends_of(builder, node, verb)
+    apply(builder, verb, value, output, **scalars)
 
 
 @operator("Gelu", functions=("gelu",))
@@ -132,9 +131,7 @@ def sqrt(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     """Float operand. With a Reciprocal, or a Div of 1 by it, that alone reads the result: one
     invsqrt.
     """
-    value, output = required_input(node, 0), required_output(node)
-    require_float(value)
-    builder.require("sqrt")
+    value, output = ends_of(builder, node, "sqrt")
     follower = graph.follower(output)
     if follower is not None and _is_reciprocal(follower, output):
         builder.require("invsqrt")
@@ -221,9 +218,7 @@ def leaky_relu(builder: Builder, node: OnnxNode, graph: Graph) -> None:
 @operator("Softplus", functions=("exp", "add", "log"))
 def softplus(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     """Float operand: log(exp(x) + 1). From x = 22.9 on exp leaves DLFLOAT16: a range violation."""
-    value, output = required_input(node, 0), required_output(node)
-    require_float(value)
-    builder.require("exp")
+    value, output = ends_of(builder, node, "exp")
     powers, unit = _like(output), builder.constant(np.ones(output.dims, output.dtype))
     apply(builder, "exp", value, powers)
     apply(builder, "log", _combined(builder, "add", powers, unit), output)

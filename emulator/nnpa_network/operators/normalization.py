@@ -26,6 +26,7 @@ from nnpa_network.operators.table import (
     axis_in,
     axis_last,
     become,
+    ends_of,
     expanded,
     operator,
     optional_constant,
@@ -49,9 +50,7 @@ def softmax(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     """Float operand, the last axis. `all`: any other axis is brought last by the host, and before
     opset 13 all axes from `axis` on are one vector. Magnitudes beyond 512 lose their differences.
     """
-    value, output = required_input(node, 0), required_output(node)
-    require_float(value)
-    builder.require("softmax")
+    value, output = ends_of(builder, node, "softmax")
     shape, rank = value.dims, max(len(value.dims), 1)
     axis = axis_in(int(node.attributes.get("axis", 1 if node.opset < 13 else -1)), rank)
     if axis < rank - 1:
@@ -158,10 +157,8 @@ def layer_normalization(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     0, because zDNN takes scalars there; Scale and B by mul and add, expanded to the operand, where
     its vectors share pages. InvStdDev is an invsqrt of the variance.
     """
-    value, output = required_input(node, 0), required_output(node)
-    require_float(value)
-    for verb in ("moments", "layernorm"):
-        builder.require(verb)
+    value, output = ends_of(builder, node, "moments")
+    builder.require("layernorm")
     shape = value.dims
     axis = axis_in(int(node.attributes.get("axis", -1)), len(shape))
     epsilon = float(node.attributes.get("epsilon", 1e-5))
@@ -228,9 +225,7 @@ def reduce_extreme(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     """Float operand that is not empty, the last axis, with keepdims. `all`: without them, and other
     axes, or several, which the host brings last, as one vector.
     """
-    value, output = required_input(node, 0), required_output(node)
-    require_float(value)
-    builder.require("reduce")
+    value, output = ends_of(builder, node, "reduce")
     rank = len(value.dims)
     axes = _axes(node, 18, rank)
     if axes != (rank - 1,):
@@ -252,9 +247,7 @@ def reduce_position(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     axis, which the host brings last, and select_last_index, for which it turns the axis round.
     Values that are equal in DLFLOAT16 tie.
     """
-    value, output = required_input(node, 0), required_output(node)
-    require_float(value)
-    builder.require("reduce")
+    value, output = ends_of(builder, node, "reduce")
     rank = len(value.dims)
     axis = axis_in(int(node.attributes.get("axis", 0)), rank)
     last = bool(node.attributes.get("select_last_index", 0))

@@ -44,12 +44,11 @@ _ORDER = ("input", "h0", "c0", "weights", "biases", "hidden_weights", "hidden_bi
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A layer: the places of zDNN's gates among the model's, its activations and its sizes."""
+    """A layer: the places of zDNN's gates among the model's, and its sizes."""
 
     verb: str
     rnn_type: int
     gates: tuple[int, ...]
-    activations: tuple[str, ...]
     direction: int
     directions: int
     timesteps: int
@@ -129,7 +128,7 @@ def _layer(
             raise NotMapped(f"sequence_lens has other lengths, must be {timesteps} everywhere")
     hidden = recurrence.dims[2]
     number = DIRECTIONS[direction]
-    return Layer(verb, rnn_type, gates, default, number, directions, timesteps, batch, hidden)
+    return Layer(verb, rnn_type, gates, number, directions, timesteps, batch, hidden)
 
 
 def _operands(builder: Builder, node: OnnxNode, layer: Layer) -> dict[str, int]:

@@ -99,6 +99,14 @@ def required_output(node: OnnxNode, index: int = 0) -> Value:
     return value
 
 
+def ends_of(builder: Builder, node: OnnxNode, verb: str) -> tuple[Value, Value]:
+    """Return the float operand and the output of a node, which needs a function."""
+    value, output = required_input(node, 0), required_output(node)
+    require_float(value)
+    builder.require(verb)
+    return value, output
+
+
 def optional_constant(node: OnnxNode, index: int, what: str) -> Array | None:
     """Return an optional input that must be known at import; None where it is left out."""
     value = node.input(index)

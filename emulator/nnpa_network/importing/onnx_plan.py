@@ -9,8 +9,7 @@ from nnpa_emulator import Guest
 from onnx import numpy_helper
 
 from nnpa_network.importing.onnx_import import ImportOptions, OnnxModel, import_onnx
-from nnpa_network.importing.plan import Weight, signature_of
-from nnpa_network.program import Array
+from nnpa_network.importing.plan import Weight, signature_of, weight_of
 from nnpa_network.running.executor import Executor
 
 
@@ -57,7 +56,7 @@ class OnnxPlan:
 
 def weights_of(model: OnnxModel) -> tuple[Weight, ...]:
     """Return the initializers of a model's file in graph order."""
-    return tuple(_weight(name, array) for name, array in model.weights.items())
+    return tuple(weight_of(name, array) for name, array in model.weights.items())
 
 
 def with_weights(file: bytes, parts: Sequence[bytes]) -> bytes:
@@ -72,8 +71,3 @@ def with_weights(file: bytes, parts: Sequence[bytes]) -> bytes:
 
 def _numeric(graph: onnx.GraphProto) -> list[onnx.TensorProto]:
     return [tensor for tensor in graph.initializer if tensor.data_type != onnx.TensorProto.STRING]
-
-
-def _weight(name: str, array: Array) -> Weight:
-    raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    return Weight(name, array.dtype.name, array.shape, raw.data)

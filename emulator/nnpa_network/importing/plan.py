@@ -155,7 +155,7 @@ class ProgramPlan:
     def weights(self) -> tuple[Weight, ...]:
         """Return the constants by id: arrays, and sticks as bytes."""
         return tuple(
-            _weight(str(number), constant)
+            weight_of(str(number), constant)
             for number, constant in sorted(self.program.constants.items())
         )
 
@@ -179,7 +179,8 @@ class ProgramPlan:
         """Do nothing: the owner of the plan ends its processes."""
 
 
-def _weight(name: str, constant: Array | Ztensor) -> Weight:
+def weight_of(name: str, constant: Array | Ztensor) -> Weight:
+    """Return a constant, sticks as bytes, as a tensor of the weights."""
     if isinstance(constant, Ztensor):
         sticks = constant.sticks
         return Weight(name, "uint8", sticks.shape, sticks.data)

@@ -32,7 +32,7 @@ from nnpa_network.client_api.report import Report
 from nnpa_network.client_api.watch import Watch, describe_nodes
 from nnpa_network.client_api.weights import given_weights, layout
 from nnpa_network.importing.plan import Plan
-from nnpa_network.program import ModelRefused
+from nnpa_network.program import ModelRefused, Port
 from nnpa_network.running.executor import ProgramRunner
 from nnpa_network.running.results import StepFailed, Violation
 
@@ -331,18 +331,13 @@ def _io(
     """Describe inputs and outputs of one batch; refuse formats that they cannot have."""
     program = executor.program
     formats = quantisation(plan, program.nodes)
-    ends = (zip(plan.inputs, program.inputs, strict=True),
-            zip(plan.outputs, program.outputs, strict=True))  # fmt: skip
-    sides: list[tuple[IoTensor, ...]] = []
-    for end in ends:
-        tensors: list[IoTensor] = []
-        for port, concrete in end:
-            word, meta = options.formats.get(port.name, (None, formats.get(port.name)))
-            shape = tuple(max(dim, 1) for dim in concrete.shape)
-            try:
-                tensors.append(io_tensor(port, shape, word, meta))
-            except ValueError as error:
-                kind, code = _TYPE.INVALID_PARAM, _CODE.INVALID_FORMAT
-                raise NetworkRefused(kind, code, str(error)) from error
-        sides.append(tuple(tensors))
-    return sides[0], sides[1]
+
+    def tensor(port: Port, concrete: Port) -> IoTensor:
+        word, meta = options.formats.get(port.name, (None, formats.get(port.name)))
+        try:
+            return io_tensor(port, tuple(max(dim, 1) for dim in concrete.shape), word, meta)
+        except ValueError as error:
+            raise NetworkRefused(_TYPE.INVALID_PARAM, _CODE.INVALID_FORMAT, str(error)) from error
+
+    inputs = tuple(map(tensor, plan.inputs, program.inputs))
+    return inputs, tuple(map(tensor, plan.outputs, program.outputs))

@@ -15,10 +15,10 @@ from nnpa_emulator.dlfloat import MAX_VALUE
 from nnpa_emulator.machine import LIBRARY_VERSIONS
 from nnpa_emulator.pipeline import allocate_sticks
 from nnpa_emulator.status import Refused
-from nnpa_emulator.ztensor import LAYOUT_GATES, DataTypes, init_quantized_ztensor
+from nnpa_emulator.ztensor import LAYOUT_GATES, DataTypes
 
 from nnpa_network.building.type_inference import Value
-from nnpa_network.program import Array, ModelRefused, TensorInfo
+from nnpa_network.program import Array, ModelRefused, TensorInfo, described
 from nnpa_network.running import host
 
 
@@ -67,8 +67,7 @@ def stickify(
     guest: Guest, arrays: Sequence[Array], verb: str, options: Mapping[str, int], info: TensorInfo
 ) -> Ztensor:
     """Return a new tensor filled from arrays by a transform; raise `ModelRefused`."""
-    descs = info.pre_transformed_desc, info.transformed_desc
-    tensor = init_quantized_ztensor(*descs, info.scale, info.offset)
+    tensor = described(info)
     try:
         allocate_sticks(guest, tensor, "allochelper_ztensor_c1")
     except Refused as refused:

@@ -184,7 +184,7 @@ def infer(
         return unknown
     if any(operand.dtype is None for operand in present):
         return unknown
-    protos = {operand.name: _proto(operand) for operand in present}
+    protos = {operand.name: type_proto(operand) for operand in present}
     data = {
         operand.name: numpy_helper.from_array(operand.constant, operand.name)
         for operand in present
@@ -249,7 +249,8 @@ def runtime_types_of(node: onnx.NodeProto, opset: int, operands: Mapping[str, Va
     return [types.get(name, UNKNOWN) for name in node.output]
 
 
-def _proto(value: Value) -> onnx.TypeProto:
+def type_proto(value: Value) -> onnx.TypeProto:
+    """Return the type of a value whose element type is known."""
     assert value.dtype is not None
     kind = helper.np_dtype_to_tensor_dtype(value.dtype)
     if value.shape is None:

@@ -12,7 +12,13 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from nnpa_network.building.type_inference import NodeAttributes, OnnxNode, Value, type_of
+from nnpa_network.building.type_inference import (
+    NodeAttributes,
+    OnnxNode,
+    Value,
+    type_of,
+    type_proto,
+)
 from nnpa_network.containment import subgraphs, tensors
 from nnpa_network.lowering.macc import multiply_accumulates
 from nnpa_network.running.runtime_types import MAX_CONSTANT_BYTES
@@ -37,7 +43,7 @@ def inner_macc(node: OnnxNode, opsets: Mapping[str, int]) -> int:
     values = {
         value.name: value for value in node.inputs if value is not None and value.dtype is not None
     }
-    inputs = [_info(value) for value in values.values()]
+    inputs = [helper.make_value_info(name, type_proto(value)) for name, value in values.items()]
     outputs = [helper.make_empty_tensor_value_info(name) for name in node.proto.output if name]
     constants = [
         numpy_helper.from_array(value.constant, value.name)
@@ -64,15 +70,8 @@ def _opened(node: onnx.NodeProto, values: Mapping[str, Value]) -> onnx.NodeProto
         if node.op_type == "Loop":
             for info, name in zip(graph.input[2:], node.input[2:], strict=False):
                 if name in values:
-                    info.type.CopyFrom(_info(values[name]).type)
+                    info.type.CopyFrom(type_proto(values[name]))
     return bare
-
-
-def _info(value: Value) -> onnx.ValueInfoProto:
-    assert value.dtype is not None
-    kind = helper.np_dtype_to_tensor_dtype(value.dtype)
-    dims = None if value.shape is None else [None if dim < 0 else dim for dim in value.shape]
-    return helper.make_tensor_value_info(value.name, kind, dims)
 
 
 def _macc(node: onnx.NodeProto, outside: Mapping[str, Value]) -> int:

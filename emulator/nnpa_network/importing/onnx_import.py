@@ -178,7 +178,8 @@ def import_onnx(model: bytes, guest: Guest, options: ImportOptions | None = None
     proto = _inferred(proto)  # first: outputs without a shape are common, and no error
     complete_outputs(proto)
     _check(proto)
-    proto = _inlined(proto)
+    if proto.functions:
+        proto = _inferred(without_functions(proto))
     graph = proto.graph
     ends = (
         input_ports([info for info in graph.input if info.name not in initializers]),
@@ -298,10 +299,6 @@ def _check(proto: onnx.ModelProto) -> None:
         except host.HostError as refused:
             text = " ".join(str(error).split())[:300]
             raise ModelRefused(f"the model is not valid: {text}; {refused}") from error
-
-
-def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
-    return _inferred(without_functions(proto)) if proto.functions else proto
 
 
 def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:

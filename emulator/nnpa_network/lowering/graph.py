@@ -32,7 +32,7 @@ from nnpa_network.lowering.value_places import places
 from nnpa_network.operators import OPERATORS, Graph
 from nnpa_network.operators.spelled_out import Spelling, spellings
 from nnpa_network.operators.wiring import Wiring
-from nnpa_network.program import BOUNDARY, Array, ModelRefused, Node, Place, Port, Program
+from nnpa_network.program import BOUNDARY, Array, ModelRefused, Node, Port, Program
 from nnpa_network.running import host
 
 
@@ -100,7 +100,11 @@ class Lowering:
             constants=builder.constants,
             steps=tuple(builder.steps),
             nodes=tuple(self._node(builder, index) for index in range(len(self.graph.node))),
-            places=self._places(builder),
+            places={
+                name: places(builder, value)
+                for name, value in self.values.items()
+                if value.shape is not None
+            },
             placement=self.options.placement,
         )
 
@@ -371,14 +375,6 @@ class Lowering:
                 for output in node.outputs
             ),
         )
-
-    def _places(self, builder: Builder) -> dict[str, tuple[Place, ...]]:
-        """Return where every named value can be read during a run."""
-        return {
-            name: places(builder, named)
-            for name, named in self.values.items()
-            if named.shape is not None
-        }
 
 
 def _merged(inferred: Type, by_runtime: Type) -> Type:

@@ -53,15 +53,13 @@ def fault_of(node: str, tensor: Tensor) -> str:
 
 def fault_in(node: onnx.NodeProto) -> str:
     """Return why a single node with its subgraphs is refused for its contents; else empty."""
-    if node.op_type == _OUTSIDE:
+    if any(part.op_type == _OUTSIDE for part in (node, *inner_nodes(node))):
         return f"{_OUTSIDE} refers to what lies outside of the model, which is refused"
     for title, tensor in tensors(node):
         if isinstance(tensor, onnx.SparseTensorProto):
             return f"sparse tensors are not hosted in single nodes, there is one in {title}"
         if fault := fault_of(title, tensor):
             return fault
-    if any(inner.op_type == _OUTSIDE for inner in inner_nodes(node)):
-        return f"{_OUTSIDE} refers to what lies outside of the model, which is refused"
     return fault_of_loops(node)
 
 

@@ -81,16 +81,11 @@ def probe(
     rows: list[ProbeRow] = []
     for machine in machines:
         hosted = import_onnx(model, Guest(find_machine(machine), allocate=allocate), options)
-        for chosen in _choices(hosted, sizes):
+        ones = dict.fromkeys(hosted.symbols, 1)
+        choices = [ones | {symbol: size} for symbol in ones for size in sizes]
+        for chosen in choices or [ones]:
             rows.extend(_probe(hosted, chosen, kind) for kind in DEGENERATE)
     return tuple(rows)
-
-
-def _choices(hosted: OnnxModel, sizes: Sequence[int]) -> list[dict[str, int]]:
-    """Return the sizes of free dims to be tried."""
-    symbols = hosted.symbols
-    chosen = [dict.fromkeys(symbols, 1) | {symbol: size} for symbol in symbols for size in sizes]
-    return chosen or [{}]
 
 
 def _probe(hosted: OnnxModel, sizes: Mapping[str, int], kind: str) -> ProbeRow:

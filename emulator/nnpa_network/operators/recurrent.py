@@ -192,21 +192,16 @@ def _state(builder: Builder, node: OnnxNode, layer: Layer, index: int) -> int:
     return builder.tensor(value, plain(value.dims))
 
 
-def _descs(layer: Layer, timesteps: int, dtype: np.dtype[np.generic]) -> tuple[TensorDesc, ...]:
-    """Describe the states of one or all timesteps."""
-    shape = timesteps, layer.directions, layer.batch, layer.hidden
-    pre = init_pre_transformed_desc(DataLayouts.ZDNN_4DS, ELEMENT_TYPES[dtype], *shape)
-    width = 2 * padded(layer.hidden) if layer.bidirectional else layer.hidden
-    return pre, TensorDesc(DataLayouts.ZDNN_NHWC, 0, 0, timesteps, 1, layer.batch, width)
-
-
 def _states(builder: Builder, layer: Layer, value: Value, timesteps: int) -> int:
-    """Return a new tensor for states; in one direction it is the value itself."""
+    """Return a new tensor for states of some timesteps; in one direction it is the value itself."""
     assert value.dtype is not None
     if not layer.bidirectional:
         dims = (timesteps, 1, layer.batch, layer.hidden)
         return builder.new_tensor(value, Arrangement(axes_of(value.dims), dims))
-    pre, transformed = _descs(layer, timesteps, value.dtype)
+    shape = timesteps, layer.directions, layer.batch, layer.hidden
+    pre = init_pre_transformed_desc(DataLayouts.ZDNN_4DS, ELEMENT_TYPES[value.dtype], *shape)
+    width = 2 * padded(layer.hidden)
+    transformed = TensorDesc(DataLayouts.ZDNN_NHWC, 0, 0, timesteps, 1, layer.batch, width)
     return builder.declare(pre, transformed)
 
 

@@ -179,7 +179,7 @@ def make_weights_inputs(graph: onnx.GraphProto) -> None:
 
 def complete_outputs(proto: onnx.ModelProto) -> None:
     """Give outputs the types that ONNX Runtime tells where shape inference left them open."""
-    lacking = [info for info in proto.graph.output if _is_open(info)]
+    lacking = [info for info in proto.graph.output if not info.type.tensor_type.HasField("shape")]
     if not lacking:
         return
     try:
@@ -195,7 +195,3 @@ def complete_outputs(proto: onnx.ModelProto) -> None:
                     info.name, kind, dims and [dim or None for dim in dims]
                 )
             )
-
-
-def _is_open(info: onnx.ValueInfoProto) -> bool:
-    return not info.type.HasField("tensor_type") or not info.type.tensor_type.HasField("shape")

@@ -192,15 +192,14 @@ def import_onnx(model: bytes, guest: Guest, options: ImportOptions | None = None
 
 
 def _initializers(graph: onnx.GraphProto) -> dict[str, Array]:
-    return {tensor.name: _array(tensor) for tensor in graph.initializer}
-
-
-def _array(tensor: onnx.TensorProto) -> Array:
-    try:
-        return numpy_helper.to_array(tensor)
-    except (ValueError, TypeError) as error:
-        text = f"tensor {tensor.name}: its elements are not those of shape {list(tensor.dims)}"
-        raise ModelRefused(text) from error
+    arrays: dict[str, Array] = {}
+    for tensor in graph.initializer:
+        try:
+            arrays[tensor.name] = numpy_helper.to_array(tensor)
+        except (ValueError, TypeError) as error:
+            text = f"tensor {tensor.name}: its elements are not those of shape {list(tensor.dims)}"
+            raise ModelRefused(text) from error
+    return arrays
 
 
 def _parse(model: bytes) -> onnx.ModelProto:
@@ -220,7 +219,8 @@ def _require_contained(proto: onnx.ModelProto, most: int) -> None:
         fault = fault_of(node, tensor)
         if fault:
             raise ModelRefused(fault, node)
-        title = f"tensor {name}" if (name := _name(tensor)) else "a tensor"
+        name = (tensor.values if isinstance(tensor, onnx.SparseTensorProto) else tensor).name
+        title = f"tensor {name}" if name else "a tensor"
         total += _bytes(tensor, node, title)
         if total > most:
             raise ModelRefused(f"{title}: initializers take more than {most} bytes", node)
@@ -244,10 +244,6 @@ def _require_small_forests(proto: onnx.ModelProto, most: int) -> None:
             raise ModelRefused(text, title)
         if fault := fault_of_trees(node):
             raise ModelRefused(f"{node.op_type}: {fault}", title)
-
-
-def _name(tensor: Tensor) -> str:
-    return tensor.values.name if isinstance(tensor, onnx.SparseTensorProto) else tensor.name
 
 
 def _bytes(tensor: Tensor, node: str, title: str) -> int:

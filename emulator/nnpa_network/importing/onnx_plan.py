@@ -62,12 +62,10 @@ def weights_of(model: OnnxModel) -> tuple[Weight, ...]:
 def with_weights(file: bytes, parts: Sequence[bytes]) -> bytes:
     """Return the file with other initializers of the same sizes."""
     proto = onnx.ModelProto.FromString(file)
-    for tensor, part in zip(_numeric(proto.graph), parts, strict=True):
+    tensors = proto.graph.initializer
+    numeric = [tensor for tensor in tensors if tensor.data_type != onnx.TensorProto.STRING]
+    for tensor, part in zip(numeric, parts, strict=True):
         array = numpy_helper.to_array(tensor)
         replacement = np.frombuffer(part, array.dtype).reshape(array.shape)
         tensor.CopyFrom(numpy_helper.from_array(replacement, tensor.name))
     return proto.SerializeToString()
-
-
-def _numeric(graph: onnx.GraphProto) -> list[onnx.TensorProto]:
-    return [tensor for tensor in graph.initializer if tensor.data_type != onnx.TensorProto.STRING]

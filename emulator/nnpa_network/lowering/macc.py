@@ -46,10 +46,8 @@ def _convolution(node: OnnxNode, value: Value, output: Value) -> int:
     weights = node.input(3) if node.op_type == "QLinearConv" else node.input(1)
     if weights is None or not weights.is_known:
         return 0
-    per_window = math.prod(weights.dims[1:])
-    if node.op_type == "ConvTranspose":
-        return _size(value) * per_window + output.dims[1]
-    return _size(output) * per_window + output.dims[1]
+    windows = value if node.op_type == "ConvTranspose" else output
+    return _size(windows) * math.prod(weights.dims[1:]) + output.dims[1]
 
 
 def _product(value: Value, output: Value) -> int:

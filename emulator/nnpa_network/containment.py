@@ -4,7 +4,9 @@
 Sources: ONNX intermediate representation specification, "External Tensor Data", "Functions".
 """
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, TypeAlias
 
 import onnx
@@ -22,6 +24,8 @@ NO_TRIP_COUNT = (
 _OUTSIDE = "EPContext"  # source: ONNX Runtime, EPContext design: ep_cache_context may be a path
 
 Tensor: TypeAlias = onnx.TensorProto | onnx.SparseTensorProto
+Operator: TypeAlias = tuple[str, str]
+"""Domain and name."""
 
 
 def tensors(message: Any, node: str = "") -> Iterator[tuple[str, Tensor]]:
@@ -118,29 +122,25 @@ def all_nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
 def expanded_nodes(proto: onnx.ModelProto) -> int:
     """Return how many nodes a model has once its functions are inlined.
 
-    It stops counting beyond `MAX_NODES`; ValueError for a function that leads to itself.
+    A function counts as `MAX_NODES` + 1 at most; ValueError for one that leads to itself.
     """
-    functions = {(function.domain, function.name): function for function in proto.functions}
-    sizes: dict[tuple[str, str], int] = {}
-    open_now: set[tuple[str, str]] = set()
+    functions = {(each.domain, each.name): _operators(each.node) for each in proto.functions}
+    called = {key: functions.keys() & operators for key, operators in functions.items()}
+    sizes: dict[Operator, int] = {}
+    try:
+        for key in TopologicalSorter(called).static_order():
+            sizes[key] = min(_size(functions[key], sizes), MAX_NODES + 1)
+    except CycleError as error:
+        raise ValueError(f"function {error.args[1][0][1]} leads to itself") from error
+    return _size(_operators(proto.graph.node), sizes)
 
-    def size(key: tuple[str, str]) -> int:
-        if key in open_now:
-            raise ValueError(f"function {key[1]} leads to itself")
-        if key not in sizes:
-            open_now.add(key)
-            sizes[key] = count(functions[key].node)
-            open_now.remove(key)
-        return sizes[key]
 
-    def count(nodes: Iterable[onnx.NodeProto]) -> int:
-        total = 0
-        for node in nodes:
-            for inner in (node, *inner_nodes(node)):
-                key = inner.domain, inner.op_type
-                total += size(key) if key in functions else 1
-                if total > MAX_NODES:
-                    return total
-        return total
+def _operators(nodes: Iterable[onnx.NodeProto]) -> Counter[Operator]:
+    """Count the operators of nodes, at any depth."""
+    parts = (part for node in nodes for part in (node, *inner_nodes(node)))
+    return Counter((part.domain, part.op_type) for part in parts)
 
-    return count(proto.graph.node)
+
+def _size(operators: Counter[Operator], sizes: Mapping[Operator, int]) -> int:
+    """Return how many nodes operators are, of which functions have these sizes."""
+    return sum(count * sizes.get(operator, 1) for operator, count in operators.items())

@@ -4,6 +4,7 @@
 import heapq
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 import onnx
@@ -44,27 +45,22 @@ def _order(nodes: Iterable[onnx.NodeProto]) -> list[int]:
     """Return the order nearest to the present one in which nodes follow those that they read."""
     dense = list(nodes)
     maker = {name: at for at, node in enumerate(dense) for name in node.output if name}
-    awaited = [
-        {maker[name] for name in (*node.input, *host.captured(node)) if name in maker}
-        for node in dense
-    ]
-    readers: dict[int, list[int]] = {}
-    for at, makers in enumerate(awaited):
-        for source in makers:
-            readers.setdefault(source, []).append(at)
-    ready = [at for at, makers in enumerate(awaited) if not makers]
-    order: list[int] = []
-    while ready:
-        at = heapq.heappop(ready)
-        order.append(at)
-        for reader in readers.get(at, ()):
-            awaited[reader].discard(at)
-            if not awaited[reader]:
-                heapq.heappush(ready, reader)
-    if len(order) < len(dense):
-        node = dense[min(set(range(len(dense))) - set(order))]
+    reads = [(*node.input, *host.captured(node)) for node in dense]
+    sorter = TopologicalSorter(
+        {at: {maker[name] for name in names if name in maker} for at, names in enumerate(reads)}
+    )
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        node = dense[min(error.args[1])]
         text = "the graph goes in a circle: an input of this node follows from its output"
-        raise ModelRefused(text, node.name or node.op_type)
+        raise ModelRefused(text, node.name or node.op_type) from error
+    ready, order = list[int](), list[int]()
+    while sorter.is_active():
+        for at in sorter.get_ready():
+            heapq.heappush(ready, at)
+        order.append(heapq.heappop(ready))
+        sorter.done(order[-1])
     return order
 
 

@@ -41,7 +41,9 @@ class LoadedProgram:
 
     def __init__(self, program: Program, guest: Guest) -> None:
         self.program, self.guest = program, guest
-        self.arrays, self.tensors = _constants(program)
+        constants = program.constants
+        self.tensors = {at: each for at, each in constants.items() if isinstance(each, Ztensor)}
+        self.arrays = {at: each for at, each in constants.items() if not isinstance(each, Ztensor)}
         self.last_used = _last_used(program)
         written = {number for step in program.steps for number in writes(step)}
         self.templates = {
@@ -167,24 +169,13 @@ def _counting_trips(kernel: host.Kernel, places: Sequence[int]) -> host.Kernel:
     return run
 
 
-def _constants(program: Program) -> tuple[dict[int, Array], dict[int, Ztensor]]:
-    """Return the constants as arrays and as tensors."""
-    arrays: dict[int, Array] = {}
-    tensors: dict[int, Ztensor] = {}
-    for number, constant in program.constants.items():
-        if isinstance(constant, Ztensor):
-            tensors[number] = constant
-        else:
-            arrays[number] = constant
-    return arrays, tensors
-
-
 def _last_used(program: Program) -> list[tuple[int, ...]]:
     """Return for each step the ids that no later step needs."""
-    last: dict[int, int] = {}
-    for index, step in enumerate(program.steps):
-        for number in (*reads(step), *writes(step)):
-            last[number] = index
+    last = {
+        number: index
+        for index, step in enumerate(program.steps)
+        for number in (*reads(step), *writes(step))
+    }
     kept = {*program.output_ids, *program.input_ids, *program.constants, ABSENT}
     dead: list[list[int]] = [[] for _ in program.steps]
     for number, index in last.items():

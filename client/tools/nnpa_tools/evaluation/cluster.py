@@ -19,7 +19,6 @@ from functools import lru_cache
 from importlib import import_module
 from io import StringIO
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 from uuid import uuid4
 
@@ -84,12 +83,7 @@ class RayCluster(Generic[Answer]):
         self._kept.callback(self._ray.shutdown)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self._kept.close()
 
     @property

@@ -5,9 +5,9 @@ Each worker has a private server on its own node. The node has the programs; tra
 answers travel by value.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 from nnpa_tools.evaluation.cluster import RayCluster, Worker
 from nnpa_tools.evaluation.rows import Rows
@@ -15,20 +15,7 @@ from nnpa_tools.evaluation.survival import MAX_DEATHS, Done, Survival
 
 Progress = Callable[[int, int], None]
 """Is called with the number of pieces of work that are done, and of all pieces."""
-
-
-class Work(Protocol):
-    """Pieces of work by number, and the worker that does them on a node."""
-
-    def __len__(self) -> int: ...
-
-    def piece(self, number: int) -> Any:
-        """Return the argument of a worker."""
-        ...
-
-    def begin(self) -> Worker[bytes]:
-        """Return a worker on its node; raise `ClusterError`."""
-        ...
+Task = TypeVar("Task")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +25,27 @@ class Cluster:
     address: str
     jobs: int | None
 
-    def answers(self, work: Work, progress: Progress | None = None) -> Iterator[bytes | str]:
-        """Yield the answer to each piece in order, or the reason why it ended its workers.
+    def answers(
+        self,
+        tasks: Sequence[Task],
+        piece: Callable[[Task], Any],
+        begin: Callable[[], Worker[bytes]],
+        progress: Progress | None = None,
+    ) -> Iterator[tuple[Task, bytes | str]]:
+        """Yield each task in order with its answer, or the reason why it ended its workers.
 
+        `begin` returns a worker on its node, whose argument for a task is the task's `piece`.
         Raises ValueError for a cluster or node that cannot do the work, or a `TransportError`.
         """
         waiting, first = dict[int, bytes | str](), 0
-        pieces = [Rows(number, number + 1) for number in range(len(work))]
+        pieces = [Rows(number, number + 1) for number in range(len(tasks))]
         if not pieces:
             return
 
-        def piece(rows: Rows) -> Any:
-            return work.piece(rows.first)
+        def piece_of(rows: Rows) -> Any:
+            return piece(tasks[rows.first])
 
-        with RayCluster(self.address, self.jobs, work.begin, piece) as cluster:
+        with RayCluster(self.address, self.jobs, begin, piece_of) as cluster:
             for done, outcome in enumerate(Survival(cluster, pieces).outcomes(), 1):
                 why = f"it ended {MAX_DEATHS} workers, the last by "
                 waiting[outcome.rows.first] = (
@@ -60,5 +54,5 @@ class Cluster:
                 if progress is not None:
                     progress(done, len(pieces))
                 while first in waiting:
-                    yield waiting.pop(first)
+                    yield tasks[first], waiting.pop(first)
                     first += 1

@@ -21,8 +21,8 @@ from nnpa_tools.commands.score import score
 from nnpa_tools.commands.terminal import Terminal, echo
 from nnpa_tools.conformance.answers import BEYOND, BUCKETS, Report, compare, read_answers
 from nnpa_tools.conformance.testee import (
+    NodeTestee,
     TesteeError,
-    VectorWork,
     installed_testee,
     run_vectors,
     vectors_of,
@@ -142,7 +142,7 @@ def _answers_here(
 
 def _cluster_answers(cluster: Cluster, files: Sequence[Path], lost: list[str]) -> Iterator[bytes]:
     """Yield the answers to each file from a cluster; add files without answers to `lost`."""
-    for file, answer in zip(files, cluster.answers(VectorWork(files)), strict=True):
+    for file, answer in cluster.answers(files, vectors_of, NodeTestee):
         if isinstance(answer, str):
             lost.append(f"{file}: {answer}")
         else:

@@ -32,7 +32,7 @@ from nnpa_tools.jobs import Cluster
 from nnpa_tools.traces.diff import Comparison
 from nnpa_tools.traces.diff import diff as compare
 from nnpa_tools.traces.replay import replay as play
-from nnpa_tools.traces.replays import ReplayWork
+from nnpa_tools.traces.replays import Replayer
 from nnpa_tools.traces.show import as_data, headings, render_comparison, timeline
 
 _TRACE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -199,8 +199,8 @@ class Replays:
         """Run traces on a cluster, and compare here; add traces without an answer to `lost`."""
         for file in files:
             read(file)  # refuses a file that is no trace by its name
-        work = ReplayWork(files, self.machine, self.library)
-        for file, answer in zip(files, cluster.answers(work), strict=True):
+        begin = partial(Replayer, self.machine, self.library)
+        for file, answer in cluster.answers(files, Path.read_bytes, begin):
             if isinstance(answer, str):
                 lost.append(f"{file}: {answer}")
                 continue

@@ -2,8 +2,7 @@
 """`zdnn-testee` runs vectors through libzdnn: deploy/docs/develop/sdk-contract.md, "Testee"."""
 
 import subprocess
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
 from nnpa_client._server.private_server import PrivateServer
@@ -45,25 +44,7 @@ def run_vectors(
     return answered.stdout
 
 
-@dataclass(frozen=True, slots=True)
-class VectorWork:
-    """Files of vectors that the testees of a cluster's nodes run."""
-
-    files: Sequence[Path]
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def piece(self, number: int) -> tuple[str, bytes]:
-        """Return a function and its vectors."""
-        return vectors_of(self.files[number])
-
-    def begin(self) -> "_NodeTestee":
-        """Return a worker that answers with lines of the testee."""
-        return _NodeTestee()
-
-
-class _NodeTestee:
+class NodeTestee:
     """A server at which a node's testee runs vectors."""
 
     def __init__(self) -> None:
@@ -74,6 +55,7 @@ class _NodeTestee:
         self._server = PrivateServer()
 
     def __call__(self, piece: tuple[str, bytes]) -> bytes:
+        """Return the testee's answers to a function's vectors."""
         try:
             return run_vectors(self._program, self._server.target, *piece, environment_with({}))
         except (OSError, TesteeError) as error:

@@ -189,8 +189,8 @@ def sweep_on_cluster(
         clean = first.clean
     sites, trials, lost = clean.sites(), list[Trial](), list[str]()
     pairs = [(site, status) for site in sites for status in statuses]
-    runs = Runs(program, clean.calls, pairs)
-    for (site, status), answer in zip(pairs, cluster.answers(runs, progress), strict=True):
+    begin = partial(_Runner, program, clean.calls)
+    for (site, status), answer in cluster.answers(pairs, tuple, begin, progress):
         if isinstance(answer, str):
             place = f"call {site.call}, {site.operation}, {status_name(status)}"
             lost.append(f"the run of {place}: {answer}")
@@ -199,36 +199,19 @@ def sweep_on_cluster(
     return Sweep(tuple(sites), tuple(trials), clean.steady, tuple(lost))
 
 
-@dataclass(frozen=True, slots=True)
-class Runs:
-    """The runs of a sweep by call and status; `calls` are the calls of the clean run."""
-
-    program: Program
-    calls: tuple[tuple[str, ...], ...]
-    pairs: Sequence[tuple[Site, int]]
-
-    def __len__(self) -> int:
-        return len(self.pairs)
-
-    def piece(self, number: int) -> tuple[Site, int]:
-        """Return a call and its status."""
-        return self.pairs[number]
-
-    def begin(self) -> "_Runner":
-        """Return a worker that answers with verdict, exit code and seconds, as JSON."""
-        return _Runner(self)
-
-
 class _Runner:
-    """A server at which the program of a node runs."""
+    """A server at which the program of a node runs a call under a status.
 
-    def __init__(self, runs: Runs) -> None:
+    It answers with verdict, exit code and seconds, as JSON; `calls` are the calls of the clean run.
+    """
+
+    def __init__(self, program: Program, calls: tuple[tuple[str, ...], ...]) -> None:
         self._kept = ExitStack()
         try:
-            self._bench = self._kept.enter_context(runs.program.bench())
+            self._bench = self._kept.enter_context(program.bench())
         except (OSError, Unusable) as error:
             raise node_error(error, _HAS_PROGRAM) from error
-        if self._bench.clean.calls != runs.calls:
+        if self._bench.clean.calls != calls:
             text = "without faults the program makes other calls than where the sweep began"
             raise node_error(text, _HAS_PROGRAM)
 

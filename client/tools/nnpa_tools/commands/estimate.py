@@ -127,7 +127,7 @@ def _print(file: Path, estimates: Sequence[Estimated]) -> None:
         if not of.lines:
             echo(f"{file.name} on {of.machine}: {_nothing(estimated)}")
         else:
-            echo(f"{file.name} on {of.machine}: {of.total}, grade {of.total.grade}")
+            echo(f"{file.name} on {of.machine}: {of.total.graded}")
             console.print(_table(of))
             echo(dominant(of))
         for sentence in _left_out(estimated):

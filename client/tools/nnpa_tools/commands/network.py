@@ -16,7 +16,6 @@ from nnpa_client._values.display import counted
 from nnpa_client._values.user_arrays import Array
 from nnpa_client.network.hosted import Inference, Network, ProbeRun
 from nnpa_files import external_data
-from rich import box
 from rich.table import Table
 
 from nnpa_tools.commands.exit_codes import NOT_AS_PROMISED, reported
@@ -34,6 +33,7 @@ from nnpa_tools.commands.validate import validate
 from nnpa_tools.estimates import network_times
 from nnpa_tools.evaluation.datasets.tables import read_arrays
 from nnpa_tools.models import analysis
+from nnpa_tools.tables import simple_table
 
 _C_NAME = re.compile(r"[a-z_][a-z0-9_]{0,63}")
 
@@ -179,10 +179,9 @@ def probe(
 
 
 def _probe_table(rows: list[ProbeRun], placement: str) -> Table:
-    title = f"Probe, placement {placement}"
-    table = Table(box=box.SIMPLE, title=title, title_justify="left")
-    for heading in ("machine", "sizes", "inputs", "NaN", "violations", "first", "limit"):
-        table.add_column(heading, justify="right" if heading in ("NaN", "violations") else "left")
+    numbers = ("NaN", "violations")
+    headings = ("machine", "sizes", "inputs", *numbers, "first", "limit")
+    table = simple_table(headings, right=numbers, title=f"Probe, placement {placement}")
     for row in rows:
         sizes = ", ".join(f"{name} {size}" for name, size in row["sizes"].items())
         cells = (row["machine"], sizes, row["inputs"], str(row["nans"]), str(row["violations"]))

@@ -28,6 +28,11 @@ class Interval:
         return f"{low} to {high} {unit}"
 
     @property
+    def graded(self) -> str:
+        """The interval with its grade, for people."""
+        return f"{self}, grade {self.grade}"
+
+    @property
     def as_published(self) -> str:
         """The interval as "1.10 to 1.18 ms", or "6.71 us": three digits, rounded to nearest."""
         scale, unit = self._unit

@@ -16,10 +16,10 @@ from nnpa_client._values.availability import MACHINES
 from nnpa_client._values.display import counted
 from nnpa_client.network.buffers import from_wire
 from nnpa_client.network.formats import Format, fmt_get
-from rich import box
 from rich.table import Table
 
 from nnpa_tools.estimates import Interval, NetworkTimes
+from nnpa_tools.tables import simple_table
 
 _DEVICES = {"accelerator": "zAIU", "host": "host CPU", "folded": "-"}
 _WHERE = {
@@ -27,6 +27,8 @@ _WHERE = {
     "host": "on the host CPU",
     "folded": "folded at import",
 }
+_LAYER_HEADINGS = ("id", "layer (type)", "oshape", "param/size", "macc", "connected to", "device",
+                   "time on the machine", "zDNN functions, or why not")  # fmt: skip
 _PLACEMENTS = {PLACEMENT_COMPILER: "compiler", PLACEMENT_ALL: "all"}
 # Operators with most of a network's multiplications: the headline names those on the host.
 _HEAVY = ("Conv", "ConvTranspose", "MatMul", "Gemm", "LSTM", "GRU", "RNN")
@@ -73,7 +75,7 @@ def _answer(report: pb.NetworkReport, times: NetworkTimes | None) -> Iterator[st
         "outputs"
     )
     if times is not None:
-        yield f"time on the machine: {_graded(times.total)}, by public figures (nnpa estimate)"
+        yield f"time on the machine: {times.total.graded}, by public figures (nnpa estimate)"
 
 
 def _verdict(report: pb.NetworkReport, by_device: Mapping[str, Sequence[Node]]) -> str:
@@ -100,9 +102,12 @@ def _work(nodes: Sequence[Node]) -> str:
     if not nodes:
         return "nothing"
     weights = sum(node.weights for node in nodes)
-    operators = ", ".join(sorted({node.op_type for node in nodes}))
     count = counted(len(nodes), "operator")
-    return f"{count}, {_macc(nodes):,} MACC, {weights:,} B of weights: {operators}"
+    return f"{count}, {_macc(nodes):,} MACC, {weights:,} B of weights: {_operators(nodes)}"
+
+
+def _operators(nodes: Iterable[Node]) -> str:
+    return ", ".join(sorted({node.op_type for node in nodes}))
 
 
 def _share(report: pb.NetworkReport) -> float:
@@ -118,10 +123,6 @@ def _macc(nodes: Iterable[Node]) -> int:
 def machine_title(name: str) -> str:
     """Return a machine's name, with its title unless it is custom."""
     return f"{name} ({MACHINES[name].title})" if name in MACHINES else name
-
-
-def _graded(interval: Interval) -> str:
-    return f"{interval}, grade {interval.grade}"
 
 
 def _describe(message: pb.Buffer) -> str:
@@ -177,9 +178,8 @@ def placement(report: pb.NetworkReport) -> str:
 
 def reasons(report: pb.NetworkReport) -> Table:
     """Return the table of nodes by device and reason, largest work first."""
-    table = Table(box=box.SIMPLE, title="Nodes by device and reason", title_justify="left")
-    for heading in ("device", "nodes", "macc", "operators", "why"):
-        table.add_column(heading, justify="right" if heading in ("nodes", "macc") else "left")
+    headings = ("device", "nodes", "macc", "operators", "why")
+    table = simple_table(headings, right=("nodes", "macc"), title="Nodes by device and reason")
     groups: dict[tuple[str, str], list[Node]] = {}
     for node in report.nodes:
         reason = node.reason if node.device == "host" else ""
@@ -192,15 +192,9 @@ def reasons(report: pb.NetworkReport) -> Table:
         return rank, -_macc(nodes), -len(nodes), reason
 
     for (device, reason), nodes in sorted(groups.items(), key=place):
-        macc = _macc(nodes)
-        operators = ", ".join(sorted({node.op_type for node in nodes}))
-        table.add_row(
-            _WHERE.get(device, device),
-            str(len(nodes)),
-            f"{macc:,}" if macc else "",
-            operators,
-            reason,
-        )
+        macc = f"{_macc(nodes):,}" if _macc(nodes) else ""
+        where = _WHERE.get(device, device)
+        table.add_row(where, str(len(nodes)), macc, _operators(nodes), reason)
     return table
 
 
@@ -209,12 +203,7 @@ def layers(report: pb.NetworkReport, times: NetworkTimes | None) -> Table:
 
     Nodes that were folded at import have no row. The time is an estimate with its grade.
     """
-    table = Table(box=box.SIMPLE, title="Layers", title_justify="left")
-    table.add_column("id", justify="right")
-    for heading in ("layer (type)", "oshape", "param/size", "macc", "connected to", "device"):
-        table.add_column(heading, justify="right" if heading == "macc" else "left")
-    table.add_column("time on the machine")
-    table.add_column("zDNN functions, or why not")
+    table = simple_table(_LAYER_HEADINGS, right=("id", "macc"), title="Layers")
     by_node = {} if times is None else times.by_node
     producers = {name: node for node in report.nodes for name in node.outputs}
     for node in report.nodes:
@@ -229,7 +218,7 @@ def layers(report: pb.NetworkReport, times: NetworkTimes | None) -> Table:
             f"{node.macc:,}" if node.macc else "",
             ", ".join(dict.fromkeys(source.name or source.op_type for source in sources)),
             _DEVICES.get(node.device, node.device),
-            _graded(by_node[node.index]) if node.index in by_node else "",
+            by_node[node.index].graded if node.index in by_node else "",
             _functions_or_reason(node),
         )
     return table
@@ -242,9 +231,8 @@ def _functions_or_reason(node: Node) -> str:
 
 def histogram(report: pb.NetworkReport) -> Table:
     """Return the table of complexity per operator: nodes, macc, share of the macc."""
-    table = Table(box=box.SIMPLE, title="Complexity per operator", title_justify="left")
-    for heading in ("operator", "nodes", "macc", "share", ""):
-        table.add_column(heading, justify="left" if heading in ("operator", "") else "right")
+    numbers = ("nodes", "macc", "share")
+    table = simple_table(("operator", *numbers, ""), numbers, title="Complexity per operator")
     total = _macc(report.nodes) or 1
     by_type: dict[str, list[Node]] = {}
     for node in report.nodes:

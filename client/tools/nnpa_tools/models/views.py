@@ -10,7 +10,6 @@ from nnpa.network.v1.program_pb2 import Node, Program
 from nnpa_page import Query, View, Visitor
 
 from nnpa_tools.estimates import (
-    Interval,
     calls_of,
     dominant,
     estimate,
@@ -86,16 +85,12 @@ def _machine(model: str, placed: Placed, run: AccuracyRun | None) -> Mapping[str
                 **_describe(node),
                 "sources": sources,
                 "rank": rank,
-                "time": _graded(by_node.get(node.index)),
+                "time": by_node[node.index].graded if node.index in by_node else "",
                 "errors": [errors[name] for name in node.outputs if name in errors],
             }
             for node, sources, rank in _ranked(report.nodes)
         ],
     }
-
-
-def _graded(interval: Interval | None) -> str:
-    return "" if interval is None else f"{interval}, grade {interval.grade}"
 
 
 def _ranked(nodes: Iterable[Node]) -> Iterable[tuple[Node, Sequence[int], int]]:
@@ -143,7 +138,7 @@ def _estimate(program: Program) -> Mapping[str, object] | None:
         host = f"{counted.host_nodes} of the model's nodes"
         missing.append(f"Not in it: what runs on the host, {host}.")
     return {
-        "total": _graded(of.total) if of.lines else "nothing to estimate",
+        "total": of.total.graded if of.lines else "nothing to estimate",
         "dominant": dominant(of),
         "missing": missing,
         "lines": [

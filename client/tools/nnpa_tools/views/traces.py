@@ -223,7 +223,7 @@ def _describe(trace: Trace, operation: TracedOperation) -> Mapping[str, object]:
         "name": f"zdnn_{operation.name}",
         "status": operation.status,
         "why": _why(trace, operation),
-        "estimate": "" if interval is None else f"{interval}, grade {interval.grade}",
+        "estimate": "" if interval is None else interval.graded,
         "operands": [operand_data(operand) for operand in operation.operands],
         "contents": [_contents(trace, operation, held) for held in operation.contents],
         "message": _as_data(operation.message),

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`nnpa check`: which functions of a program or list run on which machine, and why not."""
 
-import json
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -19,7 +18,7 @@ from nnpa_client._values.availability import LIBRARIES, TELUMS, Answer, Host, Ve
 from rich import box
 from rich.table import Table
 
-from nnpa_tools.commands.terminal import Terminal, echo
+from nnpa_tools.commands.terminal import Terminal, echo, json_option, print_json
 
 __all__ = ["check", "functions_of", "hosts_of", "symbols"]
 
@@ -119,7 +118,7 @@ def _read(sources: Sequence[str]) -> list[str]:
               help="Machine to check for: a name, JSON of a custom machine, or its file; "
               "repeatable.")  # fmt: skip
 @click.option("--library", default=LIBRARIES[-1], show_default=True, help="Version of zDNN.")
-@click.option("--json", "as_json", is_flag=True, help="Print the verdicts as JSON.")
+@json_option("Print the verdicts as JSON.")
 def check(sources: tuple[str, ...], machines: tuple[str, ...], library: str, as_json: bool) -> None:
     """Say which functions of a program run on which machine, and why not.
 
@@ -136,7 +135,7 @@ def check(sources: tuple[str, ...], machines: tuple[str, ...], library: str, as_
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     if as_json:
-        click.echo(json.dumps(_document(judged, hosts, library), indent=2))
+        print_json(_document(judged, hosts, library))
     else:
         _print(judged, hosts, library)
     answers = [verdict.answer for row in judged for verdict in row.verdicts.values()]

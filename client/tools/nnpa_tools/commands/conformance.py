@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`nnpa conformance`: run vectors, compare two machines' answers to them, and keep the score."""
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -18,7 +17,7 @@ from nnpa_tools.commands.exit_codes import NOT_AS_PROMISED, reported
 from nnpa_tools.commands.outputs import new_file_option
 from nnpa_tools.commands.reaching import Reaching, credentials, reaching_options
 from nnpa_tools.commands.score import score
-from nnpa_tools.commands.terminal import Terminal, echo
+from nnpa_tools.commands.terminal import Terminal, echo, json_option, print_json
 from nnpa_tools.conformance.answers import BEYOND, BUCKETS, Report, compare, read_answers
 from nnpa_tools.conformance.testee import (
     NodeTestee,
@@ -46,7 +45,7 @@ conformance.add_command(score)
 @conformance.command()
 @click.argument("ours", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("theirs", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print the reports as JSON.")
+@json_option("Print the reports as JSON.")
 def diff(ours: Path, theirs: Path, as_json: bool) -> None:
     """Print status and ulp differences per function.
 
@@ -61,7 +60,7 @@ def diff(ours: Path, theirs: Path, as_json: bool) -> None:
         raise click.UsageError(f"{ours.name} and {theirs.name} have no answered vector in common")
     if as_json:
         documents = [{**asdict(report), "equal": report.equal} for report in reports]
-        click.echo(json.dumps(documents, indent=2))
+        print_json(documents)
     else:
         _print(reports)
     sys.exit(0 if all(report.equal for report in reports) else DIFFERENT)

@@ -2,7 +2,6 @@
 """`nnpa doctor`: one verdict on a program, for a pull request."""
 
 import dataclasses
-import json
 import shutil
 import sys
 from collections.abc import Generator, Iterator, Sequence
@@ -15,7 +14,7 @@ from nnpa_client._values.availability import LIBRARIES
 
 from nnpa_tools.commands.check import NothingToCheck, Row, functions_of, hosts_of, overall, rows
 from nnpa_tools.commands.exit_codes import NOT_AS_PROMISED, reported
-from nnpa_tools.commands.terminal import echo, visible
+from nnpa_tools.commands.terminal import echo, json_option, print_json, visible
 from nnpa_tools.doctor.examination import Progress, examine
 from nnpa_tools.doctor.laboratory import TITLES
 from nnpa_tools.doctor.markdown import verdict
@@ -52,7 +51,7 @@ def _machines(
 @click.option("--timeout", type=click.FloatRange(0, min_open=True), default=60.0,
               show_default=True, help="Seconds after which a run counts as hung and is killed "
               "with all its processes.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@json_option("Print the report as JSON.")
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 def doctor(
     machines: tuple[str, ...],
@@ -75,7 +74,7 @@ def doctor(
         report = _examined(program, machines, timeout, quick, progress)
     report = dataclasses.replace(report, check=tuple(_checked(path, report)))
     if as_json:
-        click.echo(json.dumps(report.as_data(), indent=2))
+        print_json(report.as_data())
     else:
         echo(verdict(report), nl=False)
     if not report.is_clean:

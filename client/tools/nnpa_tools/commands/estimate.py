@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`nnpa estimate`: how long a model or a recorded program would take on a z16 or z17."""
 
-import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from nnpa_tools.commands.hosting import (
     loaded,
     table_console,
 )
-from nnpa_tools.commands.terminal import echo
+from nnpa_tools.commands.terminal import echo, json_option, print_json
 from nnpa_tools.estimates import (
     Estimate,
     Interval,
@@ -68,7 +67,7 @@ class Estimated:
 @click.option("--ledger", "shows_ledger", is_flag=True,
               help="Without FILE: published times of the machines beside estimates, and their "
               "ratio; exit code 1 where one lies outside.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option("Print JSON.")
 def estimate_command(
     file: Path | None,
     names: tuple[str, ...],
@@ -90,7 +89,7 @@ def estimate_command(
     chosen = reported(lambda: _machines(names or TELUMS))
     estimates = reported(lambda: list(_estimates(file, chosen, asking)))
     if as_json:
-        click.echo(json.dumps(_document(file, estimates), indent=2))
+        print_json(_document(file, estimates))
     else:
         _print(file, estimates)
 
@@ -208,7 +207,7 @@ def _show_ledger(as_json: bool) -> None:
             "median_width_by_grade": dict(widths),
             "not_held_by_a_point": list(unnoticed),
         }
-        click.echo(json.dumps(document, indent=2))
+        print_json(document)
     else:
         table_console().print(_ledger_table(entries))
         for entry in entries:

@@ -2,7 +2,6 @@
 """`nnpa faults`: check rules, run programs under them, sweep a program's calls."""
 
 import dataclasses
-import json
 import signal
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from rich.text import Text
 from nnpa_tools.commands.cores import cores, jobs_option, ray_option, tell_lost
 from nnpa_tools.commands.exit_codes import EXIT_CODES, NOT_AS_PROMISED, reported
 from nnpa_tools.commands.progress import shown_progress
-from nnpa_tools.commands.terminal import Terminal, echo
+from nnpa_tools.commands.terminal import Terminal, echo, json_option, print_json
 from nnpa_tools.faults.program import FaultServer, Marked
 from nnpa_tools.faults.sweep import (
     STATUSES,
@@ -51,7 +50,7 @@ def faults() -> None:
 @faults.command("schema")
 def print_schema() -> None:
     """Print the JSON schema of files of rules."""
-    click.echo(json.dumps(schema(), indent=2))
+    print_json(schema())
 
 
 @faults.command(epilog=EXIT_CODES)
@@ -117,7 +116,7 @@ def _status(_context: click.Context, _option: click.Parameter, names: Sequence[s
              "1, as runs of the program may share a file.")  # fmt: skip
 @ray_option("Run on a Ray cluster, two runs for each CPU; its nodes need the program under the "
             "same path")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print every run as JSON.")
+@json_option("Print every run as JSON.")
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 def run_sweep(
     statuses: list[int],
@@ -149,7 +148,7 @@ def run_sweep(
             )
     tell_lost(swept.lost)
     if as_json:
-        click.echo(json.dumps(as_data(program, swept), indent=2))
+        print_json(as_data(program, swept))
     else:
         Terminal().print(matrix(swept))
     if swept.lost or not all(trial.is_fine for trial in swept.trials):

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`nnpa info`: the machines of a server, with their functions and limits."""
 
-import json
 from typing import Unpack
 
 import click
@@ -13,19 +12,19 @@ from rich.table import Table
 
 from nnpa_tools.commands.exit_codes import EXIT_CODES_WITH_TARGET, reported
 from nnpa_tools.commands.reaching import Reaching, credentials, reaching_options
-from nnpa_tools.commands.terminal import Terminal
+from nnpa_tools.commands.terminal import Terminal, json_option, print_json
 from nnpa_tools.tables import simple_table
 
 
 @click.command(epilog=EXIT_CODES_WITH_TARGET)
 @click.argument("target", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print the machines as the wire has them.")
+@json_option("Print the machines as the wire has them.")
 @reaching_options
 def info(target: str | None, as_json: bool, **reaching: Unpack[Reaching]) -> None:
     """List the machines of a server with their functions and limits."""
     machines: list[Machine] = reported(lambda: list_machines(target, **credentials(reaching)))
     if as_json:
-        click.echo(json.dumps([MessageToDict(machine) for machine in machines], indent=2))
+        print_json([MessageToDict(machine) for machine in machines])
         return
     console = Terminal()
     console.print(_limits_table(machines))

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`nnpa network`: host an ONNX model on a machine, and measure it."""
 
-import json
 import re
 import sys
 from importlib.metadata import version
@@ -28,7 +27,7 @@ from nnpa_tools.commands.hosting import (
     table_console,
 )
 from nnpa_tools.commands.outputs import new_file_option, new_folder_option
-from nnpa_tools.commands.terminal import echo
+from nnpa_tools.commands.terminal import echo, json_option, print_json
 from nnpa_tools.commands.validate import validate
 from nnpa_tools.estimates import network_times
 from nnpa_tools.evaluation.datasets.tables import read_arrays
@@ -48,7 +47,7 @@ def network() -> None:
 
 @network.command(epilog=EPILOG)
 @hosting_options
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@json_option("Print the report as JSON.")
 def analyze(model: Path, as_json: bool, **hosting: Unpack[Hosting]) -> None:
     """Report the placement of nodes with reasons, sizes, multiply-accumulates and layers.
 
@@ -65,7 +64,7 @@ def analyze(model: Path, as_json: bool, **hosting: Unpack[Hosting]) -> None:
     report, net, program = reported(ask)
     times = network_times(program)
     if as_json:
-        click.echo(json.dumps(analysis.as_json(report, version("nnpa"), times), indent=2))
+        print_json(analysis.as_json(report, version("nnpa"), times))
         return
     directions = (("in", net.inputs), ("out", net.outputs))
     types = {
@@ -107,7 +106,7 @@ network.add_command(validate)
     help="A .npy array for an input, or a .npz with arrays by name. Repeatable.",
 )
 @new_file_option("--output", help="Write the outputs to this .npz file.")
-@click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
+@json_option("Print the results as JSON.")
 def run_model(
     model: Path,
     inputs: tuple[str, ...],
@@ -130,7 +129,7 @@ def run_model(
     if as_json:
         nans, calls = dict(result.nans), dict(result.calls)
         facts = {"outputs": summaries, "nans": nans, "violations": broken, "calls": calls}
-        click.echo(json.dumps(facts, indent=2))
+        print_json(facts)
         return
     for name, text in summaries.items():
         echo(f"{name}: {text}, {result.nans.get(name, 0)} NaN")
@@ -152,7 +151,7 @@ def _summary(array: Array) -> str:
 @click.option(
     "--size", "sizes", type=click.IntRange(1), multiple=True, help="Size of free dims. Repeatable."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@json_option("Print the findings as JSON.")
 @click.option("--check", is_flag=True, help="Exit code 1 if an input of zeros gives a NaN.")
 def probe(
     model: Path, sizes: tuple[int, ...], as_json: bool, check: bool, **hosting: Unpack[Hosting]
@@ -169,7 +168,7 @@ def probe(
 
     rows = reported(ask)
     if as_json:
-        click.echo(json.dumps(rows, indent=2))
+        print_json(rows)
     else:
         table_console().print(_probe_table(rows, hosting["placement"]))
     bad = [row for row in rows if row["inputs"] == "zeros" and row["nans"]]

@@ -19,7 +19,7 @@ from nnpa_tools.commands.outputs import new_file_option
 from nnpa_tools.commands.reaching import token_option
 from nnpa_tools.commands.run_guest import GuestProgram
 from nnpa_tools.commands.run_native import NativeProgram
-from nnpa_tools.commands.terminal import echo
+from nnpa_tools.commands.terminal import echo, json_option
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -65,7 +65,7 @@ def _machine(_context: click.Context, _option: click.Parameter, text: str | None
               help="Leave unproven STFLE instructions in NAME alone. Repeatable.")  # fmt: skip
 @click.option("--stats", "with_stats", is_flag=True,
               help="Print counts at the end: instructions or operations, traps, time.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print the --stats as JSON.")
+@json_option("Print the --stats as JSON.")
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
     machine: str,

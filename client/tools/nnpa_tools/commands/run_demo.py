@@ -2,7 +2,6 @@
 """`nnpa demo` on the command line: its table, its JSON, its exit code."""
 
 import dataclasses
-import json
 import shlex
 import shutil
 import sys
@@ -21,12 +20,12 @@ from rich.text import Text
 from nnpa_tools.commands import demo
 from nnpa_tools.commands.exit_codes import EXIT_CODES_WITH_TARGET, NOT_AS_PROMISED, reported
 from nnpa_tools.commands.reaching import Reaching, credentials, reaching_options
-from nnpa_tools.commands.terminal import Terminal, echo
+from nnpa_tools.commands.terminal import Terminal, echo, json_option, print_json
 
 
 @click.command("demo", epilog=EXIT_CODES_WITH_TARGET)
 @click.argument("target", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@json_option("Print the report as JSON.")
 @reaching_options
 def run_demo(target: str | None, as_json: bool, **reaching: Unpack[Reaching]) -> None:
     """Read handwritten digits with two trained networks on all Telums.
@@ -37,7 +36,7 @@ def run_demo(target: str | None, as_json: bool, **reaching: Unpack[Reaching]) ->
     """
     if as_json:
         reports = reported(lambda: demo.run(target, credentials(reaching)))
-        click.echo(json.dumps([dataclasses.asdict(report) for report in reports], indent=2))
+        print_json([dataclasses.asdict(report) for report in reports])
     else:
         terminal = Terminal()
         terminal.print(_heading())

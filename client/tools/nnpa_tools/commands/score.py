@@ -19,7 +19,7 @@ from nnpa_tools.commands.exit_codes import NOT_AS_PROMISED, reported
 from nnpa_tools.commands.hosting import table_console
 from nnpa_tools.commands.outputs import new_folder_option
 from nnpa_tools.commands.progress import shown_progress
-from nnpa_tools.commands.terminal import echo
+from nnpa_tools.commands.terminal import echo, json_option
 from nnpa_tools.conformance.answers import read_answers
 from nnpa_tools.conformance.counts import OUTCOMES, Suite
 from nnpa_tools.conformance.page import FILES, rows
@@ -51,7 +51,7 @@ _ENDS = (
               help="Earlier score.json; exit code 1 if a count differs.")  # fmt: skip
 @click.option("--onto", type=click.Path(exists=True, dir_okay=False, path_type=Path),
               help="Earlier score.json, for the rows of suites that do not run.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print the score as JSON.")
+@json_option("Print the score as JSON.")
 def score(
     results: tuple[Path, ...],
     quick: bool,

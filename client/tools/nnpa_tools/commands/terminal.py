@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Output of commands: control characters of files and servers are printed as escapes."""
 
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import click
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -21,6 +23,16 @@ def visible(text: str) -> str:
 def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
     """Print a text with its control characters written out."""
     click.echo(visible(str(text)), err=err, nl=nl)
+
+
+def json_option(help_text: str) -> Callable[..., Any]:
+    """Return the option --json."""
+    return click.option("--json", "as_json", is_flag=True, help=help_text)
+
+
+def print_json(document: object) -> None:
+    """Print a document as JSON, which writes control characters out by itself."""
+    click.echo(json.dumps(document, indent=2))
 
 
 class Terminal(Console):

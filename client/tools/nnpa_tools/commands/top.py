@@ -6,7 +6,6 @@ Source of their form: "Exposition formats", https://prometheus.io/docs/instrumen
 
 import contextlib
 import dataclasses
-import json
 import signal
 import ssl
 import time
@@ -26,7 +25,7 @@ from rich.table import Table
 
 from nnpa_tools.commands.exit_codes import EXIT_CODES, Unreachable
 from nnpa_tools.commands.reaching import tls_options
-from nnpa_tools.commands.terminal import Terminal
+from nnpa_tools.commands.terminal import Terminal, json_option, print_json
 from nnpa_tools.tables import simple_table
 
 _DEFAULT = "127.0.0.1:9464"
@@ -201,7 +200,7 @@ def fetch(url: str, context: ssl.SSLContext | None) -> Scrape:
 @click.command(epilog=EXIT_CODES)
 @click.argument("address", default=_DEFAULT)
 @click.option("--once", is_flag=True, help="Print one table and end.")
-@click.option("--json", "as_json", is_flag=True, help="Print one view as JSON and end.")
+@json_option("Print one view as JSON and end.")
 @click.option("--interval", type=click.FloatRange(0.1), default=1.0, show_default=True,
               help="Seconds between looks.")  # fmt: skip
 @tls_options
@@ -225,7 +224,7 @@ def top(
         raise click.UsageError(f"ADDRESS: {address!r}, expected host:port or an http(s) URL")
     views = _views(url, context, interval)
     if as_json:
-        click.echo(json.dumps(dataclasses.asdict(next(views)), indent=2))
+        print_json(dataclasses.asdict(next(views)))
     elif once:
         Terminal().print(show(next(views)))
     else:

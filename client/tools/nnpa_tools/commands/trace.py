@@ -2,7 +2,6 @@
 """`nnpa trace`: record programs, show, replay, compare and lint their traces."""
 
 import dataclasses
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -25,7 +24,7 @@ from nnpa_tools.commands.cores import cluster_at, cores, jobs_option, ray_option
 from nnpa_tools.commands.exit_codes import EXIT_CODES, NOT_AS_PROMISED, reported
 from nnpa_tools.commands.outputs import new_file_option
 from nnpa_tools.commands.reaching import Reaching, credentials, reaching_options
-from nnpa_tools.commands.terminal import Terminal, echo
+from nnpa_tools.commands.terminal import Terminal, echo, json_option, print_json
 from nnpa_tools.doctor.lint import RULES, Budget, Report, lint
 from nnpa_tools.faults.workers import spread
 from nnpa_tools.jobs import Cluster
@@ -40,7 +39,7 @@ _WIDTH = 1000  # maximum line length in a file, characters
 _target = click.option(
     "--target", help="Server, host:port or unix:/path; else ZDNN_SERVER, else a private one."
 )
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_json = json_option("Print JSON.")
 _ulp = click.option(
     "--ulp", type=click.IntRange(0), default=0, show_default=True,
     help="Largest distance of equal values, in units in the last place of DLFLOAT16.",
@@ -124,7 +123,7 @@ def show(file: Path, everything: bool, as_json: bool) -> None:
     """Show a trace, one line for each operation."""
     recorded = _read(file)
     if as_json:
-        click.echo(json.dumps(as_data(recorded), indent=2))
+        print_json(as_data(recorded))
     else:
         _console().print(timeline(recorded, everything))
 
@@ -256,7 +255,7 @@ def lint_command(
     budget = Budget(max_calls, max_operations, max_stickified_bytes)
     report = lint(_read(file), budget, ignore)
     if as_json:
-        click.echo(json.dumps(dataclasses.asdict(report) | {"clean": report.is_clean}, indent=2))
+        print_json(dataclasses.asdict(report) | {"clean": report.is_clean})
     else:
         _console().print(_findings(report))
     if not report.is_clean:
@@ -303,7 +302,7 @@ def _print_compared(comparisons: Sequence[Compared], as_json: bool, several: boo
             for compared in comparisons
         ]
         for document in [documents] if several else documents:
-            click.echo(json.dumps(document, indent=2))
+            print_json(document)
     else:
         console = _console()
         for compared in comparisons:

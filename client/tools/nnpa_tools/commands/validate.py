@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`nnpa network validate`: measure a model's accuracy over a whole dataset."""
 
-import json
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from nnpa_tools.commands.hosting import (
 from nnpa_tools.commands.outputs import new_file_option
 from nnpa_tools.commands.progress import shown_progress
 from nnpa_tools.commands.reaching import with_options
-from nnpa_tools.commands.terminal import echo
+from nnpa_tools.commands.terminal import echo, json_option, print_json
 from nnpa_tools.evaluation.datasets import Preprocessing, read_preprocessing
 from nnpa_tools.evaluation.datasets.images import parse_preprocessing
 from nnpa_tools.evaluation.datasets.opening import Source
@@ -117,7 +116,7 @@ _measured = with_options(
     ray_option("Measure on a Ray cluster"),
     new_file_option("--html", help="Write one self-contained page with plots."),
     new_file_option("--worst", help="Write the worst rows to this .npz."),
-    click.option("--json", "as_json", is_flag=True, help="Print the report as JSON."),
+    json_option("Print the report as JSON."),
     click.option(
         "--max-l2r",
         type=float,
@@ -164,7 +163,7 @@ def validate(model: Path, **options: Unpack[_Options]) -> None:
     if html is not None:
         html.write_text(result.html, encoding="utf-8")
     if options["as_json"]:
-        click.echo(json.dumps(result.report, indent=2))
+        print_json(result.report)
     else:
         echo(result.text, nl=False)
     errors = [row["l2r"] or 0.0 for row in result.table if not row["run"].endswith("int8")]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from nnpa_client.status import Status
-from nnpa_tools.faults.sweep import STATUSES, Unusable, sweep
+from nnpa_tools.faults.sweep import STATUSES, Program, Unusable, sweep
 
 from tests.libzdnn import toolchain
 from tests.libzdnn.toolchain import Prefix
@@ -50,7 +50,7 @@ def test_each_way_to_treat_a_status_has_its_verdict(
 ) -> None:
     """Each way to treat a status has its verdict, at every call of the program."""
     timeout = 2.0 if mode == "hang" else 30.0
-    report = sweep([program, mode], (WARNING, ERROR), timeout=timeout)
+    report = sweep(Program([program, mode], timeout), (WARNING, ERROR))
     assert [(site.call, site.operation) for site in report.sites] == SITES
     assert report.steady
     assert len(report.trials) == 2 * len(SITES)
@@ -65,13 +65,13 @@ def test_each_way_to_treat_a_status_has_its_verdict(
 def test_crashes_do_not_use_up_the_server(program: str) -> None:
     """Sessions that crashed programs leave behind, more than a server usually has, are no harm."""
     warnings = [0x00020002 + number for number in range(10)]
-    report = sweep([program, "abort"], warnings, timeout=30.0)
+    report = sweep(Program([program, "abort"], timeout=30.0), warnings)
     assert report.counts()["crashed"] == len(report.trials) == 70
 
 
 def test_every_status_is_tried_by_default(program: str) -> None:
     """Without a choice every status of zDNN is tried at every call; numbers are the same again."""
-    report = sweep([program, "handle"])
+    report = sweep(Program([program, "handle"]))
     assert {(trial.site.call, trial.status) for trial in report.trials} == {
         (call, int(status)) for call, _ in SITES for status in STATUSES
     }
@@ -120,11 +120,11 @@ def test_the_table_has_a_row_for_each_call(program: str) -> None:
 def test_what_cannot_be_swept(program: str, tmp_path: Path) -> None:
     """Programs that fail, hang or make no call without any fault are refused, and say why."""
     with pytest.raises(Unusable, match="makes no call"):
-        sweep(["true"], (ERROR,))
+        sweep(Program(["true"]), (ERROR,))
     with pytest.raises(Unusable, match="ends with 1"):
-        sweep(["false"], (ERROR,))
+        sweep(Program(["false"]), (ERROR,))
     with pytest.raises(Unusable, match="does not end within"):
-        sweep(["sleep", "60"], (ERROR,), timeout=0.3, first_timeout=0.3)
+        sweep(Program(["sleep", "60"], timeout=0.3, first_timeout=0.3), (ERROR,))
     assert _nnpa("sweep", "--", str(tmp_path / "absent")).returncode == 2
     assert _nnpa("sweep", "--status", "ZDNN_NO", "--", program).returncode == 2
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from nnpa_client.faults import schema
 from nnpa_client.status import Status
 from nnpa_tools.cli import main
-from nnpa_tools.faults.sweep import sweep
+from nnpa_tools.faults.sweep import Program, sweep
 
 PROGRAM = """\
 import sys
@@ -82,7 +82,7 @@ def test_sweep_a_python_program(tmp_path: Path) -> None:
     program.write_text(PROGRAM)
     for words, expected in (([], "ignored"), (["careful"], "handled")):
         command = [sys.executable, str(program), *words]
-        report = sweep(command, [Status.ZDNN_EXCEEDS_MDIS], timeout=60)
+        report = sweep(Program(command, timeout=60), [Status.ZDNN_EXCEEDS_MDIS])
         verdicts = {trial.site.operation: trial.verdict for trial in report.trials}
         assert verdicts["add"] == expected
         assert verdicts["transform_ztensor"] == "handled"

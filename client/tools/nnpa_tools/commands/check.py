@@ -26,7 +26,7 @@ NOT_AS_PROMISED = 1
 _DEFAULT_MACHINES = (*TELUMS, "z15")
 _PREFIX = "zdnn_"
 _EXPECTED = "PROGRAM is a compiled program, or a list of function names."
-_ELF_MAGIC = b"\x7fELF"
+ELF_MAGIC = b"\x7fELF"
 
 
 class NothingToCheck(ValueError):
@@ -68,7 +68,7 @@ def functions_of(source: str, content: bytes) -> list[str]:
 
     A list is words between blanks, commas or line ends, "zdnn_" optional; "#" begins a comment.
     """
-    if content.startswith(_ELF_MAGIC):
+    if content.startswith(ELF_MAGIC):
         imported, defined = symbols(source, content)
         if not imported:
             why = "linked statically, so it brings its own" if defined else "no zdnn_ symbol at all"
@@ -192,15 +192,12 @@ def _print(judged: Sequence[Row], hosts: Sequence[Host], library: str) -> None:
     for host in hosts:
         table.add_column(host.name, footer=overall(judged, host))
     for row in judged:
-        table.add_row(_PREFIX + row.name, row.since or "-", *_answers(row, hosts))
+        answers = (row.verdicts[host.name].answer for host in hosts)
+        table.add_row(_PREFIX + row.name, row.since or "-", *answers)
     console.print(table)
     for reason, names in _reasons(judged).items():
         functions = ", ".join(_PREFIX + name for name in names)
         console.print(f"{functions}\n  {reason}", soft_wrap=True, highlight=False)
-
-
-def _answers(row: Row, hosts: Sequence[Host]) -> list[str]:
-    return [row.verdicts[host.name].answer for host in hosts]
 
 
 def _reasons(judged: Sequence[Row]) -> dict[str, list[str]]:

@@ -113,7 +113,8 @@ def run_files(
     paths, lost = [Path(file) for file in files], list[str]()
     if ray is not None:
         cluster = cluster_at(ray, jobs, target)
-        answers = reported(lambda: list(_cluster_answers(cluster, paths, lost)))
+        with reported():
+            answers = list(_cluster_answers(cluster, paths, lost))
     else:
         answers = _answers_here(target, paths, cores(jobs), credentials(reaching))
     with click.open_file(out, "wb") as file:

@@ -12,8 +12,16 @@ import click
 from nnpa_client._guest.custom_machine import find_machine
 from nnpa_client._values.availability import LIBRARIES
 
-from nnpa_tools.commands.check import NothingToCheck, Row, functions_of, hosts_of, overall, rows
-from nnpa_tools.commands.exit_codes import NOT_AS_PROMISED, reported
+from nnpa_tools.commands.check import (
+    ELF_MAGIC,
+    NothingToCheck,
+    Row,
+    functions_of,
+    hosts_of,
+    overall,
+    rows,
+)
+from nnpa_tools.commands.exit_codes import NOT_AS_PROMISED, reported, starting
 from nnpa_tools.commands.terminal import echo, json_option, print_json, visible
 from nnpa_tools.doctor.examination import Progress, examine
 from nnpa_tools.doctor.laboratory import TITLES
@@ -70,8 +78,11 @@ def doctor(
     own library: the verdict covers machines, instructions and times only.
     """
     path = _file_of(program[0])
-    with _progress() as progress:
-        report = _examined(program, machines, timeout, quick, progress)
+    with _progress() as progress, starting(program[0]), reported():
+        try:
+            report = examine(program, machines, timeout, quick, progress)
+        except Unusable as error:
+            raise click.UsageError(f"{program[0]}: {error}") from error
     report = dataclasses.replace(report, check=tuple(_checked(path, report)))
     if as_json:
         print_json(report.as_data())
@@ -91,21 +102,6 @@ def _file_of(name: str) -> Path:
             f"{name}: not executable: chmod +x, or name what runs it: nnpa doctor -- python {name}"
         )
     raise click.UsageError(f"{name}: no such program")
-
-
-def _examined(
-    program: Sequence[str],
-    machines: Sequence[str],
-    timeout: float,
-    quick: bool,
-    progress: Progress,
-) -> Report:
-    try:
-        return reported(lambda: examine(program, machines, timeout, quick, progress))
-    except Unusable as error:
-        raise click.UsageError(f"{program[0]}: {error}") from error
-    except OSError as error:
-        raise click.UsageError(f"{program[0]}: {error.strerror}") from error
 
 
 @contextmanager
@@ -132,7 +128,8 @@ def _progress() -> Generator[Progress]:
 def _checked(path: Path, report: Report) -> Iterator[Checked]:
     """Yield the verdict of `nnpa check` on the functions that a program imports, or called."""
     try:
-        imported = functions_of(str(path), path.read_bytes()) if _is_elf(path) else ()
+        content = path.read_bytes()
+        imported = functions_of(str(path), content) if content.startswith(ELF_MAGIC) else ()
     except NothingToCheck:
         imported = ()
     names = list(imported or report.functions)
@@ -140,11 +137,6 @@ def _checked(path: Path, report: Report) -> Iterator[Checked]:
     judged = rows(names, hosts, LIBRARIES[-1])
     for host in hosts:
         yield Checked(host.title, overall(judged, host), tuple(_why(judged, host.name)))
-
-
-def _is_elf(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(4) == b"\x7fELF"
 
 
 def _why(judged: Sequence[Row], machine: str) -> Iterator[str]:

@@ -86,8 +86,8 @@ def estimate_command(
     if file is None:
         _show_ledger(as_json)
         return
-    chosen = reported(lambda: _machines(names or TELUMS))
-    estimates = reported(lambda: list(_estimates(file, chosen, asking)))
+    with reported():
+        estimates = list(_estimates(file, _machines(names or TELUMS), asking))
     if as_json:
         print_json(_document(file, estimates))
     else:

@@ -2,9 +2,9 @@
 """The exit codes of commands, and the exceptions that end with them."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Generator
+from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import TypeVar
 
 import click
 from nnpa_client.errors import NetworkError, ProgramCheck, TransportError, ZdnnError
@@ -32,7 +32,6 @@ _KEYWORD = re.compile(
     r"connect\((token)=\.\.\.\)|(?<!\S)(tls_(?:ca|cert|key))(?=[:,]?(?:\s|$))"
     r"|(?<!\S)(labels)=(?=['\"])"
 )
-Answer = TypeVar("Answer")
 
 
 class Unreachable(click.ClickException):
@@ -47,10 +46,11 @@ class RefusedByAccelerator(click.ClickException):
     exit_code = REFUSED
 
 
-def reported(action: Callable[[], Answer]) -> Answer:
-    """Run an action; turn its errors into exit codes."""
+@contextmanager
+def reported() -> Generator[None]:
+    """Turn the errors of a block into exit codes."""
     try:
-        return action()
+        yield
     except TransportError as error:
         text = in_flags(str(error)) + _missing_extra(error)
         if error.reason in _NOT_HOSTED:
@@ -67,6 +67,15 @@ def reported(action: Callable[[], Answer]) -> Answer:
         raise click.UsageError(f"{name} is not installed: {pip_install('onnx')}") from error
     except (ValueError, TypeError) as error:
         raise click.UsageError(in_flags(str(error))) from error
+
+
+@contextmanager
+def starting(program: str) -> Generator[None]:
+    """Raise UsageError for a program that the block cannot start."""
+    try:
+        yield
+    except OSError as error:
+        raise click.UsageError(f"{program}: {error.strerror}") from error
 
 
 def _missing_extra(error: TransportError) -> str:

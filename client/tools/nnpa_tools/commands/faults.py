@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nnpa_tools.commands.cores import cores, jobs_option, ray_option, tell_lost
-from nnpa_tools.commands.exit_codes import EXIT_CODES, NOT_AS_PROMISED, reported
+from nnpa_tools.commands.exit_codes import EXIT_CODES, NOT_AS_PROMISED, reported, starting
 from nnpa_tools.commands.progress import shown_progress
 from nnpa_tools.commands.terminal import Terminal, echo, json_option, print_json
 from nnpa_tools.faults.program import FaultServer, Marked
@@ -57,13 +57,10 @@ def print_schema() -> None:
 @click.argument("rules", type=_RULES)
 def check(rules: Path) -> None:
     """Check RULES on a private server; exit code 2 if it refuses them."""
-
-    def read() -> int:
+    with reported():
         parsed = read_rules(rules)
         with connect(allow_faults=True) as session, session.faults(rules=parsed):
-            return len(parsed)
-
-    echo(f"{rules}: {counted(reported(read), 'rule')}")
+            echo(f"{rules}: {counted(len(parsed), 'rule')}")
 
 
 @faults.command("run", epilog="The exit code is the program's, 128 and the number for a signal.")
@@ -74,14 +71,14 @@ def run_program(rules: Path, program: Sequence[str]) -> None:
 
     The command starts a private server, and lists the injected faults on standard error.
     """
-    reported(lambda: read_rules(rules))
+    with reported():
+        read_rules(rules)
     server = FaultServer()
+    chosen = {"ZDNN_SERVER": server.target, "ZDNN_FAULTS": str(rules)}
     try:
-        chosen = {"ZDNN_SERVER": server.target, "ZDNN_FAULTS": str(rules)}
-        code = subprocess.run(program, env=environment_with(chosen), check=False).returncode
+        with starting(program[0]):
+            code = subprocess.run(program, env=environment_with(chosen), check=False).returncode
         _print_marked(server.marked())
-    except OSError as error:
-        raise click.UsageError(f"{program[0]}: {error.strerror}") from error
     finally:
         server.stop()
     sys.exit(128 - code if code < 0 else code)
@@ -135,17 +132,15 @@ def run_sweep(
     gets no input, and a private server in ZDNN_SERVER. --jobs and --ray do not change verdicts
     unless runs disturb one another, by a file that each writes or by a busy machine.
     """
-    with shown_progress("runs") as progress:
-        if ray is None:
-            at_once = 1 if jobs is None else cores(jobs)
-            swept = _usable(
-                program, lambda: sweep(program, statuses, timeout, machine, progress, at_once)
-            )
-        else:
-            swept_program, cluster = Program(list(program), timeout, machine), Cluster(ray, jobs)
-            swept = _usable(
-                program, lambda: sweep_on_cluster(swept_program, statuses, cluster, progress)
-            )
+    runs = Program(list(program), timeout, machine)
+    with shown_progress("runs") as progress, starting(program[0]), reported():
+        try:
+            if ray is None:
+                swept = sweep(runs, statuses, progress, 1 if jobs is None else cores(jobs))
+            else:
+                swept = sweep_on_cluster(runs, statuses, Cluster(ray, jobs), progress)
+        except Unusable as error:
+            raise click.UsageError(str(error)) from error
     tell_lost(swept.lost)
     if as_json:
         print_json(as_data(program, swept))
@@ -153,16 +148,6 @@ def run_sweep(
         Terminal().print(matrix(swept))
     if swept.lost or not all(trial.is_fine for trial in swept.trials):
         sys.exit(NOT_AS_PROMISED)
-
-
-def _usable(program: Sequence[str], run: Callable[[], Sweep]) -> Sweep:
-    """Return a sweep; raise UsageError for a program that cannot be swept."""
-    try:
-        return reported(run)
-    except Unusable as error:
-        raise click.UsageError(str(error)) from error
-    except OSError as error:
-        raise click.UsageError(f"{program[0]}: {error.strerror}") from error
 
 
 def as_data(program: Sequence[str], swept: Sweep) -> dict[str, object]:

@@ -22,7 +22,8 @@ from nnpa_tools.tables import simple_table
 @reaching_options
 def info(target: str | None, as_json: bool, **reaching: Unpack[Reaching]) -> None:
     """List the machines of a server with their functions and limits."""
-    machines: list[Machine] = reported(lambda: list_machines(target, **credentials(reaching)))
+    with reported():
+        machines = list_machines(target, **credentials(reaching))
     if as_json:
         print_json([MessageToDict(machine) for machine in machines])
         return

@@ -9,11 +9,10 @@ from typing import Any, Unpack
 
 import click
 import numpy as np
-from nnpa.network.v1 import network_pb2 as pb
 from nnpa.network.v1.program_pb2 import Program
 from nnpa_client._values.display import counted
 from nnpa_client._values.user_arrays import Array
-from nnpa_client.network.hosted import Inference, Network, ProbeRun
+from nnpa_client.network.hosted import Network, ProbeRun
 from nnpa_files import external_data
 from rich.table import Table
 
@@ -56,12 +55,9 @@ def analyze(model: Path, as_json: bool, **hosting: Unpack[Hosting]) -> None:
     the peak of a run; "why not" is the reason why a node stays on the host. Times on the machine
     are estimates from public figures, with a grade: `nnpa estimate` explains them.
     """
-
-    def ask() -> tuple[pb.NetworkReport, Network, Program]:
-        with loaded(model, hosting) as net:
-            return net.report(), net, Program.FromString(net.export_program(contents=False))
-
-    report, net, program = reported(ask)
+    with reported(), loaded(model, hosting) as net:
+        report = net.report()
+        program = Program.FromString(net.export_program(contents=False))
     times = network_times(program)
     if as_json:
         print_json(analysis.as_json(report, version("nnpa"), times))
@@ -115,12 +111,8 @@ def run_model(
     **hosting: Unpack[Hosting],
 ) -> None:
     """Run a model once on arrays from files, and print its outputs and its calls of zDNN."""
-
-    def ask() -> Inference:
-        with loaded(model, hosting) as net:
-            return net.infer(_arrays(inputs, net))
-
-    result = reported(ask)
+    with reported(), loaded(model, hosting) as net:
+        result = net.infer(_arrays(inputs, net))
     if output is not None:
         arrays: Any = dict(result.outputs)
         np.savez(output, **arrays)
@@ -161,12 +153,8 @@ def probe(
     Free dims take 1, 31 to 33, 63 to 65, 127 to 129; inputs are zeros, ones, masked ones, and the
     largest numbers, on Telum I and II.
     """
-
-    def ask() -> list[ProbeRun]:
-        with loaded(model, hosting) as net:
-            return net.probe(sizes)
-
-    rows = reported(ask)
+    with reported(), loaded(model, hosting) as net:
+        rows = net.probe(sizes)
     if as_json:
         print_json(rows)
     else:
@@ -207,16 +195,14 @@ def generate(model: Path, name: str, output: Path, **hosting: Unpack[Hosting]) -
 
     gcc main.c network.c network_data.c $(nnpa libzdnn --network --cflags --libs)
     """
-
-    def ask() -> dict[str, str]:
+    with reported():
         from nnpa_tools.models.generate import generated  # imports Jinja, of the extra onnx
 
         if not _C_NAME.fullmatch(name):
             raise ValueError(f"--name: {name!r}, expected a lower-case C identifier, at most 64")
         with loaded(model, hosting, name) as net:
-            return generated(net, external_data.read_model(model), model.name, options_of(hosting))
-
-    files = reported(ask)
+            contents = external_data.read_model(model)
+            files = generated(net, contents, model.name, options_of(hosting))
     output.mkdir(parents=True, exist_ok=True)
     for file, text in files.items():
         (output / file).write_text(text, encoding="ascii")

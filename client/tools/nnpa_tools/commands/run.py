@@ -104,10 +104,10 @@ def run(
         raise click.UsageError(str(error)) from error
     if target is not None and not target.startswith("unix:") and prepared.needs_unix:
         raise click.UsageError(f"--server: {target!r}, expected unix:/path of a server here")
-    with contextlib.ExitStack() as stack:
-        server = reported(lambda: _server(stack, target, token, with_faults=faults is not None))
+    with reported(), contextlib.ExitStack() as stack:
+        server = _server(stack, target, token, with_faults=faults is not None)
         is_counted = with_stats or as_json
-        code, stats = reported(lambda: prepared.run(stack, server, faults, trace, is_counted))
+        code, stats = prepared.run(stack, server, faults, trace, is_counted)
         if stats is not None:
             echo(stats.as_json() if as_json else "\n".join(stats.lines()), err=True)
     sys.exit(128 - code if code < 0 else code)

@@ -35,14 +35,14 @@ def run_demo(target: str | None, as_json: bool, **reaching: Unpack[Reaching]) ->
     the same networks in NumPy FP32, and ends with 1 if it is lower than promised.
     """
     if as_json:
-        reports = reported(lambda: demo.run(target, credentials(reaching)))
+        with reported():
+            reports = demo.run(target, credentials(reaching))
         print_json([dataclasses.asdict(report) for report in reports])
     else:
         terminal = Terminal()
         terminal.print(_heading())
-        reports = reported(
-            lambda: demo.run(target, credentials(reaching), partial(_show, terminal))
-        )
+        with reported():
+            reports = demo.run(target, credentials(reaching), partial(_show, terminal))
         terminal.print(_promises(reports))
         echo(f"{_effect(reports)}\nNext: {_next_command()}")
     if not all(report.as_promised for report in reports):

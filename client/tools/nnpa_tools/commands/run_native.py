@@ -11,11 +11,11 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import click
 from nnpa_client._server.transport import GrpcTransport
 from nnpa_client.config import Endpoint, Recorder, program_environment
 from nnpa_client.libzdnn import library_folder
 
+from nnpa_tools.commands.exit_codes import starting
 from nnpa_tools.commands.terminal import echo
 
 _REPEATED = "CACHE_MISS"  # the client repeats such a call by itself
@@ -101,10 +101,8 @@ class NativeProgram:
         }
         environment = program_environment(recorder, library_folder()) | variables
         path = str(self.path.absolute())
-        try:
+        with starting(str(self.path)):
             return subprocess.Popen(self.command, executable=path, env=environment)
-        except OSError as error:
-            raise click.UsageError(f"{self.path}: {error.strerror}") from error
 
 
 @contextlib.contextmanager

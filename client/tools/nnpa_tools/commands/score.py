@@ -70,10 +70,12 @@ def score(
     repository, is a row with the reason.
     """
     files = tree()
-    kept = None if against is None else reported(lambda: read_suites(against))
-    earlier = {} if onto is None else reported(lambda: read_suites(onto))
-    arguments = {file.file for file in reported(lambda: recorded(results))}
-    sent = reported(lambda: recorded([*_results(files), *results]))
+    with reported():
+        kept = None if against is None else read_suites(against)
+        earlier = {} if onto is None else read_suites(onto)
+        arguments = {file.file for file in recorded(results)}
+        own_results = [files.results] if files.results.is_dir() else []
+        sent = recorded([*own_results, *results])
     chosen = {kind.name for kind in SUITES if not quick or kind.is_quick} & (
         set(names) or {kind.name for kind in SUITES}
     )
@@ -82,9 +84,10 @@ def score(
         raise click.UsageError(f"--suite, --quick: {why}; add --suite {VECTORS}")
     left_out = {kind.name: _left_out(kind, quick) for kind in SUITES if kind.name not in chosen}
     left_out |= {name: earlier[name] for name in left_out if name in earlier}
-    if out is not None:
-        reported(lambda: import_module("jinja2"))  # before the work, not after it
-    scored = reported(lambda: _score(files, vectors or files.vectors, left_out, sent, quick))
+    with reported():
+        if out is not None:
+            import_module("jinja2")  # before the work, not after it
+        scored = _score(files, vectors or files.vectors, left_out, sent, quick)
     if out is not None:
         _write(scored, out)
     if as_json:
@@ -96,10 +99,6 @@ def score(
         echo(f"{against}: {text}", err=True)
     unlike = [row for row in scored.real_machines if row.file in arguments and not row.is_equal]
     sys.exit(0 if scored.is_right and not changed and not unlike else NOT_AS_PROMISED)
-
-
-def _results(files: Tree) -> list[Path]:
-    return [files.results] if files.results.is_dir() else []
 
 
 def _score(

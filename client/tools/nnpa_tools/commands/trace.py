@@ -21,7 +21,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from nnpa_tools.commands.cores import cluster_at, cores, jobs_option, ray_option, tell_lost
-from nnpa_tools.commands.exit_codes import EXIT_CODES, NOT_AS_PROMISED, reported
+from nnpa_tools.commands.exit_codes import EXIT_CODES, NOT_AS_PROMISED, reported, starting
 from nnpa_tools.commands.outputs import new_file_option
 from nnpa_tools.commands.reaching import Reaching, credentials, reaching_options
 from nnpa_tools.commands.terminal import Terminal, echo, json_option, print_json
@@ -62,8 +62,8 @@ def _console() -> Terminal:
 
 
 def _read(path: Path) -> Trace:
-    recorded: Trace = reported(lambda: read(path))
-    return recorded
+    with reported():
+        return read(path)
 
 
 @trace.command(epilog="The exit code is the program's, 128 and the number for a signal; 3 server "
@@ -90,14 +90,12 @@ def record(
     through libzdnn, or through Python's connect() without a target.
     """
     with ExitStack() as stack:
-        opened = connected(_reach(target, reaching))
-        transport = reported(lambda: stack.enter_context(opened))
-        recording = reported(lambda: Recording(transport, output, contents, max_bytes))
+        with reported():
+            transport = stack.enter_context(connected(_reach(target, reaching)))
+            recording = Recording(transport, output, contents, max_bytes)
         stack.callback(recording.stop)
-        try:
+        with starting(program[0]):
             code = run_program(recording, transport.target, program, credentials(reaching))
-        except OSError as error:
-            raise click.UsageError(f"{program[0]}: {error.strerror}") from error
     recorded = recording.read()
     echo(f"{output}: {_extent(recorded)}", err=True)
     sys.exit(code if recorded.sessions else code or NOT_AS_PROMISED)
@@ -166,11 +164,12 @@ def replay(
     replays, lost = Replays(machine, library, output, ulp), list[str]()
     if ray is not None:
         cluster = cluster_at(ray, jobs, target)
-        compared = reported(lambda: list(replays.on_cluster(cluster, files, lost)))
+        with reported():
+            compared = list(replays.on_cluster(cluster, files, lost))
     else:
-        at_once, reach = min(cores(jobs), len(files)), _reach(target, reaching)
-        start = partial(connected, reach)
-        compared = reported(lambda: list(spread(at_once, start, replays.here, files)))
+        at_once, start = min(cores(jobs), len(files)), partial(connected, _reach(target, reaching))
+        with reported():
+            compared = list(spread(at_once, start, replays.here, files))
     tell_lost(lost)
     if not _print_compared(compared, as_json, several=len(files) > 1) or lost:
         sys.exit(NOT_AS_PROMISED)

@@ -158,7 +158,8 @@ def validate(model: Path, **options: Unpack[_Options]) -> None:
     Options, or the JSON beside the model (model.json with resize, crop, mean, std, layout, scale),
     say how images become an input. The report prints it; nothing is guessed.
     """
-    result = reported(lambda: _measure(model, options))
+    with reported():
+        result = _measure(model, options)
     html = options["html"]
     if html is not None:
         html.write_text(result.html, encoding="utf-8")

@@ -47,7 +47,8 @@ def view(files: Sequence[Path], port: int, names: Sequence[str], **asking: Unpac
     browser, and no other user of this machine. The page reads no other files and no other hosts.
     """
     chosen = names or sorted(machines(), key=lambda name: name != _OPENED)
-    views = reported(lambda: _views(files, chosen, asking))
+    with reported():
+        views = _views(files, chosen, asking)
     guard = Guard(_HOST)
     try:
         endpoint = open_page(_HOST, port, Page(guard, views))

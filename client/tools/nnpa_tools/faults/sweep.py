@@ -148,20 +148,16 @@ class Program:
 
 
 def sweep(
-    command: Sequence[str],
+    program: Program,
     statuses: Sequence[int] = STATUSES,
-    timeout: float = 10.0,
-    machine: str = "",
     progress: Progress | None = None,
     jobs: int = 1,
-    first_timeout: float = 60.0,
 ) -> Sweep:
     """Run a program once for each of its calls and each status, `jobs` runs at a time.
 
-    Timeouts are as in `Program`. Raises `Unusable` for a program that fails, hangs or makes no call
-    without faults, or that makes different calls in each run.
+    Raises `Unusable` for a program that fails, hangs or makes no call without faults, or that makes
+    different calls in each run.
     """
-    program = Program(list(command), timeout, machine, first_timeout)
     with program.bench() as first:
         sites = first.clean.sites()
         pairs = [(site, status) for site in sites for status in statuses]

@@ -15,7 +15,7 @@ from nnpa_client.config import Credentials, credentials_environment, environment
 from nnpa_tools.commands.cores import cluster_at, cores, jobs_option, ray_option, tell_lost
 from nnpa_tools.commands.exit_codes import NOT_AS_PROMISED, reported
 from nnpa_tools.commands.outputs import new_file_option
-from nnpa_tools.commands.reaching import Reaching, credentials, reaching_options
+from nnpa_tools.commands.reaching import FILE, Reaching, credentials, reaching_options
 from nnpa_tools.commands.score import score
 from nnpa_tools.commands.terminal import Terminal, echo, json_option, print_json
 from nnpa_tools.conformance.answers import BEYOND, BUCKETS, Report, compare, read_answers
@@ -43,8 +43,8 @@ conformance.add_command(score)
 
 
 @conformance.command()
-@click.argument("ours", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.argument("theirs", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("ours", type=FILE)
+@click.argument("theirs", type=FILE)
 @json_option("Print the reports as JSON.")
 def diff(ours: Path, theirs: Path, as_json: bool) -> None:
     """Print status and ulp differences per function.
@@ -91,14 +91,14 @@ def _print(reports: Sequence[Report]) -> None:
 
 
 @conformance.command("run")
-@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
+@click.argument("files", nargs=-1, required=True, type=FILE)
 @click.option("--target", help="A server, host:port or unix:/path; else a private one.")
 @reaching_options
 @new_file_option("--out", allow_dash=True, default="-", help="Where answers go.")
 @jobs_option("Files that run at a time, each on a server of its own. Default: one for each core.")
 @ray_option("Run them on a Ray cluster, whose nodes have nnpa-libzdnn too")
 def run_files(
-    files: tuple[str, ...],
+    files: tuple[Path, ...],
     target: str | None,
     out: Path,
     jobs: int | None,
@@ -110,13 +110,13 @@ def run_files(
     Answers are in the order of FILES, the same for any --jobs; with --target all run on that
     server. Needs the wheel nnpa-libzdnn, which carries zdnn-testee.
     """
-    paths, lost = [Path(file) for file in files], list[str]()
+    lost = list[str]()
     if ray is not None:
         cluster = cluster_at(ray, jobs, target)
         with reported():
-            answers = list(_cluster_answers(cluster, paths, lost))
+            answers = list(_cluster_answers(cluster, files, lost))
     else:
-        answers = _answers_here(target, paths, cores(jobs), credentials(reaching))
+        answers = _answers_here(target, files, cores(jobs), credentials(reaching))
     with click.open_file(out, "wb") as file:
         file.write(b"".join(answers))
     tell_lost(lost)

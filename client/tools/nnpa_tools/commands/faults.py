@@ -21,6 +21,7 @@ from rich.text import Text
 from nnpa_tools.commands.cores import cores, jobs_option, ray_option, tell_lost
 from nnpa_tools.commands.exit_codes import EXIT_CODES, NOT_AS_PROMISED, reported, starting
 from nnpa_tools.commands.progress import shown_progress
+from nnpa_tools.commands.reaching import FILE
 from nnpa_tools.commands.terminal import Terminal, echo, json_option, print_json
 from nnpa_tools.faults.program import FaultServer, Marked
 from nnpa_tools.faults.sweep import (
@@ -37,7 +38,6 @@ from nnpa_tools.faults.sweep import (
 from nnpa_tools.jobs import Cluster
 from nnpa_tools.tables import simple_table
 
-_RULES = click.Path(exists=True, dir_okay=False, path_type=Path)
 _CLASSES = {0x0002: "warning", 0x0004: "parameter", 0x0010: "data", 0x000C: "hardware"}
 _COLOURS = {"crashed": "red", "hung": "red", "ignored": "yellow", "missed": "magenta"}
 
@@ -54,7 +54,7 @@ def print_schema() -> None:
 
 
 @faults.command(epilog=EXIT_CODES)
-@click.argument("rules", type=_RULES)
+@click.argument("rules", type=FILE)
 def check(rules: Path) -> None:
     """Check RULES on a private server; exit code 2 if it refuses them."""
     with reported():
@@ -64,7 +64,7 @@ def check(rules: Path) -> None:
 
 
 @faults.command("run", epilog="The exit code is the program's, 128 and the number for a signal.")
-@click.argument("rules", type=_RULES)
+@click.argument("rules", type=FILE)
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 def run_program(rules: Path, program: Sequence[str]) -> None:
     """Run a program that uses libzdnn under RULES: nnpa faults run rules.yaml -- ./program.

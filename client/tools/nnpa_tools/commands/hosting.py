@@ -14,6 +14,7 @@ from nnpa_client.network.hosted import Network
 
 from nnpa_tools.commands.exit_codes import EXIT_CODES
 from nnpa_tools.commands.reaching import (
+    FILE,
     Reaching,
     credentials,
     reaching_options,
@@ -21,7 +22,6 @@ from nnpa_tools.commands.reaching import (
 )
 from nnpa_tools.commands.terminal import Terminal
 
-FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _PIPE_WIDTH = 140
 EPILOG = (
     f"{EXIT_CODES} A model that cannot be hosted is refused: the message names the node and why."

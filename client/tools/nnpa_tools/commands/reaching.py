@@ -8,7 +8,8 @@ from typing import Any, TypedDict, TypeVar
 import click
 from nnpa_client.config import Credentials
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+"""The type of an option or argument that names a file to read."""
 Command = TypeVar("Command", bound=Callable[..., object])
 
 
@@ -38,11 +39,11 @@ token_option = click.option(
 
 
 tls_options = with_options(
-    click.option("--tls-ca", type=_FILE, help="Certificates that may sign the server's, PEM."),
+    click.option("--tls-ca", type=FILE, help="Certificates that may sign the server's, PEM."),
     click.option(
-        "--tls-cert", type=_FILE, help="The client's certificate, PEM, if the server requires one."
+        "--tls-cert", type=FILE, help="The client's certificate, PEM, if the server requires one."
     ),
-    click.option("--tls-key", type=_FILE, help="The key of --tls-cert, PEM."),
+    click.option("--tls-key", type=FILE, help="The key of --tls-cert, PEM."),
 )
 reaching_options = with_options(token_option, tls_options)
 

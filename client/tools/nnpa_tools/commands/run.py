@@ -16,12 +16,11 @@ from nnpa_client.config import Endpoint, endpoint, guest_settings
 from nnpa_tools import s390x
 from nnpa_tools.commands.exit_codes import reported
 from nnpa_tools.commands.outputs import new_file_option
-from nnpa_tools.commands.reaching import token_option
+from nnpa_tools.commands.reaching import FILE, token_option
 from nnpa_tools.commands.run_guest import GuestProgram
 from nnpa_tools.commands.run_native import NativeProgram
 from nnpa_tools.commands.terminal import echo, json_option
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 # A connection for each thread of the program, of which a server has four for a worker.
 _FLAGS = ("--shared-memory", "--workers", "64", "--max-sessions", "256")
@@ -50,7 +49,7 @@ def _machine(_context: click.Context, _option: click.Parameter, text: str | None
               "QEMU_LD_PREFIX, else Debian's /usr/s390x-linux-gnu.")  # fmt: skip
 @click.option("--precheck", is_flag=True, help="Make the program's zDNN verify its operands: sets "
               "ZDNN_ENABLE_PRECHECK.")  # fmt: skip
-@click.option("--faults", type=_FILE, help="File of fault rules for the program.")
+@click.option("--faults", type=FILE, help="File of fault rules for the program.")
 @new_file_option("--trace", help="File for a trace of the run.")
 @click.option("--server", "target", help="Server instead of a private one: unix:/path on this "
               "host; for a program of this machine also host:port.")  # fmt: skip

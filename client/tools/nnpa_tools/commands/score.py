@@ -19,6 +19,7 @@ from nnpa_tools.commands.exit_codes import NOT_AS_PROMISED, reported
 from nnpa_tools.commands.hosting import table_console
 from nnpa_tools.commands.outputs import new_folder_option
 from nnpa_tools.commands.progress import shown_progress
+from nnpa_tools.commands.reaching import FILE
 from nnpa_tools.commands.terminal import echo, json_option
 from nnpa_tools.conformance.answers import read_answers
 from nnpa_tools.conformance.counts import OUTCOMES, Suite
@@ -47,9 +48,9 @@ _ENDS = (
 @click.option("--vectors", type=click.Path(exists=True, file_okay=False, path_type=Path),
               help="Folder of vectors, instead of nnpa's own.")  # fmt: skip
 @new_folder_option("--out", help="Folder for score.html, score.json, score.svg (badge), score.md.")
-@click.option("--against", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+@click.option("--against", type=FILE,
               help="Earlier score.json; exit code 1 if a count differs.")  # fmt: skip
-@click.option("--onto", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+@click.option("--onto", type=FILE,
               help="Earlier score.json, for the rows of suites that do not run.")  # fmt: skip
 @json_option("Print the score as JSON.")
 def score(

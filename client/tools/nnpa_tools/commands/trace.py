@@ -23,7 +23,7 @@ from rich.text import Text
 from nnpa_tools.commands.cores import cluster_at, cores, jobs_option, ray_option, tell_lost
 from nnpa_tools.commands.exit_codes import EXIT_CODES, NOT_AS_PROMISED, reported, starting
 from nnpa_tools.commands.outputs import new_file_option
-from nnpa_tools.commands.reaching import Reaching, credentials, reaching_options
+from nnpa_tools.commands.reaching import FILE, Reaching, credentials, reaching_options
 from nnpa_tools.commands.terminal import Terminal, echo, json_option, print_json
 from nnpa_tools.doctor.lint import RULES, Budget, Report, lint
 from nnpa_tools.faults.workers import spread
@@ -34,7 +34,6 @@ from nnpa_tools.traces.replay import replay as play
 from nnpa_tools.traces.replays import Replayer
 from nnpa_tools.traces.show import as_data, headings, render_comparison, timeline
 
-_TRACE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _WIDTH = 1000  # maximum line length in a file, characters
 _target = click.option(
     "--target", help="Server, host:port or unix:/path; else ZDNN_SERVER, else a private one."
@@ -112,7 +111,7 @@ def _extent(recorded: Trace) -> str:
 
 
 @trace.command(epilog=EXIT_CODES)
-@click.argument("file", type=_TRACE)
+@click.argument("file", type=FILE)
 @click.option(
     "--all", "everything", is_flag=True, help="Show also the calls that clients make on their own."
 )
@@ -127,7 +126,7 @@ def show(file: Path, everything: bool, as_json: bool) -> None:
 
 
 @trace.command(epilog=EXIT_CODES)
-@click.argument("files", nargs=-1, required=True, type=_TRACE)
+@click.argument("files", nargs=-1, required=True, type=FILE)
 @_target
 @reaching_options
 @click.option(
@@ -218,8 +217,8 @@ def _trace_of(contents: bytes) -> Trace:
 
 
 @trace.command(epilog=EXIT_CODES)
-@click.argument("left", type=_TRACE)
-@click.argument("right", type=_TRACE)
+@click.argument("left", type=FILE)
+@click.argument("right", type=FILE)
 @_ulp
 @_json
 def diff(left: Path, right: Path, ulp: int, as_json: bool) -> None:
@@ -231,7 +230,7 @@ def diff(left: Path, right: Path, ulp: int, as_json: bool) -> None:
 
 
 @trace.command("lint", epilog=EXIT_CODES)
-@click.argument("file", type=_TRACE)
+@click.argument("file", type=FILE)
 @click.option("--ignore", multiple=True, type=click.Choice(RULES), metavar="RULE",
               help=f"Rule to leave out: {', '.join(RULES)}. Repeatable.")  # fmt: skip
 @click.option("--max-calls", type=click.IntRange(0), help="Budget of calls to the server.")

@@ -73,15 +73,12 @@ class _Timed(NamedTuple):
     middle_ns: float
 
 
-def time_of(
-    call: Call, machine: str | Host, coefficients: Coefficients | None = None
-) -> Interval | None:
+def time_of(call: Call, machine: str | Host) -> Interval | None:
     """Return the time of a call, None if the machine lacks the function or has no public figure.
 
     `machine` is "telum1", "telum2", or what `estimated_machine` returns.
     """
-    of = coefficients or shipped()
-    return _interval(_timed(call, _host(machine), of), of)
+    return _interval(_timed(call, _host(machine), shipped()), shipped())
 
 
 def _host(machine: str | Host) -> Host:
@@ -117,9 +114,9 @@ def estimate(
     )
 
 
-def is_small(call: Call, machine: str, coefficients: Coefficients | None = None) -> bool:
+def is_small(call: Call, machine: str) -> bool:
     """Return True if the CPU alone is faster than a call by public figures."""
-    return _is_small(call, _timed(call, _host(machine), coefficients or shipped()))
+    return _is_small(call, _timed(call, _host(machine), shipped()))
 
 
 def _timed(call: Call, host: Host, of: Coefficients) -> Sequence[_Timed]:

@@ -44,14 +44,8 @@ class Measured:
 class MeasuredModel:
     """A model that measures rows, imported once in a process."""
 
-    def __init__(
-        self,
-        model: bytes,
-        options: ImportOptions,
-        settings: Settings,
-        machines: Sequence[str] = TELUMS,
-    ) -> None:
-        self._measurer = Measurer(model, machines, options, settings)
+    def __init__(self, model: bytes, options: ImportOptions, settings: Settings) -> None:
+        self._measurer = Measurer(model, TELUMS, options, settings)
         self._size = settings.batch_rows
         self.inputs, self.outputs = ports(self._measurer.inputs), ports(self._measurer.outputs)
 

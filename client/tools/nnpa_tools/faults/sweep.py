@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from nnpa.zdnn.v1.fault_pb2 import FaultRule
 from nnpa_client.faults.rules import status_text
@@ -24,7 +24,7 @@ from nnpa_tools.faults.workers import spread
 from nnpa_tools.jobs import Cluster, Progress
 
 Verdict: TypeAlias = Literal["handled", "ignored", "crashed", "hung", "missed"]
-VERDICTS: tuple[Verdict, ...] = ("handled", "ignored", "crashed", "hung", "missed")
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 STATUSES = tuple(status for status in Status if status != Status.ZDNN_OK)
 # What the library prints is not the program's output: libzdnn's log is turned off, and lines of the
 # Python client, which Python's last-resort handler prints, are filtered out.

@@ -7,7 +7,7 @@ each pixel p of 0 to 255 becomes (p * scale - mean) / std.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,17 +42,12 @@ class Preprocessing:
 
     def lines(self) -> dict[str, str]:
         """Return the lines of a report on the preprocessing."""
-        return {part.name: _text(getattr(self, part.name)) for part in fields(self)}
+        return {name: _text(value) for name, value in asdict(self).items()}
 
     def over(self, other: "Preprocessing") -> "Preprocessing":
         """Return this preprocessing, completed by `other`."""
-        chosen = {
-            part.name: getattr(self, part.name)
-            if getattr(self, part.name) is not None
-            else getattr(other, part.name)
-            for part in fields(self)
-        }
-        return Preprocessing(**chosen)
+        chosen = {name: value for name, value in asdict(self).items() if value is not None}
+        return replace(other, **chosen)
 
 
 def _text(value: object) -> str:

@@ -93,11 +93,10 @@ class Recorder:
     ticket: str = ""
 
 
-def recorder(environment: Mapping[str, str] | None = None) -> Recorder | None:
+def recorder() -> Recorder | None:
     """Return the recorder of this process, None if it has none."""
-    environ = os.environ if environment is None else environment
-    target, trace = environ.get("ZDNN_SERVER", ""), environ.get("ZDNN_TRACE", "")
-    ticket = environ.get("ZDNN_TICKET", "")
+    target, trace = os.environ.get("ZDNN_SERVER", ""), os.environ.get("ZDNN_TRACE", "")
+    ticket = os.environ.get("ZDNN_TICKET", "")
     return Recorder(target, trace, ticket) if target and trace else None
 
 
@@ -109,10 +108,9 @@ class FaultSettings:
     rules: Path
 
 
-def fault_settings(environment: Mapping[str, str] | None = None) -> FaultSettings | None:
+def fault_settings() -> FaultSettings | None:
     """Return the fault settings of this process, None if it has none."""
-    environ = os.environ if environment is None else environment
-    target, rules = environ.get("ZDNN_SERVER", ""), environ.get("ZDNN_FAULTS", "")
+    target, rules = os.environ.get("ZDNN_SERVER", ""), os.environ.get("ZDNN_FAULTS", "")
     return FaultSettings(target, Path(rules)) if target and rules else None
 
 
@@ -125,11 +123,10 @@ class GuestSettings:
     sanitize: bool
 
 
-def guest_settings(environment: Mapping[str, str] | None = None) -> GuestSettings:
+def guest_settings() -> GuestSettings:
     """Return the defaults of sessions from the variables that libzdnn reads, too."""
-    environ = os.environ if environment is None else environment
-    machine, library = environ.get("ZDNN_MACHINE"), environ.get("ZDNN_LIBRARY_VERSION")
-    return GuestSettings(machine or None, library or None, environ.get("ZDNN_SANITIZE") == "1")
+    machine, library = os.environ.get("ZDNN_MACHINE"), os.environ.get("ZDNN_LIBRARY_VERSION")
+    return GuestSettings(machine or None, library or None, os.environ.get("ZDNN_SANITIZE") == "1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,17 +137,15 @@ class TrapSettings:
     sysroot: Path | None
 
 
-def trap_settings(environment: Mapping[str, str] | None = None) -> TrapSettings:
+def trap_settings() -> TrapSettings:
     """Return the paths that the environment sets for programs for s390x."""
-    environ = os.environ if environment is None else environment
-    library, sysroot = environ.get("NNPA_TRAP_LIBRARY"), environ.get("QEMU_LD_PREFIX")
+    library, sysroot = os.environ.get("NNPA_TRAP_LIBRARY"), os.environ.get("QEMU_LD_PREFIX")
     return TrapSettings(Path(library) if library else None, Path(sysroot) if sysroot else None)
 
 
-def max_wait(environment: Mapping[str, str] | None = None) -> float:
+def max_wait() -> float:
     """Return the seconds to wait at a full server; ValueError for anything but 0 or more."""
-    environ = os.environ if environment is None else environment
-    text = environ.get("ZDNN_WAIT", "") or "0"
+    text = os.environ.get("ZDNN_WAIT", "") or "0"
     try:
         seconds = float(text)
     except ValueError:
@@ -160,16 +155,15 @@ def max_wait(environment: Mapping[str, str] | None = None) -> float:
     return seconds
 
 
-def plain_shortcuts(environment: Mapping[str, str] | None = None) -> bool | tuple[str, ...]:
+def plain_shortcuts() -> bool | tuple[str, ...]:
     """Return whether to leave all shortcuts out, or the names of those to leave out."""
-    environ = os.environ if environment is None else environment
-    names = [name.strip() for name in environ.get("ZDNN_PLAIN", "").split(",") if name.strip()]
+    names = [name.strip() for name in os.environ.get("ZDNN_PLAIN", "").split(",") if name.strip()]
     return names == ["1"] or (False if names in ([], ["0"]) else tuple(names))
 
 
-def default_target(environment: Mapping[str, str] | None = None) -> str | None:
+def default_target() -> str | None:
     """Return the server of C programs, ZDNN_SERVER; None if it is not set."""
-    return (os.environ if environment is None else environment).get("ZDNN_SERVER") or None
+    return os.environ.get("ZDNN_SERVER") or None
 
 
 def program_environment(
@@ -215,16 +209,14 @@ def endpoint(
     tls_cert: str | os.PathLike[str] | None = None,
     tls_key: str | os.PathLike[str] | None = None,
     token: str | None = None,
-    environment: Mapping[str, str] | None = None,
 ) -> Endpoint:
     """Return the endpoint that arguments and environment describe."""
-    environ = os.environ if environment is None else environment
-    token = environ.get("ZDNN_TOKEN", "") if token is None else token
+    token = os.environ.get("ZDNN_TOKEN", "") if token is None else token
     if target.startswith("unix:"):
         return Endpoint(target, token=token)
 
     def file(argument: str | os.PathLike[str] | None, name: str) -> Path | None:
-        chosen = environ.get(name) if argument is None else argument
+        chosen = os.environ.get(name) if argument is None else argument
         return Path(chosen) if chosen else None
 
     return Endpoint(

@@ -92,10 +92,14 @@ def test_clients_know_the_same_names() -> None:
         (" stream, plain-socket,", ("stream", "plain-socket")),
     ],
 )
-def test_the_environment_says_what_to_leave_out(text: str, plain: bool | Sequence[str]) -> None:
+def test_the_environment_says_what_to_leave_out(
+    text: str, plain: bool | Sequence[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """ZDNN_PLAIN is 1 for all shortcuts, or names with commas between them."""
-    assert plain_shortcuts({"ZDNN_PLAIN": text}) == plain
-    assert plain_shortcuts({}) is False
+    monkeypatch.setenv("ZDNN_PLAIN", text)
+    assert plain_shortcuts() == plain
+    monkeypatch.delenv("ZDNN_PLAIN")
+    assert plain_shortcuts() is False
 
 
 def test_a_private_server_is_plain_too() -> None:

@@ -2,6 +2,7 @@
 """The ways to a server: TCP, Unix sockets, TLS, mutual TLS."""
 
 import inspect
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -103,7 +104,7 @@ def test_tls_without_a_certificate(tls_target: str, parties: Parties) -> None:
         assert caught.value.code == "UNAVAILABLE"
 
 
-def test_environment_describes_tls(parties: Parties) -> None:
+def test_environment_describes_tls(parties: Parties, monkeypatch: pytest.MonkeyPatch) -> None:
     """ZDNN_TLS_* and ZDNN_TOKEN are used where arguments are left out; arguments win."""
     environment = {
         "ZDNN_TLS_CA": str(parties.ca.certificate),
@@ -111,12 +112,13 @@ def test_environment_describes_tls(parties: Parties) -> None:
         "ZDNN_TLS_KEY": str(parties.client.key),
         "ZDNN_TOKEN": "secret",
     }
-    from_environment = endpoint("host:1", environment=environment)
+    monkeypatch.setattr(os, "environ", environment)
     ca, client = parties.ca.certificate, parties.client
-    assert from_environment == Endpoint("host:1", ca, client.certificate, client.key, "secret")
-    assert endpoint("host:1", tls_ca="other", environment=environment).tls_ca == Path("other")
-    assert endpoint("unix:/path", environment=environment).tls_ca is None
-    assert endpoint("host:1", environment={}) == Endpoint("host:1")
+    assert endpoint("host:1") == Endpoint("host:1", ca, client.certificate, client.key, "secret")
+    assert endpoint("host:1", tls_ca="other").tls_ca == Path("other")
+    assert endpoint("unix:/path").tls_ca is None
+    environment.clear()
+    assert endpoint("host:1") == Endpoint("host:1")
 
 
 @pytest.mark.parametrize("target", ["", "host", "unix:", "host:", "host:port"])

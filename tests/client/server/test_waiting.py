@@ -50,19 +50,23 @@ def test_a_place_is_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture)
 
 
 @pytest.mark.parametrize("text", ["-1", "inf", "nan", "soon"])
-def test_a_wait_is_a_time(text: str) -> None:
+def test_a_wait_is_a_time(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A wait that is no number of seconds is refused by name, as variable and as argument."""
+    monkeypatch.setenv("ZDNN_WAIT", text)
     with pytest.raises(ValueError, match="ZDNN_WAIT"):
-        max_wait({"ZDNN_WAIT": text})
+        max_wait()
     if text != "soon":
         with pytest.raises(ValueError, match="wait"):
             connect("unix:/nowhere", wait=float(text))
 
 
-def test_the_environment_may_say_how_long() -> None:
+def test_the_environment_may_say_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """ZDNN_WAIT is in seconds; without it clients do not wait."""
-    assert max_wait({"ZDNN_WAIT": "60"}) == 60
-    assert max_wait({"ZDNN_WAIT": ""}) == max_wait({}) == 0
+    for text, seconds in (("60", 60), ("", 0)):
+        monkeypatch.setenv("ZDNN_WAIT", text)
+        assert max_wait() == seconds
+    monkeypatch.delenv("ZDNN_WAIT")
+    assert max_wait() == 0
 
 
 @pytest.mark.heavy

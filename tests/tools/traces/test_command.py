@@ -2,6 +2,7 @@
 """`nnpa trace`, and the variable that names a recorder."""
 
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -131,15 +132,18 @@ def test_a_killed_program_leaves_its_trace(tmp_path: Path) -> None:
     assert recorded.ending == ""
 
 
-def test_the_environment_names_the_recorder() -> None:
+def test_the_environment_names_the_recorder(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process is recorded if both variables are set, and not by either alone."""
     both = {"ZDNN_SERVER": "unix:/s", "ZDNN_TRACE": "traces/t"}
-    assert recorder(both) == Recorder("unix:/s", "traces/t")
+    monkeypatch.setattr(os, "environ", both)
+    assert recorder() == Recorder("unix:/s", "traces/t")
     for name in both:
-        assert recorder({name: both[name]}) is None
+        monkeypatch.setattr(os, "environ", {name: both[name]})
+        assert recorder() is None
     behind_a_proxy = Recorder("unix:/s", "traces/t", "MTI3LjAuMC4xOjE=")
     variables = program_environment(behind_a_proxy, Path("/lib"))
-    assert recorder(variables) == behind_a_proxy
+    monkeypatch.setattr(os, "environ", variables)
+    assert recorder() == behind_a_proxy
     assert variables["LD_LIBRARY_PATH"].split(":")[0] == "/lib"
 
 

@@ -27,6 +27,7 @@ from nnpa_client.network.buffers import (
     activations,
     default_weights,
     error_from_wire,
+    raw,
 )
 from nnpa_client.network.calls import DEFAULT, Handle, Model, Options, Source
 
@@ -261,9 +262,5 @@ def _named(name: str, value: npt.ArrayLike, dtype: str | None) -> pb.NamedArray:
             raise TypeError(f"input {name}: {array.dtype.name} array, expected {dtype}")
     else:
         array = np.asarray(value, None if dtype in (None, "bfloat16") else dtype)
-    if array.dtype == TEXT:
-        data = join_texts(array)
-    else:
-        dense = np.ascontiguousarray(array)
-        data = dense.astype(dense.dtype.newbyteorder("<"), copy=False).tobytes()
+    data = join_texts(array) if array.dtype == TEXT else raw(array)
     return pb.NamedArray(name=name, dtype=array.dtype.name, shape=array.shape, data=data)

@@ -6,12 +6,7 @@ from typing import TYPE_CHECKING
 from nnpa_client._forwards import forward
 
 if TYPE_CHECKING:
-    from nnpa_tools.evaluation.datasets import (
-        Dataset,
-        Preprocessing,
-        open_data,
-        read_preprocessing,
-    )
+    from nnpa_tools.evaluation.datasets import Dataset, Preprocessing, open_data, read_preprocessing
 
 __all__ = [
     "Dataset",

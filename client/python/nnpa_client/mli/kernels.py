@@ -11,12 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Concatenate, ParamSpec
 
-from nnpa.mli.v1.mli_pb2 import (
-    MLI_EL_FX_8,
-    MLI_EL_FX_16,
-    MLI_EL_UNSPECIFIED,
-    RNN_BATCH_TO_BATCH,
-)
+from nnpa.mli.v1.mli_pb2 import MLI_EL_FX_8, MLI_EL_FX_16, MLI_EL_UNSPECIFIED, RNN_BATCH_TO_BATCH
 
 from nnpa_client.mli.calls import Call, Options, Value, submit
 from nnpa_client.mli.connection import current_transport

@@ -13,13 +13,7 @@ from nnpa_client.network.calls import Options
 from nnpa_client.network.hosted import Network
 
 from nnpa_tools.commands.exit_codes import EXIT_CODES
-from nnpa_tools.commands.reaching import (
-    FILE,
-    Reaching,
-    credentials,
-    reaching_options,
-    with_options,
-)
+from nnpa_tools.commands.reaching import FILE, Reaching, credentials, reaching_options, with_options
 from nnpa_tools.commands.terminal import Terminal
 
 _PIPE_WIDTH = 140

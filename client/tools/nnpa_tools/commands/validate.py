@@ -12,13 +12,7 @@ from nnpa_wire.installation import pip_install
 
 from nnpa_tools.commands.cores import jobs_option, ray_option
 from nnpa_tools.commands.exit_codes import NOT_AS_PROMISED, reported
-from nnpa_tools.commands.hosting import (
-    EPILOG,
-    Hosting,
-    hosting_options,
-    loaded,
-    options_of,
-)
+from nnpa_tools.commands.hosting import EPILOG, Hosting, hosting_options, loaded, options_of
 from nnpa_tools.commands.outputs import new_file_option
 from nnpa_tools.commands.progress import shown_progress
 from nnpa_tools.commands.reaching import with_options

@@ -17,11 +17,7 @@ from typing import Literal
 
 from nnpa.zdnn.v1.operation_pb2 import OperationResult
 from nnpa.zdnn.v1.tensor_pb2 import ZDNN_DLFLOAT16, Ztensor
-from nnpa.zdnn.v1.trace_pb2 import (
-    CONTENTS_ROLE_ARRAY_OUT,
-    CONTENTS_ROLE_STICKS_OUT,
-    TracedContents,
-)
+from nnpa.zdnn.v1.trace_pb2 import CONTENTS_ROLE_ARRAY_OUT, CONTENTS_ROLE_STICKS_OUT, TracedContents
 from nnpa_client.status import Status
 from nnpa_client.trace.history import Trace, TracedOperation
 

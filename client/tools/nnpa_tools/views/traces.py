@@ -22,14 +22,7 @@ from nnpa_client.trace.history import Trace, TracedOperation
 from nnpa_page import Query, View, Visitor, number
 
 from nnpa_tools.doctor.lint import Finding, lint
-from nnpa_tools.traces.diff import (
-    Comparison,
-    Difference,
-    diff,
-    is_dlfloat,
-    pairs,
-    structure_of,
-)
+from nnpa_tools.traces.diff import Comparison, Difference, diff, is_dlfloat, pairs, structure_of
 from nnpa_tools.traces.instructions import is_done
 from nnpa_tools.traces.machine_times import estimated
 from nnpa_tools.traces.show import (

@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from nnpa_tools.commands import score as score_command
 from nnpa_tools.conformance.suites import Tree
 
 from tests.client.conftest import (
@@ -26,11 +25,7 @@ __all__ = ["make_transport", "open_session", "plain_clients", "server_target", "
 @pytest.fixture
 def no_results(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave the repository's own results out of scores, so that tests can add results."""
-
-    def none(_files: Tree) -> list[Path]:
-        return []
-
-    monkeypatch.setattr(score_command, "_results", none)
+    monkeypatch.setattr(Tree, "results", Path("absent"))
 
 
 @pytest.fixture

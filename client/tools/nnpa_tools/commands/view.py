@@ -14,7 +14,8 @@ from nnpa_client.trace.history import read
 from nnpa_page import Guard, Page, View, open_page
 
 from nnpa_tools.commands.exit_codes import EXIT_CODES, reported
-from nnpa_tools.commands.hosting import FILE, Asking, asking_options, hosting_on, loaded
+from nnpa_tools.commands.hosting import Asking, asking_options, hosting_on, loaded
+from nnpa_tools.commands.reaching import FILE
 from nnpa_tools.commands.terminal import echo
 from nnpa_tools.estimates import machines
 from nnpa_tools.models.accuracy import read_accuracy

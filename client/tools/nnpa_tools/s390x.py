@@ -75,12 +75,8 @@ def find_library() -> Path:
 
 def find_sysroot(chosen: Path | None) -> Path | None:
     """Return the folder with the program's loader and libraries, None for the system's own."""
-    if chosen is not None:
-        return chosen
-    named = trap_settings().sysroot
-    if named is not None:
-        return named
-    return _DEBIAN_SYSROOT if _DEBIAN_SYSROOT.is_dir() else None
+    debian = _DEBIAN_SYSROOT if _DEBIAN_SYSROOT.is_dir() else None
+    return chosen or trap_settings().sysroot or debian
 
 
 def is_native(path: Path) -> bool:

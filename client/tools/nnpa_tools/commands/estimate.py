@@ -17,13 +17,13 @@ from rich.table import Table
 
 from nnpa_tools.commands.exit_codes import EXIT_CODES, NOT_AS_PROMISED, reported
 from nnpa_tools.commands.hosting import (
-    FILE,
     Asking,
     asking_options,
     hosting_on,
     loaded,
     table_console,
 )
+from nnpa_tools.commands.reaching import FILE
 from nnpa_tools.commands.terminal import echo, json_option, print_json
 from nnpa_tools.estimates import (
     Estimate,
@@ -213,16 +213,13 @@ def _show_ledger(as_json: bool) -> None:
         for entry in entries:
             if entry.point.untested:
                 echo(f"Not tested: {entry.point.what}: {entry.point.untested}.")
-        echo("Median width by grade, most over least: " + _joined(widths))
+        medians = ", ".join(f"{grade} {width:.2g}" for grade, width in widths.items())
+        echo(f"Median width by grade, most over least: {medians}")
         echo(f"Held by no tested point: {', '.join(unnoticed)}.")
         for source in dict.fromkeys(entry.point.source for entry in entries):
             echo(f"Source: {source}.")
     if not is_kept(entries):
         sys.exit(NOT_AS_PROMISED)
-
-
-def _joined(widths: Mapping[str, float]) -> str:
-    return ", ".join(f"{grade} {width:.2g}" for grade, width in widths.items())
 
 
 def _ledger_table(entries: Sequence[Entry]) -> Table:

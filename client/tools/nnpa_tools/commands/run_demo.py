@@ -40,7 +40,8 @@ def run_demo(target: str | None, as_json: bool, **reaching: Unpack[Reaching]) ->
         print_json([dataclasses.asdict(report) for report in reports])
     else:
         terminal = Terminal()
-        terminal.print(_heading())
+        count = len(held_out().labels)
+        terminal.print(f"  {count} handwritten digits that the networks have not seen")
         with reported():
             reports = demo.run(target, credentials(reaching), partial(_show, terminal))
         terminal.print(_promises(reports))
@@ -48,10 +49,6 @@ def run_demo(target: str | None, as_json: bool, **reaching: Unpack[Reaching]) ->
     if not all(report.as_promised for report in reports):
         echo("The result is not as promised.", err=True)
         sys.exit(NOT_AS_PROMISED)
-
-
-def _heading() -> str:
-    return f"  {len(held_out().labels)} handwritten digits that the networks have not seen"
 
 
 def _show(terminal: Terminal, names: Sequence[str], parts: Sequence[demo.Results]) -> None:

@@ -64,8 +64,8 @@ class GuestProgram:
         notes = Path(folder) / "stats"
         notes.touch()
         setup = dataclasses.replace(self.setup, stats=notes)
-        socket, machine = _plain_socket(session, server), _machine_of(session)
-        place = s390x.Place(socket, session.name, machine, server.token)
+        socket = server.target.removeprefix("unix:") + session.plain_socket.suffix
+        place = s390x.Place(socket, session.name, _machine_of(session), server.token)
         started = time.monotonic()
         more = {"ZDNN_ENABLE_PRECHECK": "true"} if self.precheck else {}
         code = _wait(transport, session, self.command, setup.environment(place, more))
@@ -132,11 +132,6 @@ def _machine_of(session: Session) -> str:
         return "z15"
     model = MachineModel.Name(session.machine.model).removeprefix("MACHINE_MODEL_")
     return MACHINES[model.lower()].aliases[0]
-
-
-def _plain_socket(session: Session, server: Endpoint) -> str:
-    """Return the path of the server's plain socket."""
-    return server.target.removeprefix("unix:") + session.plain_socket.suffix
 
 
 def _wait(

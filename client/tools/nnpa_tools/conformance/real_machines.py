@@ -19,7 +19,7 @@ from nnpa_client._values.availability import LIBRARIES, TELUMS, find_host
 from nnpa_client.trace import Comparison, Trace, read, replay
 from nnpa_client.trace.format import is_trace
 
-from nnpa_tools.conformance.answers import Answer, Key, Report, compare, parse_answers
+from nnpa_tools.conformance.answers import Answer, Key, compare, parse_answers
 
 VERSION: Final = 1
 """Version of a heading: its `results`."""
@@ -243,7 +243,8 @@ def _compared(file: Recorded, ours: Mapping[Key, Answer]) -> Iterator[Function]:
     if not reports:
         raise ValueError(f"{file.file}: no answered vector in common with those here")
     for report in reports:
-        yield _function(report)
+        counts = (report.cases, len(report.statuses), len(report.others), report.worst)
+        yield Function(report.function, *counts, dict(report.ulps))
 
 
 def _seen(ours: Answer, theirs: Answer) -> Answer:
@@ -256,11 +257,6 @@ def _seen(ours: Answer, theirs: Answer) -> Answer:
         if number < len(steps):
             steps[number].pop("fp_flags", None)
     return {**theirs, "steps": steps}
-
-
-def _function(report: Report) -> Function:
-    counts = (report.cases, len(report.statuses), len(report.others), report.worst)
-    return Function(report.function, *counts, dict(report.ulps))
 
 
 def _replayed(trace: Trace, comparison: Comparison) -> Iterator[Function]:

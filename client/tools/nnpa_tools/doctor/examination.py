@@ -106,7 +106,7 @@ def _report(command: Sequence[str], evidence: Evidence, left_out: Sequence[str])
         program=tuple(command),
         machines=evidence.machines,
         findings=judge(evidence),
-        runs=seen(evidence),
+        runs=tuple(seen(run, measure) for run in evidence.runs),
         trials=evidence.trials,
         times=times_of(measure.trace, evidence.machines),
         gains=gains(measure.trace),

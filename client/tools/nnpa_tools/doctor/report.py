@@ -9,7 +9,7 @@ from nnpa_client._guest.custom_machine import find_machine
 from nnpa_client.trace.history import Trace
 
 from nnpa_tools.doctor.laboratory import Run
-from nnpa_tools.doctor.rules import Evidence, Finding
+from nnpa_tools.doctor.rules import Finding
 from nnpa_tools.doctor.trials import Trials
 from nnpa_tools.doctor.waste import saved_operations
 from nnpa_tools.estimates import Interval, dominant, estimate
@@ -89,12 +89,8 @@ class Report:
         return {**asdict(self), "times": times, "clean": self.is_clean}
 
 
-def seen(evidence: Evidence) -> tuple[Seen, ...]:
-    """Return the runs, with their differences from the baseline."""
-    return tuple(_seen(run, evidence.measure) for run in evidence.runs)
-
-
-def _seen(run: Run, measure: Run) -> Seen:
+def seen(run: Run, measure: Run) -> Seen:
+    """Return a run, with its differences from the baseline."""
     errors = Counter(f"{step.name}: {step.answer}" for step in run.refused)
     return Seen(
         run.condition.title,

@@ -45,7 +45,10 @@ def calls_of(program: Program) -> ProgramCalls:
             structures[number] = constant.ztensor
     steps = [step for step in program.steps if step.HasField("operation")]
     return ProgramCalls(
-        tuple(_call(step.operation, structures) for step in steps),
+        tuple(
+            call_of(step.operation, dict(_operands(step.operation, structures)), compiled=True)
+            for step in steps
+        ),
         tuple(step.node for step in steps),
         sum(node.device == "host" for node in program.nodes),
     )
@@ -62,10 +65,6 @@ def network_times(program: Program) -> NetworkTimes | None:
         if (interval := time_of(call, machine)) is not None:
             by_node[node] = by_node.get(node, Interval()) + interval
     return NetworkTimes(sum(by_node.values(), Interval()), by_node) if by_node else None
-
-
-def _call(message: operation_pb2.Operation, structures: Mapping[int, Ztensor]) -> Call:
-    return call_of(message, dict(_operands(message, structures)), compiled=True)
 
 
 def _operands(

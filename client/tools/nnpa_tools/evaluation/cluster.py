@@ -152,7 +152,8 @@ def _connected(address: str) -> Any:
     except ModuleNotFoundError as error:
         raise ClusterError(f"--ray needs Ray: {_NEEDS_RAY}") from error
     try:
-        _require_listener(parts["host"].strip("[]"), int(parts["port"]))
+        listener = parts["host"].strip("[]"), int(parts["port"])
+        socket.create_connection(listener, _CONNECT_SECONDS).close()
         if parts["client"] is None:
             _require_cluster(address)
         environment = runtime_environment()
@@ -162,11 +163,6 @@ def _connected(address: str) -> Any:
         text = f"no Ray cluster can be used there: {_first_line(error)}"
         raise ClusterError(f"--ray {address}: {text}") from error
     return ray
-
-
-def _require_listener(host: str, port: int) -> None:
-    """Raise OSError if nothing listens there."""
-    socket.create_connection((host, port), _CONNECT_SECONDS).close()
 
 
 def _require_cluster(address: str) -> None:

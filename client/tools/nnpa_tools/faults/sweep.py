@@ -110,8 +110,9 @@ class Bench:
     run: Callable[..., Ended]
     clean: Clean
 
-    def attempt(self, site: Site, status: int) -> Trial:
+    def attempt(self, pair: tuple[Site, int]) -> Trial:
         """Run the program while a call answers a status, and return the verdict."""
+        site, status = pair
         rule = FaultRule(call=site.call, status=status_text(status), output_written=True)
         ended = self.run(rule)
         verdict = classify(self.clean.ended, ended, self.clean.steady)
@@ -163,15 +164,12 @@ def sweep(
         pairs = [(site, status) for site in sites for status in statuses]
         benches = chain([nullcontext(first)], iter(program.bench, None))
         trials: list[Trial] = []
-        for trial in spread(min(jobs, max(1, len(pairs))), partial(next, benches), _try, pairs):
+        at_once, start = min(jobs, max(1, len(pairs))), partial(next, benches)
+        for trial in spread(at_once, start, Bench.attempt, pairs):
             trials.append(trial)
             if progress is not None:
                 progress(len(trials), len(pairs))
     return Sweep(tuple(sites), tuple(trials), first.clean.steady)
-
-
-def _try(bench: Bench, pair: tuple[Site, int]) -> Trial:
-    return bench.attempt(*pair)
 
 
 def sweep_on_cluster(
@@ -212,7 +210,7 @@ class _Runner:
             raise node_error(text, _HAS_PROGRAM)
 
     def __call__(self, piece: tuple[Site, int]) -> bytes:
-        trial = self._bench.attempt(*piece)
+        trial = self._bench.attempt(piece)
         return json.dumps([trial.verdict, trial.code, trial.seconds]).encode()
 
 

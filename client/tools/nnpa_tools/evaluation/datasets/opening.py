@@ -77,7 +77,8 @@ def open_data(
     for images that lie in a folder per class.
     """
     if not isinstance(data, str | PathLike):
-        arrays = _by_name(data, inputs)
+        given = data if isinstance(data, Mapping) else _named({"": np.asarray(data)}, inputs)
+        arrays = {name: np.asarray(array) for name, array in given.items()}
         dataset = array_rows(arrays, "data", inputs, outputs)
         return _labelled(dataset, labels, {}, "data")
     path = Path(fspath(data))
@@ -126,14 +127,6 @@ def _without_labels(columns: Columns, labels: Labels, source: str) -> tuple[Colu
 
 def _no_labels(labels: str | PathLike[str], source: str) -> str:
     return f"labels={str(labels)!r}: no such file, and no array or column of {source}"
-
-
-def _by_name(
-    data: npt.ArrayLike | Mapping[str, npt.ArrayLike], inputs: Sequence[Port]
-) -> dict[str, Array]:
-    if isinstance(data, Mapping):
-        return {name: np.asarray(array) for name, array in data.items()}
-    return _named({"": np.asarray(data)}, inputs)
 
 
 def _named(arrays: Mapping[str, Array], inputs: Sequence[Port]) -> dict[str, Array]:

@@ -156,17 +156,13 @@ def random_rows(
         dims[port.name] = inner
 
     def read(first: int, last: int) -> dict[str, Array]:
-        arrays = [_random_row(inputs, dims, np.random.default_rng((seed, row)))
-                  for row in range(first, last)]  # fmt: skip
-        return {port.name: np.stack([row[port.name] for row in arrays]) for port in inputs}
+        generators = [np.random.default_rng((seed, row)) for row in range(first, last)]
+        return {
+            port.name: np.stack([_random(port.dtype, dims[port.name], rng) for rng in generators])
+            for port in inputs
+        }
 
     return Dataset(rows, read, {"data": f"made up from seed {seed}: it says nothing of real data"})
-
-
-def _random_row(
-    inputs: Sequence[Port], dims: Mapping[str, tuple[int, ...]], rng: np.random.Generator
-) -> dict[str, Array]:
-    return {port.name: _random(port.dtype, dims[port.name], rng) for port in inputs}
 
 
 def _random(dtype: str, shape: tuple[int, ...], rng: np.random.Generator) -> Array:

@@ -148,9 +148,6 @@ fn gate_arrays(desc: &Desc, pre: &Desc, query: &Query) -> Option<Reading> {
 }
 
 /// Returns the arrays that zdnn_transform_ztensor reads; None if a check before reading refuses.
-///
-/// # Safety
-/// The ztensor's descriptors are valid, as C asks.
 pub unsafe fn transform_reads(ztensor: &Ztensor, query: &Query) -> Option<Reading> {
     let (desc, pre) = unsafe { (ztensor.transformed(), ztensor.pre_transformed()) };
     let passed =
@@ -163,9 +160,6 @@ pub unsafe fn transform_reads(ztensor: &Ztensor, query: &Query) -> Option<Readin
 }
 
 /// Returns the array that zdnn_transform_ztensor_with_saturation reads, as `transform_reads`.
-///
-/// # Safety
-/// As `transform_reads`.
 pub unsafe fn saturating_reads(ztensor: &Ztensor, query: &Query) -> Option<Reading> {
     unsafe { transform_reads(ztensor, query) }.filter(|reading| reading.arrays == 1)
 }
@@ -173,9 +167,6 @@ pub unsafe fn saturating_reads(ztensor: &Ztensor, query: &Query) -> Option<Readi
 /// Returns the array that zdnn_transform_quantized_ztensor reads, as `transform_reads`. A machine
 /// without the parameter block format of NNPA-TRANSFORM refuses conversions that need this
 /// function.
-///
-/// # Safety
-/// As `transform_reads`.
 pub unsafe fn quantized_reads(ztensor: &Ztensor, query: &Query) -> Option<Reading> {
     let (desc, pre) = unsafe { (ztensor.transformed(), ztensor.pre_transformed()) };
     let software =
@@ -188,9 +179,6 @@ pub unsafe fn quantized_reads(ztensor: &Ztensor, query: &Query) -> Option<Readin
 }
 
 /// Returns whether zdnn_transform_origtensor reads the sticks of a tensor.
-///
-/// # Safety
-/// As `transform_reads`.
 pub unsafe fn origtensor_reads(ztensor: &Ztensor, query: &Query) -> bool {
     unsafe { reads_back(ztensor, ztensor.pre_transformed().kind, query) }
 }
@@ -215,9 +203,6 @@ unsafe fn reads_back(ztensor: &Ztensor, kind: u32, query: &Query) -> bool {
 
 /// Returns whether zdnn_reshape_ztensor reads the sticks of `src`: to copy them, or to convert them
 /// to FP32 and back.
-///
-/// # Safety
-/// As `transform_reads`.
 pub unsafe fn reshape_reads(src: &Ztensor, dest: &Ztensor, query: &Query) -> bool {
     let (from, to) = unsafe { (src.transformed(), dest.transformed()) };
     let elements = |pre: Desc| product(&pre.dims()[4 - rank(pre.layout)..]);
@@ -233,9 +218,6 @@ pub unsafe fn reshape_reads(src: &Ztensor, dest: &Ztensor, query: &Query) -> boo
 }
 
 /// Returns whether zdnn_getrange_ztensor reads the sticks of a tensor.
-///
-/// # Safety
-/// As `transform_reads`.
 pub unsafe fn getrange_reads(ztensor: &Ztensor) -> bool {
     let desc = unsafe { ztensor.transformed() };
     ztensor.is_transformed != 0

@@ -26,9 +26,6 @@ pub unsafe fn memory<'a>(address: *const c_void, size: u64) -> &'a [u8] {
 }
 
 /// Copies a text of C; none for NULL.
-///
-/// # Safety
-/// The address is NULL, or points at a text that ends with a zero byte.
 pub unsafe fn text(address: *const c_char) -> Option<String> {
     if address.is_null() {
         return None;

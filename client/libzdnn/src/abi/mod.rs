@@ -101,17 +101,11 @@ impl Ztensor {
     };
 
     /// Copies the transformed descriptor as it stands at this call.
-    ///
-    /// # Safety
-    /// The pointer is the program's, and valid as C asks.
     pub unsafe fn transformed(&self) -> Desc {
         unsafe { *self.transformed_desc }
     }
 
     /// Copies the pre-transformed descriptor, as `transformed`.
-    ///
-    /// # Safety
-    /// The pointer is the program's, and valid as C asks.
     pub unsafe fn pre_transformed(&self) -> Desc {
         unsafe { *self.pre_transformed_desc }
     }

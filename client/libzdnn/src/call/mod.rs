@@ -154,9 +154,6 @@ unsafe fn once(
 }
 
 /// Makes a call and prints the library's diagnostics.
-///
-/// # Safety
-/// The operands that `build` names are valid, as C asks.
 pub unsafe fn answer(
     name: &str,
     build: &dyn Fn(&mut Operands<'_>) -> Arm,
@@ -168,9 +165,6 @@ pub unsafe fn answer(
 }
 
 /// Makes a call, and returns its status.
-///
-/// # Safety
-/// As `answer`.
 pub unsafe fn status_of(
     name: &str,
     lent: Lent,

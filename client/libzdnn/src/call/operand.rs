@@ -122,9 +122,6 @@ impl<'a> Operands<'a> {
 
     /// Returns an input with its sticks. If its dims or size exceed the machine's limits, its
     /// memory may be missing and is not read. Without precheck it may be NULL.
-    ///
-    /// # Safety
-    /// The ztensor and its buffer are valid, as C asks.
     pub unsafe fn input(
         &mut self,
         name: &'static str,
@@ -150,9 +147,6 @@ impl<'a> Operands<'a> {
     }
 
     /// Returns an input that an operation uses as `usage` says.
-    ///
-    /// # Safety
-    /// As `input`.
     pub unsafe fn read(&mut self, ztensor: *const Ztensor, usage: Use) -> Option<TensorRef> {
         let ztensor = unsafe { &*ztensor };
         let (desc, message) = unsafe { self.describe(ztensor, usage) };
@@ -218,9 +212,6 @@ impl<'a> Operands<'a> {
     }
 
     /// Returns an output without sticks; they come back in the answer.
-    ///
-    /// # Safety
-    /// As `input`.
     pub unsafe fn output(
         &mut self,
         name: &'static str,
@@ -234,9 +225,6 @@ impl<'a> Operands<'a> {
 
     /// Returns an output of a recurrent layer. The library reads its buffer, and whether dim4 of
     /// `hn_output` equals the input's; with precheck it reads all fields but dim4 of `cf_output`.
-    ///
-    /// # Safety
-    /// As `input`, also for the inputs of the layer.
     pub unsafe fn layer_output(
         &mut self,
         name: &'static str,
@@ -256,9 +244,6 @@ impl<'a> Operands<'a> {
     }
 
     /// Returns an output that an operation uses as `usage` says.
-    ///
-    /// # Safety
-    /// As `input`.
     pub unsafe fn write(
         &mut self,
         name: &'static str,
@@ -310,9 +295,6 @@ impl<'a> Operands<'a> {
     }
 
     /// Copies an array out of shared memory.
-    ///
-    /// # Safety
-    /// The array is valid for the bytes that the server wrote.
     pub unsafe fn store_shared(
         &self,
         written: &wire::Extent,
@@ -322,9 +304,6 @@ impl<'a> Operands<'a> {
     }
 
     /// Copies the outputs of the operation, and their states, into the program's memory.
-    ///
-    /// # Safety
-    /// The outputs' structures and buffers are still valid.
     pub unsafe fn store(
         &mut self,
         answer: Result<OperationResult, Failure>,

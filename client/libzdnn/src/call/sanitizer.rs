@@ -169,9 +169,6 @@ fn site_address() -> *const c_void {
 }
 
 /// Fills a fresh buffer, and remembers it.
-///
-/// # Safety
-/// The buffer is one of the library's, of `bytes` bytes.
 pub unsafe fn allocated(sticks: *mut c_void, bytes: u64, name: &str) {
     let size = usize::try_from(bytes).unwrap_or(0);
     unsafe { fill(sticks, size) };

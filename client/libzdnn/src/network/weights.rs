@@ -36,9 +36,6 @@ unsafe fn pieces<'a>(model: &Model, weights: &Buffer) -> Vec<&'a [u8]> {
 
 /// Returns the message of weights: without contents if the model was generated with the same
 /// weights.
-///
-/// # Safety
-/// The memory of the weights is valid as the descriptor and the model describe it.
 pub unsafe fn weights_message(model: &Model, weights: &Buffer) -> wire::Buffer {
     let mut message = weights.message();
     if weights.data.is_null() || weights.channels < model.weights_size {

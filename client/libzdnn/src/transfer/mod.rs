@@ -61,9 +61,6 @@ pub trait StickTransfer {
     fn answered(&mut self, failure: Option<&Failure>);
 
     /// Copies the sticks of an answer to an output's buffer.
-    ///
-    /// # Safety
-    /// The buffer is valid, as C asks.
     unsafe fn store(&mut self, output: &Output, answer: &wire::Ztensor)
     -> Result<Written, Failure>;
 
@@ -78,9 +75,6 @@ pub trait StickTransfer {
     }
 
     /// Copies an array that the server wrote to shared memory.
-    ///
-    /// # Safety
-    /// The array is valid for the bytes that the server wrote.
     unsafe fn store_array(&self, _written: &Extent, _array: *mut u8) -> Result<(), Failure> {
         Err(Failure::Lost(
             "an array in memory that is not shared".to_owned(),

@@ -139,9 +139,6 @@ pub fn write_arrays(
 }
 
 /// Copies the chunks of a source to memory of the program; returns the result in the header.
-///
-/// # Safety
-/// The memory is valid for `size` bytes.
 unsafe fn read(
     server: &SessionChannel,
     source: Source,
@@ -184,9 +181,6 @@ unsafe fn read(
 
 /// Copies the sticks of a tensor of the session into a buffer; the server's cache keeps them as
 /// `cache_as`, unless it is empty.
-///
-/// # Safety
-/// The buffer is valid for `size` bytes.
 pub unsafe fn read_sticks(
     server: &SessionChannel,
     id: u64,
@@ -203,9 +197,6 @@ pub unsafe fn read_sticks(
 }
 
 /// Runs zdnn_transform_origtensor on a tensor of the session, into an array of the program.
-///
-/// # Safety
-/// The array is valid for `size` bytes.
 pub unsafe fn read_array(
     server: &SessionChannel,
     operation: wire::Operation,

@@ -111,9 +111,6 @@ impl Transform<'_> {
 }
 
 /// Returns an array in little-endian order; a view if the host has that order.
-///
-/// # Safety
-/// As `lent`.
 unsafe fn little_endian(array: &[u8], width: usize) -> Bytes {
     if cfg!(target_endian = "little") {
         return unsafe { lent(array) };

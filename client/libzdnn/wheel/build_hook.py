@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds libzdnn from source and puts it into the wheel."""
+"""Builds a C library from source and puts it into its wheel: libzdnn, libmli or nnpa-trap."""
 
-import os
 import re
-import shutil
 import subprocess
 import sysconfig
 import tempfile
@@ -12,7 +10,6 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-PACKAGE = "nnpa_libzdnn"
 # What manylinux promises of a system, beside the loader. Source: PEP 600.
 PROMISED = {"libc.so.6", "libm.so.6", "libgcc_s.so.1", "libpthread.so.0", "libdl.so.2"}
 
@@ -34,28 +31,29 @@ def platform_tag(library: Path) -> str:
     return plain.replace("linux", f"manylinux_{major}_{minor}", 1)
 
 
-class LibzdnnBuildHook(BuildHookInterface):  # type: ignore[type-arg] # untyped upstream
-    """Runs `make install`; the wheel is for this platform and any Python 3."""
+class LibraryBuildHook(BuildHookInterface):  # type: ignore[type-arg] # untyped upstream
+    """Runs `make install`; the wheel is for any Python 3.
+
+    `folder` is the part of the prefix that goes into the package, all of it by default. `library`
+    is a file of it that runs on the host: the wheel is for its platform, without it for any.
+    """
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002 - hatchling's interface
         """Install into a folder of its own, and name its files to the builder."""
         source = Path(self.root).resolve().parent
-        self._prefix = tempfile.TemporaryDirectory(prefix="nnpa-libzdnn-")
-        prefix = Path(self._prefix.name)
-        command = ["make", "-C", str(source), "install", f"PREFIX={prefix}"]
-        subprocess.run(command, check=True, env=dict(os.environ))
-        # A wheel has no links, and programs open the library by either name.
-        for name in ("libzdnn", "libnnpa_network"):
-            link = prefix / f"lib/{name}.so"
-            link.unlink()
-            shutil.copy2(prefix / f"lib/{name}.so.0", link)
-        for path in sorted(prefix.rglob("*")):
+        (package,) = self.build_config.packages
+        self._temporary = tempfile.TemporaryDirectory(prefix=f"{package}-")
+        prefix, out = (Path(self._temporary.name) / name for name in ("prefix", "out"))
+        command = ["make", "-C", str(source), "install", f"PREFIX={prefix}", f"OUT={out}"]
+        subprocess.run(command, check=True)
+        folder = prefix / self.config.get("folder", "")
+        for path in sorted(folder.rglob("*")):  # links become copies: programs open either name
             if path.is_file():
-                place = f"{PACKAGE}/{path.relative_to(prefix)}"
-                build_data["force_include"][str(path)] = place
-        build_data["tag"] = f"py3-none-{platform_tag(prefix / 'lib/libzdnn.so.0')}"
-        build_data["pure_python"] = False
+                build_data["force_include"][str(path)] = f"{package}/{path.relative_to(folder)}"
+        if "library" in self.config:
+            build_data["tag"] = f"py3-none-{platform_tag(folder / self.config['library'])}"
+            build_data["pure_python"] = False
 
     def finalize(self, *_build: Any) -> None:
         """Remove the folder."""
-        self._prefix.cleanup()
+        self._temporary.cleanup()

@@ -147,8 +147,7 @@ uint8_t *connection_request(struct connection *connection)
 static void set_prefix(uint8_t *frame, uint8_t flags, uint32_t size)
 {
   frame[0] = flags;
-  for (int i = 0; i < 4; i++)
-    frame[1 + i] = (uint8_t)(size >> (24 - 8 * i));
+  put_number(frame + 1, size, 4);
 }
 
 static int send_all(int socket, uint8_t *bytes, uint64_t size, const int *descriptor)

@@ -7,6 +7,8 @@
  */
 #include "function.h"
 
+#include "linux.h"
+
 #define MAX_SIZE (1UL << 20)
 #define MAX_CASES 65536U /* of a switch */
 
@@ -31,13 +33,12 @@ static uint64_t length_at(const uint8_t *code)
 
 static int64_t near_target(const uint8_t *code)
 {
-  return 2 * (int64_t)(int16_t)(code[2] << 8 | code[3]);
+  return 2 * (int64_t)(int16_t)number_at(code + 2, 2);
 }
 
 static int64_t far_target(const uint8_t *code)
 {
-  uint32_t halfwords = (uint32_t)code[2] << 24 | (uint32_t)code[3] << 16 | code[4] << 8 | code[5];
-  return 2 * (int64_t)(int32_t)halfwords;
+  return 2 * (int64_t)(int32_t)number_at(code + 2, 4);
 }
 
 static struct flow relative(unsigned operation, unsigned mask, int64_t target)

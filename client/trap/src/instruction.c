@@ -29,12 +29,6 @@ struct issue {
   uint64_t accessible[MAX_OPERANDS];
 };
 
-static void put(uint8_t *place, uint64_t number, int size)
-{
-  for (int i = size - 1; i >= 0; i--, number >>= 8)
-    place[i] = (uint8_t)number;
-}
-
 static int is_input(enum role role)
 {
   return role < OUTPUT_1;
@@ -96,16 +90,16 @@ static void fetch_inputs(struct issue *issue)
 static uint32_t compose(struct issue *issue, uint8_t *request, const uint8_t *block)
 {
   clear_bytes(request, HEAD);
-  put(request, issue->general_register_0, 8);
-  put(request + 8, issue->block_address, 8);
-  put(request + 16, issue->block_size, 4);
-  put(request + 20, (uint64_t)issue->count, 4);
+  put_number(request, issue->general_register_0, 8);
+  put_number(request + 8, issue->block_address, 8);
+  put_number(request + 16, issue->block_size, 4);
+  put_number(request + 20, (uint64_t)issue->count, 4);
   uint8_t *entry = request + HEAD;
   for (int i = 0; i < issue->count; i++, entry += OPERAND_ENTRY) {
-    put(entry, issue->operands[i].role, 4);
-    put(entry + 4, 0, 4);
-    put(entry + 8, issue->offsets[i], 8);
-    put(entry + 16, issue->accessible[i], 8);
+    put_number(entry, issue->operands[i].role, 4);
+    put_number(entry + 4, 0, 4);
+    put_number(entry + 8, issue->offsets[i], 8);
+    put_number(entry + 16, issue->accessible[i], 8);
   }
   copy_bytes(entry, block, issue->block_size);
   return HEAD + (uint32_t)issue->count * OPERAND_ENTRY + issue->block_size;

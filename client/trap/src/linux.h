@@ -80,6 +80,13 @@ static inline uint64_t number_at(const uint8_t *bytes, int size)
   return number;
 }
 
+/* Write a big-endian number. */
+static inline void put_number(uint8_t *bytes, uint64_t number, int size)
+{
+  for (int i = size - 1; i >= 0; i--, number >>= 8)
+    bytes[i] = (uint8_t)number;
+}
+
 static inline void clear_bytes(void *to, size_t size)
 {
   volatile uint8_t *target = to;

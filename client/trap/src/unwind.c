@@ -3,6 +3,8 @@
  */
 #include "unwind.h"
 
+#include "linux.h"
+
 enum encoding { SIZE_MASK = 0x0f, ABSOLUTE = 0x00, UDATA4 = 0x03, UDATA8 = 0x04, SDATA4 = 0x0b,
                 SDATA8 = 0x0c, RELATIVE = 0x10, OMITTED = 0xff };
 
@@ -19,11 +21,6 @@ static void skip_number(struct bytes *bytes)
     continue;
 }
 
-static uint32_t word_at(const uint8_t *place)
-{
-  return (uint32_t)place[0] << 24 | (uint32_t)place[1] << 16 | (uint32_t)place[2] << 8 | place[3];
-}
-
 static unsigned size_of(unsigned encoding)
 {
   unsigned form = encoding & SIZE_MASK;
@@ -35,10 +32,8 @@ static unsigned size_of(unsigned encoding)
 static uint64_t address_at(const uint8_t *place, unsigned encoding)
 {
   uint64_t start = encoding & RELATIVE ? (uint64_t)place : 0;
-  if (size_of(encoding) == 8)
-    return start + ((uint64_t)word_at(place) << 32 | word_at(place + 4));
-  return start + ((encoding & SIZE_MASK) == SDATA4 ? (uint64_t)(int32_t)word_at(place)
-                                                   : word_at(place));
+  uint64_t number = number_at(place, (int)size_of(encoding));
+  return start + ((encoding & SIZE_MASK) == SDATA4 ? (uint64_t)(int32_t)number : number);
 }
 
 /* Return how a CIE's FDEs write addresses, OMITTED where that is not known here. */
@@ -70,8 +65,8 @@ static unsigned encoding_of(struct bytes cie)
 static void visit_fde(const struct object *object, struct bytes fde, function_visitor *visitor,
                       void *context)
 {
-  const uint8_t *cie = fde.place - word_at(fde.place);
-  if ((uint64_t)cie < object->frames || cie + 8 >= fde.place || word_at(cie + 4))
+  const uint8_t *cie = fde.place - number_at(fde.place, 4);
+  if ((uint64_t)cie < object->frames || cie + 8 >= fde.place || number_at(cie + 4, 4))
     return;
   unsigned encoding = encoding_of((struct bytes){cie + 8, fde.place});
   unsigned size = size_of(encoding);
@@ -88,11 +83,11 @@ void visit_functions(const struct object *object, function_visitor *visitor, voi
   const uint8_t *place = (const uint8_t *)object->frames;
   const uint8_t *end = (const uint8_t *)object->frame_end;
   while (place && end - place >= 8) {
-    uint64_t size = word_at(place);
+    uint64_t size = number_at(place, 4);
     if (size < 4 || size > (uint64_t)(end - place) - 4)
       return; /* the end, or the format of 64 bits, which no linker for s390x writes */
     place += 4;
-    if (word_at(place))
+    if (number_at(place, 4))
       visit_fde(object, (struct bytes){place, place + size}, visitor, context);
     place += size;
   }

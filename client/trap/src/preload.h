@@ -5,6 +5,8 @@
 #define NNPA_TRAP_PRELOAD_H
 
 #define EXPORTED __attribute__((visibility("default")))
+/* A second name of a function. */
+#define ALSO_KNOWN_AS(name) __attribute__((alias(#name), copy(name)))
 
 /* The C library's own function of this name: FUNCTION(dlopen, void *, const char *, int). */
 #define FUNCTION(name, result, ...) ((result(*)(__VA_ARGS__))dlsym(RTLD_NEXT, #name))

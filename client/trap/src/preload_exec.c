@@ -20,22 +20,18 @@ typedef int execute_function(const char *, char *const[], char *const[]);
 typedef int spawn_function(pid_t *, const char *, const posix_spawn_file_actions_t *,
                            const posix_spawnattr_t *, char *const[], char *const[]);
 
-static execute_function *real_execve(void)
-{
-  return (execute_function *)dlsym(RTLD_NEXT, "execve");
-}
-
 EXPORTED int execve(const char *path, char *const arguments[], char *const environment[])
 {
+  execute_function *execute = (execute_function *)dlsym(RTLD_NEXT, "execve");
   if (!settings.qemu[0])
-    return real_execve()(path, arguments, environment);
+    return execute(path, arguments, environment);
   char *new_arguments[pointers(arguments) + MORE_ARGUMENTS + 1];
   char *new_environment[pointers(environment) + MORE_VARIABLES + 1];
   struct start start = {.arguments = new_arguments, .environment = new_environment};
   start_of(&start, path, arguments, environment);
   if (statistics.traps)
     statistics_write();
-  real_execve()(start.path, start.arguments, start.environment);
+  execute(start.path, start.arguments, start.environment);
   statistics_clear(); /* the process goes on: nothing is written twice */
   return -1;
 }

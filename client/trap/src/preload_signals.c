@@ -68,25 +68,15 @@ EXPORTED sighandler_t signal(int number, sighandler_t handler)
                          : FUNCTION(signal, sighandler_t, int, sighandler_t)(number, handler);
 }
 
-EXPORTED sighandler_t bsd_signal(int number, sighandler_t handler)
-{
-  return signal(number, handler);
-}
-
-EXPORTED sighandler_t ssignal(int number, sighandler_t handler)
-{
-  return signal(number, handler);
-}
+EXPORTED sighandler_t bsd_signal(int, sighandler_t) ALSO_KNOWN_AS(signal);
+EXPORTED sighandler_t ssignal(int, sighandler_t) ALSO_KNOWN_AS(signal);
 
 EXPORTED sighandler_t sysv_signal(int number, sighandler_t handler)
 {
   return set_handler(number, handler, (int)(SA_RESETHAND | SA_NODEFER));
 }
 
-EXPORTED sighandler_t __sysv_signal(int number, sighandler_t handler)
-{
-  return sysv_signal(number, handler);
-}
+EXPORTED sighandler_t __sysv_signal(int, sighandler_t) ALSO_KNOWN_AS(sysv_signal);
 
 static const sigset_t *without_sigill(int how, const sigset_t *set, sigset_t *copy)
 {

@@ -69,10 +69,7 @@ EXPORTED void _exit(int code)
   __builtin_unreachable();
 }
 
-EXPORTED void _Exit(int code)
-{
-  _exit(code);
-}
+EXPORTED void _Exit(int) ALSO_KNOWN_AS(_exit);
 
 EXPORTED unsigned long getauxval(unsigned long type)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "handler.h"
 
+#include "connection.h"
 #include "conversion.h"
 #include "facility.h"
 #include "frame.h"
@@ -45,8 +46,12 @@ static void on_sigill(int number, struct signal_information *information, struct
     hand_on(frame, information); /* sent by a process */
 }
 
-void handler_install(void)
+void begin_answering(char **environment)
 {
+  connections_forget();
+  if (settings.has_facility)
+    facility_mark(environment);
+  scan();
   struct kernel_action action = {(void *)on_sigill, ACTION_SIGINFO | ACTION_NODEFER, 0,
                                  ~SIGNAL_BIT(SIGNAL_ILL)};
   uint64_t mask = SIGNAL_BIT(SIGNAL_ILL);

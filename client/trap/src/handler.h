@@ -4,7 +4,8 @@
 #ifndef NNPA_TRAP_HANDLER_H
 #define NNPA_TRAP_HANDLER_H
 
-/* Install it, and open SIGILL for this thread. */
-void handler_install(void);
+/* Begin to answer in this process: mark the facility behind these variables, and in the code that
+ * is there, install the handler, and open SIGILL for this thread. */
+void begin_answering(char **environment);
 
 #endif

@@ -9,6 +9,7 @@ typedef void handler_function(int, struct signal_information *, struct frame *);
 enum mask_change { SET_MASK = 2 };
 
 struct kernel_action program_action;
+static const struct kernel_action default_action; /* all 0 */
 
 static int is_deadly(const struct kernel_action *action)
 {
@@ -25,10 +26,9 @@ int ends_program(int number)
 
 static void die_by(int number)
 {
-  struct kernel_action action = {HANDLER_DEFAULT, 0, 0, 0};
   uint64_t mask = ~SIGNAL_BIT(number);
   statistics_write();
-  SYS4(NR_RT_SIGACTION, number, &action, 0, 8);
+  SYS4(NR_RT_SIGACTION, number, &default_action, 0, 8);
   SYS3(NR_TGKILL, SYS3(NR_GETPID, 0, 0, 0), SYS3(NR_GETTID, 0, 0, 0), number);
   SYS4(NR_RT_SIGPROCMASK, SET_MASK, &mask, 0, 8);
 }
@@ -74,16 +74,14 @@ void interrupt_access(struct frame *frame, uint64_t address, uint64_t missing, i
   struct signal_information information = {
       .number = SIGNAL_SEGV, .code = is_there ? CODE_SEGV_ACCERR : CODE_SEGV_MAPERR,
       .address = missing};
-  struct kernel_action action = {HANDLER_DEFAULT, 0, 0, 0};
+  struct kernel_action action = default_action;
   SYS4(NR_RT_SIGACTION, SIGNAL_SEGV, 0, &action, 8);
   frame->registers.psw_address = address; /* an access exception nullifies the instruction */
   if (is_deadly(&action)) {
     die_by(SIGNAL_SEGV);
     return;
   }
-  if (action.flags & ACTION_RESETHAND) {
-    struct kernel_action standard = {HANDLER_DEFAULT, 0, 0, 0};
-    SYS4(NR_RT_SIGACTION, SIGNAL_SEGV, &standard, 0, 8);
-  }
+  if (action.flags & ACTION_RESETHAND)
+    SYS4(NR_RT_SIGACTION, SIGNAL_SEGV, &default_action, 0, 8);
   deliver(frame, &information, &action);
 }

@@ -47,13 +47,9 @@ __attribute__((constructor)) static void begin(int count, char **arguments, char
   settings_read(environment);
   if (!is_set_up())
     return;
-  connections_forget();
-  if (settings.has_facility)
-    facility_mark(environment);
+  begin_answering(environment);
   if (settings.qemu[0])
     leave_environment(environment);
-  scan();
-  handler_install();
   pthread_atfork(NULL, NULL, begin_as_copy);
 }
 

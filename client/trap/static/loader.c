@@ -3,12 +3,9 @@
  * nnpa-trap-static PROGRAM ARGUMENTS. Nothing of a C library is in it.
  * Source: System V ABI, "Program Loading"; s390x ABI supplement, "Process Initialization".
  */
-#include "../src/connection.h"
 #include "../src/elf.h"
-#include "../src/facility.h"
 #include "../src/handler.h"
 #include "../src/linux.h"
-#include "../src/scan.h"
 #include "../src/settings.h"
 #include "../src/text.h"
 
@@ -126,11 +123,7 @@ __attribute__((visibility("default"))) uint64_t load_program(uint64_t *stack)
   while (*end)
     end++;
   describe((uint64_t *)(end + 1), &image, (uint64_t)base, arguments[1]);
-  connections_forget();
-  if (settings.has_facility)
-    facility_mark(environment);
-  scan();
-  handler_install();
+  begin_answering(environment);
   stack[1] = count - 1;
   return (uint64_t)base + image.elf.entry;
 }

@@ -4,7 +4,17 @@
 #include "linux.h"
 #include "text.h"
 
+#define SETTING(name, field) {name, settings.field, sizeof settings.field}
+
 struct settings settings;
+
+const struct passed_on passed_on[PASSED_ON] = {
+    SETTING("NNPA_TRAP_SOCKET", socket),   SETTING("NNPA_TRAP_SESSION", session),
+    SETTING("NNPA_TRAP_TOKEN", token),     SETTING("NNPA_TRAP_STATS", stats),
+    SETTING("NNPA_TRAP_QEMU", qemu),       SETTING("NNPA_TRAP_SYSROOT", sysroot),
+    SETTING("NNPA_TRAP_MACHINE", machine), SETTING("NNPA_TRAP_PATCH_STFLE", patch),
+    SETTING("NNPA_TRAP_KEEP_STFLE", keep),
+};
 
 static const char *value_of(char **environment, const char *name)
 {
@@ -42,18 +52,9 @@ static void keep(char *place, size_t room, char **environment, const char *name)
 
 void settings_read(char **environment)
 {
-#define KEEP(field, name) keep(settings.field, sizeof settings.field, environment, name)
-  KEEP(socket, "NNPA_TRAP_SOCKET");
-  KEEP(session, "NNPA_TRAP_SESSION");
-  KEEP(token, "NNPA_TRAP_TOKEN");
-  KEEP(stats, "NNPA_TRAP_STATS");
-  KEEP(qemu, "NNPA_TRAP_QEMU");
-  KEEP(sysroot, "NNPA_TRAP_SYSROOT");
-  KEEP(preload, "LD_PRELOAD");
-  KEEP(patch, "NNPA_TRAP_PATCH_STFLE");
-  KEEP(keep, "NNPA_TRAP_KEEP_STFLE");
-  KEEP(machine, "NNPA_TRAP_MACHINE");
-#undef KEEP
+  for (int i = 0; i < PASSED_ON; i++)
+    keep(passed_on[i].value, passed_on[i].room, environment, passed_on[i].name);
+  keep(settings.preload, sizeof settings.preload, environment, "LD_PRELOAD");
   settings.has_facility = !same_text(settings.machine, "z15");
   settings.patches = !same_text(value_of(environment, "NNPA_TRAP_PATCH"), "0");
   settings.verbose = same_text(value_of(environment, "NNPA_TRAP_VERBOSE"), "1");

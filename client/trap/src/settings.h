@@ -4,6 +4,8 @@
 #ifndef NNPA_TRAP_SETTINGS_H
 #define NNPA_TRAP_SETTINGS_H
 
+#include <stddef.h>
+
 #define MAX_VARIABLE 512
 
 struct settings {
@@ -23,6 +25,10 @@ struct settings {
 };
 
 extern struct settings settings;
+
+/* The variables of this library that programs which this one starts get, too. */
+#define PASSED_ON 9
+extern const struct passed_on { const char *name; char *value; size_t room; } passed_on[PASSED_ON];
 
 void settings_read(char **environment);
 

@@ -14,7 +14,7 @@
 #define ELF_START 20
 #define MACHINE_S390 22
 
-static char variables[MORE_VARIABLES][MAX_VARIABLE + 32];
+static char variables[PASSED_ON][MAX_VARIABLE + 32];
 
 size_t pointers(char *const list[])
 {
@@ -41,33 +41,19 @@ static int starts_with(const char *words, const char *prefix)
   return strncmp(words, prefix, strlen(prefix)) == 0;
 }
 
-static const char *fill_variable(int place, const char *name, const char *value)
-{
-  snprintf(variables[place], sizeof variables[place], "%s=%s", name, value);
-  return variables[place];
-}
-
-static const struct { const char *name, *value; } ours[] = {
-    {"NNPA_TRAP_SOCKET", settings.socket},   {"NNPA_TRAP_SESSION", settings.session},
-    {"NNPA_TRAP_TOKEN", settings.token},     {"NNPA_TRAP_STATS", settings.stats},
-    {"NNPA_TRAP_QEMU", settings.qemu},       {"NNPA_TRAP_SYSROOT", settings.sysroot},
-    {"NNPA_TRAP_MACHINE", settings.machine}, {"NNPA_TRAP_PATCH_STFLE", settings.patch},
-    {"NNPA_TRAP_KEEP_STFLE", settings.keep},
-};
-
-#define OURS (int)(sizeof ours / sizeof *ours)
-
 static size_t add_ours(char **environment, size_t count)
 {
-  for (int i = 0; i < OURS; i++)
-    environment[count++] = (char *)fill_variable(i, ours[i].name, ours[i].value);
+  for (int i = 0; i < PASSED_ON; i++) {
+    snprintf(variables[i], sizeof *variables, "%s=%s", passed_on[i].name, passed_on[i].value);
+    environment[count++] = variables[i];
+  }
   return count;
 }
 
 static int is_ours(const char *variable)
 {
-  for (int i = 0; i < OURS; i++)
-    if (starts_with(variable, ours[i].name) && variable[strlen(ours[i].name)] == '=')
+  for (int i = 0; i < PASSED_ON; i++)
+    if (starts_with(variable, passed_on[i].name) && variable[strlen(passed_on[i].name)] == '=')
       return 1;
   return 0;
 }

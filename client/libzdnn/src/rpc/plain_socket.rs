@@ -8,8 +8,7 @@ use std::fs::File;
 use std::io::{self, IoSlice, Read};
 use std::mem::zeroed;
 use std::net::Shutdown;
-use std::os::fd::{AsRawFd, FromRawFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -55,31 +54,6 @@ fn read_metadata(lines: &[u8]) -> HeaderMap {
     pairs.collect()
 }
 
-/// Connects if the server accepts clients now; does not wait for a server that accepts none.
-fn connected(path: &Path) -> io::Result<UnixStream> {
-    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-    let socket = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
-    if socket < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let stream = unsafe { UnixStream::from_raw_fd(socket) };
-    let mut address: libc::sockaddr_un = unsafe { zeroed() };
-    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
-    let name = path.as_os_str().as_bytes();
-    if name.len() >= address.sun_path.len() {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    for (place, byte) in address.sun_path.iter_mut().zip(name) {
-        *place = (*byte).cast_signed() as libc::c_char;
-    }
-    let size = size_of_val(&address) as libc::socklen_t;
-    if unsafe { libc::connect(socket, (&raw const address).cast(), size) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    stream.set_nonblocking(false)?;
-    Ok(stream)
-}
-
 /// Repeats a system call for as long as a signal interrupts it.
 fn uninterrupted(mut call: impl FnMut() -> libc::ssize_t) -> io::Result<usize> {
     loop {
@@ -95,17 +69,19 @@ fn uninterrupted(mut call: impl FnMut() -> libc::ssize_t) -> io::Result<usize> {
 
 impl PlainSocket {
     /// Connects, sends the metadata of a call, with a descriptor of memory if there is one, and its
-    /// first message.
+    /// first message. Does not wait for a server that accepts no clients now.
     fn open(
         path: &Path,
         connection: &Arc<Connection>,
         first: &Frame,
         memory: Option<&File>,
     ) -> io::Result<Self> {
+        let stream = connection.drive(tokio::net::UnixStream::connect(path))?;
         let mut socket = Self {
-            stream: connected(path)?,
+            stream: stream.into_std()?,
             connection: Arc::clone(connection),
         };
+        socket.stream.set_nonblocking(false)?;
         socket.enlarge_buffers();
         let mut lines = Vec::new();
         if let Some(token) = connection.token() {

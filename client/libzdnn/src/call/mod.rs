@@ -95,7 +95,7 @@ pub fn operation(arm: Arm, operands: &Operands<'_>, lent: Lent) -> wire::Operati
         buffer_misaligned: operands.misaligned,
         save_area_misaligned: is_area_misaligned(lent.save_area),
         work_area_misaligned: is_area_misaligned(lent.work_area),
-        shared_data: operands.shared_data.clone(),
+        shared_data: operands.arrays.extents(),
         site: Watch::site_of(operands.watch.as_ref()),
         ..wire::Operation::default()
     }

@@ -8,6 +8,7 @@ use crate::call::sanitizer::{self, Watch};
 use crate::call::session::Session;
 use crate::call::shortcuts;
 use crate::rpc::failure::Failure;
+use crate::transfer::shared::SharedArrays;
 use crate::transfer::{Input, Output, StickTransfer};
 use crate::wire::tensor_ref::Tensor;
 use crate::wire::{self, OperationResult, Provenance, TensorRef};
@@ -74,8 +75,7 @@ pub struct Operands<'a> {
     outputs: Vec<(*mut Ztensor, Output)>,
     /// The call, for a session that sanitizes.
     pub watch: Option<Watch>,
-    /// Where arrays of the program lie in shared memory.
-    pub shared_data: Vec<wire::Extent>,
+    pub arrays: SharedArrays<'a>,
     /// Zeros in the place of sticks that may not be read.
     blanks: Vec<Vec<u8>>,
 }
@@ -114,7 +114,7 @@ impl<'a> Operands<'a> {
             skipped: Vec::new(),
             transfer: shortcuts::transfer(&session.server, memory, cache),
             outputs: Vec::new(),
-            shared_data: Vec::new(),
+            arrays: SharedArrays::new(memory),
             blanks: Vec::new(),
             watch: Watch::begin(),
         }
@@ -280,27 +280,6 @@ impl<'a> Operands<'a> {
         };
         self.outputs.push((target, output));
         self.reference(tensor, provenance)
-    }
-
-    /// Puts arrays of the program into shared memory; returns whether all of them are in it.
-    pub fn share(&mut self, arrays: &[&[u8]]) -> bool {
-        self.shared_data = self.transfer.share_arrays(arrays).unwrap_or_default();
-        !self.shared_data.is_empty()
-    }
-
-    /// Allocates shared memory for an array that the server writes; returns whether there is room.
-    pub fn share_room(&mut self, size: u64) -> bool {
-        self.shared_data = self.transfer.share_array_room(size).into_iter().collect();
-        !self.shared_data.is_empty()
-    }
-
-    /// Copies an array out of shared memory.
-    pub unsafe fn store_shared(
-        &self,
-        written: &wire::Extent,
-        array: *mut u8,
-    ) -> Result<(), Failure> {
-        unsafe { self.transfer.store_array(written, array) }
     }
 
     /// Copies the outputs of the operation, and their states, into the program's memory.

@@ -10,9 +10,9 @@ use crate::transfer::content_cache::{
     ContentCache, Digest, Name, Output as CachedOutput, new_name,
 };
 use crate::transfer::{Input, Output, StickTransfer, Written};
+use crate::wire;
 use crate::wire::tensor_ref::Tensor;
 use crate::wire::ztensor::Contents;
-use crate::wire::{self, Extent};
 
 /// Sticks that the server's cache has once the call has succeeded.
 struct Sent {
@@ -159,17 +159,5 @@ impl StickTransfer for CachedTransfer<'_> {
             });
         }
         Ok(written)
-    }
-
-    fn share_arrays(&mut self, arrays: &[&[u8]]) -> Option<Vec<Extent>> {
-        self.inner.share_arrays(arrays)
-    }
-
-    fn share_array_room(&mut self, size: u64) -> Option<Extent> {
-        self.inner.share_array_room(size)
-    }
-
-    unsafe fn store_array(&self, written: &Extent, array: *mut u8) -> Result<(), Failure> {
-        unsafe { self.inner.store_array(written, array) }
     }
 }

@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use crate::rpc::failure::Failure;
 use crate::transfer::shared_memory::Region;
+use crate::wire;
 use crate::wire::tensor_ref::Tensor;
-use crate::wire::{self, Extent};
 
 /// Sticks that an operation reads.
 #[derive(Clone, Copy)]
@@ -63,21 +63,4 @@ pub trait StickTransfer {
     /// Copies the sticks of an answer to an output's buffer.
     unsafe fn store(&mut self, output: &Output, answer: &wire::Ztensor)
     -> Result<Written, Failure>;
-
-    /// Returns where arrays of the program lie in shared memory; None if they travel in messages.
-    fn share_arrays(&mut self, _arrays: &[&[u8]]) -> Option<Vec<Extent>> {
-        None
-    }
-
-    /// Returns where the server writes an array of `size` bytes; None if it travels in messages.
-    fn share_array_room(&mut self, _size: u64) -> Option<Extent> {
-        None
-    }
-
-    /// Copies an array that the server wrote to shared memory.
-    unsafe fn store_array(&self, _written: &Extent, _array: *mut u8) -> Result<(), Failure> {
-        Err(Failure::Lost(
-            "an array in memory that is not shared".to_owned(),
-        ))
-    }
 }

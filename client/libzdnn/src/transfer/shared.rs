@@ -16,8 +16,6 @@ pub struct SharedTransfer<'a> {
     inner: Box<dyn StickTransfer + 'a>,
     inputs: Vec<Region>,
     outputs: Vec<(&'static str, Arc<Region>)>,
-    /// The region of an array that the server writes.
-    array: Option<Region>,
 }
 
 impl<'a> SharedTransfer<'a> {
@@ -28,7 +26,6 @@ impl<'a> SharedTransfer<'a> {
             inner,
             inputs: Vec::new(),
             outputs: Vec::new(),
-            array: None,
         }
     }
 }
@@ -76,22 +73,44 @@ impl StickTransfer for SharedTransfer<'_> {
         unsafe { copy_out(output.name, region.as_deref(), extent, buffer) }?;
         Ok(region.map_or(Written::Copied, Written::CopiedFrom))
     }
+}
 
-    fn share_arrays(&mut self, arrays: &[&[u8]]) -> Option<Vec<Extent>> {
-        let copies = arrays.iter().map(|array| self.memory.copy(array));
-        let regions: Vec<Region> = copies.collect::<Option<_>>()?;
-        let extents = regions.iter().map(Region::extent).collect();
-        self.inputs.extend(regions);
-        (!arrays.is_empty()).then_some(extents)
+/// Arrays of the program in shared memory, if the session has such memory; held until the call is
+/// over.
+pub struct SharedArrays<'a> {
+    memory: Option<&'a Arc<SharedMemory>>,
+    regions: Vec<Region>,
+}
+
+impl<'a> SharedArrays<'a> {
+    /// Starts with none.
+    pub fn new(memory: Option<&'a Arc<SharedMemory>>) -> Self {
+        let regions = Vec::new();
+        Self { memory, regions }
     }
 
-    fn share_array_room(&mut self, size: u64) -> Option<Extent> {
-        self.array = self.memory.allocate(size);
-        self.array.as_ref().map(Region::extent)
+    /// Copies arrays that the server reads; returns false if they have to travel in messages.
+    pub fn put(&mut self, arrays: &[&[u8]]) -> bool {
+        let copies = arrays.iter().map(|array| self.memory?.copy(array));
+        self.regions = copies.collect::<Option<_>>().unwrap_or_default();
+        !self.regions.is_empty()
     }
 
-    unsafe fn store_array(&self, written: &Extent, array: *mut u8) -> Result<(), Failure> {
-        unsafe { copy_out("the array", self.array.as_ref(), written, array) }
+    /// Allocates an array that the server writes; returns false if it has to travel in messages.
+    pub fn reserve(&mut self, size: u64) -> bool {
+        let region = self.memory.and_then(|memory| memory.allocate(size));
+        self.regions = region.into_iter().collect();
+        !self.regions.is_empty()
+    }
+
+    /// Returns their places in the memory.
+    pub fn extents(&self) -> Vec<Extent> {
+        self.regions.iter().map(Region::extent).collect()
+    }
+
+    /// Copies the array that the server wrote.
+    pub unsafe fn store(&self, written: &Extent, array: *mut u8) -> Result<(), Failure> {
+        unsafe { copy_out("the array", self.regions.first(), written, array) }
     }
 }
 

@@ -65,7 +65,7 @@ impl Transform<'_> {
         let limit = session.server.limits.max_inline_bytes;
         let total: u64 = arrays.iter().map(|array| array.len() as u64).sum();
         let sticks = stick_bytes(&unsafe { (*self.ztensor).transformed() });
-        let is_shared = operands.share(&arrays);
+        let is_shared = operands.arrays.put(&arrays);
         let answer = if !arrays.is_empty() && !is_shared && total.max(sticks) > limit {
             unsafe { self.streamed(session, &mut operands, &arrays, width) }
         } else {
@@ -203,7 +203,7 @@ unsafe fn origtensor(
     let size = unsafe { array_bytes(&*ztensor) };
     let mut operands = Operands::new(session);
     let fits = checks::dims_fit(&unsafe { (*ztensor).transformed() }, &session.query).is_ok();
-    let is_shared = fits && operands.share_room(size);
+    let is_shared = fits && operands.arrays.reserve(size);
     let large = fits && !is_shared && size > session.server.limits.max_inline_bytes;
     let usage = Use {
         stored: large,
@@ -224,7 +224,7 @@ unsafe fn origtensor(
     };
     let result = unsafe { operands.store(answer) }?;
     if let Some(Value::Shared(extent)) = &result.value {
-        unsafe { operands.store_shared(extent, out_buf.cast()) }?;
+        unsafe { operands.arrays.store(extent, out_buf.cast()) }?;
     }
     if let Some(Value::Data(data)) = &result.value {
         let array = unsafe { little_endian(data, width(ztensor)) };

@@ -22,7 +22,7 @@ pub fn for_a_place<T>(
     settings: &Settings,
     create: &dyn Fn() -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let wait = settings.wait.clone().unwrap_or_else(|why| {
+    let wait = settings.wait().unwrap_or_else(|why| {
         diagnostics::explain("CreateSession", &why);
         Duration::ZERO
     });

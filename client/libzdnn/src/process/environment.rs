@@ -4,26 +4,17 @@
 //! Source: zDNN API Reference 1.2.0, "Runtime Environment Variables"; zDNN library behaviour.
 
 use std::ffi::{CStr, CString};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::abi::memory;
 use crate::process::fork::PerProcess;
-use crate::process::shortcuts::{Shortcut, Shortcuts, Transfer, parse_plain};
-use crate::wire;
+use crate::process::shortcuts::{Shortcuts, Transfer, parse_plain};
+use crate::wire::LogLevel;
 
 /// Where a server listens by default.
 const DEFAULT_SERVER: &str = "127.0.0.1:50051";
 const MAX_LOG_MODULE: usize = 1023;
-const LEVELS: [(&str, wire::LogLevel); 7] = [
-    ("off", wire::LogLevel::Off),
-    ("fatal", wire::LogLevel::Fatal),
-    ("error", wire::LogLevel::Error),
-    ("warn", wire::LogLevel::Warn),
-    ("info", wire::LogLevel::Info),
-    ("debug", wire::LogLevel::Debug),
-    ("trace", wire::LogLevel::Trace),
-];
 /// Releases that a session can be of, with their numbers.
 pub const LIBRARIES: [(&CStr, u32); 6] = [
     (c"1.0.0", 0x01_0000),
@@ -45,7 +36,7 @@ pub struct Endpoint {
 }
 
 /// The variables' values. An option that was never set is None, or the default.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Settings {
     pub endpoint: Endpoint,
     pub machine: Option<String>,
@@ -53,18 +44,18 @@ pub struct Settings {
     pub require_server: bool,
     pub precheck: bool,
     pub status_diag: Option<u32>,
-    pub log_level: Option<wire::LogLevel>,
+    pub log_level: Option<LogLevel>,
     pub log_module: String,
     pub program_check_status: bool,
     transfer: Transfer,
-    /// The shortcuts that ZDNN_PLAIN takes away, or why it is refused.
-    plain: Result<Vec<Shortcut>, String>,
+    /// The names of shortcuts that are not used: ZDNN_PLAIN.
+    plain: String,
     /// The trace that new sessions join, empty for none: ZDNN_TRACE.
     pub trace: String,
     /// The ticket of that trace behind a proxy, empty for none: ZDNN_TICKET.
     pub ticket: String,
-    /// How long to wait for a full server, or why the value is refused: ZDNN_WAIT.
-    pub wait: Result<Duration, String>,
+    /// How many seconds to wait for a full server: ZDNN_WAIT.
+    wait: String,
     /// The file of fault rules: ZDNN_FAULTS.
     pub faults: Option<String>,
     /// Whether new sessions look for misused tensors: ZDNN_SANITIZE.
@@ -75,20 +66,19 @@ pub struct Settings {
 
 static SETTINGS: PerProcess<Mutex<Settings>> = PerProcess::new();
 
-fn process_settings() -> &'static Mutex<Settings> {
-    SETTINGS.get_or_build(|| Mutex::new(Settings::first()))
+fn process_settings() -> MutexGuard<'static, Settings> {
+    let settings = SETTINGS.get_or_build(|| Mutex::new(Settings::first()));
+    settings.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns a copy of this process's settings.
 pub fn settings() -> Settings {
-    let settings = process_settings().lock();
-    settings.unwrap_or_else(PoisonError::into_inner).clone()
+    process_settings().clone()
 }
 
 /// Reads the environment again, as zdnn_init does.
 pub fn read_again() {
-    let settings = process_settings().lock();
-    settings.unwrap_or_else(PoisonError::into_inner).read();
+    process_settings().read();
 }
 
 fn variable(name: &str) -> Option<String> {
@@ -116,17 +106,9 @@ fn number(text: &str) -> Option<u32> {
     u32::try_from(clamped & 0xFFFF_FFFF).ok()
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
-    let number = if text.is_empty() { "0" } else { text };
-    let number = number.parse().ok();
-    let duration = number.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    duration.ok_or_else(|| format!("ZDNN_WAIT: {text}: expected seconds, 0 or more"))
-}
-
-fn level(text: &str) -> Option<wire::LogLevel> {
-    let mut rows = LEVELS.iter();
-    let row = rows.find(|(name, _)| name.eq_ignore_ascii_case(text));
-    row.map(|(_, level)| *level)
+fn level(text: &str) -> Option<LogLevel> {
+    let level = LogLevel::from_str_name(&format!("LOG_LEVEL_{}", text.to_ascii_uppercase()));
+    level.filter(|level| *level != LogLevel::Unspecified)
 }
 
 fn shortened(mut text: String) -> String {
@@ -142,34 +124,25 @@ impl Settings {
     /// Reads the environment for the first time.
     pub fn first() -> Self {
         let mut settings = Self {
-            endpoint: Endpoint {
-                target: DEFAULT_SERVER.to_owned(),
-                ..Endpoint::default()
-            },
-            machine: None,
-            library: None,
-            require_server: false,
-            precheck: false,
-            status_diag: None,
-            log_level: None,
-            log_module: String::new(),
-            program_check_status: false,
-            transfer: Transfer::Shared,
-            plain: Ok(Vec::new()),
-            trace: String::new(),
-            ticket: String::new(),
-            wait: Ok(Duration::ZERO),
-            faults: None,
-            sanitize: false,
             lease: true,
+            ..Self::default()
         };
+        settings.endpoint.target = DEFAULT_SERVER.to_owned();
         settings.read();
         settings
     }
 
     /// Reads the environment again, as zdnn_init does; variables that are not set change nothing.
     pub fn read(&mut self) {
-        replace(&mut self.endpoint.target, variable("ZDNN_SERVER"));
+        for (target, name) in [
+            (&mut self.endpoint.target, "ZDNN_SERVER"),
+            (&mut self.trace, "ZDNN_TRACE"),
+            (&mut self.ticket, "ZDNN_TICKET"),
+            (&mut self.wait, "ZDNN_WAIT"),
+            (&mut self.plain, "ZDNN_PLAIN"),
+        ] {
+            replace(target, variable(name));
+        }
         for (target, name) in [
             (&mut self.endpoint.tls_ca, "ZDNN_TLS_CA"),
             (&mut self.endpoint.tls_cert, "ZDNN_TLS_CERT"),
@@ -197,30 +170,33 @@ impl Settings {
         let precheck = variable("ZDNN_ENABLE_PRECHECK");
         let precheck = precheck.map(|text| text.eq_ignore_ascii_case("true"));
         replace(&mut self.precheck, precheck);
-        if let Some(status) = variable("ZDNN_STATUS_DIAG").and_then(|text| number(&text)) {
-            self.status_diag = Some(status);
-        }
-        if let Some(level) = variable("ZDNN_LOGLEVEL").and_then(|text| level(&text)) {
-            self.log_level = Some(level);
-        }
+        let status_diag = variable("ZDNN_STATUS_DIAG").and_then(|text| number(&text));
+        self.status_diag = status_diag.or(self.status_diag);
+        let log_level = variable("ZDNN_LOGLEVEL").and_then(|text| level(&text));
+        self.log_level = log_level.or(self.log_level);
         let log_module = variable("ZDNN_LOGMODULE").map(shortened);
         replace(&mut self.log_module, log_module);
-        replace(&mut self.trace, variable("ZDNN_TRACE"));
-        replace(&mut self.ticket, variable("ZDNN_TICKET"));
-        let wait = variable("ZDNN_WAIT").map(|text| seconds(&text));
-        replace(&mut self.wait, wait);
         let lease = variable("ZDNN_LEASE").map(|text| text != "0");
         replace(&mut self.lease, lease);
         let transfer = variable("ZDNN_TRANSFER").and_then(|text| Transfer::parse(&text));
         replace(&mut self.transfer, transfer);
-        let plain = variable("ZDNN_PLAIN").map(|text| parse_plain(&text));
-        replace(&mut self.plain, plain);
     }
 
     /// Returns the shortcuts in use, or the refusal of a name in ZDNN_PLAIN.
-    pub fn shortcuts(&self) -> Result<Shortcuts, &str> {
-        let removed = self.plain.as_ref().map_err(String::as_str)?;
-        Ok(Shortcuts::new(self.transfer, removed))
+    pub fn shortcuts(&self) -> Result<Shortcuts, String> {
+        let removed = parse_plain(&self.plain)?;
+        Ok(Shortcuts::new(self.transfer, &removed))
+    }
+
+    /// Returns how long to wait for a full server, or why ZDNN_WAIT is refused.
+    pub fn wait(&self) -> Result<Duration, String> {
+        if self.wait.is_empty() {
+            return Ok(Duration::ZERO);
+        }
+        let number = self.wait.parse().ok();
+        let duration = number.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        let refusal = || format!("ZDNN_WAIT: {}: expected seconds, 0 or more", self.wait);
+        duration.ok_or_else(refusal)
     }
 
     /// Returns the library's version, as text and number.
@@ -232,7 +208,7 @@ impl Settings {
     }
 
     /// Returns whether a line of this level, from this source file of the library, is printed.
-    pub fn logs(&self, level: wire::LogLevel, module: &str) -> bool {
+    pub fn logs(&self, level: LogLevel, module: &str) -> bool {
         self.log_level.is_none_or(|threshold| {
             threshold as i32 >= level as i32
                 && (self.log_module.is_empty() || self.log_module.contains(module))

@@ -25,13 +25,14 @@ const NAMES: [(&str, Option<Shortcut>); 5] = [
 ];
 
 /// How sticks get to the server: ZDNN_TRANSFER.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub enum Transfer {
     /// All of them, at every call.
     Sticks,
     /// Once; then by name.
     Cache,
     /// As with the cache; sticks that would travel pass in shared memory, if the server shares it.
+    #[default]
     Shared,
 }
 

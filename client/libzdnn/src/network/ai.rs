@@ -68,6 +68,7 @@ pub struct Version {
 
 /// `ai_network_report`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct Report {
     pub model_name: *const c_char,
     pub model_signature: *const c_char,
@@ -176,8 +177,7 @@ impl Buffer {
             height: short(message.height),
             width: short(message.width),
             channels: message.channels,
-            data: ptr::null_mut(),
-            meta_info: ptr::null_mut(),
+            ..Self::NULL
         }
     }
 

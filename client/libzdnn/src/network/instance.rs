@@ -78,7 +78,7 @@ impl Instance {
         session: Arc<Session>,
         name: String,
         model: &'static Model,
-        report: wire::NetworkReport,
+        report: &wire::NetworkReport,
     ) -> Self {
         Self {
             process: std::process::id(),

@@ -109,7 +109,7 @@ fn create(network: &mut *mut c_void, model: &'static Model) -> Result<Error, Fai
     }
     let missing = || Failure::Lost("the network is gone".to_owned());
     let report = instance::info(&session, &created.name)?.ok_or_else(missing)?;
-    *network = instance::register(Instance::new(session, created.name, model, report));
+    *network = instance::register(Instance::new(session, created.name, model, &report));
     Ok(Error::NONE)
 }
 
@@ -326,7 +326,7 @@ pub unsafe extern "C" fn nnpa_network_get_info(network: *mut c_void, report: *mu
     let (Some(instance), false) = (instance::find(network), report.is_null()) else {
         return false;
     };
-    unsafe { report.write(instance.state().description.report()) };
+    unsafe { report.write(instance.state().description.report) };
     true
 }
 

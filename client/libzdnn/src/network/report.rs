@@ -78,10 +78,6 @@ fn address(base: *mut c_void, offset: u64) -> *mut c_void {
         .cast()
 }
 
-fn text(words: &str) -> CString {
-    CString::new(words.replace('\0', "")).unwrap_or_default()
-}
-
 fn version(message: Option<&wire::Version>) -> Version {
     let byte = |number: u32| u8::try_from(number).unwrap_or(u8::MAX);
     message.map_or_else(Version::default, |version| Version {
@@ -96,15 +92,9 @@ fn version(message: Option<&wire::Version>) -> Version {
 pub struct Description {
     pub inputs: End,
     pub outputs: End,
-    activations: Buffer,
-    params: Buffer,
-    model_name: CString,
-    model_signature: CString,
-    model_datetime: CString,
-    compile_datetime: CString,
-    runtime_revision: CString,
-    tool_revision: CString,
-    report: wire::NetworkReport,
+    /// The description as C has it; its pointers are to the rest of this one.
+    pub report: Report,
+    _texts: Vec<CString>,
 }
 
 // Its pointers are to its own boxes, or to memory that C has lent for good.
@@ -112,60 +102,57 @@ unsafe impl Send for Description {}
 
 impl Description {
     /// Describes a network by the server's report.
-    pub fn of(report: wire::NetworkReport) -> Self {
-        let end = |buffer: Option<&wire::Buffer>| buffer.map_or(Buffer::NULL, Buffer::described);
-        Self {
-            inputs: End::of(&report.inputs),
-            outputs: End::of(&report.outputs),
-            activations: end(report.activations.as_ref()),
-            params: end(report.params.as_ref()),
+    pub fn of(report: &wire::NetworkReport) -> Self {
+        let mut texts = Vec::new();
+        let mut text = |words: &str| {
+            let text = CString::new(words.replace('\0', "")).unwrap_or_default();
+            let address = text.as_ptr();
+            texts.push(text);
+            address
+        };
+        let count = |end: &End| u16::try_from(end.buffers.len()).unwrap_or(u16::MAX);
+        let buffer = |buffer: Option<&wire::Buffer>| buffer.map_or(Buffer::NULL, Buffer::described);
+        let (mut inputs, mut outputs) = (End::of(&report.inputs), End::of(&report.outputs));
+        let report = Report {
             model_name: text(&report.model_name),
             model_signature: text(&report.model_signature),
             model_datetime: text(&report.model_datetime),
             compile_datetime: text(&report.compile_datetime),
             runtime_revision: text(&report.runtime_revision),
+            runtime_version: version(report.runtime_version.as_ref()),
             tool_revision: text(&report.tool_revision),
+            tool_version: version(report.tool_version.as_ref()),
+            tool_api_version: version(report.tool_api_version.as_ref()),
+            api_version: version(report.api_version.as_ref()),
+            interface_api_version: version(report.interface_api_version.as_ref()),
+            n_macc: report.n_macc,
+            n_inputs: count(&inputs),
+            n_outputs: count(&outputs),
+            inputs: inputs.buffers.as_mut_ptr(),
+            outputs: outputs.buffers.as_mut_ptr(),
+            activations: buffer(report.activations.as_ref()),
+            params: buffer(report.params.as_ref()),
+            n_nodes: report.n_nodes,
+            signature: report.signature,
+        };
+        Self {
+            inputs,
+            outputs,
             report,
+            _texts: texts,
         }
     }
 
     /// Where the application's activations begin; NULL before init.
     pub fn activations(&self) -> *mut c_void {
-        self.activations.data
+        self.report.activations.data
     }
 
     /// Takes over places in the activations, once init has bound memory.
     pub fn bind(&mut self, report: &wire::NetworkReport, weights: &Buffer, activations: &Buffer) {
-        self.params.data = weights.data;
-        self.activations.data = activations.data;
+        self.report.params.data = weights.data;
+        self.report.activations.data = activations.data;
         self.inputs.place(&report.inputs, activations.data);
         self.outputs.place(&report.outputs, activations.data);
-    }
-
-    /// Returns the description as C has it; its pointers are ours.
-    pub fn report(&mut self) -> Report {
-        let count = |end: &End| u16::try_from(end.buffers.len()).unwrap_or(u16::MAX);
-        Report {
-            model_name: self.model_name.as_ptr(),
-            model_signature: self.model_signature.as_ptr(),
-            model_datetime: self.model_datetime.as_ptr(),
-            compile_datetime: self.compile_datetime.as_ptr(),
-            runtime_revision: self.runtime_revision.as_ptr(),
-            runtime_version: version(self.report.runtime_version.as_ref()),
-            tool_revision: self.tool_revision.as_ptr(),
-            tool_version: version(self.report.tool_version.as_ref()),
-            tool_api_version: version(self.report.tool_api_version.as_ref()),
-            api_version: version(self.report.api_version.as_ref()),
-            interface_api_version: version(self.report.interface_api_version.as_ref()),
-            n_macc: self.report.n_macc,
-            n_inputs: count(&self.inputs),
-            n_outputs: count(&self.outputs),
-            inputs: self.inputs.buffers.as_mut_ptr(),
-            outputs: self.outputs.buffers.as_mut_ptr(),
-            activations: self.activations,
-            params: self.params,
-            n_nodes: self.report.n_nodes,
-            signature: self.report.signature,
-        }
     }
 }

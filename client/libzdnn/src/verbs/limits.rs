@@ -36,11 +36,14 @@ unsafe fn store(kind: u32, bits: u32, limit: *mut c_void) {
     }
 }
 
-fn find(transformed_type: u32, pre_transformed_type: u32) -> Option<(u32, u32)> {
-    LIMITS
-        .iter()
-        .find(|row| (row.0, row.1) == (transformed_type, pre_transformed_type))
-        .map(|row| (row.2, row.3))
+/// Writes the maximum or the minimum of two types, in the pre-transformed one.
+unsafe fn write_limit(name: &str, types: [u32; 2], is_most: bool, limit: *mut c_void) -> Status {
+    let mut rows = LIMITS.iter();
+    let Some((_, kind, most, least)) = rows.find(|row| [row.0, row.1] == types) else {
+        return diagnostics::log_status(name, status::ZDNN_INVALID_TYPE);
+    };
+    unsafe { store(*kind, if is_most { *most } else { *least }, limit) };
+    status::ZDNN_OK
 }
 
 /// zdnn_get_max_limit: writes the limit in the pre-transformed type.
@@ -50,11 +53,8 @@ pub unsafe extern "C" fn zdnn_get_max_limit(
     pre_transformed_type: u32,
     limit: *mut c_void,
 ) -> Status {
-    let Some((most, _)) = find(transformed_type, pre_transformed_type) else {
-        return diagnostics::log_status("zdnn_get_max_limit", status::ZDNN_INVALID_TYPE);
-    };
-    unsafe { store(pre_transformed_type, most, limit) };
-    status::ZDNN_OK
+    let types = [transformed_type, pre_transformed_type];
+    unsafe { write_limit("zdnn_get_max_limit", types, true, limit) }
 }
 
 /// zdnn_get_min_limit: as zdnn_get_max_limit.
@@ -64,9 +64,6 @@ pub unsafe extern "C" fn zdnn_get_min_limit(
     pre_transformed_type: u32,
     limit: *mut c_void,
 ) -> Status {
-    let Some((_, least)) = find(transformed_type, pre_transformed_type) else {
-        return diagnostics::log_status("zdnn_get_min_limit", status::ZDNN_INVALID_TYPE);
-    };
-    unsafe { store(pre_transformed_type, least, limit) };
-    status::ZDNN_OK
+    let types = [transformed_type, pre_transformed_type];
+    unsafe { write_limit("zdnn_get_min_limit", types, false, limit) }
 }

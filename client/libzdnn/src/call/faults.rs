@@ -102,10 +102,7 @@ pub fn of_free(name: &str) -> Verdict {
         layout: layout::ZDNN_NHWC,
         format: format::ZDNN_FORMAT_4DFEATURE,
         kind: kind::ZDNN_DLFLOAT16,
-        dim4: 1,
-        dim3: 1,
-        dim2: 1,
-        dim1: 1,
+        ..Desc::default()
     };
-    ask(name, &small, 2)
+    ask(name, &small.with_dims([1; 4]), 2)
 }

@@ -40,10 +40,6 @@ fn transformed_dims(pre: &Desc) -> Option<Dims> {
     }
 }
 
-fn set_dims(desc: &mut Desc, dims: Dims) {
-    [desc.dim4, desc.dim3, desc.dim2, desc.dim1] = dims;
-}
-
 fn transformed(pre: &Desc, target: &mut Desc) -> Status {
     let Some(dims) = transformed_dims(pre) else {
         return status::ZDNN_INVALID_LAYOUT;
@@ -52,7 +48,7 @@ fn transformed(pre: &Desc, target: &mut Desc) -> Status {
         layout::ZDNN_HWCK => (layout::ZDNN_HWCK, format::ZDNN_FORMAT_4DKERNEL),
         _ => (layout::ZDNN_NHWC, format::ZDNN_FORMAT_4DFEATURE),
     };
-    set_dims(target, dims);
+    *target = target.with_dims(dims);
     target.kind = match pre.kind {
         kind::INT32 => kind::ZDNN_BINARY_INT32,
         float if kind::FLOATS.contains(&float) => kind::ZDNN_DLFLOAT16,
@@ -75,7 +71,7 @@ fn quantized(pre: &Desc, transform_type: u32, target: &mut Desc) -> Status {
         _ => return status::ZDNN_INVALID_TRANSFORM_TYPE,
     };
     target.layout = layout::ZDNN_NHWC;
-    set_dims(target, dims);
+    *target = target.with_dims(dims);
     status::ZDNN_OK
 }
 
@@ -109,10 +105,7 @@ fn concatenated(pre: &Desc, info: u32, target: &mut Desc) -> Status {
     };
     (target.layout, target.format, target.kind) =
         (layout, format::ZDNN_FORMAT_4DFEATURE, kind::ZDNN_DLFLOAT16);
-    set_dims(
-        target,
-        [stack, 1, rows, padded(pre.dim1).wrapping_mul(gates)],
-    );
+    *target = target.with_dims([stack, 1, rows, padded(pre.dim1).wrapping_mul(gates)]);
     status::ZDNN_OK
 }
 

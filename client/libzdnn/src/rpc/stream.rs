@@ -26,7 +26,7 @@ const STREAM_LIMIT: &str = "max_conversations";
 /// A stream on which each request has one answer.
 pub trait RequestStream: Send {
     /// Sends a request and returns true if the stream is still open; else nothing has run.
-    fn send(&mut self, request: &Frame) -> Result<bool, Failure>;
+    fn send(&mut self, request: &Frame) -> bool;
 
     /// Waits for the answer to the last request.
     fn receive(&mut self) -> Result<Bytes, Failure>;
@@ -75,16 +75,16 @@ impl StreamOpener for Http2Streams {
 }
 
 impl RequestStream for Http2Stream {
-    fn send(&mut self, request: &Frame) -> Result<bool, Failure> {
+    fn send(&mut self, request: &Frame) -> bool {
         let frame = request.joined(self.connection.pool());
         let (answers, requests) = (&mut self.answers, &mut self.requests);
-        Ok(self.connection.drive(async {
+        self.connection.drive(async {
             self.connection.process_events().await;
             let Some(requests) = requests else {
                 return false;
             };
             answers.is_quiet().await && requests.send_data(frame).await.is_ok()
-        }))
+        })
     }
 
     fn receive(&mut self) -> Result<Bytes, Failure> {
@@ -139,10 +139,8 @@ impl Conversation {
     /// Makes a call over the stream; None if it must go over the wrapped channel.
     fn call(&mut self, request: &Frame) -> Result<Option<Bytes>, Failure> {
         self.leave_if_idle();
-        let sent = match &mut self.stream {
-            Some(stream) => stream.send(request)?,
-            None => false,
-        };
+        let open = self.stream.as_mut();
+        let sent = open.is_some_and(|stream| stream.send(request));
         let answer = match &mut self.stream {
             Some(stream) if sent => stream.receive(),
             _ => self.open(request),

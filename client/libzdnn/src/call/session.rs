@@ -15,7 +15,6 @@ use crate::process::diagnostics;
 use crate::process::environment::{Endpoint, Settings};
 use crate::process::fault_rules;
 use crate::process::machine;
-use crate::process::shortcuts::Shortcuts;
 use crate::rpc::channel::{Channel, END_TIMEOUT, decoded, unary};
 use crate::rpc::connection::Connection;
 use crate::rpc::failure::Failure;
@@ -51,9 +50,8 @@ pub struct Session {
     pub prechecks: bool,
     _lease: Option<Lease>,
     stream: Option<Arc<StreamChannel>>,
-    endpoint: Endpoint,
-    library: Option<String>,
-    shortcuts: Shortcuts,
+    /// The settings with which it was created.
+    settings: Settings,
 }
 
 fn refused(message: impl Into<String>) -> Failure {
@@ -170,33 +168,17 @@ impl Session {
             );
         }
         let lease = hold(&connection, &session)?;
-        Ok(Self::opened(
-            &connection,
-            settings,
-            shortcuts,
-            &session,
-            lease,
-        ))
-    }
-
-    fn opened(
-        connection: &Arc<Connection>,
-        settings: &Settings,
-        shortcuts: Shortcuts,
-        session: &wire::Session,
-        lease: Option<Lease>,
-    ) -> Self {
         let limits = session.limits.unwrap_or_default();
-        let socket = plain_socket(&settings.endpoint, session);
-        let stream = shortcuts::stream(&shortcuts, connection, socket.clone(), max_idle(&limits));
+        let socket = plain_socket(&settings.endpoint, &session);
+        let stream = shortcuts::stream(&shortcuts, &connection, socket.clone(), max_idle(&limits));
         let stream = stream.map(Arc::new);
-        let server = session_channel(connection, stream.as_ref(), session);
+        let server = session_channel(&connection, stream.as_ref(), &session);
         let plain_socket = session.plain_socket.as_ref();
         let takes_memory = plain_socket.is_some_and(|socket| socket.takes_memory);
         let memory = socket.filter(|_| takes_memory).and_then(|path| {
-            shortcuts::memory(&shortcuts, connection, &path, &server, stream.as_deref())
+            shortcuts::memory(&shortcuts, &connection, &path, &server, stream.as_deref())
         });
-        Self {
+        Ok(Self {
             server,
             query: Query::of(session.machine.as_ref()),
             cache: shortcuts::cache(&shortcuts, &limits).map(Arc::new),
@@ -205,10 +187,8 @@ impl Session {
             prechecks: session.precheck,
             _lease: lease,
             stream,
-            endpoint: settings.endpoint.clone(),
-            library: settings.library.clone(),
-            shortcuts,
-        }
+            settings: settings.clone(),
+        })
     }
 
     /// Returns whether a failure says that the session is gone: its server does not know it, or
@@ -223,16 +203,14 @@ impl Session {
 
     /// Returns whether the session still fits the settings.
     pub fn suits(&self, settings: &Settings) -> bool {
-        self.endpoint == settings.endpoint
-            && self.library == settings.library
-            && settings
-                .shortcuts()
-                .is_ok_and(|shortcuts| shortcuts == self.shortcuts)
+        self.is_at(&settings.endpoint)
+            && self.settings.library == settings.library
+            && self.settings.shortcuts() == settings.shortcuts()
     }
 
     /// Returns whether the settings name this session's server.
     pub fn is_at(&self, endpoint: &Endpoint) -> bool {
-        self.endpoint == *endpoint
+        self.settings.endpoint == *endpoint
     }
 
     /// Applies zdnn_init to the open session: sets the options, and queries the machine again.

@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use prost::Message;
 
-use crate::abi::memory::text;
 use crate::call::session::Session;
 use crate::network::ai::{Error, Model};
 use crate::network::report::Description;
@@ -65,13 +64,6 @@ pub fn path(method: &str) -> String {
     format!("{SERVICE}{method}")
 }
 
-impl Model {
-    /// Returns the hash that the generator wrote; empty if there is none.
-    pub fn signature(&self) -> String {
-        unsafe { text(self.signature) }.unwrap_or_default()
-    }
-}
-
 impl Instance {
     /// Describes a network that the server has created.
     pub fn new(
@@ -103,11 +95,6 @@ impl Instance {
         if state.slot == Slot::Empty {
             state.slot = slot;
         }
-    }
-
-    /// Asks the server to describe the network.
-    pub fn info(&self) -> Result<Option<wire::NetworkReport>, Failure> {
-        info(&self.session, &self.name)
     }
 }
 

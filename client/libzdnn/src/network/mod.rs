@@ -17,7 +17,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use prost::Message;
 
-use crate::abi::memory::swap_to_little_endian;
+use crate::abi::memory::{swap_to_little_endian, text};
 use crate::call::process_session;
 use crate::call::session::Session;
 use crate::network::ai::{Buffer, Error, Model, Params, Report};
@@ -142,14 +142,14 @@ unsafe fn bind(instance: &Instance, params: Option<&Params>) -> Result<bool, Fai
         session: instance.session.server.name.clone(),
         network: instance.name.clone(),
         params: message,
-        model_signature: instance.model.signature(),
+        model_signature: unsafe { text(instance.model.signature) }.unwrap_or_default(),
         ..wire::InitNetworkRequest::default()
     };
     let answer: wire::InitNetworkResponse = call(&instance.session, "InitNetwork", &request)?;
     let (true, Some(params)) = (answer.ok, params) else {
         return Ok(false);
     };
-    if let Some(report) = instance.info()? {
+    if let Some(report) = instance::info(&instance.session, &instance.name)? {
         let mut state = instance.state();
         state
             .description
@@ -184,15 +184,13 @@ unsafe fn inputs(instance: &Instance, buffers: *const Buffer) -> Vec<wire::Buffe
     let count = end.count(buffers);
     let message_of = |index: usize| {
         let buffer = unsafe { &*buffers.add(index) };
-        let slot = end.slot(index, buffer.data, base);
+        let (mut message, memory) = end.message(index, buffer, base);
         let size = match buffer.is_like(&end.buffers[index]) {
             true => buffer.bytes(buffer.n_batches),
             false => 0,
         };
-        let mut message = buffer.message();
-        message.activations_offset = slot.offset;
-        message.data = (!slot.data.is_null()).then(|| {
-            let mut data = unsafe { view(slot.data.cast(), size) }.to_vec();
+        message.data = (!memory.is_null()).then(|| {
+            let mut data = unsafe { view(memory.cast(), size) }.to_vec();
             swap_to_little_endian(&mut data, buffer.element_bytes());
             data.into()
         });
@@ -208,12 +206,10 @@ unsafe fn outputs(instance: &Instance, buffers: *mut Buffer) -> (Vec<wire::Buffe
     let count = end.count(buffers);
     let message_of = |index: usize| {
         let buffer = unsafe { &*buffers.add(index) };
-        let slot = end.slot(index, buffer.data, base);
-        let mut message = buffer.message();
-        message.activations_offset = slot.offset;
-        message.data = (!slot.data.is_null()).then(Bytes::new);
+        let (mut message, memory) = end.message(index, buffer, base);
+        message.data = (!memory.is_null()).then(Bytes::new);
         let size = end.buffers[index].bytes(buffer.n_batches);
-        (message, (slot.data, size, buffer.element_bytes()))
+        (message, (memory, size, buffer.element_bytes()))
     };
     (0..count).map(message_of).unzip()
 }

@@ -52,24 +52,26 @@ impl End {
         }
     }
 
-    /// Returns the application's memory of a tensor, and its offset if it is the tensor's own place
-    /// in the activations.
-    pub fn slot(&self, index: usize, data: *mut c_void, activations: *mut c_void) -> Slot {
+    /// Returns the message of the application's descriptor of a tensor, without contents, and its
+    /// memory. The message has an offset if that is the tensor's own place in the activations.
+    pub fn message(
+        &self,
+        index: usize,
+        buffer: &Buffer,
+        activations: *mut c_void,
+    ) -> (wire::Buffer, *mut c_void) {
+        let mut message = buffer.message();
         let offset = self.offsets.get(index).copied().flatten();
         let inside = offset.map_or(ptr::null_mut(), |at| address(activations, at));
-        let data = if data.is_null() { inside } else { data };
+        let data = if buffer.data.is_null() {
+            inside
+        } else {
+            buffer.data
+        };
         let is_inside = !data.is_null() && data == inside;
-        Slot {
-            data,
-            offset: offset.filter(|_| is_inside),
-        }
+        message.activations_offset = offset.filter(|_| is_inside);
+        (message, data)
     }
-}
-
-/// Memory of one tensor.
-pub struct Slot {
-    pub data: *mut c_void,
-    pub offset: Option<u64>,
 }
 
 fn address(base: *mut c_void, offset: u64) -> *mut c_void {

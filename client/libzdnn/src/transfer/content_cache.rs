@@ -220,9 +220,7 @@ impl Entries {
         memory.clear();
         memory
     }
-}
 
-impl Entries {
     /// Returns a copy; it replaces a copy that has the same bytes, whose name is removed.
     fn copy(&mut self, sticks: &[u8], kind: u32) -> Vec<u8> {
         let mut copy = match self.same(sticks, kind) {

@@ -10,7 +10,7 @@ use crate::transfer::content_cache::{
     ContentCache, Digest, Name, Output as CachedOutput, new_name,
 };
 use crate::transfer::{Input, Output, StickTransfer, Written};
-use crate::wire;
+use crate::wire::Ztensor;
 use crate::wire::tensor_ref::Tensor;
 use crate::wire::ztensor::Contents;
 
@@ -58,7 +58,7 @@ impl<'a> CachedTransfer<'a> {
 
     /// Names sticks that the server has, or gets with another input of this call; else asks it to
     /// keep them.
-    fn name(&mut self, input: Input<'_>, message: &mut wire::Ztensor) {
+    fn name(&mut self, input: Input<'_>, message: &mut Ztensor) {
         let Input { sticks, kind, .. } = input;
         let (address, size) = (sticks.as_ptr(), sticks.len());
         let is_same =
@@ -82,7 +82,7 @@ impl<'a> CachedTransfer<'a> {
         });
     }
 
-    fn keep(&mut self, digest: Digest, size: u64, message: &mut wire::Ztensor) -> Name {
+    fn keep(&mut self, digest: Digest, size: u64, message: &mut Ztensor) -> Name {
         let name = Bytes::copy_from_slice(&digest);
         if self.sent.iter().any(|sent| sent.digest == digest) {
             message.contents = Some(Contents::Cached(name.clone()));
@@ -95,14 +95,14 @@ impl<'a> CachedTransfer<'a> {
 }
 
 impl StickTransfer for CachedTransfer<'_> {
-    fn input(&mut self, input: Input<'_>, mut message: wire::Ztensor) -> Result<Tensor, Failure> {
+    fn input(&mut self, input: Input<'_>, mut message: Ztensor) -> Result<Tensor, Failure> {
         if self.cache.fits(input.sticks.len() as u64) {
             self.name(input, &mut message);
         }
         self.inner.input(input, message)
     }
 
-    fn output(&mut self, output: &Output, mut message: wire::Ztensor) -> Result<Tensor, Failure> {
+    fn output(&mut self, output: &Output, mut message: Ztensor) -> Result<Tensor, Failure> {
         if !self.cache.fits(output.size) {
             return self.inner.output(output, message);
         }
@@ -132,11 +132,7 @@ impl StickTransfer for CachedTransfer<'_> {
         self.inner.answered(failure);
     }
 
-    unsafe fn store(
-        &mut self,
-        output: &Output,
-        answer: &wire::Ztensor,
-    ) -> Result<Written, Failure> {
+    unsafe fn store(&mut self, output: &Output, answer: &Ztensor) -> Result<Written, Failure> {
         let written = unsafe { self.inner.store(output, answer) }?;
         let kept = self.outputs.iter().find(|kept| kept.output == output.name);
         let region = match &written {

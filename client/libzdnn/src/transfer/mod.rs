@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use crate::rpc::failure::Failure;
 use crate::transfer::shared_memory::Region;
-use crate::wire;
+use crate::wire::Ztensor;
 use crate::wire::tensor_ref::Tensor;
 
 /// Sticks that an operation reads.
@@ -52,15 +52,14 @@ pub enum Written {
 /// The transfer of one call's operands. A message whose contents are set needs no sticks.
 pub trait StickTransfer {
     /// Returns an input's reference, its sticks sent or named.
-    fn input(&mut self, input: Input<'_>, message: wire::Ztensor) -> Result<Tensor, Failure>;
+    fn input(&mut self, input: Input<'_>, message: Ztensor) -> Result<Tensor, Failure>;
 
     /// Returns an output's reference, which says how its sticks come back.
-    fn output(&mut self, output: &Output, message: wire::Ztensor) -> Result<Tensor, Failure>;
+    fn output(&mut self, output: &Output, message: Ztensor) -> Result<Tensor, Failure>;
 
     /// Notes that the call has its result, or failed.
     fn answered(&mut self, failure: Option<&Failure>);
 
     /// Copies the sticks of an answer to an output's buffer.
-    unsafe fn store(&mut self, output: &Output, answer: &wire::Ztensor)
-    -> Result<Written, Failure>;
+    unsafe fn store(&mut self, output: &Output, answer: &Ztensor) -> Result<Written, Failure>;
 }

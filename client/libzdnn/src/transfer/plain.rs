@@ -8,7 +8,7 @@ use crate::rpc::failure::Failure;
 use crate::rpc::session_channel::SessionChannel;
 use crate::transfer::streamed::{free, new_id, read_sticks, write_sticks};
 use crate::transfer::{Input, Output, StickTransfer, Written};
-use crate::wire;
+use crate::wire::Ztensor;
 use crate::wire::tensor_ref::Tensor;
 use crate::wire::ztensor::Contents;
 
@@ -44,7 +44,7 @@ impl<'a> PlainTransfer<'a> {
     }
 
     /// Creates a tensor of the session with sticks, or with zeros for none.
-    fn create(&mut self, message: wire::Ztensor, sticks: &[u8]) -> Result<u64, Failure> {
+    fn create(&mut self, message: Ztensor, sticks: &[u8]) -> Result<u64, Failure> {
         let id = new_id();
         write_sticks(self.server, id, message, sticks)?;
         self.temporaries.push(id);
@@ -63,7 +63,7 @@ impl Drop for PlainTransfer<'_> {
 }
 
 impl StickTransfer for PlainTransfer<'_> {
-    fn input(&mut self, input: Input<'_>, mut message: wire::Ztensor) -> Result<Tensor, Failure> {
+    fn input(&mut self, input: Input<'_>, mut message: Ztensor) -> Result<Tensor, Failure> {
         let size = input.sticks.len() as u64;
         let is_set = message.contents.is_some();
         let is_large = !is_set && (size > self.server.limits.max_inline_bytes || size > self.room);
@@ -78,7 +78,7 @@ impl StickTransfer for PlainTransfer<'_> {
         Ok(Tensor::InlineZtensor(message))
     }
 
-    fn output(&mut self, output: &Output, message: wire::Ztensor) -> Result<Tensor, Failure> {
+    fn output(&mut self, output: &Output, message: Ztensor) -> Result<Tensor, Failure> {
         let is_large = output.size > self.server.limits.max_inline_bytes;
         if !output.stored && (!is_large || message.sticks_to.is_some()) {
             return Ok(Tensor::InlineZtensor(message));
@@ -95,11 +95,7 @@ impl StickTransfer for PlainTransfer<'_> {
 
     fn answered(&mut self, _failure: Option<&Failure>) {}
 
-    unsafe fn store(
-        &mut self,
-        output: &Output,
-        answer: &wire::Ztensor,
-    ) -> Result<Written, Failure> {
+    unsafe fn store(&mut self, output: &Output, answer: &Ztensor) -> Result<Written, Failure> {
         if let Some(Contents::Sticks(sticks)) = &answer.contents {
             let fits = sticks.len() as u64 == output.size && !output.buffer.is_null();
             if !fits {

@@ -8,7 +8,7 @@ use crate::transfer::shared_memory::{Region, SharedMemory};
 use crate::transfer::{Input, Output, StickTransfer, Written};
 use crate::wire::tensor_ref::Tensor;
 use crate::wire::ztensor::Contents;
-use crate::wire::{self, Extent};
+use crate::wire::{Extent, Ztensor};
 
 /// Wraps a transfer; its regions are held until the call is over.
 pub struct SharedTransfer<'a> {
@@ -31,7 +31,7 @@ impl<'a> SharedTransfer<'a> {
 }
 
 impl StickTransfer for SharedTransfer<'_> {
-    fn input(&mut self, input: Input<'_>, mut message: wire::Ztensor) -> Result<Tensor, Failure> {
+    fn input(&mut self, input: Input<'_>, mut message: Ztensor) -> Result<Tensor, Failure> {
         if !input.stored
             && message.contents.is_none()
             && let Some(region) = self.memory.copy(input.sticks)
@@ -42,7 +42,7 @@ impl StickTransfer for SharedTransfer<'_> {
         self.inner.input(input, message)
     }
 
-    fn output(&mut self, output: &Output, mut message: wire::Ztensor) -> Result<Tensor, Failure> {
+    fn output(&mut self, output: &Output, mut message: Ztensor) -> Result<Tensor, Failure> {
         if !output.stored
             && let Some(region) = self.memory.allocate(output.size)
         {
@@ -59,11 +59,7 @@ impl StickTransfer for SharedTransfer<'_> {
         self.inner.answered(failure);
     }
 
-    unsafe fn store(
-        &mut self,
-        output: &Output,
-        answer: &wire::Ztensor,
-    ) -> Result<Written, Failure> {
+    unsafe fn store(&mut self, output: &Output, answer: &Ztensor) -> Result<Written, Failure> {
         let Some(Contents::Shared(extent)) = &answer.contents else {
             return unsafe { self.inner.store(output, answer) };
         };

@@ -88,17 +88,7 @@ impl Desc {
 
 impl Ztensor {
     /// A structure whose bits are all zero.
-    pub const ZERO: Self = Self {
-        pre_transformed_desc: std::ptr::null_mut(),
-        transformed_desc: std::ptr::null_mut(),
-        buffer_size: 0,
-        buffer: std::ptr::null_mut(),
-        is_transformed: 0,
-        reserved: [0; 3],
-        rec_scale: 0.0,
-        offset: 0.0,
-        reserved2: [0; 20],
-    };
+    pub const ZERO: Self = unsafe { std::mem::zeroed() };
 
     /// Copies the transformed descriptor as it stands at this call.
     pub unsafe fn transformed(&self) -> Desc {

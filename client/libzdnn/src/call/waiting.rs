@@ -42,11 +42,8 @@ pub fn for_a_place<T>(
             return answer;
         }
         if !is_told {
-            let text = format!(
-                "{} is full: waiting {} s at most for a session",
-                settings.endpoint.target,
-                wait.as_secs_f64()
-            );
+            let (target, most) = (&settings.endpoint.target, wait.as_secs_f64());
+            let text = format!("{target} is full: waiting {most} s at most for a session");
             diagnostics::explain("CreateSession", &text);
             is_told = true;
         }

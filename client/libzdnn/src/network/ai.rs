@@ -138,10 +138,8 @@ impl Error {
 
     /// Packs the numbers of an answer, known or not.
     pub fn packed(kind: i32, code: i32) -> Self {
-        let (kind, code) = (
-            kind.cast_unsigned() & 0xFF,
-            code.cast_unsigned() & 0xFF_FFFF,
-        );
+        let kind = kind.cast_unsigned() & 0xFF;
+        let code = code.cast_unsigned() & 0xFF_FFFF;
         let word = if cfg!(target_endian = "big") {
             kind << 24 | code
         } else {

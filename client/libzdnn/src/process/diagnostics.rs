@@ -52,10 +52,8 @@ pub fn log_status(name: &str, status: Status) -> Status {
         print(true, &format!("ERROR: {name}() (nnpa): {message}"));
     }
     if settings.status_diag == Some(status) {
-        print(
-            false,
-            &format!("{DIAGNOSIS}\nstatus = 0x{status:08x}, {message}\n{name}()"),
-        );
+        let text = format!("{DIAGNOSIS}\nstatus = 0x{status:08x}, {message}\n{name}()");
+        print(false, &text);
         unsafe { nnpa_backtrace() };
     }
     status

@@ -156,17 +156,14 @@ impl Settings {
                 *target = Some(value).filter(|text| !text.is_empty());
             }
         }
-        for (target, name, on) in [
-            (&mut self.require_server, "ZDNN_REQUIRE_SERVER", "1"),
-            (
-                &mut self.program_check_status,
-                "ZDNN_PROGRAM_CHECK",
-                "status",
-            ),
-            (&mut self.sanitize, "ZDNN_SANITIZE", "1"),
+        for (target, name) in [
+            (&mut self.require_server, "ZDNN_REQUIRE_SERVER"),
+            (&mut self.sanitize, "ZDNN_SANITIZE"),
         ] {
-            replace(target, variable(name).map(|text| text == on));
+            replace(target, variable(name).map(|text| text == "1"));
         }
+        let status = variable("ZDNN_PROGRAM_CHECK").map(|text| text == "status");
+        replace(&mut self.program_check_status, status);
         let precheck = variable("ZDNN_ENABLE_PRECHECK");
         let precheck = precheck.map(|text| text.eq_ignore_ascii_case("true"));
         replace(&mut self.precheck, precheck);

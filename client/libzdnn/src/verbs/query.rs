@@ -7,8 +7,7 @@ use std::ffi::c_char;
 use crate::abi::machine::Query;
 use crate::abi::status::{self, Status};
 use crate::call::operand::Operands;
-use crate::call::process_session;
-use crate::call::{self, Lent};
+use crate::call::{self, Lent, process_session};
 use crate::process::environment;
 use crate::wire::{self, operation::Operation as Arm, operation_result::Value};
 

@@ -316,9 +316,7 @@ public final class Descriptors {
     throw refuse(ZdnnStatus.ZDNN_INVALID_TYPE, op, 2, "pre_transformed_type", value, allowed);
   }
 
-  /**
-   * Returns DLFLOAT16's largest value in a float type; BFLOAT's is truncated.
-   */
+  /** Returns DLFLOAT16's largest value in a float type; BFLOAT's is truncated. */
   private static double largest(DataTypes pre) {
     return switch (pre) {
       case FP16 -> 65504.0;

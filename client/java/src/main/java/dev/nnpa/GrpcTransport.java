@@ -89,8 +89,7 @@ final class GrpcTransport implements Transport {
       String text = target() + ": the session is closed";
       return new TransportException("CANCELLED", text, "Call Session.connect again.", error);
     }
-    boolean givenUp =
-        Context.current().isCancelled() || Thread.currentThread().isInterrupted();
+    boolean givenUp = Context.current().isCancelled() || Thread.currentThread().isInterrupted();
     return givenUp ? NnpaException.of(error, target()) : NnpaException.inSession(error, target());
   }
 

@@ -130,7 +130,8 @@ final class Guest {
   /** Opens a pipeline, in which calls queue until its end; returns the list for their answers. */
   synchronized List<OperationResult> begin() {
     if (results != null) {
-      throw new IllegalStateException("pipeline: one is open in this session already, close it first");
+      throw new IllegalStateException(
+          "pipeline: one is open in this session already, close it first");
     }
     results = new ArrayList<>();
     return results;
@@ -160,7 +161,8 @@ final class Guest {
       return answers.subList(freed.size(), answers.size());
     } catch (NnpaException error) {
       dropped.addAll(freed);
-      if (error instanceof TransportException lost && Texts.NOTHING_HAS_RUN.contains(lost.reason())) {
+      if (error instanceof TransportException lost
+          && Texts.NOTHING_HAS_RUN.contains(lost.reason())) {
         if (missing(lost, freed)) {
           reconcile();
           return execute(operations);

@@ -176,7 +176,8 @@ public final class MliTensor {
 
   private void require(int width) {
     if (width(elType()) != width) {
-      throw new IllegalStateException("elements: " + elType() + ", expected a type of " + width + " bytes");
+      throw new IllegalStateException(
+          "elements: " + elType() + ", expected a type of " + width + " bytes");
     }
   }
 

@@ -99,10 +99,7 @@ public final class Network implements AutoCloseable {
         NetworkParams.newBuilder()
             .setParams(Buffer.getDefaultInstance())
             .setActivations(activations);
-    InitNetworkRequest request =
-        named(InitNetworkRequest.newBuilder())
-            .setParams(params)
-            .build();
+    InitNetworkRequest request = named(InitNetworkRequest.newBuilder()).setParams(params).build();
     if (!call(stub -> stub.initNetwork(request)).getOk()) {
       throw refusal();
     }
@@ -146,9 +143,7 @@ public final class Network implements AutoCloseable {
    */
   public Map<String, NetworkArray> run(Map<String, NetworkArray> inputs) {
     Inference inference = infer(inputs);
-    inference.violations().stream()
-        .limit(1)
-        .forEach(violation -> guest.warn(warning(violation)));
+    inference.violations().stream().limit(1).forEach(violation -> guest.warn(warning(violation)));
     return inference.outputs();
   }
 
@@ -161,9 +156,7 @@ public final class Network implements AutoCloseable {
   public Inference infer(Map<String, NetworkArray> inputs) {
     requireOpen();
     InferNetworkRequest request =
-        named(InferNetworkRequest.newBuilder())
-            .addAllInputs(encoded(inputs))
-            .build();
+        named(InferNetworkRequest.newBuilder()).addAllInputs(encoded(inputs)).build();
     InferNetworkResponse answer = call(stub -> stub.inferNetwork(request));
     Map<String, NetworkArray> outputs = new LinkedHashMap<>();
     for (NamedArray output : answer.getOutputsList()) {
@@ -201,10 +194,7 @@ public final class Network implements AutoCloseable {
   public List<ProbeRun> probe(List<Integer> sizes, List<String> machines) {
     requireOpen();
     ProbeNetworkRequest request =
-        named(ProbeNetworkRequest.newBuilder())
-            .addAllSizes(sizes)
-            .addAllMachines(machines)
-            .build();
+        named(ProbeNetworkRequest.newBuilder()).addAllSizes(sizes).addAllMachines(machines).build();
     return ProbeRun.listOf(call(stub -> stub.probeNetwork(request)).getJson());
   }
 

@@ -14,9 +14,7 @@ import java.util.concurrent.ExecutionException;
 import java.util.function.Consumer;
 import java.util.function.Function;
 
-/**
- * A call with a stream of requests: sends as fast as the server reads, and keeps the answer.
- */
+/** A call with a stream of requests: sends as fast as the server reads, and keeps the answer. */
 final class Upload<Q, A> implements ClientResponseObserver<Q, A> {
   private static final int CHUNK_BYTES = 1 << 20;
 

@@ -58,9 +58,7 @@ public final class UserArray {
     return new UserArray(littleEndian.slice(), EnumSet.allOf(DataTypes.class));
   }
 
-  /**
-   * Returns an array of the type over these bytes; an unknown type stands for any type.
-   */
+  /** Returns an array of the type over these bytes; an unknown type stands for any type. */
   static UserArray received(ByteBuffer littleEndian, DataTypes type) {
     boolean valid = type != DataTypes.UNRECOGNIZED;
     return new UserArray(littleEndian, valid ? EnumSet.of(type) : EnumSet.allOf(DataTypes.class));
@@ -118,9 +116,7 @@ public final class UserArray {
         face + ": the array is of type " + types + ", expected " + Arrays.toString(expected));
   }
 
-  /**
-   * Throws IllegalArgumentException for an array of another type than a descriptor's.
-   */
+  /** Throws IllegalArgumentException for an array of another type than a descriptor's. */
   void check(DataTypes expected) {
     if (expected != DataTypes.UNRECOGNIZED && !types.contains(expected)) {
       throw new IllegalArgumentException(

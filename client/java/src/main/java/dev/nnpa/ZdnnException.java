@@ -60,9 +60,7 @@ public final class ZdnnException extends NnpaException {
     return result.hasRangeViolation() ? Optional.of(result.getRangeViolation()) : Optional.empty();
   }
 
-  /**
-   * Returns the call's index in a list, from 0; later calls have not run. Empty outside a list.
-   */
+  /** Returns the call's index in a list, from 0; later calls have not run. Empty outside a list. */
   public OptionalInt operationIndex() {
     return operationIndex < 0 ? OptionalInt.empty() : OptionalInt.of(operationIndex);
   }

@@ -6,8 +6,8 @@ import dev.nnpa.mli.v1.ElType;
 import dev.nnpa.mli.v1.FxParams;
 import dev.nnpa.mli.v1.SaParams;
 import dev.nnpa.mli.v1.Tensor;
+import java.lang.reflect.Array;
 import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
 import java.util.List;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
@@ -30,44 +30,38 @@ public final class MliTensor {
 
   /** Returns an MLI_EL_FX_8 tensor, value = x / 2^fracBits; without a shape it has one dim. */
   public static MliTensor fx(byte[] array, int fracBits, int... shape) {
-    Tensor.Builder fields = typed(ElType.MLI_EL_FX_8).setFx(fx(fracBits));
-    return new MliTensor(room(array.length).put(array), shaped(fields, array.length, shape));
+    return filled(typed(ElType.MLI_EL_FX_8).setFx(fx(fracBits)), array, shape);
   }
 
   /** Returns an MLI_EL_FX_16 tensor; otherwise as of bytes. */
   public static MliTensor fx(short[] array, int fracBits, int... shape) {
-    Tensor.Builder fields = typed(ElType.MLI_EL_FX_16).setFx(fx(fracBits));
-    ByteBuffer memory = room(Short.BYTES * array.length);
-    memory.asShortBuffer().put(array);
-    return new MliTensor(memory, shaped(fields, array.length, shape));
+    return filled(typed(ElType.MLI_EL_FX_16).setFx(fx(fracBits)), array, shape);
   }
 
   /** Returns a signed asymmetric MLI_EL_SA_8 tensor, (x - zero_point) * scale / 2^bits. */
   public static MliTensor sa(byte[] array, SaParams params, int... shape) {
-    Tensor.Builder fields = typed(ElType.MLI_EL_SA_8).setSa(params);
-    return new MliTensor(room(array.length).put(array), shaped(fields, array.length, shape));
+    return filled(typed(ElType.MLI_EL_SA_8).setSa(params), array, shape);
   }
 
   /** Returns an MLI_EL_FP_32 tensor. */
   public static MliTensor fp(float[] array, int... shape) {
-    ByteBuffer memory = room(Float.BYTES * array.length);
-    memory.asFloatBuffer().put(array);
-    return new MliTensor(memory, shaped(typed(ElType.MLI_EL_FP_32), array.length, shape));
+    return filled(typed(ElType.MLI_EL_FP_32), array, shape);
   }
 
   /** Returns a fixed-point output for a kernel to fill: zeroed memory, its shape unset. */
   public static MliTensor empty(int count, ElType elType, int fracBits) {
-    return new MliTensor(room(count * width(elType)), typed(elType).setFx(fx(fracBits)).build());
+    return new MliTensor(
+        Elements.room(count * width(elType)), typed(elType).setFx(fx(fracBits)).build());
   }
 
   /** Returns a signed asymmetric output for a kernel to fill. */
   public static MliTensor empty(int count, ElType elType, SaParams params) {
-    return new MliTensor(room(count * width(elType)), typed(elType).setSa(params).build());
+    return new MliTensor(Elements.room(count * width(elType)), typed(elType).setSa(params).build());
   }
 
   /** Returns an MLI_EL_FP_32 output for a kernel to fill. */
   public static MliTensor emptyFp(int count) {
-    return new MliTensor(room(Float.BYTES * count), typed(ElType.MLI_EL_FP_32).build());
+    return new MliTensor(Elements.room(Float.BYTES * count), typed(ElType.MLI_EL_FP_32).build());
   }
 
   /**
@@ -106,11 +100,8 @@ public final class MliTensor {
     return FxParams.newBuilder().setFracBits(fracBits).build();
   }
 
-  private static ByteBuffer room(int bytes) {
-    return ByteBuffer.allocate(bytes).order(ByteOrder.LITTLE_ENDIAN);
-  }
-
-  private static Tensor shaped(Tensor.Builder fields, int count, int... shape) {
+  private static MliTensor filled(Tensor.Builder fields, Object array, int... shape) {
+    int count = Array.getLength(array);
     int[] sizes = shape.length == 0 ? new int[] {count} : shape;
     int product = IntStream.of(sizes).reduce(1, (a, b) -> a * b);
     if (product != count) {
@@ -118,7 +109,7 @@ public final class MliTensor {
           "array: " + count + " elements, shape " + text(sizes) + " has " + product);
     }
     IntStream.of(sizes).forEach(fields::addShape);
-    return fields.build();
+    return new MliTensor(Elements.of(array), fields.build());
   }
 
   private static String text(int... sizes) {
@@ -160,25 +151,21 @@ public final class MliTensor {
 
   /** Returns a copy of the elements of MLI_EL_FX_8 or MLI_EL_SA_8. */
   public byte[] bytes() {
-    require(Byte.BYTES);
-    byte[] elements = new byte[count()];
-    memory.get(0, elements);
-    return elements;
+    return elements(byte[].class);
   }
 
   /** Returns a copy of the elements of MLI_EL_FX_16. */
   public short[] shorts() {
-    require(Short.BYTES);
-    short[] elements = new short[count()];
-    memory.rewind().order(ByteOrder.LITTLE_ENDIAN).asShortBuffer().get(elements);
-    return elements;
+    return elements(short[].class);
   }
 
-  private void require(int width) {
+  private <A> A elements(Class<A> array) {
+    int width = Elements.width(array);
     if (width(elType()) != width) {
       throw new IllegalStateException(
           "elements: " + elType() + ", expected a type of " + width + " bytes");
     }
+    return Elements.array(memory.slice(0, count() * width), array);
   }
 
   /** Returns the values that the elements of a fixed-point or FP32 tensor stand for. */

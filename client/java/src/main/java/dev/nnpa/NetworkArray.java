@@ -2,9 +2,9 @@
 package dev.nnpa;
 
 import com.google.protobuf.ByteString;
+import com.google.protobuf.UnsafeByteOperations;
 import dev.nnpa.network.v1.NamedArray;
 import dev.nnpa.network.v1.Port;
-import java.io.ByteArrayOutputStream;
 import java.lang.reflect.Array;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -156,87 +156,32 @@ public final class NetworkArray {
   }
 
   private ByteString bytes() {
-    if (data instanceof String[] texts) {
-      return ByteString.copyFrom(joined(texts));
-    }
-    if (data instanceof byte[] bytes) {
-      return ByteString.copyFrom(bytes);
-    }
-    ByteBuffer buffer =
-        ByteBuffer.allocate(Math.multiplyExact(Array.getLength(data), width(data.getClass())))
-            .order(ByteOrder.LITTLE_ENDIAN);
-    if (data instanceof float[] floats) {
-      buffer.asFloatBuffer().put(floats);
-    } else if (data instanceof double[] doubles) {
-      buffer.asDoubleBuffer().put(doubles);
-    } else if (data instanceof short[] shorts) {
-      buffer.asShortBuffer().put(shorts);
-    } else if (data instanceof int[] ints) {
-      buffer.asIntBuffer().put(ints);
-    } else if (data instanceof long[] longs) {
-      buffer.asLongBuffer().put(longs);
-    } else {
-      for (boolean truth : (boolean[]) data) {
-        buffer.put((byte) (truth ? 1 : 0));
-      }
-    }
-    return ByteString.copyFrom(buffer.rewind());
+    return data instanceof String[] texts
+        ? joined(texts)
+        : UnsafeByteOperations.unsafeWrap(Elements.of(data));
   }
 
-  private static int width(Class<?> array) {
-    if (array == double[].class || array == long[].class) {
-      return Long.BYTES;
-    }
-    if (array == float[].class || array == int[].class) {
-      return Integer.BYTES;
-    }
-    return array == short[].class ? Short.BYTES : 1;
-  }
-
-  private static byte[] joined(String[] texts) {
-    ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+  private static ByteString joined(String... texts) {
+    List<ByteString> parts = new ArrayList<>();
     for (String text : texts) { // source: NamedArray.data, the length before each text
-      byte[] characters = text.getBytes(StandardCharsets.UTF_8);
-      ByteBuffer length = ByteBuffer.allocate(Integer.BYTES).order(ByteOrder.LITTLE_ENDIAN);
-      bytes.writeBytes(length.putInt(characters.length).array());
-      bytes.writeBytes(characters);
+      ByteString characters = ByteString.copyFromUtf8(text);
+      ByteBuffer length = Elements.of(new int[] {characters.size()});
+      parts.addAll(List.of(ByteString.copyFrom(length), characters));
     }
-    return bytes.toByteArray();
+    return ByteString.copyFrom(parts);
   }
 
   /** Returns the array of a message; its bytes if Java has no array of the type. */
   static NetworkArray decode(NamedArray message) {
-    ByteBuffer bytes =
-        message.getData().asReadOnlyByteBuffer().slice().order(ByteOrder.LITTLE_ENDIAN);
+    ByteBuffer bytes = message.getData().asReadOnlyByteBuffer().slice();
     Class<?> type = ARRAYS.getOrDefault(message.getDtype(), byte[].class);
-    Object data = type == String[].class ? split(bytes) : elements(bytes, type);
+    Object data = type == String[].class ? split(bytes) : Elements.array(bytes, type);
     return new NetworkArray(data, List.copyOf(message.getShapeList()));
-  }
-
-  private static Object elements(ByteBuffer bytes, Class<?> type) {
-    Object data = Array.newInstance(type.getComponentType(), bytes.remaining() / width(type));
-    if (data instanceof float[] floats) {
-      bytes.asFloatBuffer().get(floats);
-    } else if (data instanceof double[] doubles) {
-      bytes.asDoubleBuffer().get(doubles);
-    } else if (data instanceof short[] shorts) {
-      bytes.asShortBuffer().get(shorts);
-    } else if (data instanceof int[] ints) {
-      bytes.asIntBuffer().get(ints);
-    } else if (data instanceof long[] longs) {
-      bytes.asLongBuffer().get(longs);
-    } else if (data instanceof boolean[] truths) {
-      for (int i = 0; i < truths.length; i++) {
-        truths[i] = bytes.get() != 0;
-      }
-    } else {
-      bytes.get((byte[]) data);
-    }
-    return data;
   }
 
   private static String[] split(ByteBuffer bytes) {
     List<String> texts = new ArrayList<>();
+    bytes.order(ByteOrder.LITTLE_ENDIAN);
     while (bytes.hasRemaining()) {
       byte[] characters = new byte[bytes.getInt()];
       bytes.get(characters);

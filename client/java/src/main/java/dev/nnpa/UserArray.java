@@ -9,6 +9,7 @@ import java.nio.ByteOrder;
 import java.util.Arrays;
 import java.util.EnumSet;
 import java.util.Set;
+import java.util.stream.Stream;
 
 /**
  * A dense user array as it travels, little-endian, with the pre-transformed types that its elements
@@ -23,34 +24,24 @@ public final class UserArray {
     this.types = types;
   }
 
-  private static ByteBuffer room(long size) {
-    return ByteBuffer.allocate(Math.toIntExact(size)).order(ByteOrder.LITTLE_ENDIAN);
-  }
-
   /** Returns a copy of FP32 numbers. */
   public static UserArray of(float... values) {
-    ByteBuffer bytes = room(4L * values.length);
-    bytes.asFloatBuffer().put(values);
-    return new UserArray(bytes, EnumSet.of(DataTypes.FP32));
+    return new UserArray(Elements.of(values), EnumSet.of(DataTypes.FP32));
   }
 
   /** Returns a copy of FP16 or BFLOAT numbers, given by their bits. */
   public static UserArray of(short... bits) {
-    ByteBuffer bytes = room(2L * bits.length);
-    bytes.asShortBuffer().put(bits);
-    return new UserArray(bytes, EnumSet.of(DataTypes.FP16, DataTypes.BFLOAT));
+    return new UserArray(Elements.of(bits), EnumSet.of(DataTypes.FP16, DataTypes.BFLOAT));
   }
 
   /** Returns a copy of INT32 numbers. */
   public static UserArray of(int... values) {
-    ByteBuffer bytes = room(4L * values.length);
-    bytes.asIntBuffer().put(values);
-    return new UserArray(bytes, EnumSet.of(DataTypes.INT32));
+    return new UserArray(Elements.of(values), EnumSet.of(DataTypes.INT32));
   }
 
   /** Returns a copy of INT8 numbers. */
   public static UserArray of(byte... values) {
-    return new UserArray(ByteBuffer.wrap(values.clone()), EnumSet.of(DataTypes.INT8));
+    return new UserArray(Elements.of(values), EnumSet.of(DataTypes.INT8));
   }
 
   /** Returns the bytes between a buffer's position and limit, uncopied, as an array of any type. */
@@ -76,44 +67,30 @@ public final class UserArray {
 
   /** Returns FP32 numbers. */
   public float[] floats() {
-    expect("floats", DataTypes.FP32);
-    float[] values = new float[size() / Float.BYTES];
-    bytes.asFloatBuffer().get(values);
-    return values;
+    return elements("floats", float[].class, DataTypes.FP32);
   }
 
   /** Returns the bits of FP16 or BFLOAT numbers. */
   public short[] shorts() {
-    expect("shorts", DataTypes.FP16, DataTypes.BFLOAT);
-    short[] bits = new short[size() / Short.BYTES];
-    bytes.asShortBuffer().get(bits);
-    return bits;
+    return elements("shorts", short[].class, DataTypes.FP16, DataTypes.BFLOAT);
   }
 
   /** Returns INT32 numbers. */
   public int[] ints() {
-    expect("ints", DataTypes.INT32);
-    int[] values = new int[size() / Integer.BYTES];
-    bytes.asIntBuffer().get(values);
-    return values;
+    return elements("ints", int[].class, DataTypes.INT32);
   }
 
   /** Returns INT8 numbers. */
   public byte[] bytes() {
-    expect("bytes", DataTypes.INT8);
-    byte[] values = new byte[size()];
-    bytes.duplicate().get(values);
-    return values;
+    return elements("bytes", byte[].class, DataTypes.INT8);
   }
 
-  private void expect(String face, DataTypes... expected) {
-    for (DataTypes type : expected) {
-      if (types.contains(type)) {
-        return;
-      }
+  private <A> A elements(String face, Class<A> array, DataTypes... expected) {
+    if (Stream.of(expected).noneMatch(types::contains)) {
+      throw new IllegalStateException(
+          face + ": the array is of type " + types + ", expected " + Arrays.toString(expected));
     }
-    throw new IllegalStateException(
-        face + ": the array is of type " + types + ", expected " + Arrays.toString(expected));
+    return Elements.array(bytes, array);
   }
 
   /** Throws IllegalArgumentException for an array of another type than a descriptor's. */
@@ -133,17 +110,21 @@ public final class UserArray {
   void check(DataTypes type, int... dims) {
     check(type);
     long elements = Arrays.stream(dims).asLongStream().reduce(1, (a, b) -> a * b);
-    int width =
-        switch (type) {
-          case FP32, INT32 -> 4;
-          case INT8 -> 1;
-          default -> 2;
-        };
+    int width = width(type);
     if (elements * width != size()) {
       String given = size() % width == 0 ? size() / width + " elements" : size() + " bytes";
       String expected = "dims " + Arrays.toString(dims) + " have " + elements + " of " + type;
       throw new IllegalArgumentException("data: " + given + ", " + expected);
     }
+  }
+
+  /** Returns the size of an element of a pre-transformed type, bytes. */
+  static int width(DataTypes type) {
+    return switch (type) {
+      case FP32, INT32 -> 4;
+      case INT8 -> 1;
+      default -> 2;
+    };
   }
 
   /** Returns the bytes as a message carries them; the array must not change until it has left. */

@@ -24,6 +24,7 @@ import dev.nnpa.network.v1.NodeViolation;
 import dev.nnpa.network.v1.Port;
 import dev.nnpa.network.v1.ProbeNetworkRequest;
 import dev.nnpa.zdnn.v1.RangeViolation;
+import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -69,12 +70,13 @@ public final class Network implements AutoCloseable {
   private static CreateNetworkResponse create(
       Guest guest, CreateNetworkHeader.Builder header, ByteString model) {
     CreateNetworkRequest first = CreateNetworkRequest.newBuilder().setHeader(header).build();
-    Upload<CreateNetworkRequest, CreateNetworkResponse> upload =
-        new Upload<>(
-            Upload.parts(
-                first, chunk -> CreateNetworkRequest.newBuilder().setChunk(chunk).build(), model));
+    Iterator<CreateNetworkRequest> parts =
+        Upload.parts(
+            first,
+            chunk -> CreateNetworkRequest.newBuilder().setChunk(chunk).build(),
+            List.of(model));
     return guest.transport.call(
-        NetworkServiceGrpc::newStub, stub -> upload.answer(stub::createNetwork));
+        NetworkServiceGrpc::newBlockingV2Stub, stub -> Upload.answer(stub.createNetwork(), parts));
   }
 
   private <T> T call(Function<NetworkServiceBlockingStub, T> method) {

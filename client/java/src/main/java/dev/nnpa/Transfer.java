@@ -14,9 +14,7 @@ import dev.nnpa.zdnn.v1.WriteArrays;
 import dev.nnpa.zdnn.v1.WriteSticks;
 import dev.nnpa.zdnn.v1.WriteTensorHeader;
 import dev.nnpa.zdnn.v1.WriteTensorRequest;
-import java.math.BigInteger;
 import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
@@ -54,7 +52,7 @@ final class Transfer {
     if (streamed) {
       WriteArrays.Builder arrays = WriteArrays.newBuilder().setOperation(operation);
       carried.forEach(array -> arrays.addArrayBytes(array.size()));
-      write(guest, call, WriteTensorHeader.newBuilder().setArrays(arrays), data);
+      write(guest, call, WriteTensorHeader.newBuilder().setArrays(arrays), carried);
     } else {
       guest.submit(call);
     }
@@ -66,14 +64,13 @@ final class Transfer {
   }
 
   private static void write(
-      Guest guest, Call call, WriteTensorHeader.Builder header, UserArray... arrays) {
+      Guest guest, Call call, WriteTensorHeader.Builder header, List<ByteString> arrays) {
     guest.flush();
     WriteTensorRequest first =
         WriteTensorRequest.newBuilder().setHeader(header.setSession(guest.name)).build();
-    ByteString[] carried = Stream.of(arrays).map(UserArray::carried).toArray(ByteString[]::new);
     Iterator<WriteTensorRequest> parts =
         Upload.parts(
-            first, chunk -> WriteTensorRequest.newBuilder().setChunk(chunk).build(), carried);
+            first, chunk -> WriteTensorRequest.newBuilder().setChunk(chunk).build(), arrays);
     OperationResult result;
     try {
       result = guest.transport.writeTensor(parts).getResult();
@@ -98,17 +95,17 @@ final class Transfer {
 
   /** Fetches the user's array into {@code data}; a pipeline may defer it. */
   static void origtensor(Ztensor ztensor, UserArray data) {
-    fetch(ztensor, new Sink(data.buffer()), BigInteger.valueOf(data.size()));
+    fetch(ztensor, new Sink(data.buffer()), data.size());
   }
 
-  private static void fetch(Ztensor ztensor, Sink sink, BigInteger size) {
+  private static void fetch(Ztensor ztensor, Sink sink, double size) {
     Guest guest = Verb.guestOf("ztensor", ztensor);
     TransformOrigtensor.Builder arm = TransformOrigtensor.newBuilder().setZtensor(ztensor.ref());
     Operation operation = Operation.newBuilder().setTransformOrigtensor(arm).build();
     Map<String, Ztensor> tensors = Map.of("ztensor", ztensor);
     Consumer<OperationResult> flags = keepFlags(ztensor);
     String op = "transform_origtensor";
-    if (ztensor.id() != 0 && size.compareTo(BigInteger.valueOf(inlineBytes(guest))) > 0) {
+    if (ztensor.id() != 0 && size > inlineBytes(guest)) {
       ReadTensorRequest.Builder request = ReadTensorRequest.newBuilder().setOperation(operation);
       read(guest, new Call(op, operation, tensors, List.of(), flags), request, sink);
       return;
@@ -117,17 +114,11 @@ final class Transfer {
   }
 
   /** Returns an upper bound for the bytes of the dense array. */
-  private static BigInteger denseBytes(Ztensor ztensor) {
+  private static double denseBytes(Ztensor ztensor) {
     TensorDesc desc = ztensor.transformedDesc();
-    int cell =
-        switch (ztensor.preTransformedDesc().getType()) {
-          case INT8 -> 1;
-          case FP16, BFLOAT -> 2;
-          default -> 4;
-        };
     return IntStream.of(desc.getDim4(), desc.getDim3(), desc.getDim2(), desc.getDim1())
-        .mapToObj(dim -> BigInteger.valueOf(Integer.toUnsignedLong(dim)))
-        .reduce(BigInteger.valueOf(cell), BigInteger::multiply);
+        .mapToDouble(Integer::toUnsignedLong)
+        .reduce(UserArray.width(ztensor.preTransformedDesc().getType()), (a, b) -> a * b);
   }
 
   /** Collects chunks in a buffer of the announced size: the caller's, or a new one. */
@@ -140,7 +131,7 @@ final class Transfer {
 
     void expect(long total) {
       if (buffer == null) {
-        buffer = ByteBuffer.allocate(Math.toIntExact(total)).order(ByteOrder.LITTLE_ENDIAN);
+        buffer = Elements.room(Math.toIntExact(total));
       } else if (buffer.remaining() != total) {
         throw new IllegalArgumentException(
             "data: " + buffer.remaining() + " bytes, expected " + total);
@@ -202,7 +193,7 @@ final class Transfer {
     Call call =
         new Call("write_sticks", Operation.getDefaultInstance(), Map.of("ztensor", ztensor));
     WriteTensorHeader.Builder header = WriteTensorHeader.newBuilder().setSticks(target);
-    write(ztensor.guest(), call, header, UserArray.wrap(sticks));
+    write(ztensor.guest(), call, header, List.of(UserArray.wrap(sticks).carried()));
   }
 
   /**
@@ -222,7 +213,7 @@ final class Transfer {
     Call call =
         new Call(
             "put_ztensor", Operation.getDefaultInstance(), tensors, List.of(ztensor), result -> {});
-    write(guest, call, WriteTensorHeader.newBuilder().setSticks(target), bytes);
+    write(guest, call, WriteTensorHeader.newBuilder().setSticks(target), List.of(bytes.carried()));
     return ztensor;
   }
 }

@@ -4,7 +4,6 @@ package dev.nnpa;
 import dev.nnpa.zdnn.v1.Diagnostic;
 import dev.nnpa.zdnn.v1.DiagnosticStream;
 import dev.nnpa.zdnn.v1.ExecuteRequest;
-import dev.nnpa.zdnn.v1.FreeZtensorBuffer;
 import dev.nnpa.zdnn.v1.ListTensorsRequest;
 import dev.nnpa.zdnn.v1.ListTensorsResponse;
 import dev.nnpa.zdnn.v1.Operation;
@@ -40,7 +39,7 @@ final class Guest {
   private final ReferenceQueue<Ztensor> unreachable = new ReferenceQueue<>();
   private final Map<Long, Living> living = new HashMap<>();
   private final Deque<Long> dropped = new ArrayDeque<>();
-  private final List<Call> queue = new ArrayList<>();
+  private final List<Verb> queue = new ArrayList<>();
   private Consumer<ZdnnWarning> listener =
       warning -> LOG.log(System.Logger.Level.WARNING, warning.message());
   private List<OperationResult> results;
@@ -88,33 +87,22 @@ final class Guest {
   }
 
   /** Runs the calls, or queues them while a pipeline is open; throws for the first that fails. */
-  synchronized void submit(Call... calls) {
+  synchronized void submit(List<Verb> calls) {
     if (results == null) {
-      run(List.of(calls));
+      run(calls);
       return;
     }
-    long size = 0;
-    for (Call call : calls) {
-      size += call.operation().getSerializedSize();
-    }
+    long size = calls.stream().mapToLong(call -> call.operation.getSerializedSize()).sum();
     if (!queue.isEmpty() && queuedBytes + size > limits.getMaxMessageBytes() / 2) {
       flush();
     }
-    queue.addAll(List.of(calls));
+    queue.addAll(calls);
     queuedBytes += size;
-  }
-
-  /** Runs the queued calls and this call, and returns its answer. */
-  synchronized OperationResult ask(String op, Operation operation, Map<String, Ztensor> tensors) {
-    OperationResult[] answer = new OperationResult[1];
-    submit(new Call(op, operation, tensors, List.of(), result -> answer[0] = result));
-    flush();
-    return answer[0];
   }
 
   /** Runs the calls that an open pipeline has queued. */
   synchronized void flush() {
-    List<Call> calls = List.copyOf(queue);
+    List<Verb> calls = List.copyOf(queue);
     queue.clear();
     queuedBytes = 0;
     if (!calls.isEmpty()) {
@@ -154,7 +142,9 @@ final class Guest {
     List<Long> freed = List.copyOf(dropped);
     dropped.clear();
     ExecuteRequest.Builder request = ExecuteRequest.newBuilder().setSession(name);
-    freed.forEach(id -> request.addOperations(free(id)));
+    for (long id : freed) {
+      request.addOperations(Ztensors.freeing(TensorRef.newBuilder().setId(id).build()));
+    }
     request.addAllOperations(operations);
     try {
       List<OperationResult> answers = transport.execute(request.build()).getResultsList();
@@ -180,13 +170,6 @@ final class Guest {
         && freed.contains(Long.parseUnsignedLong(tensor));
   }
 
-  private static Operation free(long id) {
-    TensorRef ref = TensorRef.newBuilder().setId(id).build();
-    return Operation.newBuilder()
-        .setFreeZtensorBuffer(FreeZtensorBuffer.newBuilder().setZtensor(ref))
-        .build();
-  }
-
   /** Moves the ids of unreachable ztensors to the ids to free. */
   private void collect() {
     Reference<?> reference;
@@ -198,10 +181,10 @@ final class Guest {
     }
   }
 
-  private void run(List<Call> calls) {
+  private void run(List<Verb> calls) {
     List<OperationResult> answers;
     try {
-      answers = execute(calls.stream().map(Call::operation).toList());
+      answers = execute(calls.stream().map(call -> call.operation).toList());
     } catch (NnpaException error) {
       invalidate(calls, "the call that makes it failed");
       throw error;
@@ -219,28 +202,28 @@ final class Guest {
     }
   }
 
-  private static void invalidate(List<Call> calls, String why) {
-    calls.forEach(call -> call.creates().forEach(ztensor -> ztensor.invalidate(why)));
+  static void invalidate(List<Verb> calls, String why) {
+    calls.forEach(call -> call.created.forEach(ztensor -> ztensor.invalidate(why)));
   }
 
-  /** Updates the call's ztensors from its result, and hands the result to {@code call.read}. */
-  synchronized void applyResult(Call call, OperationResult result) {
+  /** Updates the call's ztensors from its result, and hands the result to the call. */
+  private void applyResult(Verb call, OperationResult result) {
     for (ZtensorInfo info : result.getOutputsList()) {
-      Ztensor ztensor = call.tensors().get(info.getOperand());
+      Ztensor ztensor = call.tensors.get(info.getOperand());
       if (ztensor != null) {
         ztensor.update(info.getZtensor());
       }
     }
     int status = result.getZdnnStatus();
     if (status != 0 && !Statuses.isWarning(status)) {
-      call.creates().forEach(ztensor -> ztensor.invalidate("zdnn_" + call.name() + " failed"));
+      call.created.forEach(ztensor -> ztensor.invalidate("zdnn_" + call.name + " failed"));
     }
-    call.tensors().values().forEach(this::track);
+    call.tensors.values().forEach(this::track);
     for (Diagnostic line : result.getDiagnosticsList()) {
       boolean error = line.getStream() == DiagnosticStream.DIAGNOSTIC_STREAM_STDERR;
       LOG.log(error ? System.Logger.Level.ERROR : System.Logger.Level.INFO, line.getText());
     }
-    call.read().accept(result);
+    call.answer(result);
   }
 
   /** Tracks a ztensor that now has a buffer, and frees it when its object is dropped. */
@@ -251,13 +234,19 @@ final class Guest {
   }
 
   /** Throws ZdnnException for an error status, reports a warning to the listener. */
-  void throwForStatus(Call call, OperationResult result, int index) {
+  private void throwForStatus(Verb call, OperationResult result, int index) {
     int status = result.getZdnnStatus();
     if (Statuses.isWarning(status)) {
-      warn(new ZdnnWarning(status, call.name(), result.getRangeViolation()));
+      warn(new ZdnnWarning(status, call.name, result.getRangeViolation()));
     } else if (status != 0) {
-      throw new ZdnnException(call.name(), result, index);
+      throw new ZdnnException(call.name, result, index);
     }
+  }
+
+  /** Concludes a call that was no list's: updates its ztensors, throws for an error status. */
+  synchronized void conclude(Verb call, OperationResult result) {
+    applyResult(call, result);
+    throwForStatus(call, result, -1);
   }
 
   /** Reconciles with the server after a lost answer, now or before the next call. */

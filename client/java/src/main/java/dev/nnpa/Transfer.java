@@ -17,7 +17,6 @@ import dev.nnpa.zdnn.v1.WriteTensorRequest;
 import java.nio.ByteBuffer;
 import java.util.Iterator;
 import java.util.List;
-import java.util.Map;
 import java.util.function.Consumer;
 import java.util.function.Function;
 import java.util.stream.IntStream;
@@ -30,14 +29,15 @@ final class Transfer {
 
   private Transfer() {}
 
-  private static long inlineBytes(Guest guest) {
-    return Math.min(INLINE_BYTES, guest.limits.getMaxInlineBytes());
+  private static boolean exceedsMessage(Ztensor ztensor, double bytes) {
+    long limit = Math.min(INLINE_BYTES, ztensor.guest().limits.getMaxInlineBytes());
+    return ztensor.id() != 0 && bytes > limit;
   }
 
   /** Sends user arrays to a transform; {@code make} puts them, or none, into its operation. */
   static Ztensor transform(
       String op, Ztensor ztensor, Function<List<ByteString>, Operation> make, UserArray... data) {
-    Guest guest = Verb.guestOf("ztensor", ztensor);
+    Verb verb = new Verb(op, ztensor);
     DataTypes type = ztensor.preTransformedDesc().getType();
     long total = 0;
     for (UserArray array : data) {
@@ -46,25 +46,21 @@ final class Transfer {
     }
     boolean empty = ztensor.id() == 0;
     List<ByteString> carried = empty ? List.of() : Stream.of(data).map(UserArray::carried).toList();
-    boolean streamed = !empty && total > inlineBytes(guest);
-    Operation operation = make.apply(streamed ? List.of() : carried);
-    Call call = new Call(op, operation, Map.of("ztensor", ztensor), List.of(), keepFlags(ztensor));
+    boolean streamed = exceedsMessage(ztensor, total);
+    verb.operation = make.apply(streamed ? List.of() : carried);
+    verb.read = ztensor::keepFlags;
     if (streamed) {
-      WriteArrays.Builder arrays = WriteArrays.newBuilder().setOperation(operation);
+      WriteArrays.Builder arrays = WriteArrays.newBuilder().setOperation(verb.operation);
       carried.forEach(array -> arrays.addArrayBytes(array.size()));
-      write(guest, call, WriteTensorHeader.newBuilder().setArrays(arrays), carried);
+      write(verb, WriteTensorHeader.newBuilder().setArrays(arrays), carried);
     } else {
-      guest.submit(call);
+      verb.guest.submit(List.of(verb));
     }
     return ztensor;
   }
 
-  private static Consumer<OperationResult> keepFlags(Ztensor ztensor) {
-    return result -> ztensor.raise(result.getFpFlags());
-  }
-
-  private static void write(
-      Guest guest, Call call, WriteTensorHeader.Builder header, List<ByteString> arrays) {
+  private static void write(Verb verb, WriteTensorHeader.Builder header, List<ByteString> arrays) {
+    Guest guest = verb.guest;
     guest.flush();
     WriteTensorRequest first =
         WriteTensorRequest.newBuilder().setHeader(header.setSession(guest.name)).build();
@@ -76,41 +72,39 @@ final class Transfer {
       result = guest.transport.writeTensor(parts).getResult();
     } catch (NnpaException error) {
       guest.markUncertain();
-      call.creates().forEach(ztensor -> ztensor.invalidate("the call that makes it failed"));
+      Guest.invalidate(List.of(verb), "the call that makes it failed");
       throw error;
     }
-    guest.applyResult(call, result);
-    guest.throwForStatus(call, result, -1);
+    guest.conclude(verb, result);
   }
 
   /** Fetches the user's array, at once. */
   static UserArray origtensor(Ztensor ztensor) {
-    Guest guest = Verb.guestOf("ztensor", ztensor);
+    Verb verb = new Verb("transform_origtensor", ztensor);
     DataTypes type = ztensor.preTransformedDesc().getType();
     Sink sink = new Sink(null);
-    fetch(ztensor, sink, denseBytes(ztensor));
-    guest.flush();
+    fetch(verb, ztensor, sink, denseBytes(ztensor));
+    verb.guest.flush();
     return UserArray.received(sink.filled(), type);
   }
 
   /** Fetches the user's array into {@code data}; a pipeline may defer it. */
   static void origtensor(Ztensor ztensor, UserArray data) {
-    fetch(ztensor, new Sink(data.buffer()), data.size());
+    Verb verb = new Verb("transform_origtensor", ztensor);
+    fetch(verb, ztensor, new Sink(data.buffer()), data.size());
   }
 
-  private static void fetch(Ztensor ztensor, Sink sink, double size) {
-    Guest guest = Verb.guestOf("ztensor", ztensor);
+  private static void fetch(Verb verb, Ztensor ztensor, Sink sink, double size) {
     TransformOrigtensor.Builder arm = TransformOrigtensor.newBuilder().setZtensor(ztensor.ref());
-    Operation operation = Operation.newBuilder().setTransformOrigtensor(arm).build();
-    Map<String, Ztensor> tensors = Map.of("ztensor", ztensor);
-    Consumer<OperationResult> flags = keepFlags(ztensor);
-    String op = "transform_origtensor";
-    if (ztensor.id() != 0 && size > inlineBytes(guest)) {
-      ReadTensorRequest.Builder request = ReadTensorRequest.newBuilder().setOperation(operation);
-      read(guest, new Call(op, operation, tensors, List.of(), flags), request, sink);
-      return;
+    Operation.Builder operation = Operation.newBuilder().setTransformOrigtensor(arm);
+    Consumer<OperationResult> flags = ztensor::keepFlags;
+    if (exceedsMessage(ztensor, size)) {
+      verb.read = flags;
+      read(verb, ReadTensorRequest.newBuilder().setOperation(operation), sink);
+    } else {
+      verb.read = flags.andThen(sink::add);
+      verb.run(operation);
     }
-    guest.submit(new Call(op, operation, tensors, List.of(), flags.andThen(sink::add)));
   }
 
   /** Returns an upper bound for the bytes of the dense array. */
@@ -121,15 +115,19 @@ final class Transfer {
         .reduce(UserArray.width(ztensor.preTransformedDesc().getType()), (a, b) -> a * b);
   }
 
-  /** Collects chunks in a buffer of the announced size: the caller's, or a new one. */
-  private static final class Sink {
+  /**
+   * Collects an answer in a buffer of the announced size: the caller's, or a new one; of a stream,
+   * its header has the size and its chunks the contents.
+   */
+  private static final class Sink implements Consumer<ReadTensorResponse> {
     private ByteBuffer buffer;
+    private OperationResult result = OperationResult.getDefaultInstance();
 
     Sink(ByteBuffer own) {
       buffer = own;
     }
 
-    void expect(long total) {
+    private void expect(long total) {
       if (buffer == null) {
         buffer = Elements.room(Math.toIntExact(total));
       } else if (buffer.remaining() != total) {
@@ -138,15 +136,23 @@ final class Transfer {
       }
     }
 
-    void add(OperationResult result) {
-      if (result.hasData()) {
-        expect(result.getData().size());
-        result.getData().copyTo(buffer);
+    void add(OperationResult answer) {
+      if (answer.hasData()) {
+        expect(answer.getData().size());
+        answer.getData().copyTo(buffer);
       }
     }
 
-    void add(ByteString chunk) {
-      chunk.copyTo(buffer);
+    @Override
+    public void accept(ReadTensorResponse part) {
+      if (!part.hasHeader()) {
+        part.getChunk().copyTo(buffer);
+        return;
+      }
+      result = part.getHeader().getResult();
+      if (part.getHeader().getTotalBytes() > 0) {
+        expect(part.getHeader().getTotalBytes());
+      }
     }
 
     ByteBuffer filled() {
@@ -155,65 +161,45 @@ final class Transfer {
   }
 
   /** Reads a stream into the sink, then throws for the status that came first. */
-  private static void read(Guest guest, Call call, ReadTensorRequest.Builder request, Sink sink) {
-    guest.flush();
-    OperationResult.Builder result = OperationResult.newBuilder();
-    Consumer<ReadTensorResponse> part =
-        message -> {
-          if (message.hasHeader()) {
-            result.mergeFrom(message.getHeader().getResult());
-            if (message.getHeader().getTotalBytes() > 0) {
-              sink.expect(message.getHeader().getTotalBytes());
-            }
-          } else {
-            sink.add(message.getChunk());
-          }
-        };
-    guest.transport.readTensor(request.setSession(guest.name).build(), part);
-    guest.applyResult(call, result.build());
-    guest.throwForStatus(call, result.build(), -1);
+  private static void read(Verb verb, ReadTensorRequest.Builder request, Sink sink) {
+    verb.guest.flush();
+    verb.guest.transport.readTensor(request.setSession(verb.guest.name).build(), sink);
+    verb.guest.conclude(verb, sink.result);
   }
 
   /** Fetches the sticks of a buffer. */
   static ByteBuffer readSticks(Ztensor ztensor) {
     Sink sink = new Sink(null);
     ReadSticks.Builder source = ReadSticks.newBuilder().setId(ztensor.id());
-    Call call = new Call("read_sticks", Operation.getDefaultInstance(), Map.of("ztensor", ztensor));
-    read(ztensor.guest(), call, ReadTensorRequest.newBuilder().setSticks(source), sink);
+    Verb verb = new Verb("read_sticks", ztensor);
+    read(verb, ReadTensorRequest.newBuilder().setSticks(source), sink);
     return sink.filled();
   }
 
   /** Replaces the sticks of a buffer. */
   static void writeSticks(Ztensor ztensor, ByteBuffer sticks) {
     WriteSticks.Builder target =
-        WriteSticks.newBuilder()
-            .setId(ztensor.id())
-            .setTotalBytes(sticks.remaining())
-            .setIsTransformed(true);
-    Call call =
-        new Call("write_sticks", Operation.getDefaultInstance(), Map.of("ztensor", ztensor));
-    WriteTensorHeader.Builder header = WriteTensorHeader.newBuilder().setSticks(target);
-    write(ztensor.guest(), call, header, List.of(UserArray.wrap(sticks).carried()));
+        WriteSticks.newBuilder().setId(ztensor.id()).setIsTransformed(true);
+    write(new Verb("write_sticks", ztensor), target, sticks);
   }
 
   /**
    * Creates a tensor in the session from a structure as it stands; {@code sticks} null is C's NULL.
    */
   static Ztensor put(Guest guest, dev.nnpa.zdnn.v1.Ztensor structure, ByteBuffer sticks) {
-    Ztensor ztensor = new Ztensor(guest, null, guest.newId());
+    Verb verb = new Verb("put_ztensor", guest);
+    verb.output("ztensor", null);
+    Ztensor ztensor = verb.tensor("ztensor");
     dev.nnpa.zdnn.v1.Ztensor.Builder sent =
         structure.toBuilder().clearContents().setNullBuffer(sticks == null);
-    UserArray bytes = UserArray.wrap(sticks == null ? ByteBuffer.allocate(0) : sticks);
-    WriteSticks.Builder target =
-        WriteSticks.newBuilder()
-            .setId(ztensor.id())
-            .setNewZtensor(sent)
-            .setTotalBytes(bytes.size());
-    Map<String, Ztensor> tensors = Map.of("ztensor", ztensor);
-    Call call =
-        new Call(
-            "put_ztensor", Operation.getDefaultInstance(), tensors, List.of(ztensor), result -> {});
-    write(guest, call, WriteTensorHeader.newBuilder().setSticks(target), List.of(bytes.carried()));
+    WriteSticks.Builder target = WriteSticks.newBuilder().setId(ztensor.id()).setNewZtensor(sent);
+    write(verb, target, sticks == null ? ByteBuffer.allocate(0) : sticks);
     return ztensor;
+  }
+
+  private static void write(Verb verb, WriteSticks.Builder target, ByteBuffer sticks) {
+    target.setTotalBytes(sticks.remaining());
+    List<ByteString> arrays = List.of(UserArray.wrap(sticks).carried());
+    write(verb, WriteTensorHeader.newBuilder().setSticks(target), arrays);
   }
 }

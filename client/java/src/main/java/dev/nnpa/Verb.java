@@ -8,19 +8,36 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.function.Consumer;
 
 /**
  * The call of one operation: makes references of ztensors, and creates outputs that were left out.
  */
 final class Verb {
-  private final String name;
-  private final Guest guest;
-  private final Map<String, Ztensor> tensors = new HashMap<>();
-  private final List<Ztensor> created = new ArrayList<>();
+  /** The C function without its prefix. */
+  final String name;
+
+  final Guest guest;
+
+  /** Ztensors by C parameter name, kept alive until the call has run. */
+  final Map<String, Ztensor> tensors = new HashMap<>();
+
+  /** Ztensors that exist only after a successful answer. */
+  final List<Ztensor> created = new ArrayList<>();
+
+  Operation operation = Operation.getDefaultInstance();
+  Consumer<OperationResult> read = this::keepFlags;
+  private OperationResult answer;
 
   Verb(String name, Guest guest) {
     this.name = name;
     this.guest = guest;
+  }
+
+  /** A call on one ztensor. */
+  Verb(String name, Ztensor ztensor) {
+    this(name, guestOf("ztensor", ztensor));
+    tensors.put("ztensor", ztensor);
   }
 
   /** Returns the guest of an operand, by its C name; refuses null. */
@@ -53,16 +70,17 @@ final class Verb {
   }
 
   /** Runs the operation, or queues it in the open pipeline. */
-  Verb run(Operation.Builder operation) {
-    guest.submit(new Call(name, operation.build(), tensors, created, this::flags));
+  Verb run(Operation.Builder message) {
+    operation = message.build();
+    guest.submit(List.of(this));
     return this;
   }
 
   /** Sets the flags of a reshape, which converts; other verbs leave flags alone. */
-  private void flags(OperationResult result) {
+  private void keepFlags(OperationResult result) {
     Ztensor dest = tensors.get("dest");
     if (dest != null) {
-      dest.raise(result.getFpFlags());
+      dest.keepFlags(result);
     }
   }
 
@@ -71,8 +89,16 @@ final class Verb {
     return tensors.get(operand);
   }
 
+  /** Takes the answer. */
+  void answer(OperationResult result) {
+    answer = result;
+    read.accept(result);
+  }
+
   /** Runs the operation now, and returns its answer. */
-  OperationResult ask(Operation.Builder operation) {
-    return guest.ask(name, operation.build(), tensors);
+  OperationResult ask(Operation.Builder message) {
+    run(message);
+    guest.flush();
+    return answer;
   }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package dev.nnpa;
 
+import dev.nnpa.zdnn.v1.OperationResult;
 import dev.nnpa.zdnn.v1.TensorDesc;
 import dev.nnpa.zdnn.v1.TensorRef;
 import java.nio.ByteBuffer;
@@ -52,8 +53,8 @@ public final class Ztensor {
     return scale;
   }
 
-  void raise(int fpFlags) {
-    flags = fpFlags;
+  void keepFlags(OperationResult result) {
+    flags = result.getFpFlags();
   }
 
   /** Replaces the structure; the user's own descriptor stays as it is. */

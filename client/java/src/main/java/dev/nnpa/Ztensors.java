@@ -7,9 +7,10 @@ import dev.nnpa.zdnn.v1.InitQuantizedZtensor;
 import dev.nnpa.zdnn.v1.InitZtensor;
 import dev.nnpa.zdnn.v1.Operation;
 import dev.nnpa.zdnn.v1.TensorDesc;
+import dev.nnpa.zdnn.v1.TensorRef;
 import dev.nnpa.zdnn.v1.ZdnnStatus;
+import java.util.ArrayList;
 import java.util.List;
-import java.util.Map;
 
 /**
  * Creates, allocates and frees ztensors.
@@ -81,23 +82,19 @@ public final class Ztensors {
    * <p>Source: zDNN API Reference 1.2.0, zdnn_allochelper_ztensor.
    */
   public static Ztensor allochelperZtensor(Ztensor ztensor) {
-    Guest guest = Verb.guestOf("ztensor", ztensor);
-    Map<String, Ztensor> tensors = Map.of("ztensor", ztensor);
-    if (ztensor.id() != 0) {
-      guest.submit(new Call("allochelper_ztensor", allocation(ztensor), tensors));
-      return ztensor;
+    Verb verb = new Verb("allochelper_ztensor", ztensor);
+    List<Verb> calls = new ArrayList<>();
+    if (ztensor.id() == 0) {
+      Verb creation = new Verb("init_ztensor", verb.guest);
+      creation.operation = creation(ztensor, verb.guest.newId());
+      calls.add(creation);
+      verb.created.add(ztensor);
     }
-    Operation creation = creation(ztensor, guest.newId());
-    guest.submit(
-        new Call("init_ztensor", creation, Map.of()),
-        new Call(
-            "allochelper_ztensor", allocation(ztensor), tensors, List.of(ztensor), result -> {}));
-    return ztensor;
-  }
-
-  private static Operation allocation(Ztensor ztensor) {
     AllochelperZtensor.Builder arm = AllochelperZtensor.newBuilder().setZtensor(ztensor.ref());
-    return Operation.newBuilder().setAllochelperZtensor(arm).build();
+    verb.operation = Operation.newBuilder().setAllochelperZtensor(arm).build();
+    calls.add(verb);
+    verb.guest.submit(calls);
+    return ztensor;
   }
 
   /** Gives the ztensor its id, and returns the operation that creates it in the session. */
@@ -130,20 +127,20 @@ public final class Ztensors {
    * <p>Source: zDNN API Reference 1.2.0, zdnn_free_ztensor_buffer.
    */
   public static void freeZtensorBuffer(Ztensor ztensor) {
-    Guest guest = Verb.guestOf("ztensor", ztensor);
-    FreeZtensorBuffer.Builder arm = FreeZtensorBuffer.newBuilder().setZtensor(ztensor.ref());
-    Operation operation = Operation.newBuilder().setFreeZtensorBuffer(arm).build();
-    guest.submit(
-        new Call(
-            "free_ztensor_buffer",
-            operation,
-            Map.of("ztensor", ztensor),
-            List.of(),
-            result -> {
-              if (result.getZdnnStatus() == ZdnnStatus.ZDNN_OK_VALUE && ztensor.id() != 0) {
-                guest.untrack(ztensor);
-              }
-            }));
+    Verb verb = new Verb("free_ztensor_buffer", ztensor);
+    verb.read =
+        result -> {
+          if (result.getZdnnStatus() == ZdnnStatus.ZDNN_OK_VALUE && ztensor.id() != 0) {
+            verb.guest.untrack(ztensor);
+          }
+        };
+    verb.run(freeing(ztensor.ref()));
+  }
+
+  /** Returns the operation that frees a tensor. */
+  static Operation.Builder freeing(TensorRef ztensor) {
+    FreeZtensorBuffer.Builder arm = FreeZtensorBuffer.newBuilder().setZtensor(ztensor);
+    return Operation.newBuilder().setFreeZtensorBuffer(arm);
   }
 
   /**

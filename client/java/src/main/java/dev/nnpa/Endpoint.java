@@ -242,11 +242,8 @@ public record Endpoint(
   /** Names target, TLS and token, but not the token's text. */
   @Override
   public String toString() {
-    return "Endpoint["
-        + target
-        + (tlsCa == null ? "" : ", TLS")
-        + (token.isEmpty() ? "" : ", token")
-        + "]";
+    String tls = tlsCa == null ? "" : ", TLS";
+    return "Endpoint[" + target + tls + (token.isEmpty() ? "" : ", token") + "]";
   }
 
   /** The thread that serves all Unix sockets, made when the first one is opened. */

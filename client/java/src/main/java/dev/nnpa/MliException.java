@@ -46,10 +46,7 @@ public final class MliException extends NnpaException {
 
   private static String sentence(String kernel, KernelResult result, int kernelIndex) {
     String text = result.getRefusal().getText();
-    return (kernelIndex < 0 ? "" : "kernel " + kernelIndex + ", ")
-        + "mli_"
-        + kernel
-        + ": "
-        + (text.isEmpty() ? result.getMliStatus() : text);
+    String place = kernelIndex < 0 ? "" : "kernel " + kernelIndex + ", ";
+    return place + "mli_" + kernel + ": " + (text.isEmpty() ? result.getMliStatus() : text);
   }
 }

@@ -173,9 +173,8 @@ public final class Network implements AutoCloseable {
     TreeSet<String> unknown = new TreeSet<>(inputs.keySet());
     unknown.removeAll(expected);
     if (!unknown.isEmpty()) {
-      String names = String.join(", ", expected);
-      throw new IllegalArgumentException(
-          "inputs: got " + String.join(", ", unknown) + ", expected " + names);
+      String got = "inputs: got " + String.join(", ", unknown);
+      throw new IllegalArgumentException(got + ", expected " + String.join(", ", expected));
     }
     return inputs().stream().map(port -> encoded(port, inputs.get(port.getName()))).toList();
   }
@@ -240,15 +239,8 @@ public final class Network implements AutoCloseable {
   /** Returns name, machine, inputs and outputs, in one line. */
   @Override
   public String toString() {
-    return "Network["
-        + cName()
-        + " on "
-        + machine()
-        + ": "
-        + described(inputs())
-        + " -> "
-        + described(outputs())
-        + "]";
+    String ports = described(inputs()) + " -> " + described(outputs());
+    return "Network[" + cName() + " on " + machine() + ": " + ports + "]";
   }
 
   private static String described(List<Port> ports) {

@@ -13,6 +13,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.stream.Collectors;
+import java.util.stream.LongStream;
 
 /**
  * An array of a hosted network: its elements, row-major, and its sizes, outermost first.
@@ -58,11 +59,7 @@ public final class NetworkArray {
       String type = data == null ? "null" : data.getClass().getSimpleName();
       throw new IllegalArgumentException("data: " + type + ", expected an array such as float[]");
     }
-    List<Long> sizes = new ArrayList<>();
-    for (long size : shape) {
-      sizes.add(size);
-    }
-    return new NetworkArray(data, List.copyOf(sizes));
+    return new NetworkArray(data, LongStream.of(shape).boxed().toList());
   }
 
   /** Returns the sizes, outermost first; of an input without a shape, none. */
@@ -99,16 +96,8 @@ public final class NetworkArray {
   NamedArray encode(Port port) {
     Class<?> expected = ARRAYS.getOrDefault(port.getDtype(), byte[].class);
     if (data.getClass() != expected) {
-      throw new IllegalArgumentException(
-          "input "
-              + port.getName()
-              + ": got "
-              + data.getClass().getSimpleName()
-              + ", expected "
-              + port.getDtype()
-              + " ("
-              + expected.getSimpleName()
-              + ")");
+      String type = port.getDtype() + " (" + expected.getSimpleName() + ")";
+      throw refusal(port, "got " + data.getClass().getSimpleName() + ", expected " + type);
     }
     long count = Array.getLength(data);
     List<Long> sizes = shape.isEmpty() ? inferred(port, count) : checked(port, count);
@@ -120,25 +109,26 @@ public final class NetworkArray {
         .build();
   }
 
+  private static IllegalArgumentException refusal(Port port, String text) {
+    return new IllegalArgumentException("input " + port.getName() + ": " + text);
+  }
+
   private static List<Long> inferred(Port port, long count) {
     List<Long> sizes = port.getShapeList();
-    String input = "input " + port.getName() + ": ";
     long free = sizes.stream().filter(size -> size < 0).count();
     long fixed = sizes.stream().filter(size -> size >= 0).reduce(1L, (a, b) -> a * b);
     if (free > 1) {
-      throw new IllegalArgumentException(
-          input + sizes + " has " + free + " free dims, give a shape");
+      throw refusal(port, sizes + " has " + free + " free dims, give a shape");
     }
     boolean fills = free == 0 ? count == fixed : fixed > 0 && count % fixed == 0;
     if (!fills) {
-      throw new IllegalArgumentException(input + "got " + count + " elements, expected " + sizes);
+      throw refusal(port, "got " + count + " elements, expected " + sizes);
     }
     return sizes.stream().map(size -> size < 0 ? count / fixed : size).toList();
   }
 
   private List<Long> checked(Port port, long count) {
     List<Long> sizes = port.getShapeList();
-    String input = "input " + port.getName() + ": ";
     boolean fits = sizes.size() == shape.size();
     for (int i = 0; fits && i < shape.size(); i++) {
       long size = shape.get(i);
@@ -146,11 +136,10 @@ public final class NetworkArray {
     }
     if (!fits) {
       String type = port.getDtype() + " ";
-      throw new IllegalArgumentException(
-          input + "got " + type + shape + ", expected " + type + sizes);
+      throw refusal(port, "got " + type + shape + ", expected " + type + sizes);
     }
     if (shape.stream().reduce(1L, (a, b) -> a * b) != count) {
-      throw new IllegalArgumentException(input + count + " elements do not fill shape " + shape);
+      throw refusal(port, count + " elements do not fill shape " + shape);
     }
     return shape;
   }

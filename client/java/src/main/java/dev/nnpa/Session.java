@@ -295,15 +295,8 @@ public final class Session implements AutoCloseable {
   /** Returns address, machine and version, and never the session's name, which is a key. */
   @Override
   public String toString() {
-    String machine = Descriptions.name(machine());
-    return "Session["
-        + (closed ? "closed" : "open")
-        + " at "
-        + target()
-        + ", "
-        + machine
-        + ", zDNN "
-        + getLibraryVersionStr()
-        + "]";
+    String state = closed ? "closed" : "open";
+    String machine = Descriptions.name(machine()) + ", zDNN " + getLibraryVersionStr();
+    return "Session[" + state + " at " + target() + ", " + machine + "]";
   }
 }

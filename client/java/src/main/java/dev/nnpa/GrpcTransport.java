@@ -17,7 +17,6 @@ import io.grpc.Channel;
 import io.grpc.Context;
 import io.grpc.ManagedChannel;
 import io.grpc.Metadata;
-import io.grpc.Status;
 import io.grpc.StatusRuntimeException;
 import io.grpc.stub.AbstractStub;
 import java.time.Duration;
@@ -64,9 +63,8 @@ final class GrpcTransport implements Transport {
       return method.apply(within(stub, bound));
     } catch (StatusRuntimeException error) {
       NnpaException failure = NnpaException.of(error, target());
-      boolean unreached = error.getStatus().getCode() == Status.Code.UNAVAILABLE;
-      if (unreached
-          && failure instanceof TransportException lost
+      if (failure instanceof TransportException lost
+          && lost.code().equals("UNAVAILABLE")
           && lost.reason().isEmpty()
           && endpoint.lacksTls()) {
         throw new TransportException("UNAVAILABLE", target() + " speaks TLS", GIVE_CA, error);
@@ -76,9 +74,10 @@ final class GrpcTransport implements Transport {
   }
 
   /** Makes a call of the session, with its routing ticket. */
-  private <T> T inSession(Duration bound, Function<AcceleratorServiceBlockingStub, T> method) {
+  private <S extends AbstractStub<S>, T> T inSession(
+      S service, Duration bound, Function<S, T> method) {
     try {
-      return method.apply(Ticket.attached(within(stub, bound), ticket));
+      return method.apply(Ticket.attached(within(service, bound), ticket));
     } catch (StatusRuntimeException error) {
       throw ofSession(error);
     }
@@ -127,7 +126,7 @@ final class GrpcTransport implements Transport {
     if (lists != null) {
       lists.close();
     }
-    inSession(endpoint.connectTimeout(), stub -> stub.deleteSession(request));
+    inSession(stub, endpoint.connectTimeout(), timed -> timed.deleteSession(request));
   }
 
   @Override
@@ -146,7 +145,7 @@ final class GrpcTransport implements Transport {
         lists = null;
       }
     }
-    return inSession(endpoint.timeout(), stub -> stub.execute(request));
+    return inSession(stub, endpoint.timeout(), timed -> timed.execute(request));
   }
 
   /** Returns whether the server has no stream left, or is too old to have streams. */
@@ -158,29 +157,19 @@ final class GrpcTransport implements Transport {
 
   @Override
   public <S extends AbstractStub<S>, T> T call(Function<Channel, S> stub, Function<S, T> method) {
-    try {
-      S timed = within(stub.apply(channel), endpoint.timeout());
-      return method.apply(Ticket.attached(timed, ticket));
-    } catch (StatusRuntimeException error) {
-      throw ofSession(error);
-    }
+    return inSession(stub.apply(channel), endpoint.timeout(), method);
   }
 
   @Override
   public void readTensor(ReadTensorRequest request, Consumer<ReadTensorResponse> sink) {
+    Function<AcceleratorServiceBlockingStub, Void> reading =
+        timed -> {
+          timed.readTensor(request).forEachRemaining(sink);
+          return null;
+        };
     // Leaving the context ends a stream whose reader has failed.
     try (Context.CancellableContext context = Context.current().withCancellation()) {
-      Context before = context.attach();
-      try {
-        inSession(
-            endpoint.timeout(),
-            stub -> {
-              stub.readTensor(request).forEachRemaining(sink);
-              return null;
-            });
-      } finally {
-        context.detach(before);
-      }
+      context.run(() -> inSession(stub, endpoint.timeout(), reading));
     }
   }
 

@@ -205,36 +205,34 @@ public final class Descriptors {
       throw refuse(
           ZdnnStatus.ZDNN_INVALID_CONCAT_INFO, op, 4, "info", String.format("0x%08X", info), limit);
     }
-    return concatenated(preTfrmdDesc, rnn == Constants.RNN_TYPE_LSTM, biases(usage), halves);
-  }
-
-  private static boolean biases(int usage) {
-    return usage == Constants.USAGE_BIASES || usage == Constants.USAGE_HIDDEN_BIASES;
+    return concatenated(preTfrmdDesc, rnn == Constants.RNN_TYPE_LSTM, halves);
   }
 
   private static void checkUsage(String op, TensorDesc pre, int usage) {
-    boolean weights = usage == Constants.USAGE_WEIGHTS || usage == Constants.USAGE_HIDDEN_WEIGHTS;
-    if (!weights && !biases(usage)) {
-      String value = String.format("usage 0x%X", usage);
-      throw refuse(ZdnnStatus.ZDNN_INVALID_CONCAT_INFO, op, 3, "info", value, "a USAGE_ number");
-    }
-    DataLayouts expected = biases(usage) ? DataLayouts.ZDNN_2DS : DataLayouts.ZDNN_3DS;
+    DataLayouts expected =
+        switch (usage) {
+          case Constants.USAGE_WEIGHTS, Constants.USAGE_HIDDEN_WEIGHTS -> DataLayouts.ZDNN_3DS;
+          case Constants.USAGE_BIASES, Constants.USAGE_HIDDEN_BIASES -> DataLayouts.ZDNN_2DS;
+          default -> {
+            String value = String.format("usage 0x%X", usage);
+            String limit = "a USAGE_ number";
+            throw refuse(ZdnnStatus.ZDNN_INVALID_CONCAT_INFO, op, 3, "info", value, limit);
+          }
+        };
     if (pre.getLayout() != expected) {
       throw refuseLayout(op, 3, pre, expected.name());
     }
   }
 
-  private static TensorDesc concatenated(
-      TensorDesc pre, boolean lstm, boolean biases, boolean halves) {
+  private static TensorDesc concatenated(TensorDesc pre, boolean lstm, boolean halves) {
     DataLayouts whole = lstm ? DataLayouts.ZDNN_FICO : DataLayouts.ZDNN_ZRH;
     DataLayouts split = lstm ? DataLayouts.ZDNN_BIDIR_FICO : DataLayouts.ZDNN_BIDIR_ZRH;
-    int rows = halves ? 2 * padded(pre.getDim2() >>> 1) : pre.getDim2();
-    int columns = (lstm ? 4 : 3) * padded(pre.getDim1());
-    TensorDesc.Builder target =
-        biases
-            ? place(TensorDesc.newBuilder(), pre.getDim2(), 1, 1, columns)
-            : place(TensorDesc.newBuilder(), pre.getDim3(), 1, rows, columns);
+    TensorDesc.Builder target = place(TensorDesc.newBuilder(), placed(pre));
+    if (halves) {
+      target.setDim2(2 * padded(pre.getDim2() >>> 1));
+    }
     return target
+        .setDim1((lstm ? 4 : 3) * padded(pre.getDim1()))
         .setLayout(halves ? split : whole)
         .setFormat(DataFormats.ZDNN_FORMAT_4DFEATURE)
         .setType(DataTypes.ZDNN_DLFLOAT16)

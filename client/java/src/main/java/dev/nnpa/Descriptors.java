@@ -19,6 +19,9 @@ import java.util.stream.Collectors;
  * <p>Descriptors are {@code zdnn_tensor_desc} as the wire carries it; dimensions are elements, and
  * an {@code int} above 2^31-1 is C's {@code uint32_t} of the same bits. Layouts and types are
  * zDNN's; an {@code int} may be any number, as in C. A function refuses by a {@link ZdnnException}.
+ *
+ * <p>Source: zDNN API Reference 1.2.0, the function of the same name, for example
+ * zdnn_get_max_limit for getMaxLimit.
  */
 public final class Descriptors {
   private static final Set<DataTypes> FLOATS =
@@ -32,8 +35,6 @@ public final class Descriptors {
   /**
    * Describes the user's tensor: {@code dims} outermost first, one for each dimension of {@code
    * layout}.
-   *
-   * <p>Source: zDNN API Reference 1.2.0, zdnn_init_pre_transformed_desc.
    */
   public static TensorDesc initPreTransformedDesc(DataLayouts layout, DataTypes type, int... dims) {
     return initPreTransformedDesc(layout.getNumber(), type.getNumber(), dims);
@@ -86,8 +87,6 @@ public final class Descriptors {
   /**
    * Describes the sticks of a tensor. Refuses with ZDNN_INVALID_LAYOUT a layout that has no
    * transformed form, with ZDNN_INVALID_TYPE a type other than FP32, FP16, BFLOAT, INT32.
-   *
-   * <p>Source: zDNN API Reference 1.2.0, zdnn_generate_transformed_desc.
    */
   public static TensorDesc generateTransformedDesc(TensorDesc preTfrmdDesc) {
     String op = "generate_transformed_desc";
@@ -138,8 +137,6 @@ public final class Descriptors {
   /**
    * Describes the sticks of a quantized tensor. Refuses, in this order: ZDNN_INVALID_LAYOUT (4DS,
    * NCHW, HWCK and concatenated ones), ZDNN_INVALID_TYPE, ZDNN_INVALID_TRANSFORM_TYPE.
-   *
-   * <p>Source: zDNN API Reference 1.2.0, zdnn_generate_quantized_transformed_desc.
    */
   public static TensorDesc generateQuantizedTransformedDesc(
       TensorDesc preTfrmdDesc, QuantizedTransformTypes transformType) {
@@ -182,8 +179,7 @@ public final class Descriptors {
    *
    * <p>Refuses, in this order: ZDNN_INVALID_TYPE; ZDNN_INVALID_SHAPE (odd dim2 of weights behind a
    * bidirectional layer); ZDNN_INVALID_LAYOUT (weights are 3DS, biases 2DS) or
-   * ZDNN_INVALID_CONCAT_INFO (usage); ZDNN_INVALID_CONCAT_INFO (RNN type). Source: zDNN API
-   * Reference 1.2.0, zdnn_generate_transformed_desc_concatenated.
+   * ZDNN_INVALID_CONCAT_INFO (usage); ZDNN_INVALID_CONCAT_INFO (RNN type).
    */
   public static TensorDesc generateTransformedDescConcatenated(TensorDesc preTfrmdDesc, int info) {
     String op = "generate_transformed_desc_concatenated";
@@ -239,11 +235,7 @@ public final class Descriptors {
         .build();
   }
 
-  /**
-   * Returns the bytes of the sticks that a transformed descriptor calls for, modulo 2^64.
-   *
-   * <p>Source: zDNN API Reference 1.2.0, zdnn_getsize_ztensor.
-   */
+  /** Returns the bytes of the sticks that a transformed descriptor calls for, modulo 2^64. */
   public static long getsizeZtensor(TensorDesc tfrmdDesc) {
     long rows = Integer.toUnsignedLong(tfrmdDesc.getDim2());
     int cells = 64;
@@ -263,8 +255,6 @@ public final class Descriptors {
   /**
    * Returns the largest value of a pre-transformed type that a transformed type can hold. Refuses
    * other pairs with ZDNN_INVALID_TYPE.
-   *
-   * <p>Source: zDNN API Reference 1.2.0, zdnn_get_max_limit.
    */
   public static double getMaxLimit(DataTypes transformedType, DataTypes preTransformedType) {
     return getMaxLimit(transformedType.getNumber(), preTransformedType.getNumber());
@@ -275,11 +265,7 @@ public final class Descriptors {
     return limit("get_max_limit", transformedType, preTransformedType, 1);
   }
 
-  /**
-   * Returns the smallest value; otherwise as {@link #getMaxLimit(DataTypes, DataTypes)}.
-   *
-   * <p>Source: zDNN API Reference 1.2.0, zdnn_get_min_limit.
-   */
+  /** Returns the smallest value; otherwise as {@link #getMaxLimit(DataTypes, DataTypes)}. */
   public static double getMinLimit(DataTypes transformedType, DataTypes preTransformedType) {
     return getMinLimit(transformedType.getNumber(), preTransformedType.getNumber());
   }

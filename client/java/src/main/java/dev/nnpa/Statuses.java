@@ -39,8 +39,6 @@ public final class Statuses {
   /**
    * Returns the text of a status, for example "ZDNN_OK: Success."; unknown numbers give "(Status
    * string is not defined.)".
-   *
-   * <p>Source: zDNN API Reference 1.2.0, zdnn_get_status_message.
    */
   public static String getStatusMessage(int status) {
     ZdnnStatus zdnnStatus = ZdnnStatus.forNumber(status);

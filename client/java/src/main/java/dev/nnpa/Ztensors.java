@@ -17,15 +17,14 @@ import java.util.List;
  *
  * <p>A ztensor without a buffer lives in the client and travels with the few operations that take
  * one; allocation creates it in the session.
+ *
+ * <p>Source: zDNN API Reference 1.2.0, the function of the same name, for example zdnn_init_ztensor
+ * for initZtensor.
  */
 public final class Ztensors {
   private Ztensors() {}
 
-  /**
-   * Returns a ztensor without a buffer.
-   *
-   * <p>Source: zDNN API Reference 1.2.0, zdnn_init_ztensor.
-   */
+  /** Returns a ztensor without a buffer. */
   public static Ztensor initZtensor(
       Session session, TensorDesc preTfrmdDesc, TensorDesc tfrmdDesc) {
     return new Ztensor(session.guest(), structure(preTfrmdDesc, tfrmdDesc).build(), 0);
@@ -39,11 +38,7 @@ public final class Ztensors {
         .setNullBuffer(true);
   }
 
-  /**
-   * Returns a quantized ztensor without a buffer; it keeps 1/scale, and 0 for scale 0.
-   *
-   * <p>Source: zDNN API Reference 1.2.0, zdnn_init_quantized_ztensor.
-   */
+  /** Returns a quantized ztensor without a buffer; it keeps 1/scale, and 0 for scale 0. */
   public static Ztensor initQuantizedZtensor(
       Session session, TensorDesc preTfrmdDesc, TensorDesc tfrmdDesc, float scale, float offset) {
     dev.nnpa.zdnn.v1.Ztensor.Builder structure = structure(preTfrmdDesc, tfrmdDesc);
@@ -53,21 +48,13 @@ public final class Ztensors {
     return ztensor;
   }
 
-  /**
-   * Returns a ztensor with zero-filled sticks; throws as {@link #allochelperZtensor}.
-   *
-   * <p>Source: zDNN API Reference 1.2.0, zdnn_init_ztensor_with_malloc.
-   */
+  /** Returns a ztensor with zero-filled sticks; throws as {@link #allochelperZtensor}. */
   public static Ztensor initZtensorWithMalloc(
       Session session, TensorDesc preTfrmdDesc, TensorDesc tfrmdDesc) {
     return allochelperZtensor(initZtensor(session, preTfrmdDesc, tfrmdDesc));
   }
 
-  /**
-   * Returns a quantized ztensor with zero-filled sticks; throws as {@link #allochelperZtensor}.
-   *
-   * <p>Source: zDNN API Reference 1.2.0, zdnn_init_quantized_ztensor_with_malloc.
-   */
+  /** Returns a quantized ztensor with zero-filled sticks; throws as {@link #allochelperZtensor}. */
   public static Ztensor initQuantizedZtensorWithMalloc(
       Session session, TensorDesc preTfrmdDesc, TensorDesc tfrmdDesc, float scale, float offset) {
     return allochelperZtensor(
@@ -78,8 +65,6 @@ public final class Ztensors {
    * Allocates zero-filled sticks, and returns the ztensor. Throws {@link ZdnnException}:
    * ZDNN_INVALID_FORMAT, ZDNN_INVALID_LAYOUT, ZDNN_INVALID_TYPE, ZDNN_INVALID_SHAPE,
    * ZDNN_ALLOCATION_FAILURE.
-   *
-   * <p>Source: zDNN API Reference 1.2.0, zdnn_allochelper_ztensor.
    */
   public static Ztensor allochelperZtensor(Ztensor ztensor) {
     Verb verb = new Verb("allochelper_ztensor", ztensor);
@@ -123,8 +108,6 @@ public final class Ztensors {
   /**
    * Frees the sticks; the session forgets the tensor, the structure stays. Throws {@link
    * ZdnnException}: ZDNN_INVALID_BUFFER when there are none.
-   *
-   * <p>Source: zDNN API Reference 1.2.0, zdnn_free_ztensor_buffer.
    */
   public static void freeZtensorBuffer(Ztensor ztensor) {
     Verb verb = new Verb("free_ztensor_buffer", ztensor);
@@ -143,11 +126,7 @@ public final class Ztensors {
     return Operation.newBuilder().setFreeZtensorBuffer(arm);
   }
 
-  /**
-   * Returns whether the ztensor carries a scale.
-   *
-   * <p>Source: zDNN API Reference 1.2.0, zdnn_is_quantized_ztensor.
-   */
+  /** Returns whether the ztensor carries a scale. */
   public static boolean isQuantizedZtensor(Ztensor ztensor) {
     return ztensor.recScale() != 0;
   }

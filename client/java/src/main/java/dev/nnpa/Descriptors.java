@@ -32,10 +32,7 @@ public final class Descriptors {
 
   private Descriptors() {}
 
-  /**
-   * Describes the user's tensor: {@code dims} outermost first, one for each dimension of {@code
-   * layout}.
-   */
+  /** Describes the user's tensor: {@code dims} has a size per dimension, outermost first. */
   public static TensorDesc initPreTransformedDesc(DataLayouts layout, DataTypes type, int... dims) {
     return initPreTransformedDesc(layout.getNumber(), type.getNumber(), dims);
   }
@@ -67,10 +64,7 @@ public final class Descriptors {
     return desc.getLayout() + " " + sizes + " " + desc.getType();
   }
 
-  /**
-   * Returns the number of dimensions of a user array's layout; 0 for concatenated and unknown
-   * layouts.
-   */
+  /** Returns the number of dimensions of a layout; 0 for concatenated and unknown ones. */
   static int rank(DataLayouts layout) {
     if (layout == null) {
       return 0;

@@ -145,10 +145,7 @@ public record Endpoint(
     return new Endpoint(target, ca, tlsCert, tlsKey, token, connectTimeout, timeout, plain);
   }
 
-  /**
-   * Returns this endpoint with mutual TLS: as {@link #withTls(Path)}, and the client's own
-   * certificate and key.
-   */
+  /** Returns this endpoint with mutual TLS: a CA, and the client's own certificate and key, PEM. */
   public Endpoint withTls(Path ca, Path cert, Path key) {
     return new Endpoint(target, ca, cert, key, token, connectTimeout, timeout, plain);
   }

@@ -82,10 +82,7 @@ final class MliCall {
     return kernelBuilder.setField(arm, message.build()).build();
   }
 
-  /**
-   * Returns the reference of a tensor. A request has each tensor once: later uses refer to the
-   * first.
-   */
+  /** Returns the reference of a tensor; a request has it once, later uses refer to the first. */
   private static TensorRef ref(
       int index, String field, MliTensor tensor, Map<MliTensor, Place> places) {
     TensorRef.Builder ref = TensorRef.newBuilder();

@@ -64,10 +64,7 @@ public final class MliTensor {
     return new MliTensor(Elements.room(Float.BYTES * count), typed(ElType.MLI_EL_FP_32).build());
   }
 
-  /**
-   * Returns numbers as an MLI_EL_FX_8 or MLI_EL_FX_16 tensor: the nearest elements, ties to even,
-   * saturated.
-   */
+  /** Returns numbers as MLI_EL_FX_8 or MLI_EL_FX_16: nearest, ties to even, saturated. */
   public static MliTensor quantise(double[] values, ElType elType, int fracBits, int... shape) {
     if (elType != ElType.MLI_EL_FX_8 && elType != ElType.MLI_EL_FX_16) {
       throw new IllegalArgumentException(

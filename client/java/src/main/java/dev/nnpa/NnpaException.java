@@ -79,10 +79,7 @@ public abstract sealed class NnpaException extends RuntimeException
     return new SessionLostException(status.getCode().name(), details, error);
   }
 
-  /**
-   * Returns this exception with indices that do not count the {@code before} operations of the
-   * client itself.
-   */
+  /** Returns this exception with indices less {@code before}, the client's own operations. */
   NnpaException renumbered(int before) {
     return this;
   }

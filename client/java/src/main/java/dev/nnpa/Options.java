@@ -42,17 +42,12 @@ public final class Options {
     return set("machine_spec", spec);
   }
 
-  /**
-   * Chooses the version of zDNN, for example "1.0.0". Default "1.2.0". Fixed for a session's life.
-   */
+  /** Chooses zDNN's version, for example "1.0.0", for a session's life. Default "1.2.0". */
   public Options library(String version) {
     return set("library_version", version);
   }
 
-  /**
-   * Verifies operands before the machine sees them; without, contradictions are a {@link
-   * ProgramCheckException}.
-   */
+  /** Verifies operands first; without, contradictions are a {@link ProgramCheckException}. */
   public Options precheck(boolean on) {
     return set("precheck", on);
   }

@@ -31,10 +31,7 @@ public final class ProgramCheckException extends NnpaException {
         + (unallocated ? " The ztensor has no buffer: it was freed, or never allocated." : "");
   }
 
-  /**
-   * Returns "data" (SIGILL on Linux), "access" (SIGSEGV), "operation" (SIGILL) or, of MLI,
-   * "assertion".
-   */
+  /** Returns "data" (SIGILL), "access" (SIGSEGV), "operation" (SIGILL) or, of MLI, "assertion". */
   public String kind() {
     return metadata.getOrDefault("kind", "");
   }

@@ -187,10 +187,7 @@ public final class Session implements AutoCloseable {
     guest.onWarning(listener);
   }
 
-  /**
-   * Returns a transformed ztensor with FP32 data; 1 to 4 dims are ZDNN_1D, ZDNN_2D, ZDNN_3D,
-   * ZDNN_NHWC.
-   */
+  /** Returns a transformed FP32 ztensor; 1 to 4 dims are ZDNN_1D, ZDNN_2D, ZDNN_3D, ZDNN_NHWC. */
   public Ztensor ztensor(float[] data, int... dims) {
     DataLayouts layout =
         switch (dims.length) {

@@ -36,10 +36,7 @@ public final class Statuses {
     return zdnnStatus == null ? String.format("0x%08X", status) : zdnnStatus.name();
   }
 
-  /**
-   * Returns the text of a status, for example "ZDNN_OK: Success."; unknown numbers give "(Status
-   * string is not defined.)".
-   */
+  /** Returns a status's text, "ZDNN_OK: Success."; unknown: "(Status string is not defined.)". */
   public static String getStatusMessage(int status) {
     ZdnnStatus zdnnStatus = ZdnnStatus.forNumber(status);
     return zdnnStatus == null

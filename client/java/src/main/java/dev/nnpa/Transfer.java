@@ -183,9 +183,7 @@ final class Transfer {
     write(new Verb("write_sticks", ztensor), target, sticks);
   }
 
-  /**
-   * Creates a tensor in the session from a structure as it stands; {@code sticks} null is C's NULL.
-   */
+  /** Creates a tensor from a structure as it stands; {@code sticks} null is C's NULL. */
   static Ztensor put(Guest guest, dev.nnpa.zdnn.v1.Ztensor structure, ByteBuffer sticks) {
     Verb verb = new Verb("put_ztensor", guest);
     verb.output("ztensor", null);

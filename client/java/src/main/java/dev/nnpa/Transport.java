@@ -33,10 +33,7 @@ public interface Transport extends AutoCloseable {
   /** Returns the server's address, for people. */
   String target();
 
-  /**
-   * Returns the routing ticket that a proxy uses to reach the created session's server; "" without
-   * a proxy.
-   */
+  /** Returns the ticket by which a proxy reaches the session's server; "" without a proxy. */
   default String ticket() {
     return "";
   }

@@ -73,7 +73,7 @@ public sealed class TransportException extends NnpaException permits SessionLost
   }
 
   /**
-   * Returns the values in the message, by name: "field", "value", "limit", "operation_index", ...
+   * Returns the values in the message by name: "field", "value", "limit", "operation_index", ...
    */
   public Map<String, String> metadata() {
     return Collections.unmodifiableMap(metadata);

@@ -9,10 +9,7 @@ import java.util.concurrent.ThreadLocalRandom;
 final class Waiting {
   private Waiting() {}
 
-  /**
-   * Returns how long to wait for a full server: {@code chosen}, or if it is null the environment's
-   * {@code ZDNN_WAIT}, seconds, else 0.
-   */
+  /** Returns how long to wait for a full server: {@code chosen}, else ZDNN_WAIT's seconds, or 0. */
   static Duration limit(Duration chosen) {
     if (chosen != null) {
       return chosen;

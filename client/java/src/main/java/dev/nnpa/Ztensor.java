@@ -20,10 +20,7 @@ public final class Ztensor {
   private dev.nnpa.zdnn.v1.Ztensor structure;
   private String missing = "";
 
-  /**
-   * A ztensor of the session; {@code structure} is null until an answer sets it, {@code id} 0
-   * without a buffer.
-   */
+  /** {@code structure} is null until an answer sets it, {@code id} 0 without a buffer. */
   Ztensor(Guest guest, dev.nnpa.zdnn.v1.Ztensor structure, long id) {
     this.guest = guest;
     this.structure = structure;
@@ -42,9 +39,7 @@ public final class Ztensor {
     id = newId;
   }
 
-  /**
-   * Keeps the scale of zdnn_init_quantized_ztensor, of which the structure has the reciprocal only.
-   */
+  /** Keeps the scale, of which the structure has the reciprocal only. */
   void quantize(float scale) {
     this.scale = scale;
   }
@@ -80,19 +75,13 @@ public final class Ztensor {
     structure = structure().toBuilder().setNullBuffer(true).build();
   }
 
-  /**
-   * Returns the reference by which an operation names this ztensor; without a buffer the structure
-   * travels along.
-   */
+  /** Returns the reference for an operation; without a buffer the structure travels along. */
   TensorRef ref() {
     TensorRef.Builder ref = TensorRef.newBuilder();
     return (id != 0 ? ref.setId(id) : ref.setInlineZtensor(structure())).build();
   }
 
-  /**
-   * Returns the structure as the wire carries it, without contents; if need be, runs the calls of
-   * an open pipeline first.
-   */
+  /** Returns the structure without contents; runs the calls of an open pipeline if need be. */
   public dev.nnpa.zdnn.v1.Ztensor structure() {
     if (structure == null && missing.isEmpty()) {
       guest.flush();
@@ -160,10 +149,7 @@ public final class Ztensor {
     return Transfer.readSticks(this);
   }
 
-  /**
-   * Replaces the sticks: {@link #bufferSize} bytes, cells little-endian; marks the ztensor as
-   * transformed.
-   */
+  /** Replaces the sticks: {@link #bufferSize} bytes, cells little-endian, marked as transformed. */
   public void writeSticks(ByteBuffer sticks) {
     Transfer.writeSticks(this, sticks);
   }

@@ -154,9 +154,12 @@ func (s *Session) execute(
 		}
 	}
 	freed := s.takeDropped()
-	answer, err := s.client.Execute(s.WithTicket(ctx), &zdnnv1.ExecuteRequest{
-		Session: s.message.Name, Operations: append(frees(freed), operations...),
-	})
+	request := &zdnnv1.ExecuteRequest{Session: s.message.Name}
+	for _, id := range freed {
+		request.Operations = append(request.Operations, free(refByID(id)))
+	}
+	request.Operations = append(request.Operations, operations...)
+	answer, err := s.client.Execute(s.WithTicket(ctx), request)
 	if err == nil {
 		return answer.Results[min(len(freed), len(answer.Results)):], nil
 	}
@@ -172,19 +175,6 @@ func (s *Session) execute(
 	}
 	s.markUncertain(ctx, failure)
 	return nil, renumber(failure, len(freed))
-}
-
-// frees returns the operations that free the buffers of tensors.
-func frees(ids []uint64) []*zdnnv1.Operation {
-	operations := make([]*zdnnv1.Operation, 0, len(ids))
-	for _, id := range ids {
-		ref := &zdnnv1.TensorRef{Tensor: &zdnnv1.TensorRef_Id{Id: id}}
-		m := &zdnnv1.FreeZtensorBuffer{Ztensor: ref}
-		operations = append(operations, &zdnnv1.Operation{
-			Operation: &zdnnv1.Operation_FreeZtensorBuffer{FreeZtensorBuffer: m},
-		})
-	}
-	return operations
 }
 
 // lostTensor returns the id of the tensor that an error says does not exist.

@@ -17,6 +17,7 @@ type verb struct {
 	tensors map[string]*Ztensor
 	outputs []*Ztensor
 	creates []*Ztensor
+	read    func(*zdnnv1.OperationResult) error
 	err     error
 }
 
@@ -25,23 +26,28 @@ func (v *verb) input(operand string, z *Ztensor) *zdnnv1.TensorRef {
 	if v.err != nil {
 		return nil
 	}
-	if v.err = requireZtensor(operand, z); v.err != nil {
-		v.err = fmt.Errorf("zdnn_%s: %w", v.name, v.err)
-		return nil
-	}
-	if v.session == nil {
-		v.session, v.tensors = z.session, map[string]*Ztensor{}
-	}
-	if z.session != v.session {
-		v.err = fmt.Errorf("zdnn_%s: %s: of another session, expected a ztensor of the first operand's session", v.name, operand)
-		return nil
-	}
-	ref, err := z.ref()
+	ref, err := v.refer(z)
 	if err != nil {
 		v.err = fmt.Errorf("zdnn_%s: %s: %w", v.name, operand, err)
+		return nil
 	}
 	v.tensors[operand] = z
 	return ref
+}
+
+// refer returns the reference of a ztensor of the operation's session.
+func (v *verb) refer(z *Ztensor) (*zdnnv1.TensorRef, error) {
+	switch {
+	case z == nil:
+		return nil, errors.New("nil, expected a ztensor")
+	case z.session == nil:
+		return nil, errors.New("a Ztensor of no session, expected one of NewZtensor or a verb")
+	case v.session == nil:
+		v.session, v.tensors = z.session, map[string]*Ztensor{}
+	case v.session != z.session:
+		return nil, errors.New("of another session, expected a ztensor of the first operand's session")
+	}
+	return z.ref()
 }
 
 // existing returns the reference of an output, which must exist.
@@ -62,7 +68,7 @@ func (v *verb) output(operand string, z *Ztensor) *zdnnv1.TensorRef {
 }
 
 func (v *verb) call(operation *zdnnv1.Operation) *call {
-	return &call{name: v.name, operation: operation, tensors: v.tensors, creates: v.creates}
+	return &call{name: v.name, operation: operation, tensors: v.tensors, creates: v.creates, read: v.read}
 }
 
 // run submits the operation.

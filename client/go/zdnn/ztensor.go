@@ -105,26 +105,19 @@ func describe(desc *TensorDesc) string {
 	return fmt.Sprintf("%v %s %v", desc.GetLayout(), text, desc.GetType())
 }
 
-// requireZtensor refuses an operand that is not a ztensor of a session.
-func requireZtensor(operand string, z *Ztensor) error {
-	switch {
-	case z == nil:
-		return fmt.Errorf("%s: nil, expected a ztensor", operand)
-	case z.session == nil:
-		return fmt.Errorf("%s: a Ztensor of no session, expected one of NewZtensor or a verb", operand)
-	}
-	return nil
-}
-
 // ref returns the reference by which an operation names this ztensor.
 func (z *Ztensor) ref() (*zdnnv1.TensorRef, error) {
 	if z.id != 0 {
-		return &zdnnv1.TensorRef{Tensor: &zdnnv1.TensorRef_Id{Id: z.id}}, nil
+		return refByID(z.id), nil
 	}
 	if z.structure == nil {
 		return nil, fmt.Errorf("does not exist, %s", z.missing)
 	}
 	return &zdnnv1.TensorRef{Tensor: &zdnnv1.TensorRef_InlineZtensor{InlineZtensor: z.structure}}, nil
+}
+
+func refByID(id uint64) *zdnnv1.TensorRef {
+	return &zdnnv1.TensorRef{Tensor: &zdnnv1.TensorRef_Id{Id: id}}
 }
 
 // update replaces the structure; the user's own descriptor stays as it is.
@@ -190,42 +183,30 @@ func (s *Session) InitQuantizedZtensorWithMalloc(
 // ZDNN_INVALID_LAYOUT, ZDNN_INVALID_TYPE, ZDNN_INVALID_SHAPE, ZDNN_ALLOCATION_FAILURE.
 // Source: zDNN API Reference 1.2.0, zdnn_allochelper_ztensor.
 func AllochelperZtensor(ctx context.Context, ztensor *Ztensor) error {
-	if err := requireZtensor("ztensor", ztensor); err != nil {
-		return err
+	v := &verb{name: "allochelper_ztensor"}
+	if v.input("ztensor", ztensor); v.err != nil {
+		return v.err
 	}
 	var calls []*call
-	var creates []*Ztensor
 	if ztensor.id == 0 {
-		if ztensor.structure == nil {
-			return fmt.Errorf("ztensor: does not exist, %s", ztensor.missing)
-		}
-		creation := ztensor.creation(ztensor.session.NewID())
-		calls = append(calls, &call{name: "init_ztensor", operation: creation})
-		creates = []*Ztensor{ztensor}
+		calls = append(calls, &call{name: "init_ztensor", operation: ztensor.creation()})
+		v.creates = []*Ztensor{ztensor}
 	}
-	ref, err := ztensor.ref()
-	if err != nil {
-		return fmt.Errorf("ztensor: %w", err)
-	}
-	m := &zdnnv1.AllochelperZtensor{Ztensor: ref}
-	return ztensor.session.submit(ctx, append(calls, &call{
-		name:      "allochelper_ztensor",
-		operation: &zdnnv1.Operation{Operation: &zdnnv1.Operation_AllochelperZtensor{AllochelperZtensor: m}},
-		tensors:   map[string]*Ztensor{"ztensor": ztensor},
-		creates:   creates,
-	})...)
+	m := &zdnnv1.AllochelperZtensor{Ztensor: v.input("ztensor", ztensor)}
+	operation := &zdnnv1.Operation{Operation: &zdnnv1.Operation_AllochelperZtensor{AllochelperZtensor: m}}
+	return ztensor.session.submit(ctx, append(calls, v.call(operation))...)
 }
 
 // creation gives the ztensor an id, and returns the operation that creates it in the session.
-func (z *Ztensor) creation(id uint64) *zdnnv1.Operation {
-	z.id = id
+func (z *Ztensor) creation() *zdnnv1.Operation {
+	z.id = z.session.NewID()
 	pre, tfrmd := z.structure.PreTransformedDesc, z.structure.TransformedDesc
 	if z.quantization == nil {
-		m := &zdnnv1.InitZtensor{Ztensor: id, PreTransformedDesc: pre, TransformedDesc: tfrmd}
+		m := &zdnnv1.InitZtensor{Ztensor: z.id, PreTransformedDesc: pre, TransformedDesc: tfrmd}
 		return &zdnnv1.Operation{Operation: &zdnnv1.Operation_InitZtensor{InitZtensor: m}}
 	}
 	m := &zdnnv1.InitQuantizedZtensor{
-		Ztensor: id, PreTransformedDesc: pre, TransformedDesc: tfrmd,
+		Ztensor: z.id, PreTransformedDesc: pre, TransformedDesc: tfrmd,
 		Scale: &z.quantization.scale, Offset: &z.quantization.offset,
 	}
 	return &zdnnv1.Operation{
@@ -237,25 +218,19 @@ func (z *Ztensor) creation(id uint64) *zdnnv1.Operation {
 // ZDNN_INVALID_BUFFER, when there are none.
 // Source: zDNN API Reference 1.2.0, zdnn_free_ztensor_buffer.
 func FreeZtensorBuffer(ctx context.Context, ztensor *Ztensor) error {
-	if err := requireZtensor("ztensor", ztensor); err != nil {
-		return err
-	}
-	ref, err := ztensor.ref()
-	if err != nil {
-		return fmt.Errorf("ztensor: %w", err)
-	}
+	v := &verb{name: "free_ztensor_buffer", read: func(result *zdnnv1.OperationResult) error {
+		if ZdnnStatus(result.ZdnnStatus) == ZDNN_OK && ztensor.id != 0 {
+			ztensor.session.untrack(ztensor)
+		}
+		return nil
+	}}
+	return v.run(ctx, free(v.input("ztensor", ztensor)))
+}
+
+// free returns the operation that frees the sticks of a tensor.
+func free(ref *zdnnv1.TensorRef) *zdnnv1.Operation {
 	m := &zdnnv1.FreeZtensorBuffer{Ztensor: ref}
-	return ztensor.session.submit(ctx, &call{
-		name:      "free_ztensor_buffer",
-		operation: &zdnnv1.Operation{Operation: &zdnnv1.Operation_FreeZtensorBuffer{FreeZtensorBuffer: m}},
-		tensors:   map[string]*Ztensor{"ztensor": ztensor},
-		read: func(result *zdnnv1.OperationResult) error {
-			if ZdnnStatus(result.ZdnnStatus) == ZDNN_OK && ztensor.id != 0 {
-				ztensor.session.untrack(ztensor)
-			}
-			return nil
-		},
-	})
+	return &zdnnv1.Operation{Operation: &zdnnv1.Operation_FreeZtensorBuffer{FreeZtensorBuffer: m}}
 }
 
 // NewZtensor returns a transformed ztensor with the data of an array of float32, Float16, BFloat16 or

@@ -3,6 +3,7 @@
 package zdnn
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -55,31 +56,25 @@ func checkType[T Element](field string, desc *TensorDesc) error {
 	return nil
 }
 
+// memory returns the bytes of an array in the order of the host.
+func memory[T Element](array []T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(array))), len(array)*sizeOf[T]())
+}
+
 // bytesOf returns an array as little-endian bytes, in place where the host has that order.
 func bytesOf[T Element](array []T) []byte {
-	raw := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(array))), len(array)*sizeOf[T]())
+	raw := memory(array)
 	if hostIsLittleEndian || sizeOf[T]() == 1 {
 		return raw
 	}
-	turned := make([]byte, len(raw))
-	turn(turned, raw, sizeOf[T]())
-	return turned
+	raw = bytes.Clone(raw)
+	turn(raw, sizeOf[T]())
+	return raw
 }
 
-// fill copies little-endian bytes into an array of the same size.
-func fill[T Element](array []T, raw []byte) {
-	into := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(array))), len(array)*sizeOf[T]())
-	if hostIsLittleEndian || sizeOf[T]() == 1 {
-		copy(into, raw)
-		return
-	}
-	turn(into, raw, sizeOf[T]())
-}
-
-// turn copies words of a size with their bytes in the opposite order.
-func turn(into, from []byte, size int) {
-	copy(into, from)
-	for word := range slices.Chunk(into, size) {
+// turn reverses the bytes of each word of a size.
+func turn(raw []byte, size int) {
+	for word := range slices.Chunk(raw, size) {
 		slices.Reverse(word)
 	}
 }

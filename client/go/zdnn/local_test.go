@@ -42,10 +42,10 @@ func TestEveryReasonHasAdvice(t *testing.T) {
 
 // A host of the other byte order turns each element around, and nothing else.
 func TestTurn(t *testing.T) {
-	into := make([]byte, 8)
-	turn(into, []byte{1, 2, 3, 4, 5, 6, 7, 8}, 4)
-	if !bytes.Equal(into, []byte{4, 3, 2, 1, 8, 7, 6, 5}) {
-		t.Error(into)
+	raw := []byte{1, 2, 3, 4, 5, 6, 7, 8}
+	turn(raw, 4)
+	if !bytes.Equal(raw, []byte{4, 3, 2, 1, 8, 7, 6, 5}) {
+		t.Error(raw)
 	}
 }
 

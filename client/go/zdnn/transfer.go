@@ -158,7 +158,7 @@ func fetch[T Element](
 	}
 	if !z.travelsInline(sink.maxBytes) {
 		source := &zdnnv1.ReadTensorRequest_Operation{Operation: c.operation}
-		err := z.session.read(ctx, c, &zdnnv1.ReadTensorRequest{Source: source}, sink)
+		err := read(ctx, z.session, c, &zdnnv1.ReadTensorRequest{Source: source}, sink)
 		return sink.array, err
 	}
 	c.read = sink.addAnswer
@@ -173,8 +173,8 @@ func fetch[T Element](
 type sink[T Element] struct {
 	array    []T
 	maxBytes float64
-	raw      []byte
-	total    int
+	// rest is the memory of the array that no chunk has filled yet.
+	rest []byte
 }
 
 // addAnswer copies the array of an answer, if it has one.
@@ -187,11 +187,6 @@ func (s *sink[T]) addAnswer(result *zdnnv1.OperationResult) error {
 		return err
 	}
 	return s.add(data.Data)
-}
-
-type chunks interface {
-	expect(total uint64) error
-	add(chunk []byte) error
 }
 
 // expect prepares for an array of `total` bytes, which the descriptor must allow.
@@ -207,28 +202,25 @@ func (s *sink[T]) expect(total uint64) error {
 	case s.array == nil:
 		s.array = make([]T, total/size)
 	}
-	s.total = int(total)
+	s.rest = memory(s.array)
 	return nil
 }
 
-// add copies a chunk; the bytes of a split element wait for the next chunk.
+// add copies a chunk; behind the last chunk the array gets the order of the host.
 func (s *sink[T]) add(chunk []byte) error {
-	size, at := sizeOf[T](), (len(s.array)*sizeOf[T]()-s.total)/sizeOf[T]()
-	if len(chunk) > s.total-len(s.raw) {
-		return fmt.Errorf("answer: %d bytes more than announced", len(chunk)-s.total+len(s.raw))
+	if len(chunk) > len(s.rest) {
+		return fmt.Errorf("answer: %d bytes more than announced", len(chunk)-len(s.rest))
 	}
-	if len(s.raw) > 0 {
-		chunk = append(s.raw, chunk...)
+	s.rest = s.rest[copy(s.rest, chunk):]
+	if !hostIsLittleEndian && len(s.rest) == 0 && len(chunk) > 0 {
+		turn(memory(s.array), sizeOf[T]())
 	}
-	whole := len(chunk) / size
-	fill(s.array[at:at+whole], chunk[:whole*size])
-	s.raw, s.total = bytes.Clone(chunk[whole*size:]), s.total-whole*size
 	return nil
 }
 
 // read streams a tensor into a sink, then returns the error of the status that came first.
-func (s *Session) read(
-	ctx context.Context, c *call, request *zdnnv1.ReadTensorRequest, into chunks,
+func read[T Element](
+	ctx context.Context, s *Session, c *call, request *zdnnv1.ReadTensorRequest, into *sink[T],
 ) error {
 	if err := s.flush(ctx); err != nil && !isWarned(err) {
 		return err
@@ -274,7 +266,7 @@ func (z *Ztensor) ReadSticks(ctx context.Context, order ByteOrder) ([]byte, erro
 	if z.structure != nil {
 		sink.maxBytes = float64(GetsizeZtensor(z.structure.TransformedDesc))
 	}
-	err := z.session.read(ctx, c, &zdnnv1.ReadTensorRequest{Source: source}, sink)
+	err := read(ctx, z.session, c, &zdnnv1.ReadTensorRequest{Source: source}, sink)
 	return sink.array, err
 }
 

@@ -5,6 +5,7 @@ package zdnn
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	zdnnv1 "nnpa.dev/nnpa/gen/nnpa/zdnn/v1"
 )
@@ -12,10 +13,19 @@ import (
 // TensorDesc is zdnn_tensor_desc: fields Layout, Format, Type, Dim4 to Dim1, as the wire has them.
 type TensorDesc = zdnnv1.TensorDesc
 
-// ranks holds the number of dims of a layout; concatenated layouts, which no user array has, have none.
-var ranks = map[DataLayouts]int{
-	ZDNN_1D: 1, ZDNN_2D: 2, ZDNN_2DS: 2, ZDNN_3D: 3, ZDNN_3DS: 3,
-	ZDNN_4D: 4, ZDNN_4DS: 4, ZDNN_NHWC: 4, ZDNN_NCHW: 4, ZDNN_HWCK: 4,
+// axes holds the layouts that a user array can have: for each dim of the transformed form, outermost
+// first, the number of the user's dim that it is, 0 for a size of 1.
+var axes = map[DataLayouts][4]int{
+	ZDNN_1D: {0, 0, 0, 1}, ZDNN_2D: {0, 0, 2, 1}, ZDNN_2DS: {2, 0, 0, 1},
+	ZDNN_3D: {0, 3, 2, 1}, ZDNN_3DS: {3, 0, 2, 1},
+	ZDNN_4D: {4, 3, 2, 1}, ZDNN_4DS: {4, 0, 2, 1}, // 4DS: its directions are side by side in dim 1
+	ZDNN_NHWC: {4, 3, 2, 1}, ZDNN_NCHW: {4, 2, 1, 3}, ZDNN_HWCK: {4, 3, 2, 1},
+}
+
+// rankOf returns the number of dims of a layout, its highest axis; 0 for a concatenated or unknown one.
+func rankOf(layout DataLayouts) int {
+	ofLayout := axes[layout]
+	return slices.Max(ofLayout[:])
 }
 
 // InitPreTransformedDesc describes the user's tensor: sizes in elements, outermost first, one for each
@@ -23,7 +33,7 @@ var ranks = map[DataLayouts]int{
 // takes no sizes.
 // Source: zDNN API Reference 1.2.0, zdnn_init_pre_transformed_desc.
 func InitPreTransformedDesc(layout DataLayouts, kind DataTypes, sizes ...uint32) (*TensorDesc, error) {
-	rank := ranks[layout]
+	rank := rankOf(layout)
 	if rank > 0 && len(sizes) != rank {
 		return nil, fmt.Errorf("sizes: %v, layout %v has %d, not %d", sizes, layout, rank, len(sizes))
 	}
@@ -42,34 +52,17 @@ func padded(size uint32) uint32 {
 
 type dims [4]uint32
 
-// place returns the transformed dims of a layout, whether the layout can be quantized, and whether it
-// has a transformed form.
-func place(pre *TensorDesc) (placed dims, quantizable, ok bool) {
-	d4, d3, d2, d1 := pre.GetDim4(), pre.GetDim3(), pre.GetDim2(), pre.GetDim1()
-	switch pre.GetLayout() {
-	case ZDNN_1D:
-		return dims{1, 1, 1, d1}, true, true
-	case ZDNN_2D:
-		return dims{1, 1, d2, d1}, true, true
-	case ZDNN_2DS:
-		return dims{d2, 1, 1, d1}, true, true
-	case ZDNN_3D:
-		return dims{1, d3, d2, d1}, true, true
-	case ZDNN_3DS:
-		return dims{d3, 1, d2, d1}, true, true
-	case ZDNN_4D, ZDNN_NHWC:
-		return dims{d4, d3, d2, d1}, true, true
-	case ZDNN_NCHW:
-		return dims{d4, d2, d1, d3}, false, true
-	case ZDNN_HWCK:
-		return dims{d4, d3, d2, d1}, false, true
-	case ZDNN_4DS:
-		if d3 != 1 { // directions side by side
-			d1 = d3 * padded(d1)
-		}
-		return dims{d4, 1, d2, d1}, false, true
+// place returns the transformed dims of a layout, and whether it has a transformed form.
+func place(pre *TensorDesc) (placed dims, ok bool) {
+	sizes := [5]uint32{1, pre.GetDim1(), pre.GetDim2(), pre.GetDim3(), pre.GetDim4()}
+	if pre.GetLayout() == ZDNN_4DS && pre.GetDim3() != 1 {
+		sizes[1] = pre.GetDim3() * padded(pre.GetDim1())
 	}
-	return dims{}, false, false
+	ofLayout, ok := axes[pre.GetLayout()]
+	for i, axis := range ofLayout {
+		placed[i] = sizes[axis]
+	}
+	return placed, ok
 }
 
 func transformed(layout DataLayouts, format DataFormats, kind DataTypes, d dims) *TensorDesc {
@@ -101,7 +94,7 @@ func isFloat(kind DataTypes) bool {
 func GenerateTransformedDesc(preTfrmdDesc *TensorDesc) (*TensorDesc, error) {
 	const op = "generate_transformed_desc"
 	layout, kind := preTfrmdDesc.GetLayout(), preTfrmdDesc.GetType()
-	placed, _, ok := place(preTfrmdDesc)
+	placed, ok := place(preTfrmdDesc)
 	if !ok {
 		return nil, refuse(ZDNN_INVALID_LAYOUT, op, "pre_tfrmd_desc.layout", layout, "a plain one", 1)
 	}
@@ -127,8 +120,8 @@ func GenerateQuantizedTransformedDesc(
 ) (*TensorDesc, error) {
 	const op = "generate_quantized_transformed_desc"
 	layout, kind := preTfrmdDesc.GetLayout(), preTfrmdDesc.GetType()
-	placed, quantizable, _ := place(preTfrmdDesc)
-	if !quantizable {
+	placed, ok := place(preTfrmdDesc)
+	if !ok || layout == ZDNN_4DS || layout == ZDNN_NCHW || layout == ZDNN_HWCK {
 		const limit = "1D, 2D, 2DS, 3D, 3DS, 4D or NHWC"
 		return nil, refuse(ZDNN_INVALID_LAYOUT, op, "pre_tfrmd_desc.layout", layout, limit, 1)
 	}
@@ -158,7 +151,7 @@ func GenerateTransformedDescConcatenated(
 	preTfrmdDesc *TensorDesc, info ConcatInfo,
 ) (*TensorDesc, error) {
 	const op = "generate_transformed_desc_concatenated"
-	pre, rnn := preTfrmdDesc, CONCAT_RNN_TYPE(info)
+	pre := preTfrmdDesc
 	halves := CONCAT_USAGE(info) == USAGE_WEIGHTS && CONCAT_PREV_LAYER(info) == PREV_LAYER_BIDIR
 	if kind := pre.GetType(); !isFloat(kind) {
 		const limit = "FP32, FP16 or BFLOAT"
@@ -172,32 +165,27 @@ func GenerateTransformedDescConcatenated(
 	if err != nil {
 		return nil, err
 	}
-	if halves {
-		rows = 2 * padded(rows/2)
-	}
-	layout, gates := concatenatedGates(rnn, halves)
-	if gates == 0 {
+	gates, ok := gatesByType[CONCAT_RNN_TYPE(info)]
+	if !ok {
 		const limit = "RNN_TYPE_LSTM or RNN_TYPE_GRU"
 		value := fmt.Sprintf("0x%08X", uint32(info))
 		return nil, refuse(ZDNN_INVALID_CONCAT_INFO, op, "info", value, limit, 4)
 	}
-	placed := dims{stack, 1, rows, gates * padded(pre.GetDim1())}
+	layout := gates.layout
+	if halves {
+		rows, layout = 2*padded(rows/2), gates.bidirectional
+	}
+	placed := dims{stack, 1, rows, gates.count * padded(pre.GetDim1())}
 	return transformed(layout, ZDNN_FORMAT_4DFEATURE, ZDNN_DLFLOAT16, placed), nil
 }
 
-// concatenatedGates returns the layout and the number of gates, 0 for an unknown RNN type.
-func concatenatedGates(rnn ConcatInfo, halves bool) (DataLayouts, uint32) {
-	switch {
-	case rnn == RNN_TYPE_LSTM && halves:
-		return ZDNN_BIDIR_FICO, 4
-	case rnn == RNN_TYPE_LSTM:
-		return ZDNN_FICO, 4
-	case rnn == RNN_TYPE_GRU && halves:
-		return ZDNN_BIDIR_ZRH, 3
-	case rnn == RNN_TYPE_GRU:
-		return ZDNN_ZRH, 3
-	}
-	return 0, 0
+// gatesByType holds the number of gates, and the layouts of concatenated tensors.
+var gatesByType = map[ConcatInfo]struct {
+	count                 uint32
+	layout, bidirectional DataLayouts
+}{
+	RNN_TYPE_LSTM: {4, ZDNN_FICO, ZDNN_BIDIR_FICO},
+	RNN_TYPE_GRU:  {3, ZDNN_ZRH, ZDNN_BIDIR_ZRH},
 }
 
 // concatenatedRows returns dim4 and dim2 of a concatenated tensor, after the checks of usage and

@@ -98,7 +98,7 @@ func (z *Ztensor) state() string {
 // describe returns layout, sizes and type: "ZDNN_2D 2x3 FP32".
 func describe(desc *TensorDesc) string {
 	sizes := []uint32{desc.GetDim4(), desc.GetDim3(), desc.GetDim2(), desc.GetDim1()}
-	if rank := ranks[desc.GetLayout()]; rank > 0 {
+	if rank := rankOf(desc.GetLayout()); rank > 0 {
 		sizes = sizes[4-rank:]
 	}
 	text := strings.ReplaceAll(strings.Trim(fmt.Sprint(sizes), "[]"), " ", "x")

@@ -111,16 +111,11 @@ func (s *Session) host(
 
 // create sends the model: ai_<name>_create.
 func (n *Network) create(ctx context.Context, header *networkv1.CreateNetworkHeader, model []byte) error {
-	call, cancel := context.WithCancel(n.session.WithTicket(ctx))
-	defer cancel()
-	stream, err := n.api.CreateNetwork(call)
-	if err != nil {
-		return n.session.explain(ctx, err)
-	}
 	first := &networkv1.CreateNetworkRequest{Message: &networkv1.CreateNetworkRequest_Header{Header: header}}
-	created, err := sendAll(stream, first, [][]byte{model}, func(chunk []byte) *networkv1.CreateNetworkRequest {
+	wrap := func(chunk []byte) *networkv1.CreateNetworkRequest {
 		return &networkv1.CreateNetworkRequest{Message: &networkv1.CreateNetworkRequest_Chunk{Chunk: chunk}}
-	})
+	}
+	created, err := upload(n.session.WithTicket(ctx), n.api.CreateNetwork, first, [][]byte{model}, wrap)
 	switch {
 	case err != nil:
 		return n.session.explain(ctx, err)

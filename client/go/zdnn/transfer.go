@@ -80,7 +80,11 @@ func (s *Session) write(
 		return err
 	}
 	header.Session = s.message.Name
-	answer, err := s.upload(ctx, header, arrays)
+	first := &zdnnv1.WriteTensorRequest{Message: &zdnnv1.WriteTensorRequest_Header{Header: header}}
+	wrap := func(chunk []byte) *zdnnv1.WriteTensorRequest {
+		return &zdnnv1.WriteTensorRequest{Message: &zdnnv1.WriteTensorRequest_Chunk{Chunk: chunk}}
+	}
+	answer, err := upload(s.WithTicket(ctx), s.client.WriteTensor, first, arrays, wrap)
 	if err != nil {
 		invalidateAll([]*call{c}, "the call that makes it failed")
 		failure := s.explain(ctx, err)
@@ -90,26 +94,19 @@ func (s *Session) write(
 	return errors.Join(s.applyResult(c, answer.Result), s.raiseForStatus(c, answer.Result, -1))
 }
 
-func (s *Session) upload(
-	ctx context.Context, header *zdnnv1.WriteTensorHeader, arrays [][]byte,
-) (*zdnnv1.WriteTensorResponse, error) {
+// upload sends a header, then arrays in chunks, and returns the answer.
+func upload[Q, A any](
+	ctx context.Context,
+	begin func(context.Context, ...grpc.CallOption) (grpc.ClientStreamingClient[Q, A], error),
+	header *Q, arrays [][]byte, wrap func([]byte) *Q,
+) (*A, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := s.client.WriteTensor(s.WithTicket(ctx))
+	stream, err := begin(ctx)
 	if err != nil {
 		return nil, err
 	}
-	first := &zdnnv1.WriteTensorRequest{Message: &zdnnv1.WriteTensorRequest_Header{Header: header}}
-	return sendAll(stream, first, arrays, func(chunk []byte) *zdnnv1.WriteTensorRequest {
-		return &zdnnv1.WriteTensorRequest{Message: &zdnnv1.WriteTensorRequest_Chunk{Chunk: chunk}}
-	})
-}
-
-// sendAll sends a header, then arrays in chunks, and returns the answer.
-func sendAll[Q, A any](
-	stream grpc.ClientStreamingClient[Q, A], header *Q, arrays [][]byte, wrap func([]byte) *Q,
-) (*A, error) {
-	err := stream.Send(header)
+	err = stream.Send(header)
 	for _, array := range arrays {
 		for chunk := range slices.Chunk(array, chunkBytes) {
 			if err == nil {

@@ -213,16 +213,13 @@ func ExplainError(err error) error {
 }
 
 func newProgramCheck(message string, metadata map[string]string) *ProgramCheck {
-	check := &ProgramCheck{
+	status, _ := strconv.ParseInt(metadata["precheck_status"], 10, 32)
+	index, _ := strconv.Atoi(metadata["operation_index"])
+	return &ProgramCheck{
 		Kind: metadata["kind"], Op: metadata["operation"], Field: metadata["field"],
 		Value: metadata["value"], Limit: metadata["limit"], Constraint: metadata["constraint"],
-		Message: message,
+		PrecheckStatus: ZdnnStatus(status), OperationIndex: index, Message: message,
 	}
-	if number, err := strconv.ParseUint(metadata["precheck_status"], 10, 32); err == nil {
-		check.PrecheckStatus = ZdnnStatus(number)
-	}
-	check.OperationIndex, _ = strconv.Atoi(metadata["operation_index"])
-	return check
 }
 
 // explainViolation returns " output: 2 not numbers, first at [0 0 1 3]: 0x7FFF from -1." and so on.

@@ -20,7 +20,7 @@ import {
 } from "./constants.gen.js";
 import { CONCAT_PREV_LAYER, CONCAT_RNN_TYPE, CONCAT_USAGE } from "./macros.js";
 import { shownDesc } from "./display.js";
-import { dims, type Dims, rank } from "./elements.js";
+import { AXES, rank } from "./elements.js";
 import { ZdnnError } from "./errors.js";
 import { RefusalSchema, ZdnnStatus } from "./gen/nnpa/zdnn/v1/status_pb.js";
 import {
@@ -32,49 +32,28 @@ import {
   TensorDescSchema,
 } from "./gen/nnpa/zdnn/v1/tensor_pb.js";
 
+const { FP32, FP16, BFLOAT, INT8, INT32 } = DataTypes;
+const { ZDNN_BINARY_INT8, ZDNN_BINARY_INT32, ZDNN_DLFLOAT16 } = DataTypes;
+const { ZDNN_FORMAT_4DFEATURE, ZDNN_FORMAT_4DKERNEL, ZDNN_FORMAT_4DWEIGHTS } = DataFormats;
+const { ZDNN_2DS, ZDNN_3DS, ZDNN_4DS, ZDNN_HWCK, ZDNN_NCHW, ZDNN_NHWC } = DataLayouts;
+const { ZDNN_INVALID_CONCAT_INFO, ZDNN_INVALID_LAYOUT, ZDNN_INVALID_TYPE } = ZdnnStatus;
+
 const UINT32_MAX = 0xffffffff;
-const FLOATS: readonly number[] = [DataTypes.FP32, DataTypes.FP16, DataTypes.BFLOAT];
+const FLOATS: readonly number[] = [FP32, FP16, BFLOAT];
 /** Cells of 16 bits in a stick of 128 bytes. */
 const STICK_CELLS = 64;
 const STICK_ROWS = 32n;
 const PAGE_BYTES = 4096n;
 
-type DimsMapping = (...sizes: Dims) => Dims;
-
-/** The transformed dims of a layout; these layouts may be quantized too. */
-const QUANTIZABLE = new Map<number, DimsMapping>([
-  [DataLayouts.ZDNN_1D, (_d4, _d3, _d2, d1) => [1, 1, 1, d1]],
-  [DataLayouts.ZDNN_2D, (_d4, _d3, d2, d1) => [1, 1, d2, d1]],
-  [DataLayouts.ZDNN_2DS, (_d4, _d3, d2, d1) => [d2, 1, 1, d1]],
-  [DataLayouts.ZDNN_3D, (_d4, d3, d2, d1) => [1, d3, d2, d1]],
-  [DataLayouts.ZDNN_3DS, (_d4, d3, d2, d1) => [d3, 1, d2, d1]],
-  [DataLayouts.ZDNN_4D, (...sizes) => sizes],
-  [DataLayouts.ZDNN_NHWC, (...sizes) => sizes],
-]);
-const UNQUANTIZED = new Map<number, DimsMapping>([
-  [DataLayouts.ZDNN_NCHW, (n, channels, h, w) => [n, h, w, channels]],
-  [DataLayouts.ZDNN_HWCK, (...sizes) => sizes],
-  [
-    DataLayouts.ZDNN_4DS,
-    (ts, directions, b, s) => [ts, 1, b, directions === 1 ? s : times(directions, padded(s))],
-  ],
-]);
+/** Layouts that cannot be quantized. */
+const UNQUANTIZED: readonly unknown[] = [ZDNN_4DS, ZDNN_NCHW, ZDNN_HWCK];
 /** Layouts of LSTM's and GRU's gates, by the direction of the layer before. */
 const UNIDIRECTIONAL = [DataLayouts.ZDNN_FICO, DataLayouts.ZDNN_ZRH] as const;
 const BIDIRECTIONAL = [DataLayouts.ZDNN_BIDIR_FICO, DataLayouts.ZDNN_BIDIR_ZRH] as const;
 const QUANTIZED = new Map<number, readonly [DataFormats, DataTypes]>([
-  [
-    QuantizedTransformTypes.QUANTIZED_DLFLOAT16,
-    [DataFormats.ZDNN_FORMAT_4DFEATURE, DataTypes.ZDNN_DLFLOAT16],
-  ],
-  [
-    QuantizedTransformTypes.QUANTIZED_INT8,
-    [DataFormats.ZDNN_FORMAT_4DFEATURE, DataTypes.ZDNN_BINARY_INT8],
-  ],
-  [
-    QuantizedTransformTypes.QUANTIZED_WEIGHTS_INT8,
-    [DataFormats.ZDNN_FORMAT_4DWEIGHTS, DataTypes.ZDNN_BINARY_INT8],
-  ],
+  [QuantizedTransformTypes.QUANTIZED_DLFLOAT16, [ZDNN_FORMAT_4DFEATURE, ZDNN_DLFLOAT16]],
+  [QuantizedTransformTypes.QUANTIZED_INT8, [ZDNN_FORMAT_4DFEATURE, ZDNN_BINARY_INT8]],
+  [QuantizedTransformTypes.QUANTIZED_WEIGHTS_INT8, [ZDNN_FORMAT_4DWEIGHTS, ZDNN_BINARY_INT8]],
 ]);
 
 /** Returns the product as a uint32_t. */
@@ -100,8 +79,15 @@ function refuse(
   throw new ZdnnError(status, op, { refusal });
 }
 
-function setDims(desc: TensorDesc, sizes: Dims): void {
-  [desc.dim4, desc.dim3, desc.dim2, desc.dim1] = sizes;
+function setDims(desc: TensorDesc, sizes: readonly number[]): void {
+  [desc.dim4 = 0, desc.dim3 = 0, desc.dim2 = 0, desc.dim1 = 0] = sizes;
+}
+
+/** Returns the transformed dims; undefined for a layout that has no transformed form. */
+function placed({ layout, dim4, dim3, dim2, dim1 }: TensorDesc): readonly number[] | undefined {
+  const width = layout === ZDNN_4DS && dim3 !== 1 ? times(dim3, padded(dim1)) : dim1;
+  const sizes = [1, width, dim2, dim3, dim4];
+  return AXES.get(layout ?? -1)?.map((axis) => sizes[axis] ?? 0);
 }
 
 /**
@@ -123,7 +109,7 @@ export function initPreTransformedDesc(
     const text = `sizes: ${sizes.join(", ")}, layout ${name} has ${dimCount}, not ${sizes.length}`;
     throw new TypeError(text);
   }
-  const all: number[] = [0, 0, 0, 0];
+  const all = [0, 0, 0, 0];
   for (const [index, size] of sizes.slice(0, dimCount).entries()) {
     if (!Number.isInteger(size) || size < 0 || size > UINT32_MAX) {
       throw new RangeError(`dim${dimCount - index}: ${size}, expected 0 to ${UINT32_MAX}`);
@@ -131,7 +117,7 @@ export function initPreTransformedDesc(
     all[4 - dimCount + index] = size;
   }
   const desc = create(TensorDescSchema, { layout: layout | 0, type: type | 0 });
-  setDims(desc, all as unknown as Dims);
+  setDims(desc, all);
   return shownDesc(desc);
 }
 
@@ -148,23 +134,19 @@ export function generateTransformedDesc(
 ): TensorDesc {
   const op = "generate_transformed_desc";
   const { layout, type } = preTfrmdDesc;
-  const mapping = QUANTIZABLE.get(layout ?? -1) ?? UNQUANTIZED.get(layout ?? -1);
-  if (mapping === undefined) {
-    const field = "pre_tfrmd_desc.layout";
-    return refuse(ZdnnStatus.ZDNN_INVALID_LAYOUT, op, field, layout, "a plain one", 1);
+  const sizes = placed(preTfrmdDesc);
+  if (sizes === undefined) {
+    return refuse(ZDNN_INVALID_LAYOUT, op, "pre_tfrmd_desc.layout", layout, "a plain one", 1);
   }
-  const kernel = layout === DataLayouts.ZDNN_HWCK;
-  tfrmdDesc.layout = kernel ? DataLayouts.ZDNN_HWCK : DataLayouts.ZDNN_NHWC;
-  tfrmdDesc.format = kernel
-    ? DataFormats.ZDNN_FORMAT_4DKERNEL
-    : DataFormats.ZDNN_FORMAT_4DFEATURE;
-  setDims(tfrmdDesc, mapping(...dims(preTfrmdDesc)));
-  if (![...FLOATS, DataTypes.INT32].includes(type ?? -1)) {
+  const kernel = layout === ZDNN_HWCK;
+  tfrmdDesc.layout = kernel ? ZDNN_HWCK : ZDNN_NHWC;
+  tfrmdDesc.format = kernel ? ZDNN_FORMAT_4DKERNEL : ZDNN_FORMAT_4DFEATURE;
+  setDims(tfrmdDesc, sizes);
+  if (![...FLOATS, INT32].includes(type ?? -1)) {
     const limit = "FP32, FP16, BFLOAT or INT32";
-    return refuse(ZdnnStatus.ZDNN_INVALID_TYPE, op, "pre_tfrmd_desc.type", type, limit, 2);
+    return refuse(ZDNN_INVALID_TYPE, op, "pre_tfrmd_desc.type", type, limit, 2);
   }
-  const integers = type === DataTypes.INT32;
-  tfrmdDesc.type = integers ? DataTypes.ZDNN_BINARY_INT32 : DataTypes.ZDNN_DLFLOAT16;
+  tfrmdDesc.type = type === INT32 ? ZDNN_BINARY_INT32 : ZDNN_DLFLOAT16;
   return shownDesc(tfrmdDesc);
 }
 
@@ -182,23 +164,23 @@ export function generateQuantizedTransformedDesc(
 ): TensorDesc {
   const op = "generate_quantized_transformed_desc";
   const { layout, type } = preTfrmdDesc;
-  const mapping = QUANTIZABLE.get(layout ?? -1);
-  if (mapping === undefined) {
+  const sizes = placed(preTfrmdDesc);
+  if (sizes === undefined || UNQUANTIZED.includes(layout)) {
     const limit = "1D, 2D, 2DS, 3D, 3DS, 4D or NHWC";
-    return refuse(ZdnnStatus.ZDNN_INVALID_LAYOUT, op, "pre_tfrmd_desc.layout", layout, limit, 1);
+    return refuse(ZDNN_INVALID_LAYOUT, op, "pre_tfrmd_desc.layout", layout, limit, 1);
   }
-  if (![...FLOATS, DataTypes.INT8].includes(type ?? -1)) {
+  if (![...FLOATS, INT8].includes(type ?? -1)) {
     const limit = "FP32, FP16, BFLOAT or INT8";
-    return refuse(ZdnnStatus.ZDNN_INVALID_TYPE, op, "pre_tfrmd_desc.type", type, limit, 2);
+    return refuse(ZDNN_INVALID_TYPE, op, "pre_tfrmd_desc.type", type, limit, 2);
   }
   const chosen = QUANTIZED.get(transformType);
   if (chosen === undefined) {
     const status = ZdnnStatus.ZDNN_INVALID_TRANSFORM_TYPE;
     return refuse(status, op, "transform_type", transformType, "0, 1 or 2", 3);
   }
-  tfrmdDesc.layout = DataLayouts.ZDNN_NHWC;
+  tfrmdDesc.layout = ZDNN_NHWC;
   [tfrmdDesc.format, tfrmdDesc.type] = chosen;
-  setDims(tfrmdDesc, mapping(...dims(preTfrmdDesc)));
+  setDims(tfrmdDesc, sizes);
   return shownDesc(tfrmdDesc);
 }
 
@@ -222,7 +204,7 @@ export function generateTransformedDescConcatenated(
   const halves = usage === USAGE_WEIGHTS && CONCAT_PREV_LAYER(info) === PREV_LAYER_BIDIR;
   if (!FLOATS.includes(type ?? -1)) {
     const limit = "FP32, FP16 or BFLOAT";
-    return refuse(ZdnnStatus.ZDNN_INVALID_TYPE, op, "pre_tfrmd_desc.type", type, limit, 1);
+    return refuse(ZDNN_INVALID_TYPE, op, "pre_tfrmd_desc.type", type, limit, 1);
   }
   if (halves && dim2 % 2) {
     const limit = "even behind a bidirectional layer";
@@ -231,13 +213,13 @@ export function generateTransformedDescConcatenated(
   const [stack, rows] = concatenatedRows(op, preTfrmdDesc, usage, halves);
   if (rnn !== RNN_TYPE_LSTM && rnn !== RNN_TYPE_GRU) {
     const limit = "RNN_TYPE_LSTM or RNN_TYPE_GRU";
-    return refuse(ZdnnStatus.ZDNN_INVALID_CONCAT_INFO, op, "info", info, limit, 4);
+    return refuse(ZDNN_INVALID_CONCAT_INFO, op, "info", info, limit, 4);
   }
   const lstm = rnn === RNN_TYPE_LSTM;
   const [fico, zrh] = halves ? BIDIRECTIONAL : UNIDIRECTIONAL;
   tfrmdDesc.layout = lstm ? fico : zrh;
-  tfrmdDesc.format = DataFormats.ZDNN_FORMAT_4DFEATURE;
-  tfrmdDesc.type = DataTypes.ZDNN_DLFLOAT16;
+  tfrmdDesc.format = ZDNN_FORMAT_4DFEATURE;
+  tfrmdDesc.type = ZDNN_DLFLOAT16;
   setDims(tfrmdDesc, [stack, 1, rows, times(lstm ? 4 : 3, padded(dim1))]);
   return shownDesc(tfrmdDesc);
 }
@@ -251,14 +233,12 @@ function concatenatedRows(
 ): readonly [number, number] {
   const biases = usage === USAGE_BIASES || usage === USAGE_HIDDEN_BIASES;
   if (!biases && usage !== USAGE_WEIGHTS && usage !== USAGE_HIDDEN_WEIGHTS) {
-    const status = ZdnnStatus.ZDNN_INVALID_CONCAT_INFO;
-    return refuse(status, op, "info", `usage ${usage}`, "a USAGE_ number", 3);
+    return refuse(ZDNN_INVALID_CONCAT_INFO, op, "info", `usage ${usage}`, "a USAGE_ number", 3);
   }
-  const layout = biases ? DataLayouts.ZDNN_2DS : DataLayouts.ZDNN_3DS;
+  const layout = biases ? ZDNN_2DS : ZDNN_3DS;
   if (pre.layout !== layout) {
-    const status = ZdnnStatus.ZDNN_INVALID_LAYOUT;
     const limit = DataLayouts[layout];
-    return refuse(status, op, "pre_tfrmd_desc.layout", pre.layout, limit, 3);
+    return refuse(ZDNN_INVALID_LAYOUT, op, "pre_tfrmd_desc.layout", pre.layout, limit, 3);
   }
   if (biases) {
     return [pre.dim2, 1];
@@ -275,14 +255,12 @@ export function getsizeZtensor(tfrmdDesc: TensorDesc): bigint {
   const { type, format, dim4, dim3, dim2, dim1 } = tfrmdDesc;
   let rows = dim2;
   let cells = STICK_CELLS;
-  if (type === DataTypes.ZDNN_BINARY_INT32) {
+  if (type === ZDNN_BINARY_INT32) {
     cells = STICK_CELLS / 2;
-  } else if (type === DataTypes.ZDNN_BINARY_INT8) {
-    if (format === DataFormats.ZDNN_FORMAT_4DWEIGHTS) {
-      rows = Math.ceil(dim2 / 2);
-    } else {
-      cells = STICK_CELLS * 2;
-    }
+  } else if (type === ZDNN_BINARY_INT8 && format === ZDNN_FORMAT_4DWEIGHTS) {
+    rows = Math.ceil(dim2 / 2);
+  } else if (type === ZDNN_BINARY_INT8) {
+    cells = STICK_CELLS * 2;
   }
   const pages = ((BigInt(rows) + STICK_ROWS - 1n) / STICK_ROWS) * BigInt(Math.ceil(dim1 / cells));
   return BigInt.asUintN(64, BigInt(dim4) * BigInt(dim3) * pages * PAGE_BYTES);
@@ -291,37 +269,27 @@ export function getsizeZtensor(tfrmdDesc: TensorDesc): bigint {
 type Limits = readonly [max: number, min: number];
 
 const INT8_LIMITS: Limits = [127, -128];
-/** BFLOAT's is the DLFLOAT16 maximum, truncated. */
-const LIMITS = new Map<number, ReadonlyMap<number, Limits>>([
-  [
-    DataTypes.ZDNN_DLFLOAT16,
-    new Map<number, Limits>([
-      [DataTypes.FP32, [8573157376, -8573157376]],
-      [DataTypes.FP16, [65504, -65504]],
-      [DataTypes.BFLOAT, [8556380160, -8556380160]],
-    ]),
-  ],
-  [
-    DataTypes.ZDNN_BINARY_INT8,
-    new Map([...FLOATS, DataTypes.INT8].map((type) => [type, INT8_LIMITS])),
-  ],
-  [
-    DataTypes.ZDNN_BINARY_INT32,
-    new Map<number, Limits>([[DataTypes.INT32, [2147483647, -2147483648]]]),
-  ],
-]);
+/** By transformed and pre-transformed type. BFLOAT's is the DLFLOAT16 maximum, truncated. */
+const LIMITS: Readonly<Record<number, Readonly<Record<number, Limits>>>> = {
+  [ZDNN_DLFLOAT16]: {
+    [FP32]: [8573157376, -8573157376],
+    [FP16]: [65504, -65504],
+    [BFLOAT]: [8556380160, -8556380160],
+  },
+  [ZDNN_BINARY_INT8]: Object.fromEntries([...FLOATS, INT8].map((type) => [type, INT8_LIMITS])),
+  [ZDNN_BINARY_INT32]: { [INT32]: [2147483647, -2147483648] },
+};
 
 function limits(op: string, transformedType: number, preTransformedType: number): Limits {
-  const status = ZdnnStatus.ZDNN_INVALID_TYPE;
-  const types = LIMITS.get(transformedType);
+  const types = LIMITS[transformedType];
   if (types === undefined) {
     const allowed = "ZDNN_DLFLOAT16, ZDNN_BINARY_INT8 or ZDNN_BINARY_INT32";
-    return refuse(status, op, "transformed_type", transformedType, allowed, 1);
+    return refuse(ZDNN_INVALID_TYPE, op, "transformed_type", transformedType, allowed, 1);
   }
-  const pair = types.get(preTransformedType);
+  const pair = types[preTransformedType];
   if (pair === undefined) {
     const allowed = "a type that becomes transformed_type";
-    return refuse(status, op, "pre_transformed_type", preTransformedType, allowed, 2);
+    return refuse(ZDNN_INVALID_TYPE, op, "pre_transformed_type", preTransformedType, allowed, 2);
   }
   return pair;
 }

@@ -8,11 +8,7 @@
 
 import { endianness } from "node:os";
 
-import {
-  DataLayouts,
-  DataTypes,
-  type TensorDesc,
-} from "./gen/nnpa/zdnn/v1/tensor_pb.js";
+import { DataLayouts, DataTypes, type TensorDesc } from "./gen/nnpa/zdnn/v1/tensor_pb.js";
 
 /** An array of elements of a pre-transformed type. */
 export type UserArray = Float32Array | Uint16Array | Int8Array | Int32Array;
@@ -35,30 +31,31 @@ const CLASSES = new Map<number, ArrayClass<UserArray>>([
   [DataTypes.INT32, Int32Array],
 ]);
 
-const RANKS = new Map<number, number>([
-  [DataLayouts.ZDNN_1D, 1],
-  [DataLayouts.ZDNN_2D, 2],
-  [DataLayouts.ZDNN_2DS, 2],
-  [DataLayouts.ZDNN_3D, 3],
-  [DataLayouts.ZDNN_3DS, 3],
-  [DataLayouts.ZDNN_4D, 4],
-  [DataLayouts.ZDNN_4DS, 4],
-  [DataLayouts.ZDNN_NHWC, 4],
-  [DataLayouts.ZDNN_NCHW, 4],
-  [DataLayouts.ZDNN_HWCK, 4],
+/**
+ * The layouts that a user array can have: for each dim of the transformed form, outermost first, the
+ * number of the user's dim that it is, 0 for a size of 1.
+ */
+export const AXES = new Map<number, readonly number[]>([
+  [DataLayouts.ZDNN_1D, [0, 0, 0, 1]],
+  [DataLayouts.ZDNN_2D, [0, 0, 2, 1]],
+  [DataLayouts.ZDNN_2DS, [2, 0, 0, 1]],
+  [DataLayouts.ZDNN_3D, [0, 3, 2, 1]],
+  [DataLayouts.ZDNN_3DS, [3, 0, 2, 1]],
+  [DataLayouts.ZDNN_4D, [4, 3, 2, 1]],
+  [DataLayouts.ZDNN_4DS, [4, 0, 2, 1]], // its directions are side by side in dim 1
+  [DataLayouts.ZDNN_NHWC, [4, 3, 2, 1]],
+  [DataLayouts.ZDNN_NCHW, [4, 2, 1, 3]],
+  [DataLayouts.ZDNN_HWCK, [4, 3, 2, 1]],
 ]);
 
-/** Dimensions, outermost first. */
-export type Dims = readonly [number, number, number, number];
-
 /** Returns the four dims of a descriptor, outermost first. */
-export function dims(desc: TensorDesc): Dims {
+export function dims(desc: TensorDesc): number[] {
   return [desc.dim4, desc.dim3, desc.dim2, desc.dim1];
 }
 
-/** Returns the number of dims of a layout; 0 for concatenated layouts, which no user array has. */
+/** Returns the number of dims of a layout, its highest axis; 0 for a concatenated or unknown one. */
 export function rank(layout: number | undefined): number {
-  return RANKS.get(layout ?? -1) ?? 0;
+  return Math.max(0, ...(AXES.get(layout ?? -1) ?? []));
 }
 
 /** Returns the dims that the descriptor's layout has, outermost first. */

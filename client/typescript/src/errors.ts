@@ -18,7 +18,7 @@ import { type KernelResult, MliStatusSchema, type Refusal as MliRefusal } from "
 import { type AiError, AiErrorCodeSchema, AiErrorTypeSchema } from "./gen/nnpa/network/v1/network_pb.js";
 import type { OperationResult, RangeViolation } from "./gen/nnpa/zdnn/v1/operation_pb.js";
 import { type Refusal, ZdnnStatus } from "./gen/nnpa/zdnn/v1/status_pb.js";
-import { getStatusMessage, statusName } from "./status.js";
+import { getStatusMessage, hexadecimal, statusName } from "./status.js";
 import { ADVICE, CODE_ADVICE } from "./texts.gen.js";
 
 /** Anything that this package throws on purpose. */
@@ -141,17 +141,13 @@ export class NetworkError extends NnpaError {
   constructor(readonly error: AiError) {
     const { type, code, text } = error;
     const names = `${enumName(AiErrorTypeSchema, type)} / ${enumName(AiErrorCodeSchema, code)}`;
-    super(`${names} (0x${hex(type)}, 0x${hex(code)}): ${text}`);
+    super(`${names} (${hexadecimal(type, 2)}, ${hexadecimal(code, 2)}): ${text}`);
   }
 }
 
 /** Returns the name that the contract has of a number, or the number. */
 export function enumName(schema: DescEnum, number: number): string {
   return schema.values.find((value) => value.number === number)?.name ?? String(number);
-}
-
-function hex(number: number): string {
-  return number.toString(16).toUpperCase().padStart(2, "0");
 }
 
 /**
@@ -232,10 +228,10 @@ export function explainViolation(violation: RangeViolation): string {
       if (first === undefined) {
         return `${count}.`;
       }
-      const code = first.code.toString(16).toUpperCase().padStart(4, "0");
+      const code = hexadecimal(first.code, 4);
       const from = first.operandValues.length ? ` from ${first.operandValues.join(", ")}` : "";
       const padding = first.padding ? " (padding)" : "";
-      return `${count}, first at [${first.index.join(", ")}]: 0x${code}${from}${padding}.`;
+      return `${count}, first at [${first.index.join(", ")}]: ${code}${from}${padding}.`;
     })
     .join("");
 }
@@ -269,10 +265,9 @@ function optionalNumber(text: string | undefined): number | undefined {
 
 /** Returns the error with operation indices lowered by `before`, the operations of the client itself. */
 export function renumbered(error: NnpaError, before: number): NnpaError {
-  if (error instanceof SessionLostError) {
-    return error;
-  }
-  if (!before || !(error instanceof TransportError || error instanceof ProgramCheck)) {
+  const isLost = error instanceof SessionLostError;
+  const hasIndices = error instanceof TransportError || error instanceof ProgramCheck;
+  if (!before || isLost || !hasIndices) {
     return error;
   }
   const shift = (text: string): string =>

@@ -66,7 +66,6 @@ export interface ZtensorOptions extends CallOptions {
 export class Session {
   /** State that the session's ztensors share. @internal */
   readonly guest: Guest;
-  readonly #transport: Transport;
   readonly #server: PrivateServer | undefined;
   readonly #closing: CallOptions;
   #message: SessionMessage;
@@ -79,7 +78,6 @@ export class Session {
     closing: CallOptions,
     server?: PrivateServer,
   ) {
-    this.#transport = transport;
     this.#message = shownSession(message);
     this.#closing = closing;
     this.#server = server;
@@ -109,12 +107,12 @@ export class Session {
 
   /** The server's address. */
   get target(): string {
-    return this.#transport.target;
+    return this.transport.target;
   }
 
   /** The connection, for other services of the server. */
   get transport(): Transport {
-    return this.#transport;
+    return this.guest.transport;
   }
 
   /**
@@ -122,7 +120,7 @@ export class Session {
    * connections to the session's server; "" without a proxy.
    */
   get ticket(): string {
-    return this.#transport.ticket ?? "";
+    return this.transport.ticket ?? "";
   }
 
   /** The session's machine, with its answer to NNPA-QAF. */
@@ -168,7 +166,7 @@ export class Session {
   async status(options?: CallOptions): Promise<SessionMessage> {
     const request = { name: this.name };
     this.#message = shownSession(
-      await this.#transport.unary(AcceleratorService.method.getSession, request, options),
+      await this.transport.unary(AcceleratorService.method.getSession, request, options),
     );
     return this.#message;
   }
@@ -186,12 +184,12 @@ export class Session {
    */
   async update(changed: ChangeableOptions, options?: CallOptions): Promise<void> {
     await this.guest.flush();
-    const { session, fields } = await sessionOptions(this.#transport, changed, options);
+    const { session, fields } = await sessionOptions(this.transport, changed, options);
     if (fields.length) {
       const request = { session: { ...session, name: this.name }, updateMask: { paths: fields } };
       this.#message = shownSession(
         await this.guest.exclusive(() =>
-          this.#transport.unary(AcceleratorService.method.updateSession, request, options),
+          this.transport.unary(AcceleratorService.method.updateSession, request, options),
         ),
       );
     }
@@ -202,13 +200,13 @@ export class Session {
     this.#closed ??= this.guest.exclusive(async () => {
       try {
         const request = { name: this.name };
-        await this.#transport.unary(AcceleratorService.method.deleteSession, request, this.#closing);
+        await this.transport.unary(AcceleratorService.method.deleteSession, request, this.#closing);
       } catch (error) {
         if (!(error instanceof TransportError)) {
           throw error;
         }
       } finally {
-        this.#transport.close();
+        this.transport.close();
         await this.#server?.stop();
       }
     });

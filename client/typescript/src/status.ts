@@ -34,7 +34,12 @@ export function getStatusMessage(status: number): string {
 
 /** Returns zDNN's name of a status, or its hexadecimal number when it has none. */
 export function statusName(status: number): string {
-  return ZdnnStatus[status] ?? `0x${status.toString(16).toUpperCase().padStart(8, "0")}`;
+  return ZdnnStatus[status] ?? hexadecimal(status, 8);
+}
+
+/** Returns a number as "0x" and hexadecimal digits. */
+export function hexadecimal(number: number, digits: number): string {
+  return `0x${number.toString(16).toUpperCase().padStart(digits, "0")}`;
 }
 
 /** Returns whether a status is of the warning class; ZDNN_OK is not. */

@@ -52,9 +52,7 @@ export interface CallOptions {
 export interface Transport {
   /** The server's address, for people. */
   readonly target: string;
-  /**
-   * The routing ticket by which a proxy leads calls to the session's server; "" without a proxy.
-   */
+  /** The ticket by which a proxy leads calls to the session's server; "" without a proxy. */
   readonly ticket?: string;
   /** Makes a call of one request and one answer. */
   unary<I extends DescMessage, O extends DescMessage>(
@@ -116,19 +114,14 @@ export function errorFromRpc(
   return failure;
 }
 
-interface Codec<M extends DescMessage> {
-  serialize: (message: MessageInitShape<M>) => Buffer;
-  deserialize: (bytes: Buffer) => MessageShape<M>;
-}
-
-function codec<M extends DescMessage>(schema: M): Codec<M> {
+function codec<M extends DescMessage>(schema: M) {
   return {
-    serialize: (message) => {
+    serialize: (message: MessageInitShape<M>): Buffer => {
       const bytes = toBinary(schema, create(schema, message));
       return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
     },
     // A plain Uint8Array, so that `slice` of bytes in messages copies, as a Buffer's does not.
-    deserialize: (bytes) =>
+    deserialize: (bytes: Buffer): MessageShape<M> =>
       fromBinary(schema, new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength)),
   };
 }
@@ -336,7 +329,8 @@ export class GrpcTransport implements Transport {
 
   #error(error: ServiceError, options: CallOptions): NnpaError {
     const inSession = this.#inSession && !this.#closed;
-    return errorFromRpc(error, this.target, abortReason(options.signal), inSession);
+    const reason: unknown = options.signal?.aborted ? options.signal.reason : undefined;
+    return errorFromRpc(error, this.target, reason, inSession);
   }
 
   /** Throws for calls after `close`, and for aborted signals. */
@@ -363,10 +357,6 @@ function onAbort(signal: AbortSignal | undefined, call: Cancellable): () => void
   const cancel = (): void => { call.cancel(); };
   signal?.addEventListener("abort", cancel, { once: true });
   return () => { signal?.removeEventListener("abort", cancel); };
-}
-
-function abortReason(signal: AbortSignal | undefined): unknown {
-  return signal?.aborted ? signal.reason : undefined;
 }
 
 function channelCredentials(endpoint: Endpoint): ChannelCredentials {

@@ -92,12 +92,8 @@ export class Verb {
 
 /** Returns the fields of an operation for C's pointers. */
 export function misaligned(options: Pointers = {}): Pointers {
-  const { bufferMisaligned, saveAreaMisaligned, workAreaMisaligned } = options;
-  return {
-    bufferMisaligned: bufferMisaligned ?? false,
-    saveAreaMisaligned: saveAreaMisaligned ?? false,
-    workAreaMisaligned: workAreaMisaligned ?? false,
-  };
+  const { bufferMisaligned = false, saveAreaMisaligned = false, workAreaMisaligned = false } = options;
+  return { bufferMisaligned, saveAreaMisaligned, workAreaMisaligned };
 }
 
 /** Returns one array, or several, as a list. */

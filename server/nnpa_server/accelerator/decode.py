@@ -35,9 +35,9 @@ class Step(NamedTuple):
     inline      operands that come with the list
     new_ids     outputs that the server allocates, by the id that they get
     creates     the id of a tensor to create, or 0
-    place       the place in shared memory for the array that the operation returns
     origin      the message of the operation
     of_program  the program made the call, not a client library or the server on its behalf
+    place       the place in shared memory for the array that the operation returns
     """
 
     spec: OperationSpec
@@ -49,9 +49,9 @@ class Step(NamedTuple):
     hints: Mapping[str, Any]
     creates: int
     alignment: Alignment
+    origin: operation_pb2.Operation | None
+    of_program: bool
     place: tensor_pb2.Extent | None = None
-    origin: operation_pb2.Operation | None = None
-    of_program: bool = True
 
 
 class Holder(Protocol):
@@ -116,11 +116,10 @@ def _attach_shared(session: Session, steps: Iterable[Step]) -> list[Step]:
     whole = list(steps)
     for index, step in enumerate(whole):
         if step.origin is not None and step.origin.shared_data:
+            path, name = f"operations[{index}].shared_data", step.spec.name
             try:
-                path = f"operations[{index}].shared_data"
                 whole[index] = _with_shared(session, step, step.origin.shared_data, path)
             except CallRefused as error:
-                name = step.spec.name
                 raise from_exception(error, operation_index=index, operation=name) from error
     return whole
 
@@ -180,18 +179,7 @@ def decode_operation(
     )
     alignment = Alignment(*misaligned) if any(misaligned) else ALIGNED
     return Step(
-        spec,
-        path,
-        named,
-        inline,
-        new_ids,
-        values,
-        hints,
-        creates,
-        alignment,
-        None,
-        operation,
-        of_program,
+        spec, path, named, inline, new_ids, values, hints, creates, alignment, operation, of_program
     )
 
 

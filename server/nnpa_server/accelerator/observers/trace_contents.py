@@ -63,22 +63,17 @@ class Contents:
         Put the contents themselves into a trace that records contents and lacks these.
         """
         view = contents.data if isinstance(contents, np.ndarray) else memoryview(contents)
-        view = view.cast("B")
+        view, size = view.cast("B"), view.nbytes
         digest = hashlib.sha256(view).digest()[:_DIGEST_BYTES]
         self.record.contents.add(
-            operation_index=index,
-            role=role,
-            operand=operand,
-            id=number,
-            size=view.nbytes,
-            digest=digest,
+            operation_index=index, role=role, operand=operand, id=number, size=size, digest=digest
         )
         if self._trace.contents and self._trace.lacks(digest):
-            for offset in range(0, view.nbytes, MIB):
+            for offset in range(0, size, MIB):
                 piece = view[offset : offset + MIB].tobytes()
                 record_bytes = pb.TracedBytes(digest=digest, offset=offset, piece=piece)
                 self._trace.put(pb.TraceRecord(bytes=record_bytes).SerializeToString())
-        return digest, view.nbytes
+        return digest, size
 
     def record_inline(self, index: int, operand: str, message: tensor_pb2.Ztensor) -> None:
         """Record the sticks of an inline tensor before an operation may overwrite them."""

@@ -2,7 +2,7 @@
 """Read the tensors of a kernel from messages, and describe them in answers."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -187,11 +187,8 @@ def describe(tensor: Tensor) -> pb.Tensor:
     match tensor.el_params:
         case FxParams(bits):
             message.fx.frac_bits = bits
-        case SaParams(zero_point, scale, scale_frac_bits, dim):
-            message.sa.zero_point.extend(zero_point)
-            message.sa.scale.extend(scale)
-            message.sa.scale_frac_bits.extend(scale_frac_bits)
-            message.sa.dim = dim
+        case SaParams() as params:
+            message.sa.CopyFrom(pb.SaParams(**asdict(params)))
         case None:
             pass
     return message

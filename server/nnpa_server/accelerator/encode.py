@@ -3,10 +3,9 @@
 
 import numpy as np
 import numpy.typing as npt
-from nnpa.zdnn.v1 import operation_pb2, tensor_pb2
+from nnpa.zdnn.v1 import tensor_pb2
 from nnpa_emulator import Ztensor, stick
 
-from nnpa_server.accelerator.operands import forget, keep
 from nnpa_server.sessions.shared_memory import shared_of
 from nnpa_server.sessions.store import Session
 
@@ -18,14 +17,7 @@ def in_order(tensor: Ztensor, order: int) -> stick.Array:
     return tensor.sticks
 
 
-def cache_output(session: Session, tensor: Ztensor, request: tensor_pb2.Ztensor) -> None:
-    """Cache an output if the request says so, in place of the cached contents that it overwrote."""
-    if tensor.buffer is not None:
-        forget(session, tensor, request)
-        keep(session, tensor, tensor.buffer, request.cache_as, request.byte_order)
-
-
-def _put(session: Session, extent: tensor_pb2.Extent, array: stick.Array, path: str) -> bool:
+def put(session: Session, extent: tensor_pb2.Extent, array: stick.Array, path: str) -> bool:
     """Write an array to shared memory; return False if there is no room for it."""
     memory = shared_of(session)
     if memory is None or extent.size < array.nbytes:
@@ -36,38 +28,14 @@ def _put(session: Session, extent: tensor_pb2.Extent, array: stick.Array, path: 
     return memory.write(extent.offset, array, path)
 
 
-def put_array(
-    session: Session,
-    place: tensor_pb2.Extent | None,
-    array: stick.Array,
-    result: operation_pb2.OperationResult,
-    path: str,
-) -> bool:
-    """Write a user array to `place` in shared memory; return False if it must travel instead."""
-    if place is None or not _put(session, place, dense(array), path):
-        return False
-    result.shared.offset, result.shared.size = place.offset, dense(array).nbytes
-    return True
-
-
 def place_output(
     session: Session, tensor: Ztensor, request: tensor_pb2.Ztensor
 ) -> stick.Array | None:
     """Write an output's sticks to shared memory; return the sticks if they must travel instead."""
     sticks = in_order(tensor, request.byte_order).view(np.uint8)
-    if request.HasField("sticks_to") and _put(session, request.sticks_to, sticks, "sticks_to"):
+    if request.HasField("sticks_to") and put(session, request.sticks_to, sticks, "sticks_to"):
         return None
     return sticks
-
-
-def locate_sticks(
-    message: tensor_pb2.Ztensor, request: tensor_pb2.Ztensor, travels: bool
-) -> tensor_pb2.Ztensor:
-    """Add the place and byte order of an inline output's sticks to its message."""
-    message.byte_order = request.byte_order
-    if not travels:
-        message.shared.CopyFrom(request.sticks_to)
-    return message
 
 
 def dense(value: npt.ArrayLike) -> stick.Array:

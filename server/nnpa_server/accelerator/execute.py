@@ -20,14 +20,8 @@ from nnpa_emulator.status import Malformed, NotInLibrary, ProgramCheck, get_stat
 
 from nnpa_server.accelerator.arguments import run_with_new
 from nnpa_server.accelerator.decode import Request, Step
-from nnpa_server.accelerator.encode import (
-    cache_output,
-    dense,
-    locate_sticks,
-    place_output,
-    put_array,
-)
-from nnpa_server.accelerator.operands import dense_bytes, too_large
+from nnpa_server.accelerator.encode import dense, place_output, put
+from nnpa_server.accelerator.operands import cache_output, dense_bytes, too_large
 from nnpa_server.accelerator.seams import PATH, Answer, CallPath, Result, Sticks, Tensors
 from nnpa_server.errors import CallRefused, from_exception
 from nnpa_server.rpc.codec import Array, Response, content_sizes
@@ -92,11 +86,15 @@ def _run_steps(
 
 def _array_beside(session: Session, step: Step, answer: Answer) -> Array | None:
     """Return the array that travels with a result, or None if it has none or shares it."""
-    array = answer.outcome.value
-    if not isinstance(array, np.ndarray):
+    value, place = answer.outcome.value, step.place
+    if not isinstance(value, np.ndarray):
         return None
-    is_placed = put_array(session, step.place, array, answer.result, step.path)
-    return None if is_placed else dense(array)
+    array = dense(value)
+    if place is None or not put(session, place, array, step.path):
+        return array
+    shared = answer.result.shared
+    shared.offset, shared.size = place.offset, array.nbytes
+    return None
 
 
 def _carried(session: Session, step: Step, answer: Answer, array: Array | None, room: int) -> int:
@@ -205,10 +203,12 @@ def report_outputs(session: Session, result: Result, step: Step, tensors: Tensor
             result.outputs.add(id=number, operand=name, ztensor=describe_ztensor(tensor))
         elif tensor.buffer is not None and name in step.spec.filled:
             request = operand.message
-            contents = place_output(session, tensor, request)
-            if contents is not None:
+            contents, message = place_output(session, tensor, request), describe_ztensor(tensor)
+            message.byte_order = request.byte_order
+            if contents is None:
+                message.shared.CopyFrom(request.sticks_to)
+            else:
                 sticks[len(result.outputs)] = contents
-            message = locate_sticks(describe_ztensor(tensor), request, contents is not None)
             result.outputs.add(operand=name, ztensor=message)
             cache_output(session, tensor, request)
         else:

@@ -270,10 +270,12 @@ def keep(session: Session, tensor: Ztensor, memory: Memory, name: bytes, order: 
         session.contents.put(_key(tensor, name, order), memory)
 
 
-def forget(session: Session, tensor: Ztensor, message: tensor_pb2.Ztensor) -> None:
-    """Drop the cached contents that an output has overwritten."""
-    if message.cache_as and message.cache_instead_of:
-        session.contents.drop(_key(tensor, message.cache_instead_of, message.byte_order))
+def cache_output(session: Session, tensor: Ztensor, request: tensor_pb2.Ztensor) -> None:
+    """Cache an output if the request says so, in place of the cached contents that it overwrote."""
+    if tensor.buffer is not None:
+        if request.cache_as and request.cache_instead_of:
+            session.contents.drop(_key(tensor, request.cache_instead_of, request.byte_order))
+        keep(session, tensor, tensor.buffer, request.cache_as, request.byte_order)
 
 
 def check_name(name: bytes, path: str) -> None:

@@ -277,15 +277,8 @@ def serialize(answered: Response) -> bytes:
 @lru_cache(maxsize=4096)
 def describe(desc: TensorDesc) -> tensor_pb2.TensorDesc:
     """Return the message of a descriptor; it is cached, so callers must not change it."""
-    return tensor_pb2.TensorDesc(
-        layout=_signed(desc.layout),
-        format=_signed(desc.format),
-        type=_signed(desc.type),
-        dim4=desc.dim4,
-        dim3=desc.dim3,
-        dim2=desc.dim2,
-        dim1=desc.dim1,
-    )
+    numbers = {name: _signed(getattr(desc, name)) for name in ("layout", "format", "type")}
+    return tensor_pb2.TensorDesc(**asdict(desc) | numbers)
 
 
 def _signed(number: int) -> Any:

@@ -32,11 +32,9 @@ from nnpa_server.accelerator.operands import (
     dense_bytes,
     find_cached,
     from_order,
-    id_in_use,
     keep,
     read_structure,
     size_mismatch,
-    tensor_not_found,
     too_large,
 )
 from nnpa_server.config import MAX_CHUNK_BYTES, MIB
@@ -188,8 +186,6 @@ def _write_sticks(
     context: Context,
 ) -> Result:
     path, total = "header.sticks", target.total_bytes
-    if not target.id:
-        raise invalid(f"{path}.id", 0, "an id that is not 0")
     fresh = _new_ztensor(target, path) if target.HasField("new_ztensor") else None
     with session.running(context.time_remaining()):
         _writable(session, target, fresh, path)
@@ -253,17 +249,16 @@ def _writable(
     session: Session, target: accelerator_pb2.WriteSticks, fresh: Ztensor | None, path: str
 ) -> Ztensor:
     """Return the tensor to fill; refuse it if its buffer has not the announced size."""
-    total, tensor = target.total_bytes, session.tensors.get(target.id)
+    total, ids = target.total_bytes, LiveIds(session)
     if fresh is not None:
-        if tensor is not None:
-            raise id_in_use(target.id, f"{path}.id")
+        ids.create(target.id, f"{path}.id")
         session.require_room()
         size = _buffer_size(target, fresh)
         if total and total != size:
             raise size_mismatch(f"{path}.total_bytes", total, size)
         return fresh
-    if tensor is None:
-        raise tensor_not_found(target.id, f"{path}.id")
+    ids.require(target.id, f"{path}.id")
+    tensor = session.tensors[target.id]
     size = 0 if tensor.buffer is None else tensor.buffer.nbytes
     if total != size or not size:
         raise size_mismatch(f"{path}.total_bytes", total, size)
@@ -326,11 +321,8 @@ def _read_sticks(
     session: Session, request: accelerator_pb2.ReadTensorRequest
 ) -> tuple[Result, Memory | None]:
     target = request.sticks
-    tensor = session.tensors.get(target.id)
-    if not target.id:
-        raise invalid("sticks.id", 0, "an id that is not 0")
-    if tensor is None:
-        raise tensor_not_found(target.id, "sticks.id")
+    LiveIds(session).require(target.id, "sticks.id")
+    tensor = session.tensors[target.id]
     if tensor.buffer is None:
         status, memory = int(Status.ZDNN_INVALID_BUFFER), None
         outcome = Outcome(status, Refusal(status, "ztensor.buffer", "NULL", "allocated"))

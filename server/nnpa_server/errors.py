@@ -1,11 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The errors of calls, and the one table of their gRPC codes.
 
-    CallRefused       a call ends with an error that has a `reason`
-    CallCancelled     nobody waits for the answer any more
-      ConnectionLost  a fault rule breaks the connection
-      MessageTooLong  a message above --max-message, which gRPC itself refuses without a reason
-
 Every error carries google.rpc.ErrorInfo with domain "nnpa", the reason, and the variable parts of
 the message as metadata. Any other exception is a defect of ours: INTERNAL, without its text, but
 with a correlation id that finds it in the server's log.
@@ -118,14 +113,14 @@ class CallCancelled(Exception):
 
 
 class ConnectionLost(CallCancelled):
-    """The call ends as if its connection broke."""
+    """The call ends as if its connection broke, by a fault rule."""
 
     def __init__(self) -> None:
         super().__init__(_CODE.UNAVAILABLE, "connection lost")
 
 
 class MessageTooLong(CallCancelled):
-    """A message of `size` bytes, above `limit`."""
+    """A message of `size` bytes, above --max-message, which gRPC refuses without a reason."""
 
     def __init__(self, size: int, limit: int) -> None:
         text = f"Received message larger than max ({size} vs. {limit})"

@@ -1,10 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The server's log on standard error: text, or one JSON object per line.
 
-    AccessLog   queues lines of calls, and formats them ten times a second
-    Lines       the handler of every logger: formats a record
-    LineQueue   a bounded queue before the file, which may block: only its thread waits
-
 (Measured: to format a line costs a seventh of the time of a small Execute; to queue it, little.)
 """
 

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sessions and their tensors.
 
-    Store     every session of the server; a thread ends sessions that were idle for a while
-    Session   a guest with its tensors by id, its quota, and the lock that orders its operations
-
 Memory is counted before it is allocated. A session counts the buffers of its tensors
 (`stored_bytes`), transfers under way (`staged_bytes`), allocations of the running operation
 (`pending_bytes`), and its cache, which shrinks when the others need room.
@@ -228,7 +225,7 @@ class Counts:
 
 
 class Store:
-    """The sessions of a server, by name.
+    """The sessions of a server, by name; a thread ends sessions that were idle for a while.
 
     `give_back` is called after sessions ended or freed much memory, to return it to the system.
     `quota` is the socket of a `QuotaCounter` that counts for several processes. `tidy` is called

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who may call: bearer tokens, kept as hashes, with what each may use.
 
-    Tokens   the operator's file, read at the start and on request
-    Token    one holder: name, hash, machines, quotas, end
-
 The file is TOML, one table per holder:
 
     [tokens.alice]

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Open traces: queues of records from the sessions that they record to the client that reads them.
 
-    Traces   the open traces of a server, by names that cannot be guessed
-    Trace    an open trace, with at most 16 MiB of records that its stream has not taken
-
 A slow reader does not stop a session: its trace is cut.
 """
 
@@ -128,7 +125,7 @@ class Trace:
 
 
 class Traces:
-    """The open traces of a server."""
+    """The open traces of a server, by names that cannot be guessed."""
 
     def __init__(self) -> None:
         self._traces: dict[str, Trace] = {}

@@ -81,42 +81,31 @@ class Server:
     """One server process: `start`, then `drain`."""
 
     def __init__(self, config: Config, compiler: BackgroundCompiler | None = None) -> None:
-        self.config = config
+        self.config, limits = config, config.limits
         self.spans = Spans(SERVER_VERSION) if config.telemetry else None
         self.metrics = Metrics(self.spans) if config.metrics or config.telemetry else None
+        calls = config.max_session_calls
         self.store = Store(
-            config.limits,
-            config.max_session_calls,
-            process.give_back,
-            self.metrics,
-            config.quota,
-            remove_orphans,
+            limits, calls, process.give_back, self.metrics, config.quota, remove_orphans
         )
         self.tokens = None if config.tokens is None else Tokens(config.tokens)
         self.newcomers = Newcomers(config.max_accepted)
+        timeout = config.message_timeout
         self.under_way = UnderWay(
-            config.limits.max_bytes_under_way,
-            config.limits.max_message,
-            config.message_timeout,
-            process.give_back,
+            limits.max_bytes_under_way, limits.max_message, timeout, process.give_back
         )
+        count_waiting = self.under_way.budget.count_waiting
         self.interceptor = Interceptor(
             config.max_streams,
             config.max_conversations,
-            config.limits.idle_timeout,
+            limits.idle_timeout,
             self.tokens,
             self.metrics,
-            config.limits.max_message,
+            limits.max_message,
             0.0 if config.access_log else config.slow,
-            MessageWaits(
-                config.workers,
-                _MIN_WAIT,
-                config.message_timeout,
-                process.give_back,
-                self.under_way.budget.count_waiting,
-            ),
+            MessageWaits(config.workers, _MIN_WAIT, timeout, process.give_back, count_waiting),
             self.under_way,
-            PublicCalls(config.message_timeout, process.give_back),
+            PublicCalls(timeout, process.give_back),
             self.newcomers.let_in,
             self.spans,
         )
@@ -142,16 +131,15 @@ class Server:
         instruction.add_to(self._grpc, instructions)
         self.traces = self.accelerator.traces
         add_TraceServiceServicer_to_server(TraceService(self.traces), self._grpc)
-        self.mli = mli.add_to(self._grpc, config.limits, config.max_session_calls)
+        self.mli = mli.add_to(self._grpc, limits, calls)
         self.listening: list[tuple[str, str]] = []  # kinds and addresses, for standard output
         self._endpoints: list[Endpoint | SessionPage] = []
         self.is_draining = False
         self.repository = Repository(config.max_models, self.store.return_memory)
-        self.saved = (
-            None if config.state is None else SavedModels(config.state, config.max_state_bytes)
-        )
+        state = config.state
+        self.saved = None if state is None else SavedModels(state, config.max_state_bytes)
         self.pools = network.make_pools(
-            config.sandbox, config.shortcuts, config.limits.all_bytes, compiler
+            config.sandbox, config.shortcuts, limits.all_bytes, compiler
         )
         self.models = Lazy(self._make_models)
         open_inference.add_to(self._grpc, lambda: self.models.get().service)
@@ -163,8 +151,8 @@ class Server:
         self.plain = PlainListener(
             self.interceptor.around_conversations(conversations),
             config.max_plain_sockets,
-            config.limits.max_message,
-            config.limits.idle_timeout,
+            limits.max_message,
+            limits.idle_timeout,
         )
         health_pb2_grpc.add_HealthServicer_to_server(self.readiness.health, self._grpc)
         if config.offers_reflection:
@@ -282,10 +270,8 @@ class Server:
     def _listen_for_health(self) -> str:
         """Open the listener for health, with connections, threads and bounds of its own."""
         calls = PublicCalls(self.config.message_timeout)
-        options = (
-            *server_options(self.config)[1:],
-            ("grpc.max_receive_message_length", MAX_MESSAGE),
-        )
+        most = ("grpc.max_receive_message_length", MAX_MESSAGE)
+        options = (*server_options(self.config)[1:], most)
         server = self._health_server = grpc.server(
             calls.pool, interceptors=[calls], options=options
         )

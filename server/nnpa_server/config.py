@@ -283,10 +283,7 @@ def parse_functions(text: str) -> frozenset[str] | None:
 
 
 def parse_plain(text: str) -> frozenset[str]:
-    """Return the shortcuts that --plain switches off: "all", or names with commas.
-
-    Raise ValueError for an unknown name.
-    """
+    """Return the shortcuts of "all" or of names with commas; raise ValueError for other text."""
     if text == "all":
         return frozenset(SHORTCUTS)
     names = frozenset(filter(None, text.split(",")))

@@ -97,10 +97,7 @@ class _Move:
 
 
 class Faults:
-    """The rules of one session and the faults injected so far; used under the session's lock.
-
-    `tag` names the session in logs, `guest` is its guest.
-    """
+    """The rules of one session and the faults injected so far; used under the session's lock."""
 
     def __init__(self, tag: str, guest: Guest) -> None:
         self.injected: deque[fault_pb2.InjectedFault] = deque(maxlen=_MAX_INJECTED)

@@ -99,10 +99,7 @@ class Session:
         guest.allocate = self.allocate
 
     def reserve(self, size: int) -> None:
-        """Raise CallRefused if the session may not have `size` more bytes; count nothing.
-
-        The cache makes room first.
-        """
+        """Shrink the cache to make room for `size` bytes; raise CallRefused if there is none."""
         used = self.stored_bytes + self.staged_bytes + self.pending_bytes
         limit = self.limits.max_session_bytes
         if used + size + self.contents.held > limit:
@@ -290,10 +287,7 @@ class Store:
         return session
 
     def hold(self, name: str, end: End) -> Callable[[], None]:
-        """Hold the lease of a session; return the function that releases it.
-
-        `end` is called if the session ends before.
-        """
+        """Hold the lease of a session, whose end calls `end`; return the function to release it."""
         with self._lock:
             session = self._find(name)
             if session.lease is None:

@@ -304,9 +304,8 @@ class Store:
             if session.name not in self._sessions:
                 return
             lease.release(key)
-            gives_up = lease.is_broken
-        if gives_up:
-            self._places.give(session.trail.token)
+            if lease.is_broken:
+                self._places.give(session.trail.token)
 
     def end_holds(self, refusal: CallRefused) -> None:
         """End the calls that hold leases; the sessions stay."""

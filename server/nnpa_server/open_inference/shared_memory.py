@@ -33,8 +33,8 @@ _CHUNK = 1 << 30  # bytes of one read or write, below Linux's limit
 # A context for channelz that ignores errors: a server may just have ended.
 _SILENCE = SimpleNamespace(set_code=bool, set_details=bool)
 Connections: TypeAlias = frozenset[str]
-Owner: TypeAlias = tuple[str, str]
-"""The owner of regions: the name of a connection's peer, and the holder of its token."""
+Key: TypeAlias = tuple[str, str, str]
+"""The key of a region: the name of its connection's peer, the holder of its token, its name."""
 
 
 class Region:
@@ -185,7 +185,7 @@ class Regions:
             wire.ERROR_REASON_MODEL_QUOTA_EXCEEDED,
         )
         self._lock = threading.Lock()
-        self._regions: dict[Owner, dict[str, Region]] = {}
+        self._regions: dict[Key, Region] = {}
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -203,13 +203,13 @@ class Regions:
     def _add(self, peer: str, region: Region) -> None:
         region.connections = frozenset(_connections().get(peer, ()))
         with self._lock:
-            owned = self._regions.setdefault((peer, caller().name), {})
-            if region.name in owned:
+            key = peer, caller().name, region.name
+            if key in self._regions:
                 text = f"region {region.name[:64]} is registered already: unregister it first"
                 facts = {"region": region.name[:64]}
                 raise CallRefused(wire.ERROR_REASON_REGION_IN_USE, text, **facts)
             self._shares.take(name_of(caller().name, peer))
-            owned[region.name] = region
+            self._regions[key] = region
             if self._thread is None:
                 self._thread = threading.Thread(target=self._reap, name="regions", daemon=True)
                 self._thread.start()
@@ -217,7 +217,7 @@ class Regions:
     def find(self, peer: str, name: str) -> Region:
         """Return a region of the connection with `peer`."""
         with self._lock:
-            region = self._regions.get((peer, caller().name), {}).get(name)
+            region = self._regions.get((peer, caller().name, name))
         if region is None:
             raise not_found(name)
         return region
@@ -225,25 +225,18 @@ class Regions:
     def of(self, peer: str) -> list[Region]:
         """Return the regions of the connection with `peer`."""
         with self._lock:
-            return list(self._regions.get((peer, caller().name), {}).values())
+            owner = peer, caller().name
+            return [region for key, region in self._regions.items() if key[:2] == owner]
 
     def unregister(self, peer: str, name: str) -> None:
         """End a region, or for an empty name all of the connection; ignore unknown names."""
-        with self._lock:
-            owned = self._regions.get((peer, caller().name), {})
-            names = [name] if name else list(owned)
-            ended = [owned.pop(owned_name) for owned_name in names if owned_name in owned]
-        self._end(name_of(caller().name, peer), ended)
-
-    def _end(self, caller_name: str, regions: Sequence[Region]) -> None:
-        for region in regions:
-            region.retire()
-            self._shares.give(caller_name)
+        owner = peer, caller().name
+        self._end(lambda key, _: key[:2] == owner and name in ("", key[2]))
 
     def count(self) -> int:
         """Return the number of regions."""
         with self._lock:
-            return sum(map(len, self._regions.values()))
+            return len(self._regions)
 
     def close(self) -> None:
         """End all regions."""
@@ -257,16 +250,14 @@ class Regions:
 
     def _end_abandoned(self, alive: dict[str, set[str]]) -> None:
         """End the regions of connections that are not in `alive`."""
-        ended: dict[Owner, list[Region]] = {}
+        self._end(lambda key, region: not region.connections & alive.get(key[0], set()))
+
+    def _end(self, is_chosen: Callable[[Key, Region], bool]) -> None:
+        """End the chosen regions, and give their places back."""
         with self._lock:
-            for owner, owned in list(self._regions.items()):
-                open_now = alive.get(owner[0], set())
-                ended[owner] = [
-                    owned.pop(name)
-                    for name, region in list(owned.items())
-                    if not region.connections & open_now
-                ]
-                if not owned:
-                    del self._regions[owner]
-        for (peer, holder), regions in ended.items():
-            self._end(name_of(holder, peer), regions)
+            ended = {key: region for key, region in self._regions.items() if is_chosen(key, region)}
+            for key in ended:
+                del self._regions[key]
+        for (peer, holder, _), region in ended.items():
+            region.retire()
+            self._shares.give(name_of(holder, peer))

@@ -35,8 +35,7 @@ def _data_type(port: Port) -> pb.DataType.ValueType:
 def configuration(model: Model, versions: Sequence[str]) -> pb.ModelConfig:
     """Return a model's configuration: one instance; the batch is an ordinary dimension."""
     config = pb.ModelConfig(name=model.name, platform=PLATFORM, backend=BACKEND)
-    numbers = [int(version) for version in versions if version.isdecimal()]
-    config.version_policy.specific.versions.extend(numbers)
+    config.version_policy.specific.versions.extend(map(int, versions))
     for port in model.inputs:
         config.input.add(name=port.name, data_type=_data_type(port), dims=port.shape)
     for port in model.plan.outputs:

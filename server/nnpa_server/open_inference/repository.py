@@ -128,11 +128,6 @@ Entry: TypeAlias = pb.RepositoryIndexResponse.ModelIndex
 """A row of the index."""
 
 
-def newest(versions: Mapping[str, object]) -> str:
-    """Return the version with the greatest number."""
-    return max(versions, key=lambda version: (int(version) if version.isdecimal() else -1, version))
-
-
 class Repository:
     """The published models of a server, at most `max_models` versions."""
 
@@ -216,7 +211,7 @@ class Repository:
             absent = self._absent.get(name)
         if versions is None:
             raise _unavailable(absent) if absent else not_found(name)
-        model = versions.get(version or newest(versions))
+        model = versions.get(version or max(versions, key=int))
         if model is None:
             raise not_found(name, version, f"its versions are {', '.join(sorted(versions))}")
         return model
@@ -225,7 +220,7 @@ class Repository:
         """Return the published versions of a network, the oldest first."""
         with self._lock:
             versions = self._models.get(name, {})
-        return tuple(sorted(versions, key=lambda version: (len(version), version)))
+        return tuple(sorted(versions, key=int))
 
     def models(self) -> list[Model]:
         """Return every published version, ordered by name and version."""

@@ -59,12 +59,10 @@ message Cbrt {
 """
 FUNCTION = '''
 
-@operation(
-    FunctionCode.NNPA_CBRT, FORMAT_1, since="1.1.0", verify=_verify_unary, infer=_like_input
-)
+@operation(FunctionCode.NNPA_CBRT, FORMAT_1, since="1.1.0", verify=verify_like, infer=like_input)
 def cbrt(input: Ztensor, output: Ztensor) -> bool:
     """Take the cube root."""
-    return _apply(unary_table(np.cbrt), input, output)
+    return apply(np.cbrt, input, output)
 '''
 DESC = {
     "layout": "ZDNN_NHWC",

@@ -194,6 +194,17 @@ def unary_table(
     return table
 
 
+def apply(
+    formula: Callable[..., npt.NDArray[np.float64]],
+    tensor: Ztensor,
+    output: Ztensor,
+    *parameters: int,
+) -> bool:
+    """Store formula(x, *parameters) of all elements; tell whether the result has any NINF."""
+    table = unary_table(formula, *parameters)
+    return lookup(table, tensor.sticks, output.sticks, output.transformed_desc)
+
+
 def lookup(table: Codes, codes: Buffer, out: Buffer, desc: TensorDesc) -> bool:
     """Apply a unary function, a table of 65 536 codes; tell whether the result has any NINF."""
     source, target = codes.view(np.uint16), out.view(np.uint16)

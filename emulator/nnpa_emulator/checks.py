@@ -93,6 +93,11 @@ def require_same(reference: str, tensor: Ztensor, operands: Operands) -> None:
     require_fields(desc.type, desc.format, operands, "c2", "c3")
 
 
+def verify_like(input: Ztensor, output: Ztensor, **_: object) -> None:  # noqa: A002 - zDNN's name
+    """Refuse an output that differs from the input: see `require_same`."""
+    require_same("input", input, {"output": output})
+
+
 def require_buffer(ztensor: Ztensor, misaligned: bool, label: str, *, sized: bool = True) -> None:
     """Refuse with ZDNN_INVALID_BUFFER a buffer that is NULL, misaligned or (if `sized`) too small.
 

@@ -12,9 +12,21 @@ from nnpa_emulator.ztensor import (
 )
 
 Dims = tuple[int, int, int, int]
+Descriptors = tuple[TensorDesc, TensorDesc]
+Outputs = tuple[Descriptors, ...]
 
 
-def resized(tensor: Ztensor, dims: Dims) -> tuple[TensorDesc, TensorDesc]:
+def like_input(input: Ztensor, **_arguments: object) -> Outputs:  # noqa: A002 - zDNN's name
+    """Describe one output as `input` is."""
+    return ((input.pre_transformed_desc, input.transformed_desc),)
+
+
+def like_input_a(input_a: Ztensor, **_arguments: object) -> Outputs:
+    """Describe one output as `input_a` is."""
+    return like_input(input_a)
+
+
+def resized(tensor: Ztensor, dims: Dims) -> Descriptors:
     """Return a tensor's descriptors, pre-transformed and transformed, for other transformed dims.
 
     The user's layout stays where it can express the dims, else it becomes ZDNN_NHWC.

@@ -14,13 +14,14 @@ of -0.026 on hardware. Not public either: relu of NINF and of -0 (+0 here).
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator import arith, dlfloat
-from nnpa_emulator.arith import parts, unary_table
-from nnpa_emulator.checks import require_same
+from nnpa_emulator import dlfloat
+from nnpa_emulator.arith import apply, parts
+from nnpa_emulator.checks import verify_like
 from nnpa_emulator.instruction import response
 from nnpa_emulator.kernels import activation as kernels
 from nnpa_emulator.machine import FORMAT_0, FORMAT_1, FunctionCode
-from nnpa_emulator.pipeline import Descriptors, operation
+from nnpa_emulator.pipeline import operation
+from nnpa_emulator.shape_inference import like_input
 from nnpa_emulator.status import Refused, Status
 from nnpa_emulator.ztensor import Ztensor
 
@@ -29,26 +30,10 @@ Doubles = npt.NDArray[np.float64]
 SOFTMAX_ACT_NONE, SOFTMAX_ACT_LOG = 0, 1
 
 
-def _verify(input: Ztensor, output: Ztensor, **_scalars: object) -> None:
-    require_same("input", input, {"output": output})
-
-
-def _like_input(input: Ztensor, **_arguments: object) -> tuple[Descriptors, ...]:
-    return ((input.pre_transformed_desc, input.transformed_desc),)
-
-
-def _apply(table: dlfloat.Codes, tensor: Ztensor, output: Ztensor) -> bool:
-    return arith.lookup(table, tensor.sticks, output.sticks, output.transformed_desc)
-
-
 def _verify_relu(input: Ztensor, clipping_value: int, output: Ztensor) -> None:
-    _verify(input, output)
-    _require_clipping(clipping_value)
-
-
-def _require_clipping(code: int) -> None:
-    if code & dlfloat.SIGN or code == dlfloat.NINF:
-        value, limit = dlfloat.text_of(code), "0 or a positive number"
+    verify_like(input, output)
+    if clipping_value & dlfloat.SIGN or clipping_value == dlfloat.NINF:
+        value, limit = dlfloat.text_of(clipping_value), "0 or a positive number"
         raise Refused(Status.ZDNN_INVALID_CLIPPING_VALUE, "clipping_value", value, limit, "c4")
 
 
@@ -64,7 +49,7 @@ def _rectified(values: Doubles, clipping_value: float, adjustment_factor: float)
     FORMAT_0,
     since="1.0.0",
     verify=_verify_relu,
-    infer=_like_input,
+    infer=like_input,
     ulps=0,
 )
 def relu(input: Ztensor, *, clipping_value: float | None = None, output: Ztensor) -> bool:
@@ -78,7 +63,7 @@ def relu(input: Ztensor, *, clipping_value: float | None = None, output: Ztensor
 
     Source: zDNN API Reference 1.2.0, zdnn_relu; a clipping_value that rounds to +0 clips nothing.
     """
-    return _apply(unary_table(_rectified, int(clipping_value or 0), 0), input, output)
+    return apply(_rectified, input, output, int(clipping_value or 0), 0)
 
 
 def _verify_leaky_relu(
@@ -95,7 +80,7 @@ def _verify_leaky_relu(
     FORMAT_1,
     since="1.1.0",
     verify=_verify_leaky_relu,
-    infer=_like_input,
+    infer=like_input,
 )
 def leaky_relu(
     input: Ztensor,
@@ -116,10 +101,10 @@ def leaky_relu(
     Source: zDNN API Reference 1.2.0, zdnn_leaky_relu; not on Telum I, whatever the factor is.
     """
     clip, factor = int(clipping_value or 0), int(adjustment_factor)
-    return _apply(unary_table(_rectified, clip, factor), input, output)
+    return apply(_rectified, input, output, clip, factor)
 
 
-@operation(FunctionCode.NNPA_TANH, FORMAT_0, since="1.0.0", verify=_verify, infer=_like_input)
+@operation(FunctionCode.NNPA_TANH, FORMAT_0, since="1.0.0", verify=verify_like, infer=like_input)
 def tanh(input: Ztensor, output: Ztensor) -> bool:
     """Take the hyperbolic tangent.
 
@@ -129,14 +114,14 @@ def tanh(input: Ztensor, output: Ztensor) -> bool:
 
     Source: zDNN API Reference 1.2.0, zdnn_tanh.
     """
-    return _apply(unary_table(np.tanh), input, output)
+    return apply(np.tanh, input, output)
 
 
 def _logistic(values: Doubles) -> Doubles:
     return 1 / (1 + np.exp(-values))
 
 
-@operation(FunctionCode.NNPA_SIGMOID, FORMAT_0, since="1.0.0", verify=_verify, infer=_like_input)
+@operation(FunctionCode.NNPA_SIGMOID, FORMAT_0, since="1.0.0", verify=verify_like, infer=like_input)
 def sigmoid(input: Ztensor, output: Ztensor) -> bool:
     """Take the logistic function: 1 / (1 + exp(-input)).
 
@@ -146,7 +131,7 @@ def sigmoid(input: Ztensor, output: Ztensor) -> bool:
 
     Source: zDNN API Reference 1.2.0, zdnn_sigmoid.
     """
-    return _apply(unary_table(_logistic), input, output)
+    return apply(_logistic, input, output)
 
 
 def _gelu(values: Doubles) -> Doubles:
@@ -155,7 +140,7 @@ def _gelu(values: Doubles) -> Doubles:
     return values * _logistic(2 * cubic)
 
 
-@operation(FunctionCode.NNPA_GELU, FORMAT_1, since="1.1.0", verify=_verify, infer=_like_input)
+@operation(FunctionCode.NNPA_GELU, FORMAT_1, since="1.1.0", verify=verify_like, infer=like_input)
 def gelu(input: Ztensor, output: Ztensor) -> bool:
     """Take 0.5 * x * (1 + tanh(0.7978845608 * x * (1 + 0.044715 * x**2))).
 
@@ -165,7 +150,7 @@ def gelu(input: Ztensor, output: Ztensor) -> bool:
 
     Source: zDNN API Reference 1.2.0, zdnn_gelu; the zDNN library's tests have this formula.
     """
-    return _apply(unary_table(_gelu), input, output)
+    return apply(_gelu, input, output)
 
 
 def _softmax_responses(
@@ -195,8 +180,8 @@ def _softmax(input: Ztensor, count: int, act_func: int, output: Ztensor) -> bool
     FunctionCode.NNPA_SOFTMAX,
     FORMAT_0,
     since="1.0.0",
-    verify=_verify,
-    infer=_like_input,
+    verify=verify_like,
+    infer=like_input,
     responses=_softmax_responses,
 )
 def softmax(input: Ztensor, act_func: int, output: Ztensor) -> bool:
@@ -218,8 +203,8 @@ def softmax(input: Ztensor, act_func: int, output: Ztensor) -> bool:
     FunctionCode.NNPA_SOFTMAX,
     FORMAT_1,
     since="1.1.0",
-    verify=_verify,
-    infer=_like_input,
+    verify=verify_like,
+    infer=like_input,
     responses=_softmax_responses,
 )
 def softmax_mask(input: Ztensor, act_func: int, softmax_mask: int, output: Ztensor) -> bool:

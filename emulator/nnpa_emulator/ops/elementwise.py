@@ -16,14 +16,15 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator import arith, dlfloat
-from nnpa_emulator.arith import unary_table
+from nnpa_emulator import dlfloat
+from nnpa_emulator.arith import apply
 from nnpa_emulator.blocks import regions_of
-from nnpa_emulator.checks import require_dims, require_fields, require_same
+from nnpa_emulator.checks import require_dims, require_fields, require_same, verify_like
 from nnpa_emulator.kernels import elementwise
 from nnpa_emulator.machine import FORMAT_0, FORMAT_1, FunctionCode
-from nnpa_emulator.pipeline import DEFAULT_ULPS, Descriptors, operation
+from nnpa_emulator.pipeline import DEFAULT_ULPS, operation
 from nnpa_emulator.reference.elementwise import FORMULAS, Formula, region_of
+from nnpa_emulator.shape_inference import like_input, like_input_a
 from nnpa_emulator.status import Refused, Status
 from nnpa_emulator.ztensor import Ztensor
 
@@ -33,18 +34,6 @@ Doubles = npt.NDArray[np.float64]
 
 def _verify_binary(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> None:
     require_same("input_a", input_a, {"output": output, "input_b": input_b})
-
-
-def _verify_unary(input: Ztensor, output: Ztensor) -> None:
-    require_same("input", input, {"output": output})
-
-
-def _like_input_a(input_a: Ztensor, **_arguments: object) -> tuple[Descriptors, ...]:
-    return ((input_a.pre_transformed_desc, input_a.transformed_desc),)
-
-
-def _like_input(input: Ztensor, **_arguments: object) -> tuple[Descriptors, ...]:
-    return ((input.pre_transformed_desc, input.transformed_desc),)
 
 
 def _binary(
@@ -69,16 +58,12 @@ def _binary(
         FORMULAS[number] = formula
         combine.__name__, combine.__doc__ = formula.__name__, formula.__doc__
         register = operation(
-            code, FORMAT_0, since="1.0.0", verify=_verify_binary, infer=_like_input_a, ulps=ulps
+            code, FORMAT_0, since="1.0.0", verify=_verify_binary, infer=like_input_a, ulps=ulps
         )
         register(combine)
         return formula
 
     return decorate
-
-
-def _apply(table: dlfloat.Codes, tensor: Ztensor, output: Ztensor) -> bool:
-    return arith.lookup(table, tensor.sticks, output.sticks, output.transformed_desc)
 
 
 @_binary(FunctionCode.NNPA_ADD, elementwise.ADD)
@@ -172,7 +157,7 @@ def _log(values: Doubles) -> Doubles:
     return np.log(values, out=np.full_like(values, -np.inf), where=values > 0)
 
 
-@operation(FunctionCode.NNPA_LOG, FORMAT_0, since="1.0.0", verify=_verify_unary, infer=_like_input)
+@operation(FunctionCode.NNPA_LOG, FORMAT_0, since="1.0.0", verify=verify_like, infer=like_input)
 def log(input: Ztensor, output: Ztensor) -> bool:
     """Take the natural logarithm; zero and negative elements give negative NINF.
 
@@ -182,10 +167,10 @@ def log(input: Ztensor, output: Ztensor) -> bool:
 
     Source: zDNN API Reference 1.2.0, zdnn_log.
     """
-    return _apply(unary_table(_log), input, output)
+    return apply(_log, input, output)
 
 
-@operation(FunctionCode.NNPA_EXP, FORMAT_0, since="1.0.0", verify=_verify_unary, infer=_like_input)
+@operation(FunctionCode.NNPA_EXP, FORMAT_0, since="1.0.0", verify=verify_like, infer=like_input)
 def exp(input: Ztensor, output: Ztensor) -> bool:
     """Raise e to each element.
 
@@ -195,10 +180,10 @@ def exp(input: Ztensor, output: Ztensor) -> bool:
 
     Source: zDNN API Reference 1.2.0, zdnn_exp.
     """
-    return _apply(unary_table(np.exp), input, output)
+    return apply(np.exp, input, output)
 
 
-@operation(FunctionCode.NNPA_SQRT, FORMAT_1, since="1.1.0", verify=_verify_unary, infer=_like_input)
+@operation(FunctionCode.NNPA_SQRT, FORMAT_1, since="1.1.0", verify=verify_like, infer=like_input)
 def sqrt(input: Ztensor, output: Ztensor) -> bool:
     """Take the square root; negative elements give NINF.
 
@@ -208,7 +193,7 @@ def sqrt(input: Ztensor, output: Ztensor) -> bool:
 
     Source: zDNN API Reference 1.2.0, zdnn_sqrt.
     """
-    return _apply(unary_table(np.sqrt), input, output)
+    return apply(np.sqrt, input, output)
 
 
 def _verify_invsqrt(input: Ztensor, epsilon: int, output: Ztensor) -> None:
@@ -228,11 +213,7 @@ def _invsqrt(values: Doubles, epsilon: float) -> Doubles:
 
 
 @operation(
-    FunctionCode.NNPA_INVSQRT,
-    FORMAT_1,
-    since="1.1.0",
-    verify=_verify_invsqrt,
-    infer=_like_input,
+    FunctionCode.NNPA_INVSQRT, FORMAT_1, since="1.1.0", verify=_verify_invsqrt, infer=like_input
 )
 def invsqrt(input: Ztensor, epsilon: float, output: Ztensor) -> bool:
     """Take 1 / sqrt(input + epsilon); epsilon is reduced to DLFLOAT16 first.
@@ -244,4 +225,4 @@ def invsqrt(input: Ztensor, epsilon: float, output: Ztensor) -> bool:
 
     Source: zDNN API Reference 1.2.0, zdnn_invsqrt; the order of checks is the zDNN library's.
     """
-    return _apply(unary_table(_invsqrt, int(epsilon)), input, output)
+    return apply(_invsqrt, input, output, int(epsilon))

@@ -25,7 +25,7 @@ from nnpa_emulator.kernels import normalization as kernels
 from nnpa_emulator.kernels import pooling
 from nnpa_emulator.machine import FORMAT_0, FORMAT_1, FunctionCode
 from nnpa_emulator.pipeline import Descriptors, operation
-from nnpa_emulator.shape_inference import resized
+from nnpa_emulator.shape_inference import like_input_a, resized
 from nnpa_emulator.status import Refused, Status
 from nnpa_emulator.windows import slide, unaliased
 from nnpa_emulator.ztensor import DataFormats, DataTypes, Ztensor
@@ -38,10 +38,6 @@ MAX_MEAN = 1024  # height and width of meanreduce2d: zDNN API Reference 1.2.0
 WIDE_ULPS = 64  # what IBM's own tests allow batchnorm and meanreduce2d
 _TYPES = frozenset((DataTypes.ZDNN_DLFLOAT16, DataTypes.ZDNN_BINARY_INT32))
 _REDUCED: OperandRule = {DataFormats.ZDNN_FORMAT_4DFEATURE: _TYPES}
-
-
-def _like_input_a(input_a: Ztensor, **_arguments: object) -> tuple[Descriptors, ...]:
-    return ((input_a.pre_transformed_desc, input_a.transformed_desc),)
 
 
 def _verify_batchnorm(
@@ -61,7 +57,7 @@ def _verify_batchnorm(
     FORMAT_0,
     since="1.0.0",
     verify=_verify_batchnorm,
-    infer=_like_input_a,
+    infer=like_input_a,
     ulps=WIDE_ULPS,
 )
 def batchnorm(input_a: Ztensor, input_b: Ztensor, input_c: Ztensor, output: Ztensor) -> bool:
@@ -288,7 +284,7 @@ def _layernorm_relations(input_b: Ztensor, input_c: Ztensor, **arguments: object
     since="1.1.0",
     verify=_verify_layernorm,
     relations=_layernorm_relations,
-    infer=_like_input_a,
+    infer=like_input_a,
 )
 def layernorm(
     input_a: Ztensor,

@@ -95,9 +95,7 @@ def _verify(
     **scalars: Argument,
 ) -> None:
     """Check as the library does with precheck: c3 to c13."""
-    require_shapes(code, input_a, input_b, input_c, output, first=3)
-    if is_on_the_fly(input_a, input_b):
-        _verify_scalars(**scalars)
+    _relate(code, input_a, input_b, input_c, output, **scalars)
     require_types(input_a, input_b, input_c, output, first=12)
 
 

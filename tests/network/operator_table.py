@@ -6,6 +6,9 @@ from nnpa_emulator.machine import FORMAT_1
 from nnpa_network.operators import OPERATORS
 from nnpa_network.operators.spelled_out import PATTERNS
 
+# What a spelling that is found from an operator spells out.
+_SPELLED_OUT = {"Erf": "Gelu", "Tanh": "Gelu", "Sqrt": "LayerNormalization"}
+
 
 def markdown() -> str:
     """Return the table, one row per operator."""
@@ -18,9 +21,10 @@ def markdown() -> str:
         functions = ", ".join(_named(function) for function in operator.functions) or "none"
         placement = "`all`" if operator.beyond else "`compiler`"
         lines.append(f"| {name} | {placement} | {functions} | {operator.doc} |")
-    for pattern in PATTERNS.values():
-        functions = ", ".join(map(_named, OPERATORS[pattern.op_type].functions))
-        lines.append(f"| {pattern.op_type}, spelled out | `all` | {functions} | {pattern.doc} |")
+    for found_from, find in PATTERNS.items():
+        op_type, doc = _SPELLED_OUT[found_from], " ".join((find.__doc__ or "").split())
+        functions = ", ".join(map(_named, OPERATORS[op_type].functions))
+        lines.append(f"| {op_type}, spelled out | `all` | {functions} | {doc} |")
     return "\n".join(lines) + "\n"
 
 

@@ -9,7 +9,6 @@ Sources: ONNX operators Gelu and LayerNormalization, their function bodies.
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -39,26 +38,15 @@ class Spelling:
 Find: TypeAlias = Callable[[Wiring, int], Spelling | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Pattern:
-    """One row: the operator, its spelling, and the function that recognises it at a node."""
-
-    op_type: str
-    doc: str
-    find: Find
+PATTERNS: dict[str, Find] = {}
+"""What recognises a spelling, by the operator of the node that it is found from."""
 
 
-_PATTERNS: dict[str, Pattern] = {}
-PATTERNS: Mapping[str, Pattern] = MappingProxyType(_PATTERNS)
-"""By the operator of the node that a spelling is found from."""
-
-
-def pattern(op_type: str, found_from: str) -> Callable[[Find], Find]:
+def pattern(found_from: str) -> Callable[[Find], Find]:
     """Register a function that recognises a spelling; its docstring is the documentation's row."""
 
     def decorate(find: Find) -> Find:
-        doc = " ".join((find.__doc__ or "").split())
-        _PATTERNS[found_from] = Pattern(op_type, doc, find)
+        PATTERNS[found_from] = find
         return find
 
     return decorate
@@ -69,13 +57,13 @@ def spellings(wiring: Wiring) -> dict[int, Spelling]:
     spellings: dict[int, Spelling] = {}
     for index, node in enumerate(wiring.nodes):
         if node.op_type in PATTERNS and node.domain in ("", "ai.onnx"):
-            spelling = PATTERNS[node.op_type].find(wiring, index)
+            spelling = PATTERNS[node.op_type](wiring, index)
             if spelling is not None and wiring.enclosed(spelling.nodes, spelling.output):
                 spellings[spelling.nodes[0]] = spelling
     return spellings
 
 
-@pattern("Gelu", found_from="Erf")
+@pattern(found_from="Erf")
 def gelu_by_erf(wiring: Wiring, index: int) -> Spelling | None:
     """X / 2 * (1 + erf(x / sqrt(2))), its products in any order: one gelu, which is the tanh form,
     within 5e-4 of this one.
@@ -83,7 +71,7 @@ def gelu_by_erf(wiring: Wiring, index: int) -> Spelling | None:
     return _gelu(wiring, index, _ERF_ARGUMENT, "none")
 
 
-@pattern("Gelu", found_from="Tanh")
+@pattern(found_from="Tanh")
 def gelu_by_tanh(wiring: Wiring, index: int) -> Spelling | None:
     """X / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3))), its products in any order: one
     gelu.
@@ -129,7 +117,7 @@ def _gelu_of(
     return None
 
 
-@pattern("LayerNormalization", found_from="Sqrt")
+@pattern(found_from="Sqrt")
 def layer_normalization(wiring: Wiring, index: int) -> Spelling | None:
     """D / sqrt(mean(d ** 2) + epsilon) with d = x - mean(x), means over the last axes, with or
     without a constant scale and a constant bias behind: as LayerNormalization.

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import onnx
 
-from nnpa_network.building.arrangement import ELEMENT_TYPES
+from nnpa_network.building.arrangement import ELEMENT_TYPES, Shape
 from nnpa_network.building.type_inference import type_of
 from nnpa_network.program import ANY_RANK, Array, DType, ModelRefused, Port
 from nnpa_network.running import host
@@ -41,10 +41,7 @@ def optional_ports(
 
 
 def _input(info: onnx.ValueInfoProto, index: int) -> Port:
-    dtype, shape = type_of(info.type)
-    if dtype is None:
-        raise _no_tensor("input", info)
-    _require_exchanged(f"input {info.name}", dtype)
+    dtype, shape = _exchanged_type("input", info)
     if shape is None:
         remedy = "add its type and shape to the model's graph.input"
         raise ModelRefused(f"input {info.name} has no shape, not even a rank: {remedy}")
@@ -58,28 +55,27 @@ def _input(info: onnx.ValueInfoProto, index: int) -> Port:
 
 def output_port(info: onnx.ValueInfoProto) -> Port:
     """Return an output; raise `ModelRefused` for a type that is not hosted."""
-    dtype, shape = type_of(info.type)
-    if dtype is None:
-        raise _no_tensor("output", info)
-    _require_exchanged(f"output {info.name}", dtype)
+    dtype, shape = _exchanged_type("output", info)
     return Port(info.name, dtype, shape if shape is not None else ANY_RANK)
 
 
-def _no_tensor(end: str, info: onnx.ValueInfoProto) -> ModelRefused:
-    """Return the refusal of an input or output that is no tensor."""
-    kind = str(info.type.WhichOneof("value"))
-    if kind == "sequence_type" and info.type.sequence_type.elem_type.HasField("map_type"):
-        kind = "map_type"
-    remedy = _REMEDIES.get(kind, "").format(end)
-    return ModelRefused(f"{end} {info.name} is not a tensor of a type that is hosted{remedy}")
-
-
-def _require_exchanged(title: str, dtype: DType) -> None:
-    """Refuse element types that messages do not carry: they stay inside of a model."""
+def _exchanged_type(end: str, info: onnx.ValueInfoProto) -> tuple[DType, Shape | None]:
+    """Return the type of an input or output; refuse what no message carries."""
+    dtype, shape = type_of(info.type)
+    if dtype is None:
+        kind = str(info.type.WhichOneof("value"))
+        if kind == "sequence_type" and info.type.sequence_type.elem_type.HasField("map_type"):
+            kind = "map_type"
+        remedy = _REMEDIES.get(kind, "").format(end)
+        text = f"{end} {info.name} is not a tensor of a type that is hosted{remedy}"
+        raise ModelRefused(text)
     if not _is_exchanged(dtype):
         remedy = f"a Cast makes {host.WIDER[dtype]} of it"
-        raise ModelRefused(f"{title} is of {dtype}, which messages do not carry: {remedy}")
+        text = f"{end} {info.name} is of {dtype}, which messages do not carry: {remedy}"
+        raise ModelRefused(text)
+    return dtype, shape
 
 
 def _is_exchanged(dtype: DType) -> bool:
+    """Return True unless a type stays inside of a model."""
     return dtype not in host.WIDER or dtype in ELEMENT_TYPES

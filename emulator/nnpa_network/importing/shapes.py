@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Concrete shapes of a model's inputs: free dims of one name agree, the rest are 1."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from nnpa_network.program import ModelRefused, Port, fits
@@ -34,8 +34,11 @@ def concrete_shapes(
     Raise `ModelRefused` for a shape that does not fit, and for a name that no input has.
     """
     ports = [*inputs, *(port for port in optional if port.name in shapes)]
-    if not shapes.keys() <= {port.name for port in ports}:
-        raise _unknown(shapes, inputs, optional)
+    known = {port.name for port in ports}
+    if not shapes.keys() <= known:
+        unknown = next(name for name in shapes if name not in known)
+        text = f"the model's inputs are {names_of(inputs, optional)}"
+        raise ModelRefused(f"input {unknown[:64]}: {text}")
     sizes: dict[str, int] = {}
     concrete: list[tuple[str, tuple[int, ...]]] = []
     for port in ports:
@@ -45,15 +48,6 @@ def concrete_shapes(
             raise ModelRefused(f"input {port.name}: got shape {list(shape)}, {expected}")
         concrete.append((port.name, _filled(port, shape, sizes)))
     return tuple(concrete)
-
-
-def _unknown(
-    names: Iterable[str], inputs: Sequence[Port], optional: Sequence[Port]
-) -> ModelRefused:
-    """Return the refusal of a name that no input has."""
-    names_of_inputs = {port.name for port in (*inputs, *optional)}
-    name = next(name for name in names if name not in names_of_inputs)
-    return ModelRefused(f"input {name[:64]}: the model's inputs are {names_of(inputs, optional)}")
 
 
 def names_of(inputs: Sequence[Port], optional: Sequence[Port]) -> str:

@@ -19,9 +19,7 @@ def fold(node: OnnxNode) -> bool:
     if node.op_type in ("Shape", "Size") and node.proto.domain in ("", "ai.onnx"):
         return _fold_shape(node)
     ready = all(operand is None or operand.constant is not None for operand in node.inputs)
-    if not ready or node.op_type in _RANDOM or host.captured(node.proto):
-        return False
-    if host.has_subgraph(node.proto):
+    if not ready or node.op_type in _RANDOM or host.has_subgraph(node.proto):
         return False
     try:
         opset = host.opset_for(node.op_type, node.proto.domain, node.opset)

@@ -16,9 +16,7 @@ _NO_TENSOR = (
 def require_bounded(node: OnnxNode, most: int) -> None:
     """Refuse a node whose outputs are too large, or that may not end."""
     for value in node.outputs:
-        if value is None:
-            continue
-        if value.nbytes > most:
+        if value is not None and value.nbytes > most:
             text = f"output {value.name} takes {value.nbytes} bytes, must be at most {most}"
             raise ModelRefused(f"{node.op_type}: {text}", node.title)
     trips = trip_counts(node.proto)

@@ -29,10 +29,8 @@ def multiply_accumulates(node: OnnxNode) -> int:
         return 0
     if node.op_type in ("Conv", "QLinearConv", "ConvInteger", "ConvTranspose"):
         return _convolution(node, first, output)
-    if node.op_type in ("MatMul", "MatMulInteger", "QLinearMatMul"):
-        return _product(first, output)
-    if node.op_type == "Gemm":
-        return _gemm(node, first, output)
+    if node.op_type in ("Gemm", "MatMul", "MatMulInteger", "QLinearMatMul"):
+        return _product(node, first, output)
     if node.op_type in _GATES:
         return _recurrent(node, first)
     return _simple(node, first, output)
@@ -50,14 +48,9 @@ def _convolution(node: OnnxNode, value: Value, output: Value) -> int:
     return _size(windows) * math.prod(weights.dims[1:]) + output.dims[1]
 
 
-def _product(value: Value, output: Value) -> int:
-    inner = value.dims[-1] if value.dims else 1
+def _product(node: OnnxNode, value: Value, output: Value) -> int:
+    inner = value.dims[0 if node.attributes.get("transA", 0) else -1] if value.dims else 1
     return _size(output) * inner + (output.dims[-1] if output.dims else 1)
-
-
-def _gemm(node: OnnxNode, value: Value, output: Value) -> int:
-    inner = value.dims[0 if node.attributes.get("transA", 0) else 1]
-    return _size(output) * inner + output.dims[-1]
 
 
 def _recurrent(node: OnnxNode, value: Value) -> int:

@@ -142,16 +142,13 @@ class Lowering:
         domain = "" if proto.domain == "ai.onnx" else proto.domain
         named = {name: value for name, value in zip(names, inputs, strict=True) if value}
         types = self._types(proto, infer(proto, self.opsets, inputs[: len(proto.input)]), named)
-        outputs: list[Value | None] = []
-        for name, inferred in zip(proto.output, types, strict=True):
-            value = Value(name, *inferred)
-            outputs.append(value if name else None)
-            if name:
-                self.values[name] = value
-        opset = self.opsets[domain]
-        self.opened[index] = OnnxNode(
-            index, proto, opset, inputs, tuple(outputs), NodeAttributes(proto)
+        outputs = tuple(
+            Value(name, *type_) if name else None
+            for name, type_ in zip(proto.output, types, strict=True)
         )
+        self.values.update((value.name, value) for value in outputs if value is not None)
+        opset = self.opsets[domain]
+        self.opened[index] = OnnxNode(index, proto, opset, inputs, outputs, NodeAttributes(proto))
         return self.opened[index]
 
     def _types(
@@ -187,9 +184,9 @@ class Lowering:
 
     def _place_all(self, builder: Builder) -> None:
         """Place every node, constants first: fusions look for them."""
-        constants = [at for at, node in enumerate(self.graph.node) if node.op_type == "Constant"]
-        for index in constants:
-            self._place(builder, self._open(index))
+        for index, node in enumerate(self.graph.node):
+            if node.op_type == "Constant":
+                self._place(builder, self._open(index))
         self.spelled = spellings(self._wiring())
         for index in range(len(self.graph.node)):
             if index not in self.placed:
@@ -336,8 +333,7 @@ class Lowering:
             raise ModelRefused(f"{node.op_type} runs only on the host: {reason}", node.title)
         builder.node = node.index
         try:
-            opset = opset_on_host(node)
-            builder.host_node(node, opset)
+            builder.host_node(node, opset_on_host(node))
         except (host.HostError, NotMapped) as error:
             raise ModelRefused(f"{node.op_type}: {error}", node.title) from error
         self.placed[node.index] = _Placed(HOST, reason=reason)

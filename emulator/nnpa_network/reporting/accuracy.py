@@ -114,15 +114,13 @@ def measure(
         raise ModelRefused("there is no data to measure with")
     settings = Settings(node_rows=_NODE_ROWS)
     measurer = Measurer(model, machines, options, settings, allocate)
-    total: Measurements | None = None
-    for first in range(0, len(data), settings.batch_rows):
-        samples = data[first : first + settings.batch_rows]
-        measured = measurer.measure(first, _stacked(samples))
-        if total is None:
-            total = measured
-        else:
-            total.merge(measured)
-    assert total is not None
+    rows = settings.batch_rows
+    total, *others = (
+        measurer.measure(first, _stacked(data[first : first + rows]))
+        for first in range(0, len(data), rows)
+    )
+    for measured in others:
+        total.merge(measured)
     return Report(total)
 
 

@@ -177,11 +177,9 @@ def relu(builder: Builder, node: OnnxNode, graph: Graph) -> None:
 @operator("HardSigmoid", functions=("mul", "add", "relu"), beyond="makes it of mul, add and relu")
 def hard_sigmoid(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     """Float operand: alpha times it, plus beta, limited to 0 and 1 by relu; every step rounds."""
-    alpha, beta = (
-        float(node.attributes.get(name, default))
-        for name, default in (("alpha", 0.2), ("beta", 0.5))
-    )
-    _hard_sigmoid(builder, required_input(node, 0), required_output(node), (alpha, beta))
+    attributes = node.attributes
+    coefficients = float(attributes.get("alpha", 0.2)), float(attributes.get("beta", 0.5))
+    _hard_sigmoid(builder, required_input(node, 0), required_output(node), coefficients)
 
 
 def _hard_sigmoid(

@@ -3,6 +3,7 @@
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -30,11 +31,7 @@ Observer: TypeAlias = Callable[[NodeEvent], None]
 
 def run_by_node(run: Run) -> Generator[NodeEvent]:
     """Run every step in order, and yield before and after nodes; values live until their end."""
-    steps, index = run.loaded.program.steps, 0
-
-    def read(name: str) -> Array | None:
-        return _read(run, name)
-
+    steps, index, read = run.loaded.program.steps, 0, partial(_read, run)
     for node in range(len(run.loaded.program.nodes)):
         yield NodeEvent(node, "before", read)
         first = index

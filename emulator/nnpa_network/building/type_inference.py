@@ -88,10 +88,7 @@ ENCLOSING = "sequences, optionals and maps stay on the host, in a node of its ow
 
 @dataclass(frozen=True, slots=True)
 class OnnxNode:
-    """One node with the values it takes and makes; None where one is left out.
-
-    `opset` is the version of the node's domain.
-    """
+    """A node, its domain's version, and the values it takes and makes, None where left out."""
 
     index: int
     proto: onnx.NodeProto

@@ -121,10 +121,7 @@ class IoTensor:
 
 
 def native_format(dtype: DType) -> int:
-    """Return the format of a model's own type; BFLOAT16 travels as the 16 bits that it has.
-
-    Text has none: the client API cannot carry it.
-    """
+    """Return the format of a model's own type, none for text; BFLOAT16 travels as its 16 bits."""
     if dtype.kind == "O":
         return Format.NONE
     return Format.U16 if dtype == ml_dtypes.bfloat16 else format_of(dtype)

@@ -22,10 +22,7 @@ _CHECKED_AS = "com.microsoft"  # a domain that the checker leaves alone
 
 
 def sort_nodes(proto: onnx.ModelProto) -> None:
-    """Sort nodes so that each follows the makers of its inputs, at any depth.
-
-    Raise `ModelRefused` for a circle.
-    """
+    """Sort nodes, at any depth, behind the makers of their inputs; refuse a circle."""
     for nodes in (proto.graph.node, *(function.node for function in proto.functions)):
         _sort(nodes)
     for node in all_nodes(proto):

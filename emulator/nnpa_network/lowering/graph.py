@@ -217,10 +217,7 @@ class Lowering:
             self._leave(builder, node, reason + self.hints.get(node.index, ""))
 
     def _attempt(self, builder: Builder, node: OnnxNode, lower: Callable[[], None]) -> str:
-        """Place a node by a rule, with the nodes that the rule absorbs.
-
-        Return the reason why it is not placed, "" if it is.
-        """
+        """Place a node, and those that its rule absorbs; return why it is not placed, else ""."""
         self.absorbed.clear()
         self.limits.clear()
         self.remarks.clear()

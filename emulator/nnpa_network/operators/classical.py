@@ -26,10 +26,7 @@ from nnpa_network.operators.table import (
 
 
 def _scores(builder: Builder, node: OnnxNode, rows: int, output: Value) -> Value:
-    """Emit the product of operands (N, features) with coefficients of some rows, plus intercepts.
-
-    Return it; it is (N, rows).
-    """
+    """Emit and return operands (N, features) times coefficients, plus intercepts: (N, rows)."""
     value = required_input(node, 0)
     require_float(value)
     require_rank(value, 2)

@@ -150,10 +150,7 @@ class Measurements:
     runs: list[Run]
 
     def merge(self, addition: "Measurements") -> None:
-        """Add the measurements of other batches.
-
-        Raise `ModelRefused` for batches of another model, or counted before.
-        """
+        """Add other batches; raise `ModelRefused` for those of another model, or counted before."""
         same = [(run.machine, run.saturate, run.numbers) for run in self.runs] == [
             (run.machine, run.saturate, run.numbers) for run in addition.runs
         ]

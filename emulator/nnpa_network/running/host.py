@@ -373,10 +373,7 @@ def element_type(name: str) -> DType | None:
 
 
 def load(model: bytes, *, as_it_is: bool = False) -> onnxruntime.InferenceSession:
-    """Make a session for a serialised model, optimised unless to be taken as it is.
-
-    Raise `HostError`.
-    """
+    """Make a session for a model, optimised unless to be taken as it is; raise `HostError`."""
     try:
         return _session(model, _EXACT, as_it_is)
     except (*_REJECTIONS, ValueError):

@@ -33,7 +33,7 @@ def runtime_shapes(
     if own and node.op_type in _POOLS and inputs[0] is not None:
         return [shape and _pooled(attributes, inputs[0], shape) for shape in inferred]
     if own and node.op_type == "ConvTranspose" and len(inputs) > 1:
-        return [_transposed(attributes, inputs[0], inputs[1], inferred[0])]
+        return [_transposed(attributes, inputs[0], inputs[1], inferred[0]), *inferred[1:]]
     if own and node.op_type == "Loop":
         first = inputs[_LOOP_CONTROLS:]
         return [*map(_carried, first, inferred), *inferred[len(first) :]]

@@ -45,12 +45,7 @@ def _rectified(values: Doubles, clipping_value: float, adjustment_factor: float)
 
 
 @operation(
-    FunctionCode.NNPA_RELU,
-    FORMAT_0,
-    since="1.0.0",
-    verify=_verify_relu,
-    infer=like_input,
-    ulps=0,
+    FunctionCode.NNPA_RELU, FORMAT_0, since="1.0.0", verify=_verify_relu, infer=like_input, ulps=0
 )
 def relu(input: Ztensor, *, clipping_value: float | None = None, output: Ztensor) -> bool:
     """Rectify: max(0, input), then at most clipping_value unless that is 0 or NULL.
@@ -76,11 +71,7 @@ def _verify_leaky_relu(
 
 
 @operation(
-    FunctionCode.NNPA_RELU,
-    FORMAT_1,
-    since="1.1.0",
-    verify=_verify_leaky_relu,
-    infer=like_input,
+    FunctionCode.NNPA_RELU, FORMAT_1, since="1.1.0", verify=_verify_leaky_relu, infer=like_input
 )
 def leaky_relu(
     input: Ztensor,

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 import onnx
 
-from nnpa_network.program import ABSENT, Array, ArrayInfo, HostStep, Program
+from nnpa_network.program import ABSENT, ArrayInfo, HostStep, Program
 from nnpa_network.running.host_operators import Operation, convolved
 
 IsDeclared: TypeAlias = Callable[[Operation, tuple[int, ...]], bool]
@@ -52,7 +52,8 @@ def _is_declared(program: Program, step: HostStep) -> bool:
         return False
     shapes = [info.shape for info in infos if info is not None]
     attributes = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
-    constants = [_array(program, number) for number in step.inputs]
+    values = map(program.constants.get, step.inputs)
+    constants = [value if isinstance(value, np.ndarray) else None for value in values]
     operation = Operation(attributes, shapes[:count], constants, len(step.outputs))
     try:
         return all(rule(operation, shape) for shape in shapes[count:])
@@ -78,11 +79,6 @@ def _info(program: Program, number: int) -> ArrayInfo | None:
     if isinstance(constant, np.ndarray):
         return ArrayInfo(constant.dtype, constant.shape)
     return program.arrays.get(number)
-
-
-def _array(program: Program, number: int) -> Array | None:
-    constant = program.constants.get(number)
-    return constant if isinstance(constant, np.ndarray) else None
 
 
 def _as_first(operation: Operation, output: tuple[int, ...]) -> bool:

@@ -3,7 +3,6 @@
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import onnx
 from nnpa_emulator import Guest, Ztensor
 
@@ -140,10 +139,8 @@ class LoadedProgram:
 
     def _require_few_trips(self, step: HostStep, places: Sequence[int]) -> None:
         """Refuse Loops that may not end; a program from elsewhere was not checked for that."""
-        for number in [step.inputs[place] for place in places]:
-            trips = self.program.constants.get(number)
-            constant = trips if isinstance(trips, np.ndarray) else None
-            if fault := fault_of_trips(constant):
+        for place in places:
+            if fault := fault_of_trips(self.arrays.get(step.inputs[place])):
                 raise ModelRefused(fault, self.node_name(step.node))
 
 

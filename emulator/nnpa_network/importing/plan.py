@@ -161,12 +161,8 @@ class ProgramPlan:
 
     def with_weights(self, parts: Sequence[bytes]) -> "ProgramPlan":
         """Return the program with other constants of the same sizes."""
-        constants = {
-            number: _refilled(constant, part)
-            for (number, constant), part in zip(
-                sorted(self.program.constants.items()), parts, strict=True
-            )
-        }
+        pairs = zip(sorted(self.program.constants.items()), parts, strict=True)
+        constants = {number: _refilled(constant, part) for (number, constant), part in pairs}
         changed = replace(self.program, constants=constants)
         return ProgramPlan(changed, self.guest, self.signature, self._load)
 

@@ -113,9 +113,7 @@ def _layer(
     direction = str(node.attributes.get("direction", "forward"))
     directions = 2 if direction == "bidirectional" else 1
     activations = tuple(node.attributes.get("activations") or default * directions)
-    if tuple(name.lower() for name in activations) != tuple(
-        name.lower() for name in default * directions
-    ):
+    if [name.lower() for name in activations] != [name.lower() for name in default * directions]:
         raise NotMapped(f"activations are {list(activations)}, must be {list(default)}")
     if node.attributes.get("clip"):
         raise NotMapped(f"clip is {node.attributes['clip']}, must be left out")

@@ -110,11 +110,9 @@ def _same(size: int, kernel: int, stride: int) -> int:
 
 def is_same(window: Window, size: Pair) -> bool:
     """Return True if padding is as SAME_PADDING adds it: the larger half behind."""
-    for axis in (0, 1):
-        total = _same(size[axis], window.kernel[axis], window.strides[axis])
-        if (window.before[axis], window.after[axis]) != (total // 2, total - total // 2):
-            return False
-    return True
+    totals = [_same(*sizes) for sizes in zip(size, window.kernel, window.strides, strict=True)]
+    halves = [(total // 2, total - total // 2) for total in totals]
+    return halves == list(zip(window.before, window.after, strict=True))
 
 
 def strides_of(window: Window, size: Pair, output: Value, most: int, whole: int) -> Pair:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal, Protocol, TypedDict, TypeVar, Unpack, runtime_checkable
 
 from nnpa.network.v1 import network_pb2 as pb
-from nnpa.network.v1.program_pb2 import PLACEMENT_ALL, PLACEMENT_COMPILER
+from nnpa.network.v1.program_pb2 import Placement
 from nnpa_files import external_data
 
 from nnpa_client._guest.open_session import OpenSession
@@ -28,6 +28,7 @@ from nnpa_client._server.methods import (
     RUN_NETWORK,
 )
 from nnpa_client._server.transport import Method
+from nnpa_client._values.fields import enum_of_word
 from nnpa_client.network.buffers import (
     AiError,
     Buffer,
@@ -45,8 +46,6 @@ CHUNK_BYTES = 1 << 20
 TOOLS_API_VERSION = (1, 4, 0)  # AI_TOOLS_API_VERSION_XX of X-CUBE-AI 7.0.0
 # sizeof of ai_i8 ... ai_u64, ai_float, ai_size, bit 7 set for unsigned types.
 TYPE_SIZES = bytes((0x01, 0x81, 0x02, 0x82, 0x04, 0x84, 0x08, 0x88, 0x04, 0x84))
-_OVERFLOW = {"saturate": pb.OVERFLOW_SATURATE, "ninf": pb.OVERFLOW_NINF}
-_PLACEMENTS = {"compiler": PLACEMENT_COMPILER, "all": PLACEMENT_ALL}
 
 
 @runtime_checkable
@@ -138,11 +137,8 @@ class Source(TypedDict, total=False):
 
 
 def _options(options: Options) -> pb.CreateOptions:
-    if options.overflow not in _OVERFLOW:
-        raise ValueError(f"overflow: {options.overflow!r}, expected one of {', '.join(_OVERFLOW)}")
-    if options.placement not in _PLACEMENTS:
-        choices = ", ".join(_PLACEMENTS)
-        raise ValueError(f"placement: {options.placement!r}, expected one of {choices}")
+    overflow = enum_of_word(pb.Overflow.DESCRIPTOR, "overflow", options.overflow)
+    placement = enum_of_word(Placement.DESCRIPTOR, "placement", options.placement)
     formats = [
         pb.TensorFormat(name=name, format=fmt, meta_info=_meta(meta))
         for name, (fmt, meta) in (options.formats or {}).items()
@@ -150,7 +146,7 @@ def _options(options: Options) -> pb.CreateOptions:
     return pb.CreateOptions(
         strict_placement=options.strict_placement,
         offload_integer=options.offload_integer,
-        overflow=_OVERFLOW[options.overflow],
+        overflow=pb.Overflow.ValueType(overflow),
         allocate_inputs=options.allocate_inputs,
         allocate_outputs=options.allocate_outputs,
         split_weights=options.split_weights,
@@ -159,7 +155,7 @@ def _options(options: Options) -> pb.CreateOptions:
         failing_node=options.failing_node,
         device_gate_closed=options.device_gate_closed,
         shapes=input_shapes(options.shapes),
-        placement=_PLACEMENTS[options.placement],
+        placement=Placement.ValueType(placement),
     )
 
 

@@ -19,7 +19,7 @@ from nnpa_tools.commands.reaching import FILE
 from nnpa_tools.commands.terminal import echo
 from nnpa_tools.estimates import machines
 from nnpa_tools.models.accuracy import read_accuracy
-from nnpa_tools.models.views import ModelViews, Placed
+from nnpa_tools.models.views import Placed, model_views
 from nnpa_tools.views.traces import TraceViews
 
 _OPENED = "telum2"  # the machine that a model is shown on first
@@ -73,7 +73,7 @@ def _views(files: Sequence[Path], names: Sequence[str], asking: Asking) -> Mappi
     if kinds["traces"]:
         views |= TraceViews((str(path), read(path)) for path in kinds["traces"]).views
     if kinds["models"] or kinds["reports"]:
-        views |= _models(kinds["models"], kinds["reports"], names, asking).views
+        views |= _models(kinds["models"], kinds["reports"], names, asking)
     return views
 
 
@@ -93,11 +93,11 @@ def _kind_of(path: Path) -> str:
 
 def _models(
     models: Sequence[Path], reports: Sequence[Path], names: Sequence[str], asking: Asking
-) -> ModelViews:
+) -> Mapping[str, View]:
     accuracy = {str(path): read_accuracy(path) for path in reports}
     placed = [_placed(path, name, asking) for path in models for name in dict.fromkeys(names)]
     report = next(iter(accuracy.values()), None)
-    return ModelViews("".join(map(str, models)), placed, "".join(accuracy), report)
+    return model_views("".join(map(str, models)), placed, "".join(accuracy), report)
 
 
 def _placed(path: Path, machine: str, asking: Asking) -> Placed:

@@ -23,35 +23,25 @@ class Placed(NamedTuple):
     program: Program
 
 
-class ModelViews:
-    """Answers queries on a model as machines host it, on an accuracy report, or on both.
+def model_views(
+    model: str, placed: Sequence[Placed], accuracy: str, report: AccuracyReport | None
+) -> Mapping[str, View]:
+    """Return the view of a model as machines host it, of an accuracy report, or of both.
 
     `model` and `accuracy` are the names of their files, "" for none. Errors of the report are shown
     at the model's nodes, which are found by the names of their outputs.
     """
+    answer = {
+        "model": model,
+        "machines": [_machine(model, entry, _run_on(report, entry)) for entry in placed],
+        "accuracy": accuracy,
+        "report": None if report is None else _report(Path(accuracy).name, report),
+    }
 
-    def __init__(
-        self,
-        model: str = "",
-        placed: Sequence[Placed] = (),
-        accuracy: str = "",
-        report: AccuracyReport | None = None,
-    ) -> None:
-        self._answer = {
-            "model": model,
-            "machines": [_machine(model, entry, _run_on(report, entry)) for entry in placed],
-            "accuracy": accuracy,
-            "report": None if report is None else _report(Path(accuracy).name, report),
-        }
+    def models(_visitor: Visitor, _query: Query) -> Mapping[str, object]:
+        return answer
 
-    @property
-    def views(self) -> Mapping[str, View]:
-        """The views by name."""
-        return {"models": self.models}
-
-    def models(self, _visitor: Visitor, _query: Query) -> Mapping[str, object]:
-        """Return the model on each machine, and the report."""
-        return self._answer
+    return {"models": models}
 
 
 def _run_on(report: AccuracyReport | None, placed: Placed) -> AccuracyRun | None:

@@ -20,6 +20,7 @@ import numpy as np
 from nnpa_client import zdnn
 from nnpa_client._server.private_server import server_at
 from nnpa_client._values.availability import TELUMS
+from nnpa_client._values.user_arrays import dims
 from nnpa_client.config import Credentials
 from nnpa_client.connection import connect
 from nnpa_client.errors import ZdnnWarning
@@ -118,16 +119,6 @@ class Report:
     model: ModelReport
 
 
-@dataclass(frozen=True, slots=True)
-class _Inference:
-    likelihoods: Floats
-    calls: int
-    violations: int
-    stick_shape: tuple[int, ...]
-    stick_bytes: int
-    round_trip_ms: float
-
-
 Results: TypeAlias = NetworkReport | ModelReport
 Show: TypeAlias = Callable[[Sequence[str], Sequence[Results]], None]
 """Takes the machines' names and the results of one part of the demo, by machine."""
@@ -208,24 +199,29 @@ def _report(session: Session, network: Network, digits: Digits) -> NetworkReport
     with session.pipeline():
         layers = network.load(session, len(digits.labels))
     inferences = [_infer(session, network, layers, data) for _ in range(1 + ROUNDS)][1:]
-    latest = inferences[-1]
+    likelihoods, source, statuses, _milliseconds = inferences[-1]
     return NetworkReport(
         network=network.name,
         title=network.title,
         shape=data.shape,
         dense_bytes=data.nbytes,
-        stick_shape=latest.stick_shape,
-        stick_bytes=latest.stick_bytes,
-        calls=latest.calls,
-        violations=latest.violations,
-        round_trip_ms=median(inference.round_trip_ms for inference in inferences),
+        stick_shape=dims(source.transformed_desc),
+        stick_bytes=source.buffer_size,
+        calls=len(statuses),
+        violations=statuses.count(zdnn.ZDNN_ELEMENT_RANGE_VIOLATION),
+        round_trip_ms=median(milliseconds for *_, milliseconds in inferences),
         slowest=_slowest(session, network, layers, data),
-        **_compared(latest.likelihoods, network, digits),
+        **_compared(likelihoods, network, digits),
     )
 
 
-def _infer(session: Session, network: Network, layers: Sequence[Layer], data: Floats) -> _Inference:
-    """Send the whole inference as one list, and read the likelihoods (digits, 10)."""
+def _infer(
+    session: Session, network: Network, layers: Sequence[Layer], data: Floats
+) -> tuple[Floats, Ztensor, list[int], float]:
+    """Send the whole inference as one list.
+
+    Return likelihoods (digits, 10), the input, the statuses of the calls, and milliseconds.
+    """
     batch = data.size // 64
     likelihoods = np.empty((batch, 10), np.float32)
     start = time.perf_counter()
@@ -236,17 +232,9 @@ def _infer(session: Session, network: Network, layers: Sequence[Layer], data: Fl
             for layer in layers:
                 x = layer.run(x)
             zdnn.transform_origtensor(x, likelihoods)
-    elapsed = 1000 * (time.perf_counter() - start)
+    milliseconds = 1000 * (time.perf_counter() - start)
     statuses = [result.zdnn_status for result in pipeline.results]
-    tfrmd = source.transformed_desc
-    return _Inference(
-        likelihoods,
-        len(statuses),
-        statuses.count(zdnn.ZDNN_ELEMENT_RANGE_VIOLATION),
-        (tfrmd.dim4, tfrmd.dim3, tfrmd.dim2, tfrmd.dim1),
-        source.buffer_size,
-        elapsed,
-    )
+    return likelihoods, source, statuses, milliseconds
 
 
 def _slowest(

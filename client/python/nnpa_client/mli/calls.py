@@ -305,31 +305,9 @@ def open_batch(batch: Batch) -> Generator[Batch]:
         _batch.reset(token)
 
 
-def submit(call: Call, transport: Transport, options: Options | None) -> None:
-    """Run a call now, or queue it in the batch of the block."""
-    batch = _joined(options)
-    if batch is None:
-        Batch(transport, options or DEFAULT, [call]).send(0)
-    else:
-        batch.calls.append(call)
-
-
-def ask(call: Call, transport: Transport, options: Options | None) -> int:
-    """Run a call that returns a number, after the queued calls."""
-    batch = _joined(options) or Batch(transport, options or DEFAULT)
-    batch.calls.append(call)
-    batch.send(0)
-    return int(batch.results[-1].number)
-
-
-def _joined(options: Options | None) -> Batch | None:
+def current_batch(options: Options | None = None) -> Batch | None:
+    """Return the batch of the block, or None; raise ValueError if it has other options."""
     batch = _batch.get()
     if batch is not None and options not in (None, batch.options):
         raise ValueError(f"options: {options}, must be those of the batch, {batch.options}")
     return batch
-
-
-def open_batch_transport() -> Transport | None:
-    """Return the connection of the open batch, or None."""
-    batch = _batch.get()
-    return None if batch is None else batch.transport

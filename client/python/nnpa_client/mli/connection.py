@@ -12,7 +12,7 @@ from nnpa_client._server.methods import LIST_KERNELS
 from nnpa_client._server.private_server import PrivateServer
 from nnpa_client._server.transport import Transport
 from nnpa_client.connection import ConnectOptions, open_transport
-from nnpa_client.mli.calls import DEFAULT, Batch, Options, open_batch, open_batch_transport
+from nnpa_client.mli.calls import DEFAULT, Batch, Call, Options, current_batch, open_batch
 from nnpa_client.session import Session, current_session
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
@@ -71,9 +71,27 @@ def connect(
 
 def current_transport() -> Transport:
     """Return the connection of the innermost block: a batch's, `mli.connect`'s, a session's."""
-    connections = _entered.get()
-    own = connections[-1].transport if connections else None
-    return open_batch_transport() or own or current_session().transport
+    queued, connections = current_batch(), _entered.get()
+    if queued is not None:
+        return queued.transport
+    return connections[-1].transport if connections else current_session().transport
+
+
+def submit(call: Call, options: Options | None) -> None:
+    """Run a call now, or queue it in the batch of the block."""
+    queued = current_batch(options)
+    if queued is None:
+        Batch(current_transport(), options or DEFAULT, [call]).send(0)
+    else:
+        queued.calls.append(call)
+
+
+def ask(call: Call, options: Options | None) -> int:
+    """Run a call that returns a number, after the queued calls."""
+    queued = current_batch(options) or Batch(current_transport(), options or DEFAULT)
+    queued.calls.append(call)
+    queued.send(0)
+    return int(queued.results[-1].number)
 
 
 @contextmanager

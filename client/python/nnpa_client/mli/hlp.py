@@ -7,8 +7,8 @@ batch has queued.
 
 from dataclasses import dataclass
 
-from nnpa_client.mli.calls import Call, Options, Setting, ask, submit
-from nnpa_client.mli.connection import current_transport
+from nnpa_client.mli.calls import Call, Options, Setting
+from nnpa_client.mli.connection import ask, submit
 from nnpa_client.mli.tensor import Tensor
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
@@ -29,7 +29,7 @@ SubtensorCfg = SubTensorCfg  # the name in the function's prototype
 def _convert(
     name: str, src: Tensor | None, dst: Tensor | None, options: Options | None
 ) -> Tensor | None:
-    submit(Call(name, {"src": src, "dst": dst}, {}), current_transport(), options)
+    submit(Call(name, {"src": src, "dst": dst}, {}), options)
     return dst
 
 
@@ -64,7 +64,7 @@ def hlp_subtensor(
             "sub_tensor_rank": cfg.sub_tensor_rank,
         }
     call = Call("hlp_subtensor", {"in": in_, "out": out}, {"cfg": fields})
-    submit(call, current_transport(), options)
+    submit(call, options)
     return out
 
 
@@ -73,34 +73,30 @@ hlp_create_subtensor = hlp_subtensor  # the name in the library
 
 def hlp_tensor_element_size(in_: Tensor | None, *, options: Options | None = None) -> int:
     """Return the bytes of one element; 0 for a type without support."""
-    return ask(Call("hlp_tensor_element_size", {"in": in_}, {}), current_transport(), options)
+    return ask(Call("hlp_tensor_element_size", {"in": in_}, {}), options)
 
 
 def hlp_count_elem_num(
     in_: Tensor | None, start_dim: int = 0, *, options: Options | None = None
 ) -> int:
     """Return the number of elements from dimension `start_dim` on, modulo 2^32."""
-    call = Call("hlp_count_elem_num", {"in": in_}, {"start_dim": start_dim})
-    return ask(call, current_transport(), options)
+    return ask(Call("hlp_count_elem_num", {"in": in_}, {"start_dim": start_dim}), options)
 
 
 def hlp_tensor_scale(in_: Tensor | None, idx: int = 0, *, options: Options | None = None) -> int:
     """Return the scale, of slice `idx` of a per-axis tensor; 1 for FX and FP_32."""
-    call = Call("hlp_tensor_scale", {"in": in_}, {"idx": idx})
-    return ask(call, current_transport(), options)
+    return ask(Call("hlp_tensor_scale", {"in": in_}, {"idx": idx}), options)
 
 
 def hlp_tensor_scale_shift(
     in_: Tensor | None, idx: int = 0, *, options: Options | None = None
 ) -> int:
     """Return the fractional bits of FX, or of the scale of SA; 0 for FP_32."""
-    call = Call("hlp_tensor_scale_shift", {"in": in_}, {"idx": idx})
-    return ask(call, current_transport(), options)
+    return ask(Call("hlp_tensor_scale_shift", {"in": in_}, {"idx": idx}), options)
 
 
 def hlp_tensor_zero_offset(
     in_: Tensor | None, idx: int = 0, *, options: Options | None = None
 ) -> int:
     """Return the zero point, of slice `idx` of a per-axis tensor; 0 for FX and FP_32."""
-    call = Call("hlp_tensor_zero_offset", {"in": in_}, {"idx": idx})
-    return ask(call, current_transport(), options)
+    return ask(Call("hlp_tensor_zero_offset", {"in": in_}, {"idx": idx}), options)

@@ -13,8 +13,8 @@ from typing import Concatenate, ParamSpec
 
 from nnpa.mli.v1.mli_pb2 import MLI_EL_FX_8, MLI_EL_FX_16, MLI_EL_UNSPECIFIED, RNN_BATCH_TO_BATCH
 
-from nnpa_client.mli.calls import Call, Options, Value, submit
-from nnpa_client.mli.connection import current_transport
+from nnpa_client.mli.calls import Call, Options, Value
+from nnpa_client.mli.connection import submit
 from nnpa_client.mli.tensor import Tensor, empty
 
 __tracebackhide__ = True  # pytest shows the line that called, not these
@@ -81,7 +81,7 @@ def _fully_connected(
             raise ValueError("frac_bits: None, must be given when out is left out")
         out = empty(_first(weights), el_type, frac_bits=frac_bits)
     tensors = {"in": in_, "weights": weights, "bias": bias, "out": out}
-    submit(Call(name, tensors, {}), current_transport(), options)
+    submit(Call(name, tensors, {}), options)
     return out
 
 
@@ -105,7 +105,7 @@ def _lstm_cell(
     tensors = {"in": in_, "prev_out": prev_out, "weights": weights, "bias": bias}
     tensors |= {"cell": cell, "out": out}
     values = _configured(cfg, tensors)
-    submit(Call(name, tensors, values), current_transport(), options)
+    submit(Call(name, tensors, values), options)
     return out
 
 
@@ -129,7 +129,7 @@ def _basic_rnn_cell(
         out = empty(count * _frames(in_, cfg), el_type, frac_bits=bits)
     tensors = {"in": in_, "prev_out": prev_out, "weights": weights, "bias": bias, "out": out}
     values = _configured(cfg, tensors)
-    submit(Call(name, tensors, values), current_transport(), options)
+    submit(Call(name, tensors, values), options)
     return out
 
 
@@ -147,7 +147,7 @@ def _activation(
         size = 0 if in_ is None or memory is None else memory.nbytes - in_.offset
         out = empty(size, MLI_EL_UNSPECIFIED)
         out.el_type = el_type
-    submit(Call(name, {"in": in_, "out": out}, {}), current_transport(), options)
+    submit(Call(name, {"in": in_, "out": out}, {}), options)
     return out
 
 

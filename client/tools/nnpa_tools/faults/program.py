@@ -54,25 +54,20 @@ class Ended:
     marked: tuple[Marked, ...] = ()
 
 
-class FaultServer:
+class FaultServer(PrivateServer):
     """A private server that allows faults, with a reader of its log.
 
     Sessions expire after `idle` seconds without a call.
     """
 
     def __init__(self, idle: float = 900.0) -> None:
-        self._server = PrivateServer(flags=(*FLAGS, "--idle-timeout", f"{idle:.3f}s"))
+        super().__init__(flags=(*FLAGS, "--idle-timeout", f"{idle:.3f}s"))
         self._log_offset = 0
         self._past_sessions: set[str] = set()
 
-    @property
-    def target(self) -> str:
-        """The server's address."""
-        return self._server.target
-
     def marked(self) -> tuple[Marked, ...]:
         """Return the faults logged since the last call of this method, of new sessions only."""
-        with self._server.log.open("rb") as log:
+        with self.log.open("rb") as log:
             log.seek(self._log_offset)
             text = log.read()
         complete = text[: text.rfind(b"\n") + 1]
@@ -82,10 +77,6 @@ class FaultServer:
         new = tuple(fault for fault in faults if fault is not None and fault.session not in past)
         past |= {fault.session for fault in new}
         return new
-
-    def stop(self) -> None:
-        """End the server."""
-        self._server.stop()
 
 
 def _parse_fault(line: bytes) -> Marked | None:

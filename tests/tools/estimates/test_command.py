@@ -14,7 +14,7 @@ from nnpa.zdnn.v1.trace_pb2 import TRACE_END_REASON_ENDED, TraceRecord
 from nnpa_client import ProgramCheck, Session, trace, zdnn
 from nnpa_client.trace.format import MAGIC, TraceWriter
 from nnpa_tools.cli import main
-from nnpa_tools.estimates import shipped
+from nnpa_tools.estimates.coefficients import shipped
 from nnpa_tools.estimates.published import ledger as point_ledger
 from nnpa_tools.estimates.published import steeper
 from onnx import helper

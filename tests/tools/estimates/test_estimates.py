@@ -11,17 +11,9 @@ from nnpa.zdnn.v1 import operation_pb2
 from nnpa.zdnn.v1.tensor_pb2 import TensorRef
 from nnpa_client._values.availability import Answer, find_host, verdict
 from nnpa_client.trace import COMPUTING
-from nnpa_tools.estimates import (
-    Call,
-    Interval,
-    dominant,
-    estimate,
-    estimated_machine,
-    is_small,
-    machines,
-    shipped,
-    time_of,
-)
+from nnpa_tools.estimates.coefficients import estimated_machine, machines, shipped
+from nnpa_tools.estimates.dominance import dominant
+from nnpa_tools.estimates.estimator import estimate, is_small, time_of
 from nnpa_tools.estimates.graphs import (
     decoder,
     elementwise,
@@ -29,6 +21,7 @@ from nnpa_tools.estimates.graphs import (
     product,
     transform,
 )
+from nnpa_tools.estimates.intervals import Interval
 from nnpa_tools.estimates.published import (
     Point,
     is_kept,
@@ -38,7 +31,7 @@ from nnpa_tools.estimates.published import (
     steeper,
     unnoticed_rows,
 )
-from nnpa_tools.estimates.work import Dims, parts
+from nnpa_tools.estimates.work import Call, Dims, parts
 
 # Source of the peaks: ISCA 2022 and Hot Chips 2024, over 6 and 24 tera-operations a second; of the
 # second, half for 16 bits is an assumption that this law survives with room.

@@ -25,15 +25,11 @@ from nnpa_tools.commands.hosting import (
 )
 from nnpa_tools.commands.reaching import FILE
 from nnpa_tools.commands.terminal import echo, json_option, print_json
-from nnpa_tools.estimates import (
-    Estimate,
-    Interval,
-    calls_of,
-    dominant,
-    estimate,
-    estimated_machine,
-    shipped,
-)
+from nnpa_tools.estimates.coefficients import estimated_machine, shipped
+from nnpa_tools.estimates.dominance import dominant
+from nnpa_tools.estimates.estimator import Estimate, estimate
+from nnpa_tools.estimates.intervals import Interval
+from nnpa_tools.estimates.programs import calls_of
 from nnpa_tools.estimates.published import Entry, is_kept, ledger, median_widths, unnoticed_rows
 from nnpa_tools.tables import simple_table
 from nnpa_tools.traces.machine_times import calls_of as calls_of_trace

@@ -28,7 +28,7 @@ from nnpa_tools.commands.hosting import (
 from nnpa_tools.commands.outputs import new_file_option, new_folder_option
 from nnpa_tools.commands.terminal import echo, json_option, print_json
 from nnpa_tools.commands.validate import validate
-from nnpa_tools.estimates import network_times
+from nnpa_tools.estimates.programs import network_times
 from nnpa_tools.evaluation.datasets.tables import read_arrays
 from nnpa_tools.models import analysis
 from nnpa_tools.tables import simple_table

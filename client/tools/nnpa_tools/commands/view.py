@@ -17,7 +17,7 @@ from nnpa_tools.commands.exit_codes import EXIT_CODES, reported
 from nnpa_tools.commands.hosting import Asking, asking_options, hosting_on, loaded
 from nnpa_tools.commands.reaching import FILE
 from nnpa_tools.commands.terminal import echo
-from nnpa_tools.estimates import machines
+from nnpa_tools.estimates.coefficients import machines
 from nnpa_tools.models.accuracy import read_accuracy
 from nnpa_tools.models.views import Placed, model_views
 from nnpa_tools.views.traces import TraceViews

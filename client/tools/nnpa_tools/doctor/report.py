@@ -12,7 +12,9 @@ from nnpa_tools.doctor.laboratory import Run
 from nnpa_tools.doctor.rules import Finding
 from nnpa_tools.doctor.trials import Trials
 from nnpa_tools.doctor.waste import saved_operations
-from nnpa_tools.estimates import Interval, dominant, estimate
+from nnpa_tools.estimates.dominance import dominant
+from nnpa_tools.estimates.estimator import estimate
+from nnpa_tools.estimates.intervals import Interval
 from nnpa_tools.traces.diff import Kind, diff
 from nnpa_tools.traces.machine_times import call_of_operation, calls_of
 

@@ -18,7 +18,8 @@ from nnpa_client.network.buffers import from_wire
 from nnpa_client.network.formats import Format, fmt_get
 from rich.table import Table
 
-from nnpa_tools.estimates import Interval, NetworkTimes
+from nnpa_tools.estimates.intervals import Interval
+from nnpa_tools.estimates.programs import NetworkTimes
 from nnpa_tools.tables import simple_table
 
 _DEVICES = {"accelerator": "zAIU", "host": "host CPU", "folded": "-"}

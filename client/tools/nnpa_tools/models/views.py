@@ -9,7 +9,10 @@ from nnpa.network.v1 import network_pb2 as pb
 from nnpa.network.v1.program_pb2 import Node, Program
 from nnpa_page import Query, View, Visitor
 
-from nnpa_tools.estimates import calls_of, dominant, estimate, machines, model_of, network_times
+from nnpa_tools.estimates.coefficients import machines, model_of
+from nnpa_tools.estimates.dominance import dominant
+from nnpa_tools.estimates.estimator import estimate
+from nnpa_tools.estimates.programs import calls_of, network_times
 from nnpa_tools.models.accuracy import AccuracyReport, AccuracyRun
 from nnpa_tools.models.analysis import headline, machine_title
 

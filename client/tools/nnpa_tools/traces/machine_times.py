@@ -8,7 +8,10 @@ from nnpa.zdnn.v1.trace_pb2 import TracedInstruction
 from nnpa_client._values.availability import FUNCTIONS
 from nnpa_client.trace.history import Trace, TracedOperation
 
-from nnpa_tools.estimates import Call, Interval, call_of, is_small, machines, time_of
+from nnpa_tools.estimates.coefficients import machines
+from nnpa_tools.estimates.estimator import is_small, time_of
+from nnpa_tools.estimates.intervals import Interval
+from nnpa_tools.estimates.work import Call, call_of
 from nnpa_tools.traces.instructions import function_name, is_done, shapes
 
 # Functions by function code. Of two with one code Telum I's is used; of two of Telum I avgpool2d.

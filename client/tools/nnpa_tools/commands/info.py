@@ -7,6 +7,7 @@ import click
 from google.protobuf.json_format import MessageToDict
 from nnpa.zdnn.v1.accelerator_pb2 import Machine
 from nnpa.zdnn.v1.operation_pb2 import NnpaFunctionCode
+from nnpa_client._values.display import machine_name
 from nnpa_client.connection import list_machines
 from rich.table import Table
 
@@ -32,10 +33,6 @@ def info(target: str | None, as_json: bool, **reaching: Unpack[Reaching]) -> Non
     console.print(_functions_table(machines))
 
 
-def _short(machine: Machine) -> str:
-    return machine.name.removeprefix("machines/")
-
-
 def _limits_table(machines: list[Machine]) -> Table:
     headings = ("name", "alias", "machine", "NNPA", "max dim4..dim1", "max MiB")
     table = simple_table(headings, title="Machines")
@@ -44,7 +41,7 @@ def _limits_table(machines: list[Machine]) -> Table:
         sizes = (machine.max_dim4, machine.max_dim3, machine.max_dim2, machine.max_dim1)
         limits = " ".join(str(size or machine.max_dim_idx_size) for size in sizes)
         table.add_row(
-            _short(machine),
+            machine_name(machine),
             ", ".join(machine.aliases),
             machine.display_name,
             "yes" if installed else "no",
@@ -59,7 +56,7 @@ def _functions_table(machines: list[Machine]) -> Table:
     able = [machine for machine in machines if machine.nnpa_installed]
     table = simple_table(("function", "code"), right=("code",), title="Functions")
     for machine in able:
-        table.add_column(_short(machine), justify="center")
+        table.add_column(machine_name(machine), justify="center")
     for code in sorted({code for machine in able for code in machine.functions}):
         marks = ["yes" if code in machine.functions else "-" for machine in able]
         table.add_row(NnpaFunctionCode.Name(code), str(code), *marks)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from nnpa_tools.evaluation.cluster import RayCluster, Worker
 from nnpa_tools.evaluation.rows import Rows
-from nnpa_tools.evaluation.survival import MAX_DEATHS, Done, Survival
+from nnpa_tools.evaluation.survival import MAX_DEATHS, Done, Lost, Survival
 
 Progress = Callable[[int, int], None]
 """Is called with the number of pieces of work that are done, and of all pieces."""
@@ -30,14 +30,17 @@ class Cluster:
         tasks: Sequence[Task],
         piece: Callable[[Task], Any],
         begin: Callable[[], Worker[bytes]],
+        lost: list[str],
+        title: Callable[[Task], str] = str,
         progress: Progress | None = None,
-    ) -> Iterator[tuple[Task, bytes | str]]:
-        """Yield each task in order with its answer, or the reason why it ended its workers.
+    ) -> Iterator[tuple[Task, bytes]]:
+        """Yield each task in order with its answer.
 
-        `begin` returns a worker on its node, whose argument for a task is the task's `piece`.
-        Raises ValueError for a cluster or node that cannot do the work, or a `TransportError`.
+        `begin` returns a worker on its node, whose argument for a task is the task's `piece`. The
+        `title` of a task that ended its workers is added to `lost`, with the reason. Raises
+        ValueError for a cluster or node that cannot do the work, or a `TransportError`.
         """
-        waiting, first = dict[int, bytes | str](), 0
+        waiting, first = dict[int, Done[bytes] | Lost](), 0
         pieces = [Rows(number, number + 1) for number in range(len(tasks))]
         if not pieces:
             return
@@ -47,12 +50,14 @@ class Cluster:
 
         with RayCluster(self.address, self.jobs, begin, piece_of) as cluster:
             for done, outcome in enumerate(Survival(cluster, pieces).outcomes(), 1):
-                why = f"it ended {MAX_DEATHS} workers, the last by "
-                waiting[outcome.rows.first] = (
-                    outcome.result if isinstance(outcome, Done) else why + outcome.why
-                )
+                waiting[outcome.rows.first] = outcome
                 if progress is not None:
                     progress(done, len(pieces))
                 while first in waiting:
-                    yield tasks[first], waiting.pop(first)
+                    task, settled = tasks[first], waiting.pop(first)
                     first += 1
+                    if isinstance(settled, Done):
+                        yield task, settled.result
+                    else:
+                        why = f"it ended {MAX_DEATHS} workers, the last by {settled.why}"
+                        lost.append(f"{title(task)}: {why}")

@@ -2,7 +2,7 @@
 """`nnpa conformance`: run vectors, compare two machines' answers to them, and keep the score."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,6 @@ from nnpa_tools.conformance.testee import (
     vectors_of,
 )
 from nnpa_tools.faults.workers import spread
-from nnpa_tools.jobs import Cluster
 from nnpa_tools.tables import simple_table
 
 DIFFERENT = 1
@@ -114,7 +113,8 @@ def run_files(
     if ray is not None:
         cluster = cluster_at(ray, jobs, target)
         with reported():
-            answers = list(_cluster_answers(cluster, files, lost))
+            answered = cluster.answers(files, vectors_of, NodeTestee, lost)
+            answers = [answer for _file, answer in answered]
     else:
         answers = _answers_here(target, files, cores(jobs), credentials(reaching))
     with click.open_file(out, "wb") as file:
@@ -138,12 +138,3 @@ def _answers_here(
         return list(spread(min(jobs, len(files)), partial(server_at, target), answer, files))
     except TesteeError as error:
         raise click.ClickException(str(error)) from error
-
-
-def _cluster_answers(cluster: Cluster, files: Sequence[Path], lost: list[str]) -> Iterator[bytes]:
-    """Yield the answers to each file from a cluster; add files without answers to `lost`."""
-    for file, answer in cluster.answers(files, vectors_of, NodeTestee):
-        if isinstance(answer, str):
-            lost.append(f"{file}: {answer}")
-        else:
-            yield answer

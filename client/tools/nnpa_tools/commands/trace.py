@@ -197,10 +197,7 @@ class Replays:
         for file in files:
             read(file)  # refuses a file that is no trace by its name
         begin = partial(Replayer, self.machine, self.library)
-        for file, answer in cluster.answers(files, Path.read_bytes, begin):
-            if isinstance(answer, str):
-                lost.append(f"{file}: {answer}")
-                continue
+        for file, answer in cluster.answers(files, Path.read_bytes, begin, lost):
             if self.output is not None:
                 self.output.write_bytes(answer)
             recorded, replayed = read(file), _trace_of(answer)

@@ -184,13 +184,14 @@ def sweep_on_cluster(
     sites, trials, lost = clean.sites(), list[Trial](), list[str]()
     pairs = [(site, status) for site in sites for status in statuses]
     begin = partial(_Runner, program, clean.calls)
-    for (site, status), answer in cluster.answers(pairs, tuple, begin, progress):
-        if isinstance(answer, str):
-            place = f"call {site.call}, {site.operation}, {status_name(status)}"
-            lost.append(f"the run of {place}: {answer}")
-        else:
-            trials.append(Trial(site, status, *json.loads(answer)))
+    for pair, answer in cluster.answers(pairs, tuple, begin, lost, _title, progress):
+        trials.append(Trial(*pair, *json.loads(answer)))
     return Sweep(tuple(sites), tuple(trials), clean.steady, tuple(lost))
+
+
+def _title(pair: tuple[Site, int]) -> str:
+    site, status = pair
+    return f"the run of call {site.call}, {site.operation}, {status_name(status)}"
 
 
 class _Runner:

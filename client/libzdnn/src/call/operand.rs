@@ -181,9 +181,8 @@ impl<'a> Operands<'a> {
     /// Copies the structure as it stands at this call.
     unsafe fn describe(&mut self, ztensor: &Ztensor, usage: Use) -> (Desc, wire::Ztensor) {
         let desc = unsafe { ztensor.transformed() };
-        let pre = usage
-            .reads_pre
-            .then(|| unsafe { ztensor.pre_transformed() });
+        let reads_pre = usage.reads_pre;
+        let pre = reads_pre.then(|| unsafe { ztensor.pre_transformed() });
         self.misaligned |= ztensor.is_misaligned();
         (desc, structure(ztensor, &desc, pre))
     }
@@ -290,10 +289,8 @@ impl<'a> Operands<'a> {
         self.transfer.answered(answer.as_ref().err());
         let result = answer?;
         for info in &result.outputs {
-            let output = self
-                .outputs
-                .iter()
-                .find(|(_, output)| output.name == info.operand);
+            let mut outputs = self.outputs.iter();
+            let output = outputs.find(|(_, output)| output.name == info.operand);
             let (Some((ztensor, output)), Some(answer)) = (output, &info.ztensor) else {
                 continue;
             };

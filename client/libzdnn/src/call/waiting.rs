@@ -12,7 +12,7 @@ use crate::rpc::failure::Failure;
 /// Returns 0.5 to 1.5 times a delay, so that waiting clients spread out.
 fn jittered(delay: Duration) -> Duration {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let noise = now.map_or(0, |now| now.subsec_nanos() / 1000 % 1000);
+    let noise = now.map_or(0, |now| now.subsec_micros() % 1000);
     let process = std::process::id() % 1000;
     delay / 2 + delay * ((noise + process) % 1000) / 1000
 }

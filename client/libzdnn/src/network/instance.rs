@@ -119,12 +119,11 @@ pub fn register(instance: Instance) -> *mut c_void {
 /// Returns the handle of a network that is registered already.
 pub fn registered(session: &str, name: &str) -> Option<*mut c_void> {
     let instances = lock(&INSTANCES);
-    let mut matching = instances
-        .iter()
-        .filter(|(_, network)| network.session.server.name == session && network.name == name);
-    matching
-        .next()
-        .map(|(handle, _)| ptr::without_provenance_mut(*handle))
+    let is_same =
+        |network: &Instance| network.session.server.name == session && network.name == name;
+    let mut networks = instances.iter();
+    let (handle, _) = networks.find(|(_, network)| is_same(network))?;
+    Some(ptr::without_provenance_mut(*handle))
 }
 
 /// Returns the network of a handle; None for another process's or a destroyed network's.

@@ -150,10 +150,8 @@ unsafe fn bind(instance: &Instance, params: Option<&Params>) -> Result<bool, Fai
         return Ok(false);
     };
     if let Some(report) = instance::info(&instance.session, &instance.name)? {
-        let mut state = instance.state();
-        state
-            .description
-            .bind(&report, &params.params, &params.activations);
+        let description = &mut instance.state().description;
+        description.bind(&report, &params.params, &params.activations);
     }
     Ok(true)
 }

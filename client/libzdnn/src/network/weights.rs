@@ -29,9 +29,8 @@ unsafe fn pieces<'a>(model: &Model, weights: &Buffer) -> Vec<&'a [u8]> {
     let table = unsafe { std::slice::from_raw_parts(blob.cast::<*const u8>(), count) };
     let sizes = unsafe { std::slice::from_raw_parts(model.piece_sizes, count) };
     let sized = table.iter().zip(sizes);
-    sized
-        .map(|(piece, size)| unsafe { view(*piece, *size as usize) })
-        .collect()
+    let pieces = sized.map(|(piece, size)| unsafe { view(*piece, *size as usize) });
+    pieces.collect()
 }
 
 /// Returns the message of weights: without contents if the model was generated with the same
@@ -54,10 +53,8 @@ pub unsafe fn weights_message(model: &Model, weights: &Buffer) -> wire::Buffer {
     } else if model.n_pieces == 0 {
         message.data = Some(Bytes::copy_from_slice(pieces[0]));
     } else {
-        message.parts = pieces
-            .iter()
-            .map(|piece| Bytes::copy_from_slice(piece))
-            .collect();
+        let copies = pieces.into_iter().map(Bytes::copy_from_slice);
+        message.parts = copies.collect();
     }
     message
 }

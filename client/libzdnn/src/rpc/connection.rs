@@ -55,10 +55,8 @@ fn tls(endpoint: &Endpoint) -> Result<Option<ClientTlsConfig>, Failure> {
     let Some(ca) = endpoint.tls_ca.as_deref() else {
         return Ok(None);
     };
-    let host = endpoint
-        .target
-        .rsplit_once(':')
-        .map_or("", |(host, _)| host);
+    let parts = endpoint.target.rsplit_once(':');
+    let host = parts.map_or("", |(host, _)| host);
     let name = host.trim_start_matches('[').trim_end_matches(']');
     let mut config = ClientTlsConfig::new()
         .ca_certificate(Certificate::from_pem(read(ca)?))

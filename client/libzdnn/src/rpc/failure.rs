@@ -56,12 +56,10 @@ fn details<T: Message + Default>(status: &Status, type_name: &str) -> Vec<T> {
     let Ok(RpcStatus { details }) = RpcStatus::decode(status.details()) else {
         return Vec::new();
     };
-    let named = details
-        .iter()
-        .filter(|detail| detail.type_url.ends_with(type_name));
-    named
-        .flat_map(|detail| T::decode(&detail.value[..]))
-        .collect()
+    let details = details.iter();
+    let named = details.filter(|detail| detail.type_url.ends_with(type_name));
+    let decoded = named.flat_map(|detail| T::decode(&detail.value[..]));
+    decoded.collect()
 }
 
 fn error_info(status: &Status) -> Option<ErrorInfo> {

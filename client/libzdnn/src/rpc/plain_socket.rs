@@ -159,9 +159,8 @@ impl PlainSocket {
         let connection = Arc::clone(&self.connection);
         let pool = connection.pool();
         let mut prefix = [0; PREFIX_BYTES];
-        self.stream
-            .read_exact(&mut prefix)
-            .map_err(|error| lost(&error))?;
+        let read = self.stream.read_exact(&mut prefix);
+        read.map_err(|error| lost(&error))?;
         let [flag, size @ ..] = prefix;
         let size = u32::from_be_bytes(size) as usize;
         let memory = self.read(pool, size).map_err(|error| lost(&error))?;

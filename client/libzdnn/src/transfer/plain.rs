@@ -105,14 +105,11 @@ impl StickTransfer for PlainTransfer<'_> {
             unsafe { buffer.copy_from(sticks.as_ptr(), sticks.len()) };
             return Ok(Written::Copied);
         }
-        let streamed = self
-            .outputs
-            .iter()
-            .find(|streamed| streamed.name == output.name);
-        let Some(StreamedOutput { id, cache_as, .. }) = streamed else {
+        let mut outputs = self.outputs.iter();
+        let Some(streamed) = outputs.find(|streamed| streamed.name == output.name) else {
             return Ok(Written::Nothing);
         };
-        let (id, cache_as) = (*id, cache_as.clone());
+        let (id, cache_as) = (streamed.id, streamed.cache_as.clone());
         unsafe { read_sticks(self.server, id, cache_as, output.buffer, output.size) }?;
         Ok(Written::Copied)
     }

@@ -102,11 +102,8 @@ impl SharedMemory {
     /// Copies bytes to a new region; None if there is no storage for them.
     pub fn copy(self: &Arc<Self>, bytes: &[u8]) -> Option<Region> {
         let region = self.allocate(bytes.len() as u64)?;
-        unsafe {
-            region
-                .address()
-                .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
-        };
+        let address = region.address();
+        unsafe { address.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Some(region)
     }
 }

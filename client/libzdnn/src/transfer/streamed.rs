@@ -66,11 +66,9 @@ fn write(
     parts: &[&[u8]],
     width: usize,
 ) -> Result<OperationResult, Failure> {
-    let parts = parts
-        .iter()
-        .map(|part| (part.as_ptr() as usize, part.len()))
-        .collect();
-    let left: Left = Arc::new(Mutex::new(parts));
+    let parts = parts.iter();
+    let places = parts.map(|part| (part.as_ptr() as usize, part.len()));
+    let left: Left = Arc::new(Mutex::new(places.collect()));
     let header = wire::WriteTensorHeader {
         session: server.name.clone(),
         target: Some(target),
@@ -82,9 +80,9 @@ fn write(
     };
     let answer = server.connection.send_stream("WriteTensor", messages);
     left.lock().unwrap_or_else(PoisonError::into_inner).clear();
-    decoded::<wire::WriteTensorResponse>(answer?)?
-        .result
-        .ok_or_else(|| Failure::Lost("the answer has no result".to_owned()))
+    let answer: wire::WriteTensorResponse = decoded(answer?)?;
+    let missing = || Failure::Lost("the answer has no result".to_owned());
+    answer.result.ok_or_else(missing)
 }
 
 /// Returns an id that no tensor of this process has had.
@@ -150,32 +148,28 @@ unsafe fn read(
         session: server.name.clone(),
         source: Some(source),
     };
+    let (target, size) = (target.cast::<u8>(), usize::try_from(size).unwrap_or(0));
     let mut result = None;
     let mut at = 0;
     let receive = |part: Bytes| {
         match decoded::<wire::ReadTensorResponse>(part)?.message {
             Some(Part::Header(header)) => result = header.result,
             Some(Part::Chunk(chunk)) => {
-                if at + chunk.len() as u64 > size {
+                if at + chunk.len() > size {
                     return Err(Failure::Lost("more bytes than asked for".to_owned()));
                 }
-                let address = target
-                    .cast::<u8>()
-                    .wrapping_add(usize::try_from(at).unwrap_or(0));
+                let address = unsafe { target.add(at) };
                 unsafe { address.copy_from_nonoverlapping(chunk.as_ptr(), chunk.len()) };
-                at += chunk.len() as u64;
+                at += chunk.len();
             }
             None => {}
         }
         Ok(())
     };
-    let request = Frame::of(&request)?;
-    server
-        .connection
-        .receive_stream("ReadTensor", &request, receive)?;
-    let written = usize::try_from(at).unwrap_or(0);
-    let bytes = unsafe { std::slice::from_raw_parts_mut(target.cast::<u8>(), written) };
-    swap_to_little_endian(bytes, width);
+    let (request, connection) = (Frame::of(&request)?, &server.connection);
+    connection.receive_stream("ReadTensor", &request, receive)?;
+    let written = unsafe { std::slice::from_raw_parts_mut(target, at) };
+    swap_to_little_endian(written, width);
     result.ok_or_else(|| Failure::Lost("the answer has no header".to_owned()))
 }
 

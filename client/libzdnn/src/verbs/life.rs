@@ -18,9 +18,8 @@ use crate::wire::{self, tensor_ref::Tensor};
 
 /// Allocates zeroed memory on a page boundary; malloc's pointer stands in the word before it.
 fn allocate(bytes: u64) -> Option<*mut c_void> {
-    let size = usize::try_from(bytes)
-        .ok()?
-        .checked_add(PAGE + size_of::<*mut c_void>())?;
+    let size = usize::try_from(bytes).ok()?;
+    let size = size.checked_add(PAGE + size_of::<*mut c_void>())?;
     let raw = unsafe { libc::calloc(size, 1) };
     if raw.is_null() || bytes == 0 {
         unsafe { libc::free(raw) };

@@ -52,11 +52,9 @@ impl Transform<'_> {
         let Some(Reading { arrays, bytes_each }) = reading else {
             return Vec::new();
         };
-        let pointers = unsafe { std::slice::from_raw_parts(self.data, arrays) };
-        pointers
-            .iter()
-            .map(|array| unsafe { memory(*array, bytes_each) })
-            .collect()
+        let pointers = unsafe { std::slice::from_raw_parts(self.data, arrays) }.iter();
+        let views = pointers.map(|array| unsafe { memory(*array, bytes_each) });
+        views.collect()
     }
 
     unsafe fn once(&self, session: &Session) -> Result<OperationResult, Failure> {
@@ -70,16 +68,11 @@ impl Transform<'_> {
             unsafe { self.streamed(session, &mut operands, &arrays, width) }
         } else {
             let ztensor = unsafe { operands.write("ztensor", self.ztensor, Use::WHOLE) };
-            let sent = if is_shared { &[][..] } else { &arrays };
-            let data = sent
-                .iter()
-                .map(|array| unsafe { little_endian(array, width) })
-                .collect();
-            session.server.execute(operation(
-                (self.make)(ztensor, data),
-                &operands,
-                Lent::default(),
-            ))
+            let sent = if is_shared { &[][..] } else { &arrays }.iter();
+            let data = sent.map(|array| unsafe { little_endian(array, width) });
+            let arm = (self.make)(ztensor, data.collect());
+            let message = operation(arm, &operands, Lent::default());
+            session.server.execute(message)
         };
         unsafe { operands.store(answer) }
     }

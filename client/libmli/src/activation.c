@@ -68,18 +68,12 @@ static mli_status activate(
   return MLI_STATUS_OK;
 }
 
-mli_status mli_krn_tanh_fx8(const mli_tensor *in, mli_tensor *out) {
-  return answer(activate(&TANH, in, out, &FX8));
-}
+#define ACTIVATION_KERNEL(name, function, kind) \
+  mli_status mli_krn_##name(const mli_tensor *in, mli_tensor *out) { \
+    return answer(activate(&function, in, out, &kind)); \
+  }
 
-mli_status mli_krn_tanh_fx16(const mli_tensor *in, mli_tensor *out) {
-  return answer(activate(&TANH, in, out, &FX16));
-}
-
-mli_status mli_krn_sigm_fx8(const mli_tensor *in, mli_tensor *out) {
-  return answer(activate(&SIGM, in, out, &FX8));
-}
-
-mli_status mli_krn_sigm_fx16(const mli_tensor *in, mli_tensor *out) {
-  return answer(activate(&SIGM, in, out, &FX16));
-}
+ACTIVATION_KERNEL(tanh_fx8, TANH, FX8)
+ACTIVATION_KERNEL(tanh_fx16, TANH, FX16)
+ACTIVATION_KERNEL(sigm_fx8, SIGM, FX8)
+ACTIVATION_KERNEL(sigm_fx16, SIGM, FX16)

@@ -67,10 +67,8 @@ static mli_status check_given(
 /* Constraints 6 to 9. */
 static mli_status check_shapes(
     const mli_tensor *in, const mli_tensor *weights, const mli_tensor *bias) {
-  REQUIRE(weights->rank == 2, MLI_STATUS_SHAPE_MISMATCH, "fully_connected_c6",
-          "weights.rank is %" PRIu32 ", must be 2", weights->rank);
-  REQUIRE(bias->rank == 1, MLI_STATUS_SHAPE_MISMATCH, "fully_connected_c7",
-          "bias.rank is %" PRIu32 ", must be 1", bias->rank);
+  PASS(require_equal("fully_connected_c6", "weights.rank", weights->rank, 2));
+  PASS(require_equal("fully_connected_c7", "bias.rank", bias->rank, 1));
   REQUIRE(count(in) == weights->shape[1], MLI_STATUS_SHAPE_MISMATCH, "fully_connected_c8",
           "in element count is %" PRIu64 ", must be %" PRIu32 " (weights)", count(in),
           weights->shape[1]);
@@ -123,17 +121,12 @@ static mli_status fully_connected(
   return MLI_STATUS_OK;
 }
 
-mli_status mli_krn_fully_connected_fx8(
-    const mli_tensor *in, const mli_tensor *weights, const mli_tensor *bias, mli_tensor *out) {
-  return answer(fully_connected(in, weights, bias, out, &FX8));
-}
+#define FULLY_CONNECTED(name, kind) \
+  mli_status mli_krn_fully_connected_##name( \
+      const mli_tensor *in, const mli_tensor *weights, const mli_tensor *bias, mli_tensor *out) { \
+    return answer(fully_connected(in, weights, bias, out, &kind)); \
+  }
 
-mli_status mli_krn_fully_connected_fx16(
-    const mli_tensor *in, const mli_tensor *weights, const mli_tensor *bias, mli_tensor *out) {
-  return answer(fully_connected(in, weights, bias, out, &FX16));
-}
-
-mli_status mli_krn_fully_connected_fx8w16d(
-    const mli_tensor *in, const mli_tensor *weights, const mli_tensor *bias, mli_tensor *out) {
-  return answer(fully_connected(in, weights, bias, out, &FX8W16D));
-}
+FULLY_CONNECTED(fx8, FX8)
+FULLY_CONNECTED(fx16, FX16)
+FULLY_CONNECTED(fx8w16d, FX8W16D)

@@ -71,14 +71,12 @@ static mli_status check_memory(const call *arguments) {
 }
 
 static mli_status check(const call *arguments) {
+  const mli_tensor *in = arguments->in, *weights = arguments->weights, *bias = arguments->bias;
   PASS(check_given(arguments));
   PASS(check_shapes(arguments));
-  PASS(require_one_type(
-      arguments->weights, "weights", arguments->bias, "bias", "basic_rnn_cell_c15"));
-  PASS(require_one_type(
-      arguments->in, "in", arguments->prev_out, "prev_out", "basic_rnn_cell_c16"));
-  PASS(require_bias_precision(
-      arguments->in, arguments->weights, arguments->bias, "basic_rnn_cell_c17"));
+  PASS(require_one_type(weights, "weights", bias, "bias", "basic_rnn_cell_c15"));
+  PASS(require_one_type(in, "in", arguments->prev_out, "prev_out", "basic_rnn_cell_c16"));
+  PASS(require_bias_precision(in, weights, bias, "basic_rnn_cell_c17"));
   return check_memory(arguments);
 }
 

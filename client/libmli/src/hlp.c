@@ -118,12 +118,10 @@ static void slice_params(
     return;
   }
   mli_element_params *params = &out->el_params;
-  const int16_t zero = sa_zero_point(in, start), scale = sa_scale(in, start);
-  const int8_t bits = sa_scale_frac_bits(in, start);
   params->sa.dim = -1;
-  params->sa.zero_point = (mli_data_container){.mem = {.i16 = zero}};
-  params->sa.scale = (mli_data_container){.mem = {.i16 = scale}};
-  params->sa.scale_frac_bits = (mli_data_container){.mem = {.i8 = bits}};
+  params->sa.zero_point = (mli_data_container){.mem = {.i16 = sa_zero_point(in, start)}};
+  params->sa.scale = (mli_data_container){.mem = {.i16 = sa_scale(in, start)}};
+  params->sa.scale_frac_bits = (mli_data_container){.mem = {.i8 = sa_scale_frac_bits(in, start)}};
 }
 
 /* Writes every field of `slice`, a copy of in. */

@@ -157,28 +157,21 @@ int is_conversion(uint64_t address)
   return conversion_at(address, &conversion);
 }
 
-static void read_vector(const struct frame *frame, unsigned number, uint64_t *vector)
+static uint64_t *half_of(struct frame *frame, unsigned vector, int is_right)
 {
-  vector[0] = number < 16 ? frame->registers.fprs[number] : frame->vectors_high[number - 16][0];
-  vector[1] = number < 16 ? frame->vectors_low[number] : frame->vectors_high[number - 16][1];
-}
-
-static void write_vector(struct frame *frame, unsigned number, const uint64_t *vector)
-{
-  if (number < 16) {
-    frame->registers.fprs[number] = vector[0];
-    frame->vectors_low[number] = vector[1];
-  } else {
-    frame->vectors_high[number - 16][0] = vector[0];
-    frame->vectors_high[number - 16][1] = vector[1];
-  }
+  if (vector >= 16)
+    return &frame->vectors_high[vector - 16][is_right];
+  return is_right ? &frame->vectors_low[vector] : &frame->registers.fprs[vector];
 }
 
 void convert(struct frame *frame, const struct conversion *conversion)
 {
   uint64_t source[4], target[2];
-  read_vector(frame, conversion->source, source);
-  read_vector(frame, conversion->second, source + 2);
+  for (int i = 0; i < 2; i++) {
+    source[i] = *half_of(frame, conversion->source, i);
+    source[2 + i] = *half_of(frame, conversion->second, i);
+  }
   frame->registers.fpc |= conversion->function(source, target);
-  write_vector(frame, conversion->target, target);
+  for (int i = 0; i < 2; i++)
+    *half_of(frame, conversion->target, i) = target[i];
 }

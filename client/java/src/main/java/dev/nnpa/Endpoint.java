@@ -16,14 +16,12 @@ import io.grpc.netty.shaded.io.netty.util.concurrent.DefaultThreadFactory;
 import io.grpc.stub.MetadataUtils;
 import java.io.IOException;
 import java.net.InetSocketAddress;
-import java.net.Socket;
 import java.net.UnixDomainSocketAddress;
 import java.nio.file.Path;
 import java.security.GeneralSecurityException;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
-import java.util.Optional;
 import java.util.Set;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
@@ -134,10 +132,8 @@ public record Endpoint(
   }
 
   private static Path file(Map<String, String> environment, String name) {
-    return Optional.ofNullable(environment.get(name))
-        .filter(text -> !text.isEmpty())
-        .map(Path::of)
-        .orElse(null);
+    String text = environment.getOrDefault(name, "");
+    return text.isEmpty() ? null : Path.of(text);
   }
 
   /** Returns this endpoint with TLS: files with certificates that may sign the server's, PEM. */
@@ -177,16 +173,14 @@ public record Endpoint(
     }
     int colon = target.lastIndexOf(':');
     String host = target.substring(0, colon).replaceAll("[\\[\\]]", "");
-    InetSocketAddress address =
-        new InetSocketAddress(host, Integer.parseInt(target.substring(colon + 1)));
-    try (Socket socket = new Socket()) {
+    int port = Integer.parseInt(target.substring(colon + 1));
+    try {
       SSLContext context = SSLContext.getInstance("TLS");
       context.init(null, InsecureTrustManagerFactory.INSTANCE.getTrustManagers(), null);
-      socket.setSoTimeout(PROBE_MILLISECONDS);
-      socket.connect(address, PROBE_MILLISECONDS);
-      try (Socket encrypted =
-          context.getSocketFactory().createSocket(socket, host, address.getPort(), true)) {
-        ((SSLSocket) encrypted).startHandshake();
+      try (SSLSocket socket = (SSLSocket) context.getSocketFactory().createSocket()) {
+        socket.setSoTimeout(PROBE_MILLISECONDS);
+        socket.connect(new InetSocketAddress(host, port), PROBE_MILLISECONDS);
+        socket.startHandshake();
         return true;
       }
     } catch (IOException | GeneralSecurityException error) {

@@ -10,7 +10,6 @@ import com.google.rpc.RetryInfo;
 import io.grpc.Status;
 import io.grpc.StatusRuntimeException;
 import io.grpc.protobuf.StatusProto;
-import java.util.EnumSet;
 import java.util.Set;
 
 /**
@@ -37,12 +36,7 @@ public abstract sealed class NnpaException extends RuntimeException
   private static final long serialVersionUID = 1L;
 
   /** The codes that, without a reason of the server, mean that the server is gone. */
-  private static final Set<Status.Code> LOST =
-      EnumSet.of(
-          Status.Code.UNAVAILABLE,
-          Status.Code.INTERNAL,
-          Status.Code.CANCELLED,
-          Status.Code.UNKNOWN);
+  private static final Set<String> LOST = Set.of("UNAVAILABLE", "INTERNAL", "CANCELLED", "UNKNOWN");
 
   NnpaException(String message, Throwable cause) {
     super(message, cause);
@@ -70,13 +64,13 @@ public abstract sealed class NnpaException extends RuntimeException
 
   /** Explains a failed call of a session that this side has not given up. */
   static NnpaException inSession(StatusRuntimeException error, String target) {
-    Status status = error.getStatus();
-    boolean lost = LOST.contains(status.getCode());
-    if (!lost || !detail(error, ErrorInfo.getDefaultInstance()).getReason().isEmpty()) {
+    String code = error.getStatus().getCode().name();
+    String reason = detail(error, ErrorInfo.getDefaultInstance()).getReason();
+    if (!LOST.contains(code) || !reason.isEmpty()) {
       return of(error, target);
     }
-    String details = target + ": " + status.getDescription();
-    return new SessionLostException(status.getCode().name(), details, error);
+    String details = target + ": " + error.getStatus().getDescription();
+    return new SessionLostException(code, details, error);
   }
 
   /** Returns this exception with indices less {@code before}, the client's own operations. */
@@ -86,13 +80,9 @@ public abstract sealed class NnpaException extends RuntimeException
 
   /** Returns the detail of a type that an error carries; {@code none} where there is none. */
   private static <M extends Message> M detail(StatusRuntimeException error, M none) {
-    com.google.rpc.Status details = StatusProto.fromThrowable(error);
-    if (details == null) {
-      return none;
-    }
     @SuppressWarnings("unchecked")
     Class<M> type = (Class<M>) none.getClass();
-    for (Any detail : details.getDetailsList()) {
+    for (Any detail : StatusProto.fromThrowable(error).getDetailsList()) {
       if (detail.is(type)) {
         try {
           return detail.unpack(type);

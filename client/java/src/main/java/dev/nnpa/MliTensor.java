@@ -98,19 +98,18 @@ public final class MliTensor {
   }
 
   private static MliTensor filled(Tensor.Builder fields, Object array, int... shape) {
-    int count = Array.getLength(array);
-    int[] sizes = shape.length == 0 ? new int[] {count} : shape;
-    int product = IntStream.of(sizes).reduce(1, (a, b) -> a * b);
-    if (product != count) {
+    int length = Array.getLength(array);
+    IntStream.of(shape.length == 0 ? new int[] {length} : shape).forEach(fields::addShape);
+    MliTensor tensor = new MliTensor(Elements.of(array), fields.build());
+    if (tensor.count() != length) {
       throw new IllegalArgumentException(
-          "array: " + count + " elements, shape " + text(sizes) + " has " + product);
+          "array: " + length + " elements, shape " + tensor.sizes() + " has " + tensor.count());
     }
-    IntStream.of(sizes).forEach(fields::addShape);
-    return new MliTensor(Elements.of(array), fields.build());
+    return tensor;
   }
 
-  private static String text(int... sizes) {
-    return IntStream.of(sizes).mapToObj(String::valueOf).collect(Collectors.joining("x"));
+  private String sizes() {
+    return shape().stream().map(String::valueOf).collect(Collectors.joining("x"));
   }
 
   private static int width(ElType elType) {
@@ -199,11 +198,11 @@ public final class MliTensor {
   /** Returns shape, type and parameters, in one line. */
   @Override
   public String toString() {
-    String sizes = shape().stream().map(String::valueOf).collect(Collectors.joining("x"));
+    String sizes = shape().isEmpty() ? "scalar" : sizes();
     String parameters = fields.hasSa() ? ", asymmetric" : "";
     if (fields.hasFx()) {
       parameters = ", " + fracBits() + " frac_bits";
     }
-    return "MliTensor[" + (sizes.isEmpty() ? "scalar" : sizes) + " " + elType() + parameters + "]";
+    return "MliTensor[" + sizes + " " + elType() + parameters + "]";
   }
 }

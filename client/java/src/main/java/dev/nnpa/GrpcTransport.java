@@ -58,9 +58,10 @@ final class GrpcTransport implements Transport {
     return bound == null ? stub : stub.withDeadlineAfter(bound.toNanos(), TimeUnit.NANOSECONDS);
   }
 
-  private <T> T call(Duration bound, Function<AcceleratorServiceBlockingStub, T> method) {
+  /** Makes a call outside of a session. */
+  private <T> T call(Function<AcceleratorServiceBlockingStub, T> method) {
     try {
-      return method.apply(within(stub, bound));
+      return method.apply(within(stub, endpoint.connectTimeout()));
     } catch (StatusRuntimeException error) {
       NnpaException failure = NnpaException.of(error, target());
       if (failure instanceof TransportException lost
@@ -94,12 +95,12 @@ final class GrpcTransport implements Transport {
 
   @Override
   public ListMachinesResponse listMachines(ListMachinesRequest request) {
-    return call(endpoint.connectTimeout(), stub -> stub.listMachines(request));
+    return call(timed -> timed.listMachines(request));
   }
 
   @Override
   public Machine getMachine(GetMachineRequest request) {
-    return call(endpoint.connectTimeout(), stub -> stub.getMachine(request));
+    return call(timed -> timed.getMachine(request));
   }
 
   @Override
@@ -108,15 +109,14 @@ final class GrpcTransport implements Transport {
     AtomicReference<Metadata> headers = new AtomicReference<>();
     dev.nnpa.zdnn.v1.Session session =
         call(
-            endpoint.connectTimeout(),
-            stub -> Ticket.captured(Ticket.attached(stub, given), headers).createSession(request));
+            timed ->
+                Ticket.captured(Ticket.attached(timed, given), headers).createSession(request));
     ticket = Ticket.in(headers.get(), given);
     if (!endpoint.plain()) {
       long idle = session.getLimits().getIdleTimeout().getSeconds();
+      Duration half = Duration.ofMillis(idle * 500); // What the server ends is far from it.
       lists =
-          new ListStream(
-              Ticket.attached(AcceleratorServiceGrpc.newStub(channel), ticket),
-              Duration.ofMillis(idle * 500)); // A half: what the server ends is far from it.
+          new ListStream(Ticket.attached(AcceleratorServiceGrpc.newStub(channel), ticket), half);
     }
     return session;
   }

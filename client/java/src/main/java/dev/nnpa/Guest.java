@@ -277,8 +277,7 @@ final class Guest {
   /** Lists the tensors that the server holds for the session, by ascending id. */
   List<ZtensorInfo> listTensors() {
     List<ZtensorInfo> tensors = new ArrayList<>();
-    ListTensorsRequest.Builder request =
-        ListTensorsRequest.newBuilder().setSession(name).setPageSize(1000);
+    var request = ListTensorsRequest.newBuilder().setSession(name).setPageSize(1000);
     ListTensorsResponse page;
     do {
       page = transport.listTensors(request.build());

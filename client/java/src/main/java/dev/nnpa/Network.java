@@ -16,7 +16,6 @@ import dev.nnpa.network.v1.InferNetworkRequest;
 import dev.nnpa.network.v1.InferNetworkResponse;
 import dev.nnpa.network.v1.InitNetworkRequest;
 import dev.nnpa.network.v1.NamedArray;
-import dev.nnpa.network.v1.NetworkParams;
 import dev.nnpa.network.v1.NetworkReport;
 import dev.nnpa.network.v1.NetworkServiceGrpc;
 import dev.nnpa.network.v1.NetworkServiceGrpc.NetworkServiceBlockingStub;
@@ -93,16 +92,11 @@ public final class Network implements AutoCloseable {
 
   /** Binds the model's own weights, and activations of the size that the report asks for. */
   private void init() {
-    Buffer.Builder activations =
-        Buffer.newBuilder()
-            .setChannels(report().getActivations().getChannels())
-            .setData(ByteString.EMPTY);
-    NetworkParams.Builder params =
-        NetworkParams.newBuilder()
-            .setParams(Buffer.getDefaultInstance())
-            .setActivations(activations);
-    InitNetworkRequest request = named(InitNetworkRequest.newBuilder()).setParams(params).build();
-    if (!call(stub -> stub.initNetwork(request)).getOk()) {
+    var request = named(InitNetworkRequest.newBuilder());
+    request.getParamsBuilder().setParams(Buffer.getDefaultInstance());
+    Buffer.Builder activations = request.getParamsBuilder().getActivationsBuilder();
+    activations.setChannels(report().getActivations().getChannels()).setData(ByteString.EMPTY);
+    if (!call(stub -> stub.initNetwork(request.build())).getOk()) {
       throw refusal();
     }
   }
@@ -157,8 +151,7 @@ public final class Network implements AutoCloseable {
   /** Runs once and returns outputs with diagnostics, without warnings. */
   public Inference infer(Map<String, NetworkArray> inputs) {
     requireOpen();
-    InferNetworkRequest request =
-        named(InferNetworkRequest.newBuilder()).addAllInputs(encoded(inputs)).build();
+    var request = named(InferNetworkRequest.newBuilder()).addAllInputs(encoded(inputs)).build();
     InferNetworkResponse answer = call(stub -> stub.inferNetwork(request));
     Map<String, NetworkArray> outputs = new LinkedHashMap<>();
     for (NamedArray output : answer.getOutputsList()) {
@@ -194,9 +187,9 @@ public final class Network implements AutoCloseable {
    */
   public List<ProbeRun> probe(List<Integer> sizes, List<String> machines) {
     requireOpen();
-    ProbeNetworkRequest request =
-        named(ProbeNetworkRequest.newBuilder()).addAllSizes(sizes).addAllMachines(machines).build();
-    return ProbeRun.listOf(call(stub -> stub.probeNetwork(request)).getJson());
+    var request = named(ProbeNetworkRequest.newBuilder()).addAllSizes(sizes);
+    request.addAllMachines(machines);
+    return ProbeRun.listOf(call(stub -> stub.probeNetwork(request.build())).getJson());
   }
 
   /**

@@ -107,8 +107,7 @@ public final class Options {
   dev.nnpa.zdnn.v1.Session.Builder message(Transport transport) {
     dev.nnpa.zdnn.v1.Session.Builder message = session.clone().setTrace(Endpoint.trace());
     if (!machine.isEmpty()) {
-      GetMachineRequest request =
-          GetMachineRequest.newBuilder().setName("machines/" + machine).build();
+      var request = GetMachineRequest.newBuilder().setName("machines/" + machine).build();
       message.setMachineSpec(
           MachineSpec.newBuilder().setModel(transport.getMachine(request).getModel()));
     }

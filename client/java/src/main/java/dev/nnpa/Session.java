@@ -42,8 +42,7 @@ public final class Session implements AutoCloseable {
   private Session(Transport transport, Options options, PrivateServer server) {
     this.transport = transport;
     this.server = server;
-    CreateSessionRequest request =
-        CreateSessionRequest.newBuilder().setSession(options.message(transport)).build();
+    var request = CreateSessionRequest.newBuilder().setSession(options.message(transport)).build();
     this.message = Waiting.createSession(transport, request, options.maxWait());
     this.guest = new Guest(transport, message);
   }
@@ -175,10 +174,8 @@ public final class Session implements AutoCloseable {
    */
   public void update(Options options) {
     guest.flush();
-    UpdateSessionRequest.Builder request =
-        UpdateSessionRequest.newBuilder()
-            .setSession(options.message(transport).setName(name()))
-            .setUpdateMask(options.mask());
+    var request = UpdateSessionRequest.newBuilder().setUpdateMask(options.mask());
+    request.setSession(options.message(transport).setName(name()));
     message = transport.updateSession(request.build());
   }
 

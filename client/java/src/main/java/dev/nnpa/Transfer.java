@@ -62,8 +62,7 @@ final class Transfer {
   private static void write(Verb verb, WriteTensorHeader.Builder header, List<ByteString> arrays) {
     Guest guest = verb.guest;
     guest.flush();
-    WriteTensorRequest first =
-        WriteTensorRequest.newBuilder().setHeader(header.setSession(guest.name)).build();
+    var first = WriteTensorRequest.newBuilder().setHeader(header.setSession(guest.name)).build();
     Iterator<WriteTensorRequest> parts =
         Upload.parts(
             first, chunk -> WriteTensorRequest.newBuilder().setChunk(chunk).build(), arrays);
@@ -178,8 +177,7 @@ final class Transfer {
 
   /** Replaces the sticks of a buffer. */
   static void writeSticks(Ztensor ztensor, ByteBuffer sticks) {
-    WriteSticks.Builder target =
-        WriteSticks.newBuilder().setId(ztensor.id()).setIsTransformed(true);
+    var target = WriteSticks.newBuilder().setId(ztensor.id()).setIsTransformed(true);
     write(new Verb("write_sticks", ztensor), target, sticks);
   }
 
@@ -188,8 +186,7 @@ final class Transfer {
     Verb verb = new Verb("put_ztensor", guest);
     verb.output("ztensor", null);
     Ztensor ztensor = verb.tensor("ztensor");
-    dev.nnpa.zdnn.v1.Ztensor.Builder sent =
-        structure.toBuilder().clearContents().setNullBuffer(sticks == null);
+    var sent = structure.toBuilder().clearContents().setNullBuffer(sticks == null);
     WriteSticks.Builder target = WriteSticks.newBuilder().setId(ztensor.id()).setNewZtensor(sent);
     write(verb, target, sticks == null ? ByteBuffer.allocate(0) : sticks);
     return ztensor;

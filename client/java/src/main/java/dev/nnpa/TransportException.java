@@ -72,9 +72,7 @@ public sealed class TransportException extends NnpaException permits SessionLost
     return reason;
   }
 
-  /**
-   * Returns the values in the message by name: "field", "value", "limit", "operation_index", ...
-   */
+  /** Returns the values in the message: "field", "value", "limit", "operation_index", ... */
   public Map<String, String> metadata() {
     return Collections.unmodifiableMap(metadata);
   }

@@ -14,17 +14,11 @@ import java.util.function.Consumer;
  * The call of one operation: makes references of ztensors, and creates outputs that were left out.
  */
 final class Verb {
-  /** The C function without its prefix. */
   final String name;
-
   final Guest guest;
-
-  /** Ztensors by C parameter name, kept alive until the call has run. */
+  // By C parameter name, alive until the call has run; those created exist after its success.
   final Map<String, Ztensor> tensors = new HashMap<>();
-
-  /** Ztensors that exist only after a successful answer. */
   final List<Ztensor> created = new ArrayList<>();
-
   Operation operation = Operation.getDefaultInstance();
   Consumer<OperationResult> read = this::keepFlags;
   private OperationResult answer;

@@ -121,16 +121,6 @@ public record Endpoint(
     return names.contains("1") || names.contains("stream");
   }
 
-  /** Returns the trace that sessions join, which {@code nnpa trace record} sets; or "". */
-  static String trace() {
-    return System.getenv().getOrDefault("ZDNN_TRACE", "");
-  }
-
-  /** Returns the ticket of that trace, which leads to its server behind a proxy; or "". */
-  static String traceTicket() {
-    return System.getenv().getOrDefault("ZDNN_TICKET", "");
-  }
-
   private static Path file(Map<String, String> environment, String name) {
     String text = environment.getOrDefault(name, "");
     return text.isEmpty() ? null : Path.of(text);

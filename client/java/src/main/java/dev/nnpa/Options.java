@@ -105,7 +105,9 @@ public final class Options {
 
   /** Returns the message; a machine's name is looked up at the server. */
   dev.nnpa.zdnn.v1.Session.Builder message(Transport transport) {
-    dev.nnpa.zdnn.v1.Session.Builder message = session.clone().setTrace(Endpoint.trace());
+    // The trace that sessions join, as "nnpa trace record" sets it.
+    String trace = System.getenv().getOrDefault("ZDNN_TRACE", "");
+    dev.nnpa.zdnn.v1.Session.Builder message = session.clone().setTrace(trace);
     if (!machine.isEmpty()) {
       var request = GetMachineRequest.newBuilder().setName("machines/" + machine).build();
       message.setMachineSpec(

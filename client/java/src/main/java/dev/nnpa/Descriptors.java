@@ -42,15 +42,16 @@ public final class Descriptors {
    * unknown layout takes no dimensions.
    */
   public static TensorDesc initPreTransformedDesc(int layout, int type, int... dims) {
-    int rank = rank(DataLayouts.forNumber(layout));
+    TensorDesc.Builder desc = TensorDesc.newBuilder().setLayoutValue(layout).setTypeValue(type);
+    int rank = rank(desc.getLayout());
     if (rank > 0 && dims.length != rank) {
-      String sizes = Arrays.toString(dims) + ", layout " + DataLayouts.forNumber(layout);
+      String sizes = Arrays.toString(dims) + ", layout " + desc.getLayout();
       throw new IllegalArgumentException(
           "dims: " + sizes + " has " + rank + ", not " + dims.length);
     }
     int[] all = new int[4];
     System.arraycopy(dims, 0, all, 4 - rank, rank);
-    return place(TensorDesc.newBuilder(), all).setLayoutValue(layout).setTypeValue(type).build();
+    return place(desc, all).build();
   }
 
   /** Returns layout, sizes and type: "ZDNN_2D 2x3 FP32". */
@@ -65,10 +66,7 @@ public final class Descriptors {
   }
 
   /** Returns the number of dimensions of a layout; 0 for concatenated and unknown ones. */
-  static int rank(DataLayouts layout) {
-    if (layout == null) {
-      return 0;
-    }
+  private static int rank(DataLayouts layout) {
     return switch (layout) {
       case ZDNN_1D -> 1;
       case ZDNN_2D, ZDNN_2DS -> 2;

@@ -36,12 +36,12 @@ final class Guest {
   final Transport transport;
   final String name;
   final SessionLimits limits;
+  Consumer<ZdnnWarning> listener =
+      warning -> LOG.log(System.Logger.Level.WARNING, warning.message());
   private final ReferenceQueue<Ztensor> unreachable = new ReferenceQueue<>();
   private final Map<Long, Living> living = new HashMap<>();
   private final Deque<Long> dropped = new ArrayDeque<>();
   private final List<Verb> queue = new ArrayList<>();
-  private Consumer<ZdnnWarning> listener =
-      warning -> LOG.log(System.Logger.Level.WARNING, warning.message());
   private List<OperationResult> results;
   private long queuedBytes;
   private long lastId;
@@ -61,15 +61,6 @@ final class Guest {
     this.transport = transport;
     this.name = session.getName();
     this.limits = session.getLimits();
-  }
-
-  void onWarning(Consumer<ZdnnWarning> listener) {
-    this.listener = listener;
-  }
-
-  /** Reports a warning to the listener. */
-  void warn(ZdnnWarning warning) {
-    listener.accept(warning);
   }
 
   /** Returns an id that no tensor of the session has had. */
@@ -237,7 +228,7 @@ final class Guest {
   private void throwForStatus(Verb call, OperationResult result, int index) {
     int status = result.getZdnnStatus();
     if (Statuses.isWarning(status)) {
-      warn(new ZdnnWarning(status, call.name, result.getRangeViolation()));
+      listener.accept(new ZdnnWarning(status, call.name, result.getRangeViolation()));
     } else if (status != 0) {
       throw new ZdnnException(call.name, result, index);
     }

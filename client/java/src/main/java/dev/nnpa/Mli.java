@@ -32,7 +32,7 @@ public final class Mli extends MliKernels {
 
   /** A library on a session, built with these options. */
   public Mli(Session session, BuildOptions options) {
-    this.guest = session.guest();
+    this.guest = session.guest;
     this.options = options;
   }
 

@@ -139,7 +139,9 @@ public final class Network implements AutoCloseable {
    */
   public Map<String, NetworkArray> run(Map<String, NetworkArray> inputs) {
     Inference inference = infer(inputs);
-    inference.violations().stream().limit(1).forEach(violation -> guest.warn(warning(violation)));
+    inference.violations().stream()
+        .limit(1)
+        .forEach(violation -> guest.listener.accept(warning(violation)));
     return inference.outputs();
   }
 

@@ -33,14 +33,12 @@ import java.util.function.Consumer;
  * ztensors.
  */
 public final class Session implements AutoCloseable {
-  private final Transport transport;
-  private final Guest guest;
+  final Guest guest;
   private final PrivateServer server;
   private dev.nnpa.zdnn.v1.Session message;
   private boolean closed;
 
   private Session(Transport transport, Options options, PrivateServer server) {
-    this.transport = transport;
     this.server = server;
     var request = CreateSessionRequest.newBuilder().setSession(options.message(transport)).build();
     this.message = Waiting.createSession(transport, request, options.maxWait());
@@ -107,10 +105,6 @@ public final class Session implements AutoCloseable {
     }
   }
 
-  Guest guest() {
-    return guest;
-  }
-
   /** Returns the resource name; it is the only credential of the session. */
   public String name() {
     return message.getName();
@@ -121,12 +115,12 @@ public final class Session implements AutoCloseable {
    * connection, so that a proxy leads its calls to the session's server.
    */
   public <S extends AbstractStub<S>> S withTicket(S stub) {
-    return Ticket.attached(stub, transport.ticket());
+    return Ticket.attached(stub, guest.transport.ticket());
   }
 
   /** Returns the server's address. */
   public String target() {
-    return transport.target();
+    return guest.transport.target();
   }
 
   /** Returns the session's machine, with its answer to NNPA-QAF. */
@@ -158,7 +152,7 @@ public final class Session implements AutoCloseable {
    * its name, which is a key. {@link Descriptions} says it in one line.
    */
   public dev.nnpa.zdnn.v1.Session status() {
-    message = transport.getSession(GetSessionRequest.newBuilder().setName(name()).build());
+    message = guest.transport.getSession(GetSessionRequest.newBuilder().setName(name()).build());
     return message.toBuilder().clearName().build();
   }
 
@@ -175,13 +169,13 @@ public final class Session implements AutoCloseable {
   public void update(Options options) {
     guest.flush();
     var request = UpdateSessionRequest.newBuilder().setUpdateMask(options.mask());
-    request.setSession(options.message(transport).setName(name()));
-    message = transport.updateSession(request.build());
+    request.setSession(options.message(guest.transport).setName(name()));
+    message = guest.transport.updateSession(request.build());
   }
 
   /** Sends warnings to {@code listener} instead of the logger {@code dev.nnpa.zdnn}. */
   public void onWarning(Consumer<ZdnnWarning> listener) {
-    guest.onWarning(listener);
+    guest.listener = listener;
   }
 
   /** Returns a transformed FP32 ztensor; 1 to 4 dims are ZDNN_1D, ZDNN_2D, ZDNN_3D, ZDNN_NHWC. */
@@ -274,12 +268,12 @@ public final class Session implements AutoCloseable {
     }
     closed = true;
     try {
-      transport.deleteSession(DeleteSessionRequest.newBuilder().setName(name()).build());
+      guest.transport.deleteSession(DeleteSessionRequest.newBuilder().setName(name()).build());
     } catch (TransportException gone) {
       System.getLogger("dev.nnpa")
           .log(System.Logger.Level.DEBUG, "the session was gone already", gone);
     } finally {
-      transport.close();
+      guest.transport.close();
       if (server != null) {
         server.close();
       }

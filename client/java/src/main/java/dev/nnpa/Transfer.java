@@ -30,7 +30,7 @@ final class Transfer {
   private Transfer() {}
 
   private static boolean exceedsMessage(Ztensor ztensor, double bytes) {
-    long limit = Math.min(INLINE_BYTES, ztensor.guest().limits.getMaxInlineBytes());
+    long limit = Math.min(INLINE_BYTES, ztensor.guest.limits.getMaxInlineBytes());
     return ztensor.id() != 0 && bytes > limit;
   }
 

@@ -39,7 +39,7 @@ final class Verb {
     if (ztensor == null) {
       throw new IllegalArgumentException(operand + ": null, expected a ztensor");
     }
-    return ztensor.guest();
+    return ztensor.guest;
   }
 
   /** Returns the reference of a ztensor that exists. */

@@ -1403,7 +1403,7 @@ public final class Zdnn {
    * @param session where to ask
    */
   public static void init(Session session) {
-    Verb verb = new Verb("init", session.guest());
+    Verb verb = new Verb("init", session.guest);
     Init.Builder arm = Init.newBuilder();
     Operation.Builder operation = Operation.newBuilder().setInit(arm);
     verb.run(operation);
@@ -1417,7 +1417,7 @@ public final class Zdnn {
    * @param session where to ask
    */
   public static boolean isNnpaInstalled(Session session) {
-    Verb verb = new Verb("is_nnpa_installed", session.guest());
+    Verb verb = new Verb("is_nnpa_installed", session.guest);
     IsNnpaInstalled.Builder arm = IsNnpaInstalled.newBuilder();
     Operation.Builder operation = Operation.newBuilder().setIsNnpaInstalled(arm);
     return verb.ask(operation).getBoolean();
@@ -1443,7 +1443,7 @@ public final class Zdnn {
   /** As above, where functionCodes may be any number, of which count are read. */
   public static boolean isNnpaFunctionInstalled(
       Session session, int count, int... functionCodes) {
-    Verb verb = new Verb("is_nnpa_function_installed", session.guest());
+    Verb verb = new Verb("is_nnpa_function_installed", session.guest);
     IsNnpaFunctionInstalled.Builder arm = IsNnpaFunctionInstalled.newBuilder();
     arm.addAllFunctionCodes(Arrays.stream(functionCodes).boxed().toList());
     arm.setCount(count);
@@ -1469,7 +1469,7 @@ public final class Zdnn {
   /** As above, where formatCodes may be any number, of which count are read. */
   public static boolean isNnpaParmblkFmtInstalled(
       Session session, int count, int... formatCodes) {
-    Verb verb = new Verb("is_nnpa_parmblk_fmt_installed", session.guest());
+    Verb verb = new Verb("is_nnpa_parmblk_fmt_installed", session.guest);
     IsNnpaParmblkFmtInstalled.Builder arm = IsNnpaParmblkFmtInstalled.newBuilder();
     arm.addAllFormatCodes(Arrays.stream(formatCodes).boxed().toList());
     arm.setCount(count);
@@ -1489,7 +1489,7 @@ public final class Zdnn {
    *     library reads the low 16 bits.
    */
   public static boolean isNnpaDatatypeInstalled(Session session, int typesBitmask) {
-    Verb verb = new Verb("is_nnpa_datatype_installed", session.guest());
+    Verb verb = new Verb("is_nnpa_datatype_installed", session.guest);
     IsNnpaDatatypeInstalled.Builder arm = IsNnpaDatatypeInstalled.newBuilder();
     arm.setTypesBitmask(typesBitmask);
     Operation.Builder operation = Operation.newBuilder().setIsNnpaDatatypeInstalled(arm);
@@ -1508,7 +1508,7 @@ public final class Zdnn {
    *     QUERY_LAYOUTFMT_4DGENERIC 0x00000001. 0 is true.
    */
   public static boolean isNnpaLayoutFmtInstalled(Session session, int layoutBitmask) {
-    Verb verb = new Verb("is_nnpa_layout_fmt_installed", session.guest());
+    Verb verb = new Verb("is_nnpa_layout_fmt_installed", session.guest);
     IsNnpaLayoutFmtInstalled.Builder arm = IsNnpaLayoutFmtInstalled.newBuilder();
     arm.setLayoutBitmask(layoutBitmask);
     Operation.Builder operation = Operation.newBuilder().setIsNnpaLayoutFmtInstalled(arm);
@@ -1534,7 +1534,7 @@ public final class Zdnn {
 
   /** As above, where type may be any number. */
   public static boolean isNnpaConversionInstalled(Session session, int type, int formatBitmask) {
-    Verb verb = new Verb("is_nnpa_conversion_installed", session.guest());
+    Verb verb = new Verb("is_nnpa_conversion_installed", session.guest);
     IsNnpaConversionInstalled.Builder arm = IsNnpaConversionInstalled.newBuilder();
     arm.setTypeValue(type);
     arm.setFormatBitmask(formatBitmask);
@@ -1550,7 +1550,7 @@ public final class Zdnn {
    * @param session where to ask
    */
   public static long getNnpaMaxDimIdxSize(Session session) {
-    Verb verb = new Verb("get_nnpa_max_dim_idx_size", session.guest());
+    Verb verb = new Verb("get_nnpa_max_dim_idx_size", session.guest);
     GetNnpaMaxDimIdxSize.Builder arm = GetNnpaMaxDimIdxSize.newBuilder();
     Operation.Builder operation = Operation.newBuilder().setGetNnpaMaxDimIdxSize(arm);
     return verb.ask(operation).getNumber();
@@ -1565,7 +1565,7 @@ public final class Zdnn {
    * @param dimension 1..4; others give 0. The library reads the low 8 bits.
    */
   public static long getMaxForDim(Session session, int dimension) {
-    Verb verb = new Verb("get_max_for_dim", session.guest());
+    Verb verb = new Verb("get_max_for_dim", session.guest);
     GetMaxForDim.Builder arm = GetMaxForDim.newBuilder();
     arm.setDimension(dimension);
     Operation.Builder operation = Operation.newBuilder().setGetMaxForDim(arm);
@@ -1580,7 +1580,7 @@ public final class Zdnn {
    * @param session where to ask
    */
   public static long getNnpaMaxTensorSize(Session session) {
-    Verb verb = new Verb("get_nnpa_max_tensor_size", session.guest());
+    Verb verb = new Verb("get_nnpa_max_tensor_size", session.guest);
     GetNnpaMaxTensorSize.Builder arm = GetNnpaMaxTensorSize.newBuilder();
     Operation.Builder operation = Operation.newBuilder().setGetNnpaMaxTensorSize(arm);
     return verb.ask(operation).getNumber();
@@ -1596,7 +1596,7 @@ public final class Zdnn {
    * @param session where to ask
    */
   public static void refreshNnpaQueryResult(Session session) {
-    Verb verb = new Verb("refresh_nnpa_query_result", session.guest());
+    Verb verb = new Verb("refresh_nnpa_query_result", session.guest);
     RefreshNnpaQueryResult.Builder arm = RefreshNnpaQueryResult.newBuilder();
     Operation.Builder operation = Operation.newBuilder().setRefreshNnpaQueryResult(arm);
     verb.run(operation);
@@ -1612,7 +1612,7 @@ public final class Zdnn {
    * @param verNum Version, 0x00MMmmpp: major, minor, patch. The patch is ignored.
    */
   public static boolean isVersionRunnable(Session session, int verNum) {
-    Verb verb = new Verb("is_version_runnable", session.guest());
+    Verb verb = new Verb("is_version_runnable", session.guest);
     IsVersionRunnable.Builder arm = IsVersionRunnable.newBuilder();
     arm.setVerNum(verNum);
     Operation.Builder operation = Operation.newBuilder().setIsVersionRunnable(arm);
@@ -1627,7 +1627,7 @@ public final class Zdnn {
    * @param session where to ask
    */
   public static long getMaxRunnableVersion(Session session) {
-    Verb verb = new Verb("get_max_runnable_version", session.guest());
+    Verb verb = new Verb("get_max_runnable_version", session.guest);
     GetMaxRunnableVersion.Builder arm = GetMaxRunnableVersion.newBuilder();
     Operation.Builder operation = Operation.newBuilder().setGetMaxRunnableVersion(arm);
     return verb.ask(operation).getNumber();

@@ -13,10 +13,13 @@ import java.nio.ByteBuffer;
  * read-only. When the object is dropped, the session forgets the tensor with a later call.
  */
 public final class Ztensor {
-  private final Guest guest;
+  final Guest guest;
+
+  /** Of zdnn_init_quantized_ztensor; the structure has the reciprocal only. */
+  Float scale;
+
   private long id;
   private int flags;
-  private Float scale;
   private dev.nnpa.zdnn.v1.Ztensor structure;
   private String missing = "";
 
@@ -27,25 +30,12 @@ public final class Ztensor {
     this.id = id;
   }
 
-  Guest guest() {
-    return guest;
-  }
-
   long id() {
     return id;
   }
 
   void create(long newId) {
     id = newId;
-  }
-
-  /** Keeps the scale, of which the structure has the reciprocal only. */
-  void quantize(float scale) {
-    this.scale = scale;
-  }
-
-  Float scale() {
-    return scale;
   }
 
   void keepFlags(OperationResult result) {

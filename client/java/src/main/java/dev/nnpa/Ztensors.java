@@ -27,7 +27,7 @@ public final class Ztensors {
   /** Returns a ztensor without a buffer. */
   public static Ztensor initZtensor(
       Session session, TensorDesc preTfrmdDesc, TensorDesc tfrmdDesc) {
-    return new Ztensor(session.guest(), structure(preTfrmdDesc, tfrmdDesc).build(), 0);
+    return new Ztensor(session.guest, structure(preTfrmdDesc, tfrmdDesc).build(), 0);
   }
 
   private static dev.nnpa.zdnn.v1.Ztensor.Builder structure(TensorDesc pre, TensorDesc tfrmd) {
@@ -43,8 +43,8 @@ public final class Ztensors {
       Session session, TensorDesc preTfrmdDesc, TensorDesc tfrmdDesc, float scale, float offset) {
     dev.nnpa.zdnn.v1.Ztensor.Builder structure = structure(preTfrmdDesc, tfrmdDesc);
     structure.setRecScale(scale == 0 ? scale : 1 / scale).setOffset(offset);
-    Ztensor ztensor = new Ztensor(session.guest(), structure.build(), 0);
-    ztensor.quantize(scale);
+    Ztensor ztensor = new Ztensor(session.guest, structure.build(), 0);
+    ztensor.scale = scale;
     return ztensor;
   }
 
@@ -87,7 +87,7 @@ public final class Ztensors {
     TensorDesc pre = ztensor.preTransformedDesc();
     TensorDesc tfrmd = ztensor.transformedDesc();
     ztensor.create(id);
-    if (ztensor.scale() == null) {
+    if (ztensor.scale == null) {
       InitZtensor.Builder plain =
           InitZtensor.newBuilder()
               .setZtensor(id)
@@ -100,7 +100,7 @@ public final class Ztensors {
             .setZtensor(id)
             .setPreTransformedDesc(pre)
             .setTransformedDesc(tfrmd)
-            .setScale(ztensor.scale())
+            .setScale(ztensor.scale)
             .setOffset(ztensor.offset());
     return Operation.newBuilder().setInitQuantizedZtensor(quantized).build();
   }

@@ -138,30 +138,27 @@ public final class Descriptors {
   /** As above for any number. */
   public static TensorDesc generateQuantizedTransformedDesc(
       TensorDesc preTfrmdDesc, int transformType) {
-    checkQuantized(preTfrmdDesc, transformType);
-    QuantizedTransformTypes chosen = QuantizedTransformTypes.forNumber(transformType);
-    boolean weights = chosen == QuantizedTransformTypes.QUANTIZED_WEIGHTS_INT8;
-    boolean real = chosen == QuantizedTransformTypes.QUANTIZED_DLFLOAT16;
-    return place(TensorDesc.newBuilder(), placed(preTfrmdDesc))
-        .setLayout(DataLayouts.ZDNN_NHWC)
-        .setFormat(weights ? DataFormats.ZDNN_FORMAT_4DWEIGHTS : DataFormats.ZDNN_FORMAT_4DFEATURE)
-        .setType(real ? DataTypes.ZDNN_DLFLOAT16 : DataTypes.ZDNN_BINARY_INT8)
-        .build();
-  }
-
-  private static void checkQuantized(TensorDesc pre, int transformType) {
     String op = "generate_quantized_transformed_desc";
-    if (placed(pre).length == 0 || NOT_QUANTIZABLE.contains(pre.getLayout())) {
-      throw refuseLayout(op, 1, pre, "1D, 2D, 2DS, 3D, 3DS, 4D or NHWC");
+    int[] dims = placed(preTfrmdDesc);
+    if (dims.length == 0 || NOT_QUANTIZABLE.contains(preTfrmdDesc.getLayout())) {
+      throw refuseLayout(op, 1, preTfrmdDesc, "1D, 2D, 2DS, 3D, 3DS, 4D or NHWC");
     }
-    if (pre.getType() != DataTypes.INT8 && !FLOATS.contains(pre.getType())) {
-      throw refuseType(op, 2, pre, "FP32, FP16, BFLOAT or INT8");
+    if (preTfrmdDesc.getType() != DataTypes.INT8 && !FLOATS.contains(preTfrmdDesc.getType())) {
+      throw refuseType(op, 2, preTfrmdDesc, "FP32, FP16, BFLOAT or INT8");
     }
-    if (QuantizedTransformTypes.forNumber(transformType) == null) {
+    QuantizedTransformTypes chosen = QuantizedTransformTypes.forNumber(transformType);
+    if (chosen == null) {
       String value = Integer.toUnsignedString(transformType);
       throw refuse(
           ZdnnStatus.ZDNN_INVALID_TRANSFORM_TYPE, op, 3, "transform_type", value, "0, 1 or 2");
     }
+    boolean weights = chosen == QuantizedTransformTypes.QUANTIZED_WEIGHTS_INT8;
+    boolean real = chosen == QuantizedTransformTypes.QUANTIZED_DLFLOAT16;
+    return place(TensorDesc.newBuilder(), dims)
+        .setLayout(DataLayouts.ZDNN_NHWC)
+        .setFormat(weights ? DataFormats.ZDNN_FORMAT_4DWEIGHTS : DataFormats.ZDNN_FORMAT_4DFEATURE)
+        .setType(real ? DataTypes.ZDNN_DLFLOAT16 : DataTypes.ZDNN_BINARY_INT8)
+        .build();
   }
 
   /**

@@ -87,22 +87,16 @@ public final class Ztensors {
     TensorDesc pre = ztensor.preTransformedDesc();
     TensorDesc tfrmd = ztensor.transformedDesc();
     ztensor.create(id);
+    Operation.Builder operation = Operation.newBuilder();
     if (ztensor.scale == null) {
-      InitZtensor.Builder plain =
-          InitZtensor.newBuilder()
-              .setZtensor(id)
-              .setPreTransformedDesc(pre)
-              .setTransformedDesc(tfrmd);
-      return Operation.newBuilder().setInitZtensor(plain).build();
+      InitZtensor.Builder arm = operation.getInitZtensorBuilder().setZtensor(id);
+      arm.setPreTransformedDesc(pre).setTransformedDesc(tfrmd);
+    } else {
+      InitQuantizedZtensor.Builder arm = operation.getInitQuantizedZtensorBuilder().setZtensor(id);
+      arm.setPreTransformedDesc(pre).setTransformedDesc(tfrmd);
+      arm.setScale(ztensor.scale).setOffset(ztensor.offset());
     }
-    InitQuantizedZtensor.Builder quantized =
-        InitQuantizedZtensor.newBuilder()
-            .setZtensor(id)
-            .setPreTransformedDesc(pre)
-            .setTransformedDesc(tfrmd)
-            .setScale(ztensor.scale)
-            .setOffset(ztensor.offset());
-    return Operation.newBuilder().setInitQuantizedZtensor(quantized).build();
+    return operation.build();
   }
 
   /**

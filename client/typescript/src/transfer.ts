@@ -22,6 +22,7 @@ import {
 import { type OperationResult, OperationResultSchema } from "./gen/nnpa/zdnn/v1/operation_pb.js";
 import { ByteOrder, type TensorDesc, type ZtensorSchema } from "./gen/nnpa/zdnn/v1/tensor_pb.js";
 import type { Guest } from "./guest.js";
+import { word } from "./options.js";
 import type { CallOptions } from "./transport.js";
 
 /** Bytes of a chunk; the contract calls 256 KiB to 1 MiB fastest. */
@@ -32,7 +33,7 @@ export const MAX_INLINE_BYTES = 1 << 19;
 /** Byte orders of sticks: of this client's arrays, and of an IBM Z machine's memory. */
 export type ByteOrderName = "little" | "big";
 
-const ORDERS = { little: ByteOrder.LITTLE_ENDIAN, big: ByteOrder.BIG_ENDIAN };
+const ORDERS = { LITTLE: ByteOrder.LITTLE_ENDIAN, BIG: ByteOrder.BIG_ENDIAN };
 
 type Header = MessageInitShape<typeof WriteTensorHeaderSchema>;
 type ReadRequest = MessageInitShape<typeof ReadTensorRequestSchema>;
@@ -67,8 +68,7 @@ export async function transform<T extends TransferTensor>(
   const { type } = ztensor.preTransformedDesc;
   const views = arrays.map((array) => bytesOf(array, type));
   const bytes = views.reduce((sum, view) => sum + view.byteLength, 0);
-  const read = keepFlags(ztensor);
-  const call: Call = { name, operation: make([]), tensors: { ztensor }, read };
+  const call: Call = { name, operation: make([]), tensors: { ztensor }, read: reader(ztensor) };
   if (!ztensor.id) {
     await guest.submit([call], options);
   } else if (bytes <= Math.min(MAX_INLINE_BYTES, guest.maxInlineBytes)) {
@@ -80,12 +80,6 @@ export async function transform<T extends TransferTensor>(
     await write(guest, call, { target: { case: "arrays", value } }, views, options);
   }
   return ztensor;
-}
-
-function keepFlags(ztensor: TransferTensor): (result: OperationResult) => void {
-  return (result) => {
-    ztensor.flags = result.fpFlags;
-  };
 }
 
 /** A message of an upload. */
@@ -152,12 +146,13 @@ export async function transformOrigtensor(
   const sink = new Sink(out === undefined ? undefined : bytesOf(out, type), out);
   const value = { ztensor: ztensor.ref() };
   const operation: OperationInit = { ...pointers, operation: { case: "transformOrigtensor", value } };
-  const call: Call = { name: "transform_origtensor", operation, tensors: { ztensor } };
+  const tensors = { ztensor };
+  const call: Call = { name: "transform_origtensor", operation, tensors, read: reader(ztensor, sink) };
   if (ztensor.id && denseBytes(ztensor) > Math.min(MAX_INLINE_BYTES, guest.maxInlineBytes)) {
     const source = { case: "operation" as const, value: operation };
-    await read(guest, { ...call, read: keepFlags(ztensor) }, { source }, sink, options);
+    await read(guest, call, { source }, sink, options);
   } else {
-    await guest.submit([{ ...call, read: intoSink(ztensor, sink) }], options);
+    await guest.submit([call], options);
     if (out === undefined) {
       await guest.flush(options);
     }
@@ -165,10 +160,11 @@ export async function transformOrigtensor(
   return out ?? arrayOf(sink.filled, type);
 }
 
-function intoSink(ztensor: TransferTensor, sink: Sink): (result: OperationResult) => void {
+/** Returns the reader of an answer: it keeps the flags, and the data that it has. */
+function reader(ztensor: TransferTensor, sink?: Sink): (result: OperationResult) => void {
   return (result) => {
     ztensor.flags = result.fpFlags;
-    if (result.value.case === "data") {
+    if (sink !== undefined && result.value.case === "data") {
       sink.expect(result.value.value.byteLength);
       sink.append(result.value.value);
     }
@@ -244,21 +240,13 @@ async function read(
   });
 }
 
-function order(name: ByteOrderName): ByteOrder {
-  const chosen = (ORDERS as Partial<Record<string, ByteOrder>>)[name];
-  if (chosen === undefined) {
-    throw new TypeError(`byteOrder: ${JSON.stringify(name)}, expected "little" or "big"`);
-  }
-  return chosen;
-}
-
 /** Fetches the sticks of a buffer as bytes. */
 export async function readSticks(
   ztensor: TransferTensor,
   byteOrder: ByteOrderName,
   options?: CallOptions,
 ): Promise<Uint8Array> {
-  const value = { id: ztensor.id, byteOrder: order(byteOrder) };
+  const value = { id: ztensor.id, byteOrder: word("byteOrder", byteOrder, ORDERS) };
   const sink = new Sink();
   const call: Call = { name: "read_sticks", operation: {} };
   await read(ztensor.guest, call, { source: { case: "sticks", value } }, sink, options);
@@ -276,7 +264,7 @@ export async function writeSticks(
   const value = {
     id: ztensor.id,
     totalBytes: BigInt(sticks.byteLength),
-    byteOrder: order(byteOrder),
+    byteOrder: word("byteOrder", byteOrder, ORDERS),
     isTransformed,
   };
   const call: Call = { name: "write_sticks", operation: {}, tensors: { ztensor } };

@@ -30,9 +30,7 @@ import { camel, word } from "../options.js";
 import type { CallOptions, Transport } from "../transport.js";
 import { empty, Tensor } from "./tensor.js";
 
-/**
- * The options of a build of the library; see the comments of `BuildOptions` in the wire contract.
- */
+/** Options of a build of the library; see the comments of `BuildOptions` in the wire contract. */
 export interface BuildOptions {
   /** Default "convergent". */
   rounding?: "convergent" | "up";
@@ -52,10 +50,7 @@ export interface KernelOptions extends BuildOptions, CallOptions {
 
 /** Options of a kernel whose caller chooses the fractional bits of the output. */
 export interface ScaledOptions extends KernelOptions {
-  /**
-   * Fractional bits of a created output. Default: the fractional bits of `prevOut`, if there is
-   * one.
-   */
+  /** Fractional bits of a created output. Default: those of `prevOut`, if there is one. */
   fracBits?: number;
 }
 
@@ -73,9 +68,9 @@ export type Runner = { readonly transport: Transport } | Batch;
 type Kernel = NonNullable<MessageInitShape<typeof KernelSchema>["kernel"]>;
 type Ref = MessageInitShape<typeof TensorRefSchema>;
 
-/** One call: the kernel's arm and its tensors by field; numbers of its configuration. */
+/** One call: the kernel's name and its tensors by field; numbers of its configuration. */
 interface Call {
-  readonly kernel: NonNullable<Kernel["case"]>;
+  readonly kernel: string;
   readonly tensors: Readonly<Record<string, Tensor>>;
   readonly cfg?: RnnCellCfg;
 }
@@ -109,7 +104,7 @@ class Encoder {
         value[camel(field)] = ref;
       }
     }
-    return { kernel: { case: kernel, value } as Kernel };
+    return { kernel: { case: camel(kernel), value } as Kernel };
   }
 
   #ref(kernelIndex: number, field: string, tensor: Tensor): Ref {
@@ -124,11 +119,6 @@ class Encoder {
     const shared = { place: { field: place.field }, tensor: tensor.message(false) };
     return { tensor: { case: "sameMemoryAs", value: shared } };
   }
-}
-
-/** Returns "krn_tanh_fx8" of "krnTanhFx8". */
-function snake(kernel: string): string {
-  return kernel.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 }
 
 function buildOptions(options: BuildOptions): MessageInitShape<typeof BuildOptionsSchema> {
@@ -152,9 +142,8 @@ function remarks({ messages, accumulatorOverflow, refusal }: KernelResult): stri
 
 /** Copies the outputs of a call, and emits its remarks; throws MliError for an error status. */
 function finish({ kernel, tensors }: Call, result: KernelResult, index?: number): void {
-  const name = snake(kernel);
   if (result.mliStatus !== MliStatus.OK) {
-    throw new MliError(name, result, index);
+    throw new MliError(kernel, result, index);
   }
   for (const { field, tensor } of result.outputs) {
     if (tensor !== undefined) {
@@ -162,7 +151,7 @@ function finish({ kernel, tensors }: Call, result: KernelResult, index?: number)
     }
   }
   for (const remark of remarks(result)) {
-    process.emitWarning(`mli_${name}: ${remark}`, "MliWarning");
+    process.emitWarning(`mli_${kernel}: ${remark}`, "MliWarning");
   }
 }
 
@@ -186,19 +175,8 @@ async function send(
 
 /** Kernels that run in one request; see `batch`. */
 export class Batch {
-  readonly #calls: Call[] = [];
-
   /** @internal */
-  add(call: Call): void {
-    this.#calls.push(call);
-  }
-
-  /** Runs the queue. @internal */
-  async run(transport: Transport, options: BuildOptions & CallOptions): Promise<void> {
-    if (this.#calls.length) {
-      await send(transport, this.#calls, options, true);
-    }
-  }
+  readonly calls: Call[] = [];
 }
 
 /**
@@ -219,7 +197,9 @@ export async function batch<T>(
 ): Promise<T> {
   const queued = new Batch();
   const value = await body(queued);
-  await queued.run(session.transport, options);
+  if (queued.calls.length) {
+    await send(session.transport, queued.calls, options, true);
+  }
   return value;
 }
 
@@ -256,10 +236,7 @@ function resultsOf({ tensors, cfg, created }: KernelCall): Record<string, Tensor
   return { "cfg.ir_tsr": irTsr };
 }
 
-/**
- * Runs a call now, or queues it, and returns its output; throws TypeError for an operand that is
- * not a tensor.
- */
+/** Runs or queues a call, and returns its output; throws TypeError where an operand is no tensor. */
 export async function submit(on: Runner, call: KernelCall, options: ScaledOptions): Promise<Tensor> {
   for (const [field, tensor] of Object.entries(call.tensors)) {
     requireTensor(field, tensor);
@@ -276,6 +253,6 @@ export async function submit(on: Runner, call: KernelCall, options: ScaledOption
   if (own.length) {
     throw new TypeError(`${own.join(", ")}: given to a kernel in a batch, expected in the options of the batch`);
   }
-  on.add(complete);
+  on.calls.push(complete);
   return out;
 }

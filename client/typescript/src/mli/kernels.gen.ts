@@ -27,7 +27,7 @@ export function krnFullyConnectedFx8(
 ): Promise<Tensor> {
   const tensors = { in: input, weights, bias };
   const created = { elType: ElType.MLI_EL_FX_8, sized: "bias", scaled: true };
-  return submit(on, { kernel: "krnFullyConnectedFx8", tensors, created }, options);
+  return submit(on, { kernel: "krn_fully_connected_fx8", tensors, created }, options);
 }
 
 /**
@@ -50,7 +50,7 @@ export function krnFullyConnectedFx16(
 ): Promise<Tensor> {
   const tensors = { in: input, weights, bias };
   const created = { elType: ElType.MLI_EL_FX_16, sized: "bias", scaled: true };
-  return submit(on, { kernel: "krnFullyConnectedFx16", tensors, created }, options);
+  return submit(on, { kernel: "krn_fully_connected_fx16", tensors, created }, options);
 }
 
 /**
@@ -73,7 +73,7 @@ export function krnFullyConnectedFx8w16d(
 ): Promise<Tensor> {
   const tensors = { in: input, weights, bias };
   const created = { elType: ElType.MLI_EL_FX_16, sized: "bias", scaled: true };
-  return submit(on, { kernel: "krnFullyConnectedFx8w16d", tensors, created }, options);
+  return submit(on, { kernel: "krn_fully_connected_fx8w16d", tensors, created }, options);
 }
 
 /**
@@ -103,7 +103,7 @@ export function krnLstmCellFx8(
 ): Promise<Tensor> {
   const tensors = { in: input, prev_out: prevOut, weights, bias, cell };
   const created = { elType: ElType.MLI_EL_FX_8, sized: "cell", gates: 4 };
-  return submit(on, { kernel: "krnLstmCellFx8", tensors, created, cfg }, options);
+  return submit(on, { kernel: "krn_lstm_cell_fx8", tensors, created, cfg }, options);
 }
 
 /**
@@ -133,7 +133,7 @@ export function krnLstmCellFx16(
 ): Promise<Tensor> {
   const tensors = { in: input, prev_out: prevOut, weights, bias, cell };
   const created = { elType: ElType.MLI_EL_FX_16, sized: "cell", gates: 4 };
-  return submit(on, { kernel: "krnLstmCellFx16", tensors, created, cfg }, options);
+  return submit(on, { kernel: "krn_lstm_cell_fx16", tensors, created, cfg }, options);
 }
 
 /**
@@ -163,7 +163,7 @@ export function krnLstmCellFx8w16d(
 ): Promise<Tensor> {
   const tensors = { in: input, prev_out: prevOut, weights, bias, cell };
   const created = { elType: ElType.MLI_EL_FX_16, sized: "cell", gates: 4 };
-  return submit(on, { kernel: "krnLstmCellFx8w16d", tensors, created, cfg }, options);
+  return submit(on, { kernel: "krn_lstm_cell_fx8w16d", tensors, created, cfg }, options);
 }
 
 /**
@@ -190,7 +190,7 @@ export function krnBasicRnnCellFx8(
 ): Promise<Tensor> {
   const tensors = { in: input, prev_out: prevOut, weights, bias };
   const created = { elType: ElType.MLI_EL_FX_8, sized: "bias", gates: 1 };
-  return submit(on, { kernel: "krnBasicRnnCellFx8", tensors, created, cfg }, options);
+  return submit(on, { kernel: "krn_basic_rnn_cell_fx8", tensors, created, cfg }, options);
 }
 
 /**
@@ -217,7 +217,7 @@ export function krnBasicRnnCellFx16(
 ): Promise<Tensor> {
   const tensors = { in: input, prev_out: prevOut, weights, bias };
   const created = { elType: ElType.MLI_EL_FX_16, sized: "bias", gates: 1 };
-  return submit(on, { kernel: "krnBasicRnnCellFx16", tensors, created, cfg }, options);
+  return submit(on, { kernel: "krn_basic_rnn_cell_fx16", tensors, created, cfg }, options);
 }
 
 /**
@@ -244,7 +244,7 @@ export function krnBasicRnnCellFx8w16d(
 ): Promise<Tensor> {
   const tensors = { in: input, prev_out: prevOut, weights, bias };
   const created = { elType: ElType.MLI_EL_FX_16, sized: "bias", gates: 1 };
-  return submit(on, { kernel: "krnBasicRnnCellFx8w16d", tensors, created, cfg }, options);
+  return submit(on, { kernel: "krn_basic_rnn_cell_fx8w16d", tensors, created, cfg }, options);
 }
 
 /**
@@ -263,7 +263,7 @@ export function krnTanhFx8(
 ): Promise<Tensor> {
   const tensors = { in: input };
   const created = { elType: ElType.MLI_EL_FX_8, sized: "in" };
-  return submit(on, { kernel: "krnTanhFx8", tensors, created }, options);
+  return submit(on, { kernel: "krn_tanh_fx8", tensors, created }, options);
 }
 
 /**
@@ -282,7 +282,7 @@ export function krnTanhFx16(
 ): Promise<Tensor> {
   const tensors = { in: input };
   const created = { elType: ElType.MLI_EL_FX_16, sized: "in" };
-  return submit(on, { kernel: "krnTanhFx16", tensors, created }, options);
+  return submit(on, { kernel: "krn_tanh_fx16", tensors, created }, options);
 }
 
 /**
@@ -301,7 +301,7 @@ export function krnSigmFx8(
 ): Promise<Tensor> {
   const tensors = { in: input };
   const created = { elType: ElType.MLI_EL_FX_8, sized: "in" };
-  return submit(on, { kernel: "krnSigmFx8", tensors, created }, options);
+  return submit(on, { kernel: "krn_sigm_fx8", tensors, created }, options);
 }
 
 /**
@@ -320,7 +320,7 @@ export function krnSigmFx16(
 ): Promise<Tensor> {
   const tensors = { in: input };
   const created = { elType: ElType.MLI_EL_FX_16, sized: "in" };
-  return submit(on, { kernel: "krnSigmFx16", tensors, created }, options);
+  return submit(on, { kernel: "krn_sigm_fx16", tensors, created }, options);
 }
 
 /**
@@ -340,7 +340,7 @@ export function hlpConvertTensor(
 ): Promise<Tensor> {
   const tensors = { src };
   const output = "dst";
-  return submit(on, { kernel: "hlpConvertTensor", tensors, output }, { ...options, out: dst });
+  return submit(on, { kernel: "hlp_convert_tensor", tensors, output }, { ...options, out: dst });
 }
 
 /**
@@ -360,5 +360,5 @@ export function hlpConvertTensorSafx(
 ): Promise<Tensor> {
   const tensors = { src };
   const output = "dst";
-  return submit(on, { kernel: "hlpConvertTensorSafx", tensors, output }, { ...options, out: dst });
+  return submit(on, { kernel: "hlp_convert_tensor_safx", tensors, output }, { ...options, out: dst });
 }

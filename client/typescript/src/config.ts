@@ -41,9 +41,7 @@ export function traceTicket(environ = process.env): string {
   return trace(environ) ? (environ.ZDNN_TICKET ?? "") : "";
 }
 
-/**
- * Returns how long to wait for a full server, milliseconds; throws TypeError for an invalid time.
- */
+/** Returns how long to wait for a full server, milliseconds; throws TypeError for a wrong time. */
 export function waitLimit(chosen: number | undefined, environ = process.env): number {
   const limit = chosen ?? Number(environ.ZDNN_WAIT ?? "0") * 1000;
   if (!(limit >= 0 && limit < Infinity)) {

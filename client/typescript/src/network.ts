@@ -41,10 +41,7 @@ import type { CallOptions } from "./transport.js";
 
 type Header = MessageInitShape<typeof CreateNetworkHeaderSchema>;
 
-/**
- * An ONNX model: the path or URL of its file, the file's bytes, or a model that the server has
- * published.
- */
+/** An ONNX model: the path or URL of its file, the file's bytes, or a published model's name. */
 export type Model = string | URL | Uint8Array | { readonly published: string };
 
 /** An input: its elements, with their shape where the model leaves more than one dim free. */

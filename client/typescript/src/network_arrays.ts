@@ -106,10 +106,7 @@ function inferred({ name, shape }: Port, count: number): number[] {
   return shape.map((extent) => (extent < 0 ? size : extent));
 }
 
-/**
- * Returns the shape; throws TypeError if the port cannot have it, or `count` elements do not fill
- * it.
- */
+/** Returns the shape; throws TypeError unless the port can have it and `count` elements fill it. */
 function checked(port: Port, count: number, shape: readonly number[]): readonly number[] {
   const fits =
     shape.length === port.shape.length &&

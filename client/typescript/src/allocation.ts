@@ -2,7 +2,7 @@
 
 /** Allocation of a ztensor's sticks in its session, and their release. */
 
-import { type Call, type OperationInit, type Ref, requireZtensors } from "./call.js";
+import { type Call, type OperationInit, requireZtensors } from "./call.js";
 import type { CallOptions } from "./transport.js";
 import type { Ztensor } from "./ztensor.js";
 
@@ -15,28 +15,25 @@ import type { Ztensor } from "./ztensor.js";
  */
 export async function allochelperZtensor(ztensor: Ztensor, options?: CallOptions): Promise<Ztensor> {
   requireZtensors({ ztensor });
-  const { guest } = ztensor;
-  const call = (creates: Ztensor[]): Call => {
-    const operation = allochelper(ztensor.ref());
-    return { name: "allochelper_ztensor", operation, tensors: { ztensor }, creates };
-  };
-  if (ztensor.id) {
-    await guest.submit([call([])], options);
-    return ztensor;
+  const calls: Call[] = [];
+  const creates: Ztensor[] = [];
+  if (!ztensor.id) {
+    calls.push({ name: "init_ztensor", operation: creation(ztensor) });
+    creates.push(ztensor);
   }
-  const id = guest.newId();
-  const operation = creation(ztensor, id);
-  ztensor.claim(id);
-  await guest.submit([{ name: "init_ztensor", operation }, call([ztensor])], options);
+  const operation: OperationInit = {
+    operation: { case: "allochelperZtensor", value: { ztensor: ztensor.ref() } },
+  };
+  calls.push({ name: "allochelper_ztensor", operation, tensors: { ztensor }, creates });
+  await ztensor.guest.submit(calls, options);
   return ztensor;
 }
 
-function allochelper(ztensor: Ref): OperationInit {
-  return { operation: { case: "allochelperZtensor", value: { ztensor } } };
-}
-
-function creation(ztensor: Ztensor, id: bigint): OperationInit {
+/** Gives a ztensor an id, and returns the operation that creates it in the session. */
+function creation(ztensor: Ztensor): OperationInit {
   const { preTransformedDesc, transformedDesc } = ztensor.structure;
+  const id = ztensor.guest.newId();
+  ztensor.claim(id);
   const value = { ztensor: id, preTransformedDesc, transformedDesc };
   if (ztensor.quantization === undefined) {
     return { operation: { case: "initZtensor", value } };

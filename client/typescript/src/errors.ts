@@ -82,8 +82,7 @@ export class ZdnnWarning extends Error {
     readonly op: string,
     readonly violation?: RangeViolation,
   ) {
-    const explained = violation === undefined ? "" : explainViolation(violation);
-    super(`zdnn_${op}: ${getStatusMessage(status)}${explained}`);
+    super(`zdnn_${op}: ${getStatusMessage(status)}${explainViolation(violation)}`);
     this.code = statusName(status);
     this.statusMessage = getStatusMessage(status);
   }
@@ -220,8 +219,8 @@ export class SessionLostError extends TransportError {
 }
 
 /** Returns " output: 2 not numbers, first at [0, 0, 1, 3]: 0x7FFF from -1." and so on. */
-export function explainViolation(violation: RangeViolation): string {
-  return violation.operands
+function explainViolation(violation: RangeViolation | undefined): string {
+  return (violation?.operands ?? [])
     .map((operand) => {
       const count = ` ${operand.operand}: ${operand.count} not numbers`;
       const first = operand.elements[0];
@@ -245,9 +244,7 @@ function sentence(status: number, op: string, explanation: Explanation): string 
     const { field, value, limit, constraint } = refusal;
     text += ` ${field} is ${value}, allowed: ${limit} (${constraint}).`;
   }
-  if (violation !== undefined) {
-    text += explainViolation(violation);
-  }
+  text += explainViolation(violation);
   if (op === "transform_origtensor" && status === ZdnnStatus.ZDNN_CONVERT_FAILURE) {
     text += " transformOrigtensor(ztensor, out) writes NaN for them to out before it throws.";
   }

@@ -27,9 +27,11 @@ const PAGE_SIZE = 1000;
 /** The most bytes of an operation without arrays: descriptors, ids, numbers. */
 const MAX_OPERATION_BYTES = 1024;
 
-/** Callbacks for warnings, and for lines that the library prints. */
+/** Callbacks for warnings and diagnostics. */
 export interface Listeners {
+  /** Called with warning statuses. Default: `process.emitWarning`. */
   onWarning: (warning: ZdnnWarning) => void;
+  /** Called with lines that the library prints. Default: `util.debuglog("nnpa")`, that is NODE_DEBUG=nnpa. */
   onDiagnostic: (line: Diagnostic) => void;
 }
 

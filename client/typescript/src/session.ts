@@ -10,19 +10,20 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 import { allochelperZtensor } from "./allocation.js";
 import type { OperationInit } from "./call.js";
 import { trace } from "./config.js";
+import { ZDNN_1D, ZDNN_2D, ZDNN_3D, ZDNN_NHWC } from "./constants.gen.js";
 import { generateTransformedDesc, initPreTransformedDesc } from "./descriptors.js";
 import { machineName, shownSession } from "./display.js";
 import { typeOf, type UserArray } from "./elements.js";
-import { TransportError, type ZdnnWarning } from "./errors.js";
+import { TransportError } from "./errors.js";
 import {
   AcceleratorService,
   type Machine,
   type Session as SessionMessage,
   type SessionLimits,
 } from "./gen/nnpa/zdnn/v1/accelerator_pb.js";
-import type { Diagnostic, OperationResult } from "./gen/nnpa/zdnn/v1/operation_pb.js";
-import { DataLayouts, type ZtensorInfo, type ZtensorSchema } from "./gen/nnpa/zdnn/v1/tensor_pb.js";
-import { Guest } from "./guest.js";
+import type { OperationResult } from "./gen/nnpa/zdnn/v1/operation_pb.js";
+import type { ZtensorInfo, ZtensorSchema } from "./gen/nnpa/zdnn/v1/tensor_pb.js";
+import { Guest, type Listeners } from "./guest.js";
 import { load, type LoadOptions, type Model, type Network } from "./network.js";
 import { type ChangeableOptions, type SessionOptions, sessionOptions } from "./options.js";
 import type { PrivateServer } from "./private_server.js";
@@ -31,21 +32,12 @@ import type { CallOptions, Transport } from "./transport.js";
 import { createSession, type WaitOptions } from "./waiting.js";
 import { Ztensor } from "./ztensor.js";
 
-const LAYOUTS = [
-  DataLayouts.ZDNN_1D,
-  DataLayouts.ZDNN_2D,
-  DataLayouts.ZDNN_3D,
-  DataLayouts.ZDNN_NHWC,
-];
+/** The usual layouts of 1 to 4 dims. */
+const LAYOUTS = [ZDNN_1D, ZDNN_2D, ZDNN_3D, ZDNN_NHWC];
 const logged = debuglog("nnpa");
 
-/** Callbacks for warnings and diagnostics. */
-export interface SessionListeners {
-  /** Called with warning statuses. Default: `process.emitWarning`. */
-  onWarning?: (warning: ZdnnWarning) => void;
-  /** Called with lines that the library prints. Default: `util.debuglog("nnpa")`, that is NODE_DEBUG=nnpa. */
-  onDiagnostic?: (line: Diagnostic) => void;
-}
+/** The listeners that a session has instead of the usual ones. */
+export type SessionListeners = Partial<Listeners>;
 
 /** Milliseconds for the calls that open and close a session, unless `connectTimeout` differs. */
 export const CONNECT_TIMEOUT = 10_000;

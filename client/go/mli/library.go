@@ -10,6 +10,7 @@
 package mli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,9 +47,7 @@ func New(session *zdnn.Session, options Options) (*Library, error) {
 	if session == nil || session.Conn() == nil {
 		return nil, errors.New("session: has no connection, expected one of zdnn.Connect")
 	}
-	if options.Logger == nil {
-		options.Logger = slog.Default()
-	}
+	options.Logger = cmp.Or(options.Logger, slog.Default())
 	client := mliv1.NewMliServiceClient(session.Conn())
 	return &Library{session: session, client: client, options: options}, nil
 }
@@ -67,10 +66,7 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	text := e.Refusal.GetText()
-	if text == "" {
-		text = e.Status.String()
-	}
+	text := cmp.Or(e.Refusal.GetText(), e.Status.String())
 	if e.KernelIndex >= 0 {
 		return fmt.Sprintf("kernel %d, mli_%s: %s", e.KernelIndex, e.Kernel, text)
 	}

@@ -3,6 +3,7 @@
 package zdnn
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -38,10 +39,7 @@ func (m Machine) String() string {
 // machineName returns a machine's name as Options.Machine takes it, "custom" for a machine without a
 // name.
 func machineName(machine *zdnnv1.Machine) string {
-	if name := strings.TrimPrefix(machine.GetName(), "machines/"); name != "" {
-		return name
-	}
-	return "custom"
+	return cmp.Or(strings.TrimPrefix(machine.GetName(), "machines/"), "custom")
 }
 
 // Describe returns layout, sizes and type of a descriptor: "TensorDesc(ZDNN_2D 2x3 FP32)".

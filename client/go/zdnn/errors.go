@@ -3,6 +3,7 @@
 package zdnn
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -47,24 +48,18 @@ func newZdnnError(op string, index int, result *zdnnv1.OperationResult) *ZdnnErr
 }
 
 func (e *ZdnnError) Error() string {
-	var text strings.Builder
+	text := fmt.Sprintf("zdnn_%s: %s", e.Op, cmp.Or(e.Refusal.GetText(), e.Message))
 	if e.OperationIndex >= 0 {
-		fmt.Fprintf(&text, "operation %d, ", e.OperationIndex)
+		text = fmt.Sprintf("operation %d, %s", e.OperationIndex, text)
 	}
-	fmt.Fprintf(&text, "zdnn_%s: ", e.Op)
-	if serverText := e.Refusal.GetText(); serverText != "" {
-		text.WriteString(serverText)
-	} else {
-		text.WriteString(e.Message)
-		if r := e.Refusal; r != nil {
-			fmt.Fprintf(&text, " %s is %s, allowed: %s (%s).", r.Field, r.Value, r.Limit, r.Constraint)
-		}
+	if r := e.Refusal; r != nil && r.Text == "" {
+		text += fmt.Sprintf(" %s is %s, allowed: %s (%s).", r.Field, r.Value, r.Limit, r.Constraint)
 	}
-	text.WriteString(explainViolation(e.Violation))
+	text += explainViolation(e.Violation)
 	if e.Op == "transform_origtensor" && e.Status == ZDNN_CONVERT_FAILURE {
-		text.WriteString(" The array is returned beside this error, with NaN for them.")
+		text += " The array is returned beside this error, with NaN for them."
 	}
-	return text.String()
+	return text
 }
 
 // ZdnnWarning is a warning status, such as ZDNN_ELEMENT_RANGE_VIOLATION: outputs are valid

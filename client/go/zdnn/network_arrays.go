@@ -3,6 +3,7 @@
 package zdnn
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -36,10 +37,7 @@ var elementTypes = map[string]reflect.Type{
 
 // elementType returns Go's type of a model's type; byte if Go lacks the type.
 func elementType(dtype string) reflect.Type {
-	if element, ok := elementTypes[dtype]; ok {
-		return element
-	}
-	return reflect.TypeFor[byte]()
+	return cmp.Or(elementTypes[dtype], reflect.TypeFor[byte]())
 }
 
 // describePort returns "x float32[2 3]".

@@ -9,6 +9,7 @@
 package zdnn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,11 +80,8 @@ func NewSession(
 	ctx context.Context, client zdnnv1.AcceleratorServiceClient, options Options,
 ) (*Session, error) {
 	s := &Session{
-		client: client, warn: options.Warn, logger: options.Logger,
+		client: client, warn: options.Warn, logger: cmp.Or(options.Logger, slog.Default()),
 		living: map[uint64]weak.Pointer[Ztensor]{},
-	}
-	if s.logger == nil {
-		s.logger = slog.Default()
 	}
 	opened := options.session()
 	if options.Machine != "" {

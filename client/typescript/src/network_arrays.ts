@@ -84,7 +84,10 @@ export function encoded(
     throw new TypeError(`input ${name}: got ${kind}, expected ${dtype} (${wants})`);
   }
   const sizes = shape === undefined ? inferred(port, data.length) : checked(port, data.length, shape);
-  return { name, dtype, shape: sizes.map(BigInt), data: bytesOf(name, data) };
+  const bytes = ArrayBuffer.isView(data)
+    ? littleEndian(data)
+    : Buffer.concat(data.flatMap((text) => textBytes(name, text)));
+  return { name, dtype, shape: sizes.map(BigInt), data: bytes };
 }
 
 function isArray(value: object): value is NetworkData {
@@ -122,13 +125,6 @@ function checked(port: Port, count: number, shape: readonly number[]): readonly 
     throw new TypeError(`input ${port.name}: ${text}`);
   }
   return shape;
-}
-
-function bytesOf(name: string, data: NetworkData): Uint8Array {
-  if (!ArrayBuffer.isView(data)) {
-    return Buffer.concat(data.flatMap((text) => textBytes(name, text)));
-  }
-  return littleEndian(data);
 }
 
 function textBytes(name: string, text: unknown): Buffer[] {

@@ -108,23 +108,17 @@ async function write(
   await guest.exclusive(async () => {
     const requests = parts({ ...header, session: guest.name }, views);
     const method = AcceleratorService.method.writeTensor;
-    const answer = await markingUncertain(guest, guest.transport.clientStream(method, requests, options));
+    const sent = guest.transport.clientStream(method, requests, options);
+    const answer = await sent.catch(async (error: unknown) => {
+      if (error instanceof NnpaError) {
+        await guest.markUncertain();
+      }
+      throw error;
+    });
     const result = answer.result ?? create(OperationResultSchema);
     guest.applyResult(call, result);
     guest.throwForStatus(call, result);
   });
-}
-
-/** Awaits a call, and marks the state of the guest uncertain when it fails. */
-async function markingUncertain<T>(guest: Guest, call: Promise<T>): Promise<T> {
-  try {
-    return await call;
-  } catch (error) {
-    if (error instanceof NnpaError) {
-      await guest.markUncertain();
-    }
-    throw error;
-  }
 }
 
 /**

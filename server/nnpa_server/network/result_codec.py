@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias, TypedDict
 
 from nnpa_emulator.status import Status
-from nnpa_network.program import ANY_RANK, Array, Port, Program
+from nnpa_network.program import ANY_RANK, Array, Program
 from nnpa_network.running.results import Result, Violation
 
 from nnpa_server.network.program_codec import NotProgram, pack, unpack
@@ -52,19 +52,16 @@ def decode_result(
     if not len(outputs) == len(ports) == len(nans):
         raise NotProgram(f"{len(outputs)} outputs of {len(ports)}")
     for port, number, array in zip(ports, program.output_ids, outputs, strict=True):
-        _require_fit(port, program.arrays.get(number, port).shape, array)
+        shape = program.arrays.get(number, port).shape
+        has_rank = shape == ANY_RANK or array.ndim == len(shape)
+        if array.dtype != port.dtype or not has_rank:
+            raise NotProgram(f"output {port.name}: {array.dtype} {list(array.shape)}")
     names = [port.name for port in ports]
     violations = tuple(_violation(warned, len(program.nodes)) for warned in facts["violations"])
     if Counter(violation.verb for violation in violations) - Counter(calls):
         raise NotProgram("warnings of calls that the program does not make")
     nans_by_name = dict(zip(names, nans, strict=True))
     return Result(dict(zip(names, outputs, strict=True)), violations, nans_by_name, dict(calls))
-
-
-def _require_fit(port: Port, shape: tuple[int, ...], array: Array) -> None:
-    has_rank = shape == ANY_RANK or array.ndim == len(shape)
-    if array.dtype != port.dtype or not has_rank:
-        raise NotProgram(f"output {port.name}: {array.dtype} {list(array.shape)}")
 
 
 def _violation(facts: _ViolationFacts, n_nodes: int) -> Violation:

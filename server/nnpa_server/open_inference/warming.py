@@ -63,7 +63,10 @@ def _left_out(refused: ModelRefused) -> WarmUp:
 
 def _run(plan: Plan, inputs: Sequence[Port], guess: int | None, most: int) -> WarmUp:
     """Run once on random numbers, with free dims of size `guess`; raise `ModelRefused`."""
-    shapes = {port.name: _shape(port, guess) for port in inputs}
+    shapes = {
+        port.name: tuple(guess if guess and dim < 0 else dim for dim in port.shape)
+        for port in inputs
+    }
     executor = plan.executor(shapes)
     placement, size = _placement(executor.program), run_bytes(executor.program)
     if size > most:
@@ -82,10 +85,6 @@ def _failed(placement: Mapping[str, str], guess: int | None, error: StepFailed) 
     of_dims = "" if guess is None else f" (free dims were taken as {guess}; {HOW_TO_SAY})"
     failure = f"its warm-up {text}{of_dims}; the first request that succeeds makes it ready"
     return WarmUp({**placement, "warmup": text}, failure)
-
-
-def _shape(port: Port, guess: int | None) -> tuple[int, ...]:
-    return tuple(guess if guess and dim < 0 else dim for dim in port.shape)
 
 
 def _placement(program: Program) -> dict[str, str]:

@@ -256,17 +256,15 @@ class _Connection:
         self._callbacks.append(callback)
         return True
 
-    def cancel(self) -> None:
+    def cancel(self, ends: int = socket.SHUT_RD) -> None:
         """Cut off the call's requests: the next read finds the end."""
         self._cancelled = True
         with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RD)
+            self._socket.shutdown(ends)
 
     def cut_off(self) -> None:
         """Cut off the call at once, even while it sends an answer that its client does not take."""
-        self._cancelled = True
-        with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+        self.cancel(socket.SHUT_RDWR)
 
     def abort(self, code: grpc.StatusCode, details: str) -> NoReturn:
         """End the call with an error."""

@@ -94,11 +94,11 @@ def run(
     try:
         stfle = s390x.StfleRules(patched, kept)
         if container:
-            prepared = _in_container(machine, sysroot, program, stfle, precheck)
+            prepared = _in_container(machine, sysroot, program, stfle)
         elif s390x.is_native(Path(program[0])):
-            prepared = _native(machine, sysroot, program, stfle, precheck)
+            prepared = _native(machine, sysroot, program, stfle)
         else:
-            prepared = _guest(machine, sysroot, program, stfle, precheck)
+            prepared = _guest(machine, sysroot, program, stfle)
     except s390x.CannotRun as error:
         raise click.UsageError(str(error)) from error
     if target is not None and not target.startswith("unix:") and prepared.needs_unix:
@@ -106,18 +106,14 @@ def run(
     with reported(), contextlib.ExitStack() as stack:
         server = _server(stack, target, token, with_faults=faults is not None)
         is_counted = with_stats or as_json
-        code, stats = prepared.run(stack, server, faults, trace, is_counted)
+        code, stats = prepared.run(stack, server, faults, trace, precheck, is_counted)
         if stats is not None:
             echo(stats.as_json() if as_json else "\n".join(stats.lines()), err=True)
     sys.exit(128 - code if code < 0 else code)
 
 
 def _guest(
-    machine: str,
-    sysroot: Path | None,
-    command: Sequence[str],
-    stfle: s390x.StfleRules,
-    precheck: bool,
+    machine: str, sysroot: Path | None, command: Sequence[str], stfle: s390x.StfleRules
 ) -> GuestProgram:
     """Return a program for s390x, with the paths of emulator, loader and library."""
     path = Path(command[0])
@@ -126,15 +122,11 @@ def _guest(
     emulator = s390x.find_emulator()
     sysroot = s390x.find_sysroot(sysroot)
     setup = s390x.Setup(s390x.find_library(), emulator, sysroot, stfle=stfle)
-    return GuestProgram(setup, s390x.start(setup, path, tuple(command[1:])), machine, precheck)
+    return GuestProgram(setup, s390x.start(setup, path, tuple(command[1:])), machine)
 
 
 def _in_container(
-    machine: str,
-    sysroot: Path | None,
-    command: Sequence[str],
-    stfle: s390x.StfleRules,
-    precheck: bool,
+    machine: str, sysroot: Path | None, command: Sequence[str], stfle: s390x.StfleRules
 ) -> GuestProgram:
     """Return a command of this host that starts a container for s390x."""
     if sysroot is not None:
@@ -143,7 +135,7 @@ def _in_container(
         raise s390x.CannotRun(f"{command[0]}: no program of this host")
     _require_guest_machine(machine)
     setup = s390x.Setup(s390x.find_library(), stfle=stfle)
-    return GuestProgram(setup, list(command), machine, precheck)
+    return GuestProgram(setup, list(command), machine)
 
 
 def _require_guest_machine(machine: str) -> None:
@@ -156,11 +148,7 @@ def _require_guest_machine(machine: str) -> None:
 
 
 def _native(
-    machine: str,
-    sysroot: Path | None,
-    command: Sequence[str],
-    stfle: s390x.StfleRules,
-    precheck: bool,
+    machine: str, sysroot: Path | None, command: Sequence[str], stfle: s390x.StfleRules
 ) -> NativeProgram:
     """Return a program of this machine; refuse options that are for s390x only."""
     chosen = {"--sysroot": sysroot, "--patch": stfle.patched, "--no-patch": stfle.kept}
@@ -170,7 +158,7 @@ def _native(
                 f"{flag}: {command[0]} is a program of this machine, and {flag} is for s390x; "
                 f"leave it out"
             )
-    return NativeProgram(Path(command[0]), command, machine, precheck)
+    return NativeProgram(Path(command[0]), command, machine)
 
 
 def _server(

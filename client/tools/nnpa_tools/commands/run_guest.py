@@ -44,7 +44,6 @@ class GuestProgram:
     setup: s390x.Setup
     command: Sequence[str]
     machine: str
-    precheck: bool
     needs_unix: bool = True
 
     def run(
@@ -53,6 +52,7 @@ class GuestProgram:
         server: Endpoint,
         faults: Path | None,
         trace: Path | None,
+        precheck: bool,
         is_counted: bool,
     ) -> tuple[int, Stats | None]:
         """Run it at a server; return its exit code, negative for a signal, and what it did."""
@@ -67,7 +67,7 @@ class GuestProgram:
         socket = server.target.removeprefix("unix:") + session.plain_socket.suffix
         place = s390x.Place(socket, session.name, _machine_of(session), server.token)
         started = time.monotonic()
-        more = {"ZDNN_ENABLE_PRECHECK": "true"} if self.precheck else {}
+        more = {"ZDNN_ENABLE_PRECHECK": "true"} if precheck else {}
         code = _wait(transport, session, self.command, setup.environment(place, more))
         stats = Stats.of(notes, time.monotonic() - started)
         for warning in stats.warnings(setup.stfle):

@@ -66,7 +66,6 @@ class NativeProgram:
     path: Path
     command: Sequence[str]
     machine: str
-    precheck: bool
     needs_unix: bool = False
 
     def run(
@@ -75,6 +74,7 @@ class NativeProgram:
         server: Endpoint,
         faults: Path | None,
         trace: Path | None,
+        precheck: bool,
         is_counted: bool,
     ) -> tuple[int, NativeStats | None]:
         """Run it at a server; return its exit code, negative for a signal, and what it did."""
@@ -86,18 +86,18 @@ class NativeProgram:
         file = folder / "trace.nnpa" if trace is None and is_counted else trace
         started = time.monotonic()
         with _recorder(server, file) as recorder:
-            code = _wait(self._start(server, recorder, faults))
+            code = _wait(self._start(server, recorder, faults, precheck))
         seconds = time.monotonic() - started
         return code, _stats_of(file, seconds) if file is not None and is_counted else None
 
     def _start(
-        self, server: Endpoint, recorder: Recorder, faults: Path | None
+        self, server: Endpoint, recorder: Recorder, faults: Path | None, precheck: bool
     ) -> "subprocess.Popen[bytes]":
         variables = {
             "ZDNN_MACHINE": self.machine,
             "ZDNN_TOKEN": server.token,
             "ZDNN_FAULTS": "" if faults is None else str(faults),
-            **({"ZDNN_ENABLE_PRECHECK": "true"} if self.precheck else {}),
+            **({"ZDNN_ENABLE_PRECHECK": "true"} if precheck else {}),
         }
         environment = program_environment(recorder, library_folder()) | variables
         path = str(self.path.absolute())

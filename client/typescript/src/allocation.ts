@@ -2,7 +2,7 @@
 
 /** Allocation of a ztensor's sticks in its session, and their release. */
 
-import { type Call, type OperationInit, requireZtensors } from "./call.js";
+import { type Call, free, type OperationInit, requireZtensors } from "./call.js";
 import type { CallOptions } from "./transport.js";
 import type { Ztensor } from "./ztensor.js";
 
@@ -51,12 +51,9 @@ function creation(ztensor: Ztensor): OperationInit {
 export async function freeZtensorBuffer(ztensor: Ztensor, options?: CallOptions): Promise<void> {
   requireZtensors({ ztensor });
   const { guest } = ztensor;
-  const operation: OperationInit = {
-    operation: { case: "freeZtensorBuffer", value: { ztensor: ztensor.ref() } },
-  };
   const call: Call = {
     name: "free_ztensor_buffer",
-    operation,
+    operation: free(ztensor.ref()),
     tensors: { ztensor },
     read: (result) => {
       if (result.zdnnStatus === 0 && ztensor.id) {

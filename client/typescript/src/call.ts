@@ -47,6 +47,11 @@ export function requireZtensors(operands: Readonly<Record<string, unknown>>): vo
   }
 }
 
+/** Returns the operation that frees the sticks of a tensor. */
+export function free(ztensor: Ref): OperationInit {
+  return { operation: { case: "freeZtensorBuffer", value: { ztensor } } };
+}
+
 /**
  * One call of a C function: its name without prefix, and its operation on the wire.
  *

@@ -8,7 +8,7 @@
  * last one, so dropping costs no round trip.
  */
 
-import type { Call, CallTensor, OperationInit } from "./call.js";
+import { type Call, type CallTensor, free, type OperationInit } from "./call.js";
 import { NnpaError, renumbered, TransportError, ZdnnError, ZdnnWarning } from "./errors.js";
 import {
   AcceleratorService,
@@ -183,7 +183,8 @@ export class Guest {
     }
     const freed = this.#dropped;
     this.#dropped = [];
-    const request = { session: this.name, operations: [...freed.map(free), ...operations] };
+    const frees = freed.map((id) => free({ tensor: { case: "id", value: id } }));
+    const request = { session: this.name, operations: [...frees, ...operations] };
     try {
       const answer = await this.transport.unary(AcceleratorService.method.execute, request, options);
       return answer.results.slice(freed.length);
@@ -301,11 +302,6 @@ export class Guest {
     } while (pageToken);
     return tensors;
   }
-}
-
-function free(id: bigint): OperationInit {
-  const ztensor = { tensor: { case: "id" as const, value: id } };
-  return { operation: { case: "freeZtensorBuffer", value: { ztensor } } };
 }
 
 /** Returns the id of the tensor that does not exist. */

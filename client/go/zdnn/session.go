@@ -235,11 +235,9 @@ func (s *Session) ListTensors(ctx context.Context) ([]*zdnnv1.ZtensorInfo, error
 func (s *Session) GetLibraryVersionStr() string { return s.message.LibraryVersion }
 
 // GetLibraryVersion returns the version as 0x00MMmmpp: zdnn_get_library_version.
-func (s *Session) GetLibraryVersion() uint32 { return libraryVersion(s.message.LibraryVersion) }
-
-func libraryVersion(text string) uint32 {
+func (s *Session) GetLibraryVersion() uint32 {
 	var major, minor, patch uint32
-	if _, err := fmt.Sscanf(text, "%d.%d.%d", &major, &minor, &patch); err != nil {
+	if _, err := fmt.Sscanf(s.message.LibraryVersion, "%d.%d.%d", &major, &minor, &patch); err != nil {
 		return 0
 	}
 	return major<<16 | minor<<8 | patch

@@ -198,3 +198,12 @@ def writes(step: AcceleratorStep | HostStep) -> tuple[int, ...]:
     if step.verb == "reshape_ztensor":
         return (step.arguments["dest"],)
     return tuple(step.arguments[name] for name in FUNCTIONS[step.verb].written)
+
+
+def uses_of(program: Program) -> dict[int, tuple[int, int]]:
+    """Return the first and the last step that need or make each id, in the order of the first."""
+    uses: dict[int, tuple[int, int]] = {}
+    for index, step in enumerate(program.steps):
+        for number in (*reads(step), *writes(step)):
+            uses[number] = uses.get(number, (index, index))[0], index
+    return uses

@@ -19,7 +19,7 @@ import numpy as np
 from nnpa_emulator.ztensor import getsize_ztensor
 
 from nnpa_network.client_api.bhwc import IoTensor
-from nnpa_network.program import ABSENT, Program, reads, writes
+from nnpa_network.program import ABSENT, Program, uses_of
 
 ALIGNMENT = 4  # source: AI_<NAME>_ACTIVATIONS_ALIGNMENT
 
@@ -52,18 +52,12 @@ def working_bytes(program: Program) -> int:
     Arrays whose size is known only at run time count nothing.
     """
     outside = {*program.input_ids, *program.output_ids, *program.constants, ABSENT}
-    born: dict[int, int] = {}
-    last: dict[int, int] = {}
-    for at, step in enumerate(program.steps):
-        for number in (*reads(step), *writes(step)):
-            if number not in outside:
-                born.setdefault(number, at)
-                last[number] = at
     change = [0] * (len(program.steps) + 1)
-    for number, at in born.items():
-        size = _bytes_of(program, number)
-        change[at] += size
-        change[last[number] + 1] -= size
+    for number, (born, last) in uses_of(program).items():
+        if number not in outside:
+            size = _bytes_of(program, number)
+            change[born] += size
+            change[last + 1] -= size
     return int(np.cumsum(change).max(initial=0))
 
 

@@ -16,7 +16,7 @@ from nnpa_network.program import (
     ModelRefused,
     Program,
     described,
-    reads,
+    uses_of,
     writes,
 )
 from nnpa_network.running import host
@@ -168,14 +168,9 @@ def _counting_trips(kernel: host.Kernel, places: Sequence[int]) -> host.Kernel:
 
 def _last_used(program: Program) -> list[tuple[int, ...]]:
     """Return for each step the ids that no later step needs."""
-    last = {
-        number: index
-        for index, step in enumerate(program.steps)
-        for number in (*reads(step), *writes(step))
-    }
     kept = {*program.output_ids, *program.input_ids, *program.constants, ABSENT}
     dead: list[list[int]] = [[] for _ in program.steps]
-    for number, index in last.items():
+    for number, (_, last) in uses_of(program).items():
         if number not in kept:
-            dead[index].append(number)
+            dead[last].append(number)
     return [tuple(numbers) for numbers in dead]

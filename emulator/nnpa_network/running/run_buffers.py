@@ -24,7 +24,7 @@ from nnpa_emulator.machine import Memory, page_memory
 from nnpa_emulator.status import Refused
 from nnpa_emulator.ztensor import getsize_ztensor
 
-from nnpa_network.program import AcceleratorStep, Step, reads, writes
+from nnpa_network.program import AcceleratorStep, Step, uses_of, writes
 from nnpa_network.running.liveness import Lifetime, extent, plan
 from nnpa_network.running.loading import LoadedProgram
 from nnpa_network.running.plain import Run, RunProgram
@@ -106,17 +106,13 @@ def lifetimes(loaded: LoadedProgram) -> dict[int, Lifetime]:
 
     Steps that run in one pass write while they read, so their inputs live until the last of them.
     """
-    born: dict[int, int] = {}
-    last: dict[int, int] = {}
     ends = {index: steps.last for steps in loaded.fused for index in range(steps.first, steps.last)}
-    for index, step in enumerate(loaded.program.steps):
-        for number in {*reads(step), *writes(step)} & loaded.templates.keys():
-            born.setdefault(number, index)
-            last[number] = ends.get(index, index)
-    return {
-        number: Lifetime(born[number], last[number], getsize_ztensor(tensor.transformed_desc))
-        for number, tensor in loaded.templates.items()
-    }
+    lives: dict[int, Lifetime] = {}
+    for number, (born, last) in uses_of(loaded.program).items():
+        if number in loaded.templates:
+            size = getsize_ztensor(loaded.templates[number].transformed_desc)
+            lives[number] = Lifetime(born, ends.get(last, last), size)
+    return lives
 
 
 class Arenas:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 import ml_dtypes
@@ -81,7 +82,7 @@ def newest_opset() -> int:
 @lru_cache(maxsize=1)
 def operators() -> Mapping[tuple[str, str], Any]:
     """Return the newest schemas of all operators that ONNX Runtime knows, by domain and name."""
-    schemas = sorted(get_all_operator_schema(), key=lambda schema: int(schema.since_version))
+    schemas = sorted(get_all_operator_schema(), key=attrgetter("since_version"))
     return {(str(schema.domain), str(schema.name)): schema for schema in schemas}
 
 

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use http::HeaderValue;
 
 use crate::abi::machine::Query;
-use crate::call::{sanitizer, shortcuts, waiting};
+use crate::call::sanitizer;
+use crate::call::shortcuts;
+use crate::call::waiting;
 use crate::process::environment::{Endpoint, Settings};
 use crate::process::{diagnostics, fault_rules, machine};
 use crate::rpc::channel::{Channel, END_TIMEOUT, decoded, unary};

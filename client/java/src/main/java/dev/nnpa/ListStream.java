@@ -12,7 +12,6 @@ import io.grpc.stub.ClientCallStreamObserver;
 import io.grpc.stub.ClientResponseObserver;
 import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ExecutionException;
 
 /**
  * Lists of operations over one stream, which costs less than a call each. A stream that has ended,
@@ -34,24 +33,33 @@ final class ListStream {
   private static final class Running
       implements ClientResponseObserver<ExecuteRequest, ExecuteResponse> {
     private ClientCallStreamObserver<ExecuteRequest> call;
-    // The next answer; done before a list is sent where the stream has ended.
-    private volatile CompletableFuture<ExecuteResponse> next = new CompletableFuture<>();
+    private CompletableFuture<ExecuteResponse> answer = new CompletableFuture<>();
+    private Throwable end;
 
     @Override
     public void beforeStart(ClientCallStreamObserver<ExecuteRequest> started) {
       call = started;
     }
 
-    @Override
-    public void onNext(ExecuteResponse response) {
-      CompletableFuture<ExecuteResponse> asked = next;
-      next = new CompletableFuture<>();
-      asked.complete(response);
+    /** Returns a future for the next answer, or for the end of the stream. */
+    synchronized CompletableFuture<ExecuteResponse> next() {
+      answer = end == null ? new CompletableFuture<>() : CompletableFuture.failedFuture(end);
+      return answer;
+    }
+
+    synchronized boolean hasEnded() {
+      return end != null;
     }
 
     @Override
-    public void onError(Throwable error) {
-      next.completeExceptionally(error);
+    public synchronized void onNext(ExecuteResponse response) {
+      answer.complete(response);
+    }
+
+    @Override
+    public synchronized void onError(Throwable error) {
+      end = error;
+      answer.completeExceptionally(error);
     }
 
     @Override
@@ -71,21 +79,16 @@ final class ListStream {
       throw Contexts.statusFromCancelled(context).asRuntimeException();
     }
     Running stream = usable();
-    CompletableFuture<ExecuteResponse> answer = stream.next;
+    CompletableFuture<ExecuteResponse> answer = stream.next();
     stream.call.onNext(request);
     Context.CancellationListener giveUp =
         cancelled -> stream.call.cancel("the context is cancelled", cancelled.cancellationCause());
     context.addListener(giveUp, Runnable::run);
     try {
-      return answer.get();
-    } catch (ExecutionException error) {
+      return Upload.await(answer, stream.call);
+    } catch (StatusRuntimeException error) {
       running = null;
-      throw Status.fromThrowable(error.getCause())
-          .asRuntimeException(Status.trailersFromThrowable(error.getCause()));
-    } catch (InterruptedException error) {
-      running = null;
-      stream.call.cancel("interrupted", error);
-      throw Upload.interrupted(error);
+      throw error;
     } finally {
       context.removeListener(giveUp);
       used = System.nanoTime();
@@ -95,7 +98,7 @@ final class ListStream {
   /** Returns the stream, or begins another, which no caller's context bounds. */
   private Running usable() {
     boolean idled = !maxIdle.isZero() && System.nanoTime() - used > maxIdle.toNanos();
-    if (running == null || idled || running.next.isDone()) {
+    if (running == null || idled || running.hasEnded()) {
       close();
       Running begun = new Running();
       Context.ROOT.run(() -> stub.executeStream(begun));
@@ -106,7 +109,7 @@ final class ListStream {
 
   /** Ends the stream in order; the next list begins another. */
   synchronized void close() {
-    if (running != null && !running.next.isDone()) {
+    if (running != null && !running.hasEnded()) {
       running.call.onCompleted();
     }
     running = null;

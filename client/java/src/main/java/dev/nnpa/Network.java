@@ -23,7 +23,6 @@ import dev.nnpa.network.v1.NodeViolation;
 import dev.nnpa.network.v1.Port;
 import dev.nnpa.network.v1.ProbeNetworkRequest;
 import dev.nnpa.zdnn.v1.RangeViolation;
-import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -69,13 +68,14 @@ public final class Network implements AutoCloseable {
   private static CreateNetworkResponse create(
       Guest guest, CreateNetworkHeader.Builder header, ByteString model) {
     CreateNetworkRequest first = CreateNetworkRequest.newBuilder().setHeader(header).build();
-    Iterator<CreateNetworkRequest> parts =
-        Upload.parts(
-            first,
-            chunk -> CreateNetworkRequest.newBuilder().setChunk(chunk).build(),
-            List.of(model));
+    Upload<CreateNetworkRequest, CreateNetworkResponse> upload =
+        new Upload<>(
+            Upload.parts(
+                first,
+                chunk -> CreateNetworkRequest.newBuilder().setChunk(chunk).build(),
+                List.of(model)));
     return guest.transport.call(
-        NetworkServiceGrpc::newBlockingV2Stub, stub -> Upload.answer(stub.createNetwork(), parts));
+        NetworkServiceGrpc::newStub, stub -> upload.answer(stub::createNetwork));
   }
 
   private <T> T call(Function<NetworkServiceBlockingStub, T> method) {

@@ -65,9 +65,8 @@ public interface Transport extends AutoCloseable {
 
   /** Fills a tensor: a header, then chunks. */
   default WriteTensorResponse writeTensor(Iterator<WriteTensorRequest> parts) {
-    return call(
-        AcceleratorServiceGrpc::newBlockingV2Stub,
-        stub -> Upload.answer(stub.writeTensor(), parts));
+    Upload<WriteTensorRequest, WriteTensorResponse> upload = new Upload<>(parts);
+    return call(AcceleratorServiceGrpc::newStub, stub -> upload.answer(stub::writeTensor));
   }
 
   /** Reads a tensor: hands a header, then chunks, to {@code sink}. */

@@ -3,19 +3,29 @@ package dev.nnpa;
 
 import com.google.protobuf.ByteString;
 import io.grpc.Status;
-import io.grpc.StatusException;
-import io.grpc.StatusRuntimeException;
-import io.grpc.stub.BlockingClientCall;
+import io.grpc.stub.ClientCallStreamObserver;
+import io.grpc.stub.ClientResponseObserver;
+import io.grpc.stub.StreamObserver;
 import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.function.Consumer;
 import java.util.function.Function;
 
-/** Calls with a stream of requests, which are sent as fast as the server reads. */
-final class Upload {
+/** A call with a stream of requests: sends as fast as the server reads, and keeps the answer. */
+final class Upload<Q, A> implements ClientResponseObserver<Q, A> {
   private static final int CHUNK_BYTES = 1 << 20;
 
-  private Upload() {}
+  private final Iterator<Q> parts;
+  private final CompletableFuture<A> answer = new CompletableFuture<>();
+  private ClientCallStreamObserver<Q> call;
+  private boolean complete;
+
+  Upload(Iterator<Q> parts) {
+    this.parts = parts;
+  }
 
   /** Returns a header, then bytes in chunks, as messages. */
   static <Q> Iterator<Q> parts(Q header, Function<ByteString, Q> message, List<ByteString> arrays) {
@@ -30,30 +40,57 @@ final class Upload {
     return parts.iterator();
   }
 
-  /** Sends messages, and waits for the answer; an interrupted thread cancels the call. */
-  static <Q, A> A answer(BlockingClientCall<Q, A> call, Iterator<Q> parts) {
-    try {
-      boolean open = true; // A refusal may come before all chunks have left.
-      while (open && parts.hasNext()) {
-        open = call.write(parts.next());
+  @Override
+  public void beforeStart(ClientCallStreamObserver<Q> started) {
+    call = started;
+    call.setOnReadyHandler(this::send);
+  }
+
+  private void send() {
+    while (!complete && call.isReady()) {
+      if (parts.hasNext()) {
+        call.onNext(parts.next());
+      } else {
+        complete = true;
+        call.onCompleted();
       }
-      call.halfClose();
-      A answer = call.read();
-      if (answer == null) {
-        throw Status.INTERNAL.withDescription("no answer").asRuntimeException();
-      }
-      return answer;
-    } catch (StatusException error) {
-      throw error.getStatus().asRuntimeException(error.getTrailers());
-    } catch (InterruptedException error) {
-      call.cancel("interrupted", error);
-      throw interrupted(error);
     }
   }
 
-  /** Returns the error of a call whose thread was interrupted, which it stays. */
-  static StatusRuntimeException interrupted(InterruptedException error) {
-    Thread.currentThread().interrupt();
-    return Status.CANCELLED.withDescription("interrupted").withCause(error).asRuntimeException();
+  @Override
+  public void onNext(A response) {
+    complete = true; // A refusal may come before all chunks have left.
+    answer.complete(response);
+  }
+
+  @Override
+  public void onError(Throwable error) {
+    complete = true;
+    answer.completeExceptionally(error);
+  }
+
+  @Override
+  public void onCompleted() {
+    answer.completeExceptionally(Status.INTERNAL.withDescription("no answer").asRuntimeException());
+  }
+
+  /** Makes the call, and waits for the answer; an interrupted thread cancels it. */
+  A answer(Consumer<StreamObserver<A>> method) {
+    method.accept(this);
+    return await(answer, call);
+  }
+
+  /** Waits for the answer of a call, whose errors are gRPC's; an interrupted thread cancels it. */
+  static <A> A await(CompletableFuture<A> answer, ClientCallStreamObserver<?> call) {
+    try {
+      return answer.get();
+    } catch (ExecutionException error) {
+      throw Status.fromThrowable(error.getCause())
+          .asRuntimeException(Status.trailersFromThrowable(error.getCause()));
+    } catch (InterruptedException error) {
+      call.cancel("interrupted", error);
+      Thread.currentThread().interrupt();
+      throw Status.CANCELLED.withDescription("interrupted").withCause(error).asRuntimeException();
+    }
   }
 }

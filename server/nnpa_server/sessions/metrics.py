@@ -10,7 +10,6 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from copy import deepcopy
 from dataclasses import dataclass, field
 
 from nnpa_emulator.status import Status
@@ -110,8 +109,8 @@ class Metrics:
         with self._lock:
             return Reading(
                 dict(self._operations),
-                deepcopy(self._operation_seconds),
-                deepcopy(self._call_seconds),
+                _copied(self._operation_seconds),
+                _copied(self._call_seconds),
                 dict(self._refused),
                 dict(self._bytes),
             )
@@ -121,3 +120,11 @@ def model_run(metrics: Metrics | None, model: str, machine: str) -> AbstractCont
     """Return a context that makes a span of a model's run, where there are spans."""
     spans = None if metrics is None else metrics.spans
     return nullcontext() if spans is None else spans.model_run(model, machine)
+
+
+def _copied(durations: Mapping[str, Durations]) -> dict[str, Durations]:
+    """Copy histograms, under the lock that operations wait for."""
+    return {
+        name: Durations(list(duration.buckets), duration.total)
+        for name, duration in durations.items()
+    }

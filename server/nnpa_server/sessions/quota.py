@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Places for sessions that several server processes share: their parent counts.
+"""Places for sessions, of one server process or of several whose parent counts.
 
-A process asks in lines of JSON over a Unix socket. {"take": TOKEN, "limit": N} takes a place; the
-answer is "", or the bound that is reached, "server" or "token". {"give": TOKEN} returns a place and
-has no answer. When a connection ends, the places of its process return.
+One of several processes asks in lines of JSON over a Unix socket. {"take": TOKEN, "limit": N} takes
+a place; the answer is "", or the bound that is reached, "server" or "token". {"give": TOKEN}
+returns a place and has no answer. When a connection ends, the places of its process return.
 """
 
 import json
@@ -64,9 +64,9 @@ class Quota:
             return ""
 
     def give(self, token: str, count: int = 1) -> None:
-        """Return places."""
+        """Return places, at most those that were taken."""
         with self._lock:
-            self._taken[token] -= count
+            self._taken -= Counter({token: count})
 
     def close(self) -> None:
         """Do nothing: the places end with the process."""

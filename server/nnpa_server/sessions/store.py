@@ -99,7 +99,7 @@ class Session:
         guest.allocate = self.allocate
 
     def reserve(self, size: int) -> None:
-        """Shrink the cache to make room for `size` bytes; raise CallRefused if there is none."""
+        """Shrink the cache to make room for `size` bytes, uncounted; raise CallRefused for none."""
         used = self.stored_bytes + self.staged_bytes + self.pending_bytes
         limit = self.limits.max_session_bytes
         if used + size + self.contents.held > limit:
@@ -348,11 +348,13 @@ class Store:
     def _end(self, session: Session, why: str) -> None:
         with self._lock:
             self._ended_hits += session.contents.hits
-        session.clear()
-        if session.lease is not None:
-            session.lease.end(None if why == "deleted" else _not_found(session.name))
-        if session.has_place:
-            self._places.give(session.trail.token)
+        try:
+            session.clear()
+            if session.lease is not None:
+                session.lease.end(None if why == "deleted" else _not_found(session.name))
+        finally:
+            if session.has_place:
+                self._places.give(session.trail.token)
         audit.ended(session_tag(session.name), session.trail, why)
 
     def sessions(self) -> tuple[Session, ...]:

@@ -5,6 +5,9 @@ import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from unittest.mock import Mock
 
 import grpc
 import numpy as np
@@ -15,6 +18,7 @@ from nnpa.zdnn.v1.trace_pb2 import RecordTraceRequest
 from nnpa.zdnn.v1.trace_pb2_grpc import TraceServiceStub
 from nnpa_emulator import MACHINES, Guest
 from nnpa_server.config import Limits
+from nnpa_server.sessions.quota import Quota
 from nnpa_server.sessions.store import Counts, Session, Store
 
 from tests.server.conftest import LIMITS, Running
@@ -380,3 +384,21 @@ def test_memory_that_a_session_freed_goes_back() -> None:
         session.stored_bytes = 1 << 28
         assert gave_back.wait(10)
     store.close()
+
+
+def test_a_session_returns_its_place_where_its_end_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A holding that cannot be closed takes no place from later sessions."""
+    with closing(Store(replace(LIMITS, max_sessions=1))) as store:
+        session = store.create(Guest(MACHINES["telum2"]), pb.Session())
+        with monkeypatch.context() as patch:
+            patch.setattr(session, "clear", Mock(side_effect=OSError("no space")))
+            with pytest.raises(OSError, match="no space"):
+                store.delete(session.name)
+        store.create(Guest(MACHINES["telum2"]), pb.Session())
+
+
+def test_a_place_that_was_not_taken_returns_to_nobody() -> None:
+    """More returns than places leave the bounds as they are."""
+    quota = Quota(1)
+    quota.give("a")
+    assert [quota.take("a", 1), quota.take("a", 1)] == ["", "server"]

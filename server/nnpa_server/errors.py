@@ -190,7 +190,7 @@ def from_exception(error: Exception, **metadata: object) -> CallRefused:
 
 
 def reason_of(error: Exception) -> str:
-    """Return the name under which metrics count a call that an error ends."""
+    """Return the name of the reason for which an error ends a call."""
     return error.code.name if isinstance(error, CallCancelled) else from_exception(error).name
 
 

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
+from itertools import starmap
 
 from nnpa_network.client_api.activations import Activations, place, working_bytes
 from nnpa_network.client_api.batches import Batch, read_inputs, require_outputs, write_output
@@ -339,5 +340,6 @@ def _io(
         except ValueError as error:
             raise NetworkRefused(_TYPE.INVALID_PARAM, _CODE.INVALID_FORMAT, str(error)) from error
 
-    inputs = tuple(map(tensor, plan.inputs, program.inputs))
-    return inputs, tuple(map(tensor, plan.outputs, program.outputs))
+    inputs = zip(plan.inputs, program.inputs, strict=True)
+    outputs = zip(plan.outputs, program.outputs, strict=True)
+    return tuple(starmap(tensor, inputs)), tuple(starmap(tensor, outputs))

@@ -86,10 +86,19 @@ def operators() -> Mapping[tuple[str, str], Any]:
     return {(str(schema.domain), str(schema.name)): schema for schema in schemas}
 
 
+@lru_cache(maxsize=1)
+def _inferring() -> frozenset[tuple[str, str]]:
+    """Return the operators of which any version infers shapes: the newest may be a deprecation."""
+    return frozenset(
+        (str(schema.domain), str(schema.name))
+        for schema in get_all_operator_schema()
+        if schema.has_type_and_shape_inference_function
+    )
+
+
 def infers_shapes(domain: str, op_type: str) -> bool:
     """Return whether ONNX Runtime tells the shapes of an operator's outputs without running it."""
-    schema = operators().get((domain, op_type))
-    return schema is not None and bool(schema.has_type_and_shape_inference_function)
+    return (domain, op_type) in _inferring()
 
 
 @lru_cache(maxsize=1)

@@ -48,6 +48,7 @@ class WorkerPlan:
         self._executors: OrderedDict[Concrete, ProgramRunner] = OrderedDict()
         self._lock, self._turn = Lock(), Lock()
         self.dropped = 0
+        self._weights: tuple[Weight, ...] | None = None
         answer = self._ask("facts")
         with self._checking():
             facts = decode_facts(answer.text)
@@ -61,16 +62,15 @@ class WorkerPlan:
 
     def weights(self) -> tuple[Weight, ...]:
         """Return the initializers in graph order."""
-        return self._weights
-
-    @cached_property
-    def _weights(self) -> tuple[Weight, ...]:
+        if self._weights is not None:
+            return self._weights
         answer = self._ask("weights")
         with self._checking():
             contents = iter(answer.arrays)
             weights = tuple(_weight(row, self.data, contents) for row in json.loads(answer.text))
             if next(contents, None) is not None:
                 raise NotProgram("contents of no weight")
+        self._weights = weights
         return weights
 
     def with_weights(self, parts: Sequence[bytes]) -> "WorkerPlan":

@@ -99,7 +99,10 @@ class PublicCalls(ServerInterceptor):
 
     @contextmanager
     def _counted(self, context: CallContext) -> Generator[Account]:
-        """Count the bytes of a call, and end the call with the status of an error."""
+        """Count the bytes of a call, and end the call with the status of an error.
+
+        NotImplementedError means that the service does not implement the method.
+        """
         account = self.account(context)
         try:
             yield account

@@ -13,7 +13,7 @@ _LOOK_SECONDS = 0.02  # between looks whether somebody waits for a turn
 
 
 class LocalWorker:
-    """Runs jobs in this process, of any thread, without limits; `start` returns their handler."""
+    """Runs jobs in this process without limits, for any thread; `start` returns their handler."""
 
     def __init__(self, start: Callable[[], Handler]) -> None:
         self._start = start

@@ -209,7 +209,7 @@ func (s *sink[T]) add(chunk []byte) error {
 		return fmt.Errorf("answer: %d bytes more than announced", len(chunk)-len(s.rest))
 	}
 	s.rest = s.rest[copy(s.rest, chunk):]
-	if !hostIsLittleEndian && len(s.rest) == 0 && len(chunk) > 0 {
+	if !hostIsLittleEndian && sizeOf[T]() > 1 && len(s.rest) == 0 && len(chunk) > 0 {
 		turn(memory(s.array), sizeOf[T]())
 	}
 	return nil

@@ -99,7 +99,7 @@ export function word(
   if (chosen === undefined) {
     return undefined;
   }
-  const number = numbers[chosen.toUpperCase()];
+  const number = numbers[String(chosen).toUpperCase()];
   if (typeof number !== "number" || number === 0) {
     const words = Object.keys(numbers).filter((name) => Number(numbers[name]) > 0);
     const expected = words.join(", ").toLowerCase();

@@ -36,19 +36,20 @@ import type { CallOptions } from "./transport.js";
 export class Ztensor implements TransferTensor {
   /** IEEE flags of the last transform, a sum of `FpFlags`. */
   flags = 0;
+  readonly #guest: Guest;
   #id: bigint;
   #structure: Structure | undefined;
   #missing = "not made yet, its pipeline has not run";
 
   /** @internal */
   constructor(
-    /** The session's state. @internal */
-    readonly guest: Guest,
+    guest: Guest,
     structure: Structure | undefined,
     id: bigint,
     /** The scale and offset of a quantized ztensor. @internal */
     readonly quantization?: readonly [scale: number, offset: number],
   ) {
+    this.#guest = guest;
     this.#structure = structure;
     this.#id = id;
   }
@@ -70,6 +71,11 @@ export class Ztensor implements TransferTensor {
       offset,
     });
     return new Ztensor(guest, structure, 0n, quantization);
+  }
+
+  /** The session's state. @internal */
+  get guest(): Guest {
+    return this.#guest;
   }
 
   /** The id in the session, 0 for a ztensor without a buffer. */

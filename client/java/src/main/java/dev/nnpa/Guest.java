@@ -198,7 +198,7 @@ final class Guest {
   }
 
   /** Updates the call's ztensors from its result, and hands the result to the call. */
-  private void applyResult(Verb call, OperationResult result) {
+  private synchronized void applyResult(Verb call, OperationResult result) {
     for (ZtensorInfo info : result.getOutputsList()) {
       Ztensor ztensor = call.tensors.get(info.getOperand());
       if (ztensor != null) {
@@ -235,7 +235,7 @@ final class Guest {
   }
 
   /** Concludes a call that was no list's: updates its ztensors, throws for an error status. */
-  synchronized void conclude(Verb call, OperationResult result) {
+  void conclude(Verb call, OperationResult result) {
     applyResult(call, result);
     throwForStatus(call, result, -1);
   }

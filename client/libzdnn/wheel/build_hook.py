@@ -44,12 +44,15 @@ class LibraryBuildHook(BuildHookInterface):  # type: ignore[type-arg] # untyped 
         (package,) = self.build_config.packages
         self._temporary = tempfile.TemporaryDirectory(prefix=f"{package}-")
         prefix, out = (Path(self._temporary.name) / name for name in ("prefix", "out"))
-        command = ["make", "-C", str(source), "install", f"PREFIX={prefix}", f"OUT={out}"]
+        places = "DESTDIR=", f"PREFIX={prefix}", f"OUT={out}"
+        command = ["make", "-C", str(source), "install", *places]
         subprocess.run(command, check=True)
         folder = prefix / self.config.get("folder", "")
         for path in sorted(folder.rglob("*")):  # links become copies: programs open either name
             if path.is_file():
                 build_data["force_include"][str(path)] = f"{package}/{path.relative_to(folder)}"
+        if not build_data["force_include"]:
+            raise FileNotFoundError(f"{folder}: `make install` of {source} put no file there")
         if "library" in self.config:
             build_data["tag"] = f"py3-none-{platform_tag(folder / self.config['library'])}"
             build_data["pure_python"] = False

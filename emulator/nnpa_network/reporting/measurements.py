@@ -150,7 +150,7 @@ class Measurements:
     runs: list[Run]
 
     def merge(self, addition: "Measurements") -> None:
-        """Add other batches; raise `ModelRefused` for those of another model, or counted before."""
+        """Add later batches; raise `ModelRefused` if their model differs or they were counted."""
         same = [(run.machine, run.saturate, run.numbers) for run in self.runs] == [
             (run.machine, run.saturate, run.numbers) for run in addition.runs
         ]

@@ -93,13 +93,13 @@ async function named(
 /** Returns the number of an option's word; throws TypeError for an unknown word. */
 export function word(
   option: string,
-  chosen: string | undefined,
+  chosen: unknown,
   numbers: Readonly<Record<string, string | number>>,
 ): number | undefined {
   if (chosen === undefined) {
     return undefined;
   }
-  const number = numbers[String(chosen).toUpperCase()];
+  const number = typeof chosen === "string" ? numbers[chosen.toUpperCase()] : undefined;
   if (typeof number !== "number" || number === 0) {
     const words = Object.keys(numbers).filter((name) => Number(numbers[name]) > 0);
     const expected = words.join(", ").toLowerCase();

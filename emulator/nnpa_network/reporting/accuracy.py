@@ -115,11 +115,12 @@ def measure(
     settings = Settings(node_rows=_NODE_ROWS)
     measurer = Measurer(model, machines, options, settings, allocate)
     rows = settings.batch_rows
-    total, *others = (
+    batches = (
         measurer.measure(first, _stacked(data[first : first + rows]))
         for first in range(0, len(data), rows)
     )
-    for measured in others:
+    total = next(batches)
+    for measured in batches:
         total.merge(measured)
     return Report(total)
 

@@ -104,10 +104,10 @@ def _nodes_of(graph: onnx.GraphProto) -> _Nodes:
 
 def _groups(graph: _Nodes, carried: set[str]) -> Iterator[set[int]]:
     """Yield the nodes to be enclosed together; no way leads out of a group and back."""
-    made = {name: graph.makers[name] for name in carried & graph.makers.keys()}
-    ends = ((at, max([at, *graph.readers.get(name, ())])) for name, at in made.items())
+    makers = {name: graph.makers[name] for name in carried & graph.makers.keys()}
+    ends = ((at, max([at, *graph.readers.get(name, ())])) for name, at in makers.items())
     spans = deque(sorted(ends))
-    touching = {*made.values(), *(at for name in carried for at in graph.readers.get(name, ()))}
+    touching = {*makers.values(), *(at for name in carried for at in graph.readers.get(name, ()))}
     while spans:
         first, last = spans.popleft()
         while spans and spans[0][0] <= last:

@@ -34,9 +34,9 @@ def concrete_shapes(
     Raise `ModelRefused` for a shape that does not fit, and for a name that no input has.
     """
     ports = [*inputs, *(port for port in optional if port.name in shapes)]
-    known = {port.name for port in ports}
-    if not shapes.keys() <= known:
-        unknown = next(name for name in shapes if name not in known)
+    names = {port.name for port in ports}
+    if not shapes.keys() <= names:
+        unknown = next(name for name in shapes if name not in names)
         text = f"the model's inputs are {names_of(inputs, optional)}"
         raise ModelRefused(f"input {unknown[:64]}: {text}")
     sizes: dict[str, int] = {}

@@ -81,9 +81,9 @@ def probe(
     rows: list[ProbeRow] = []
     for machine in machines:
         hosted = import_onnx(model, Guest(find_machine(machine), allocate=allocate), options)
-        ones = dict.fromkeys(hosted.symbols, 1)
-        choices = [ones | {symbol: size} for symbol in ones for size in sizes]
-        for chosen in choices or [ones]:
+        smallest = dict.fromkeys(hosted.symbols, 1)
+        choices = [smallest | {symbol: size} for symbol in smallest for size in sizes]
+        for chosen in choices or [smallest]:
             rows.extend(_probe(hosted, chosen, kind) for kind in DEGENERATE)
     return tuple(rows)
 

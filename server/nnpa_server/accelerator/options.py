@@ -89,18 +89,18 @@ def _machine_invalid(path: str, value: object, limit: str) -> CallRefused:
 
 
 def _overrides(spec: accelerator_pb2.MachineSpec) -> Overrides:
-    given = {field.name: value for field, value in spec.ListFields()}
-    dim4, dim3, dim2, dim1 = (given.get(f"max_dim{number}") for number in (4, 3, 2, 1))
-    formats = given.get("parmblk_formats_mask")
+    values = {field.name: value for field, value in spec.ListFields()}
+    dim4, dim3, dim2, dim1 = (values.get(f"max_dim{number}") for number in (4, 3, 2, 1))
+    formats = values.get("parmblk_formats_mask")
     return Overrides(
-        max_dim_idx_size=given.get("max_dim_idx_size"),
+        max_dim_idx_size=values.get("max_dim_idx_size"),
         max_dims=(dim4, dim3, dim2, dim1),
-        max_tensor_size=given.get("max_tensor_size"),
+        max_tensor_size=values.get("max_tensor_size"),
         removed_functions=frozenset(spec.removed_functions),
         added_functions=frozenset(spec.added_functions),
         parmblk_formats=None if formats is None else formats << 96,
-        data_types=given.get("data_types_mask"),
-        layout_formats=given.get("layout_formats_mask"),
+        data_types=values.get("data_types_mask"),
+        layout_formats=values.get("layout_formats_mask"),
     )
 
 
@@ -155,8 +155,8 @@ def updated_options(
     current: accelerator_pb2.Session, request: accelerator_pb2.UpdateSessionRequest
 ) -> accelerator_pb2.Session:
     """Return options with the mask's fields replaced; without a mask, the fields that are set."""
-    given = [field.name for field, _ in request.session.ListFields() if field.name in UPDATABLE]
-    mask = FieldMask(paths=request.update_mask.paths or given)
+    names = [field.name for field, _ in request.session.ListFields() if field.name in UPDATABLE]
+    mask = FieldMask(paths=request.update_mask.paths or names)
     for path in mask.paths:
         if path not in UPDATABLE:
             raise invalid("update_mask.paths", path[:64], f"one of {', '.join(UPDATABLE)}")

@@ -214,10 +214,10 @@ def read_shapes(messages: Sequence[pb.InputShape], path: str) -> dict[str, tuple
     }
 
 
-def _message(kind: type[M], source: object, **others: Any) -> M:
-    """Return a message with `others`, and with the attributes that its other fields name."""
-    names = kind.DESCRIPTOR.fields_by_name.keys() - others.keys()
-    return kind(**others, **{name: getattr(source, name) for name in names})
+def _message(kind: type[M], source: object, **fields: Any) -> M:
+    """Return a message with `fields`, and with the attributes that its other fields name."""
+    names = kind.DESCRIPTOR.fields_by_name.keys() - fields.keys()
+    return kind(**fields, **{name: getattr(source, name) for name in names})
 
 
 def encode_port(port: Port) -> program_pb2.Port:

@@ -77,8 +77,8 @@ def open_data(
     for images that lie in a folder per class.
     """
     if not isinstance(data, str | PathLike):
-        given = data if isinstance(data, Mapping) else _named({"": np.asarray(data)}, inputs)
-        arrays = {name: np.asarray(array) for name, array in given.items()}
+        columns = data if isinstance(data, Mapping) else _named({"": np.asarray(data)}, inputs)
+        arrays = {name: np.asarray(array) for name, array in columns.items()}
         dataset = array_rows(arrays, "data", inputs, outputs)
         return _labelled(dataset, labels, {}, "data")
     path = Path(fspath(data))

@@ -3,6 +3,7 @@
 
 `--show` prints the table of the last run; nothing is measured. `--against REV` measures an
 older commit beside this tree; `--rows shortcuts [NAME ...]` tags shortcuts with their prices.
+`--cpu v3` lets both sides use AVX2 and no AVX-512, but for ONNX Runtime.
 """
 
 import argparse
@@ -14,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 import tests.bench
-from tests.bench import against, shortcuts
+from tests.bench import against, processor, shortcuts
 from tests.bench import options as options_of_rows
 from tests.bench.awake import awake
 from tests.bench.report import ROWS, Report, look_at_machine, measure
@@ -28,6 +29,7 @@ WITHOUT_ROWS = frozenset(
         "full_size",
         "options",
         "peers",
+        "processor",
         "report",
         "scenarios",
         "shortcuts",
@@ -40,6 +42,8 @@ def main() -> None:
     """Measure the rows of the command line; print and keep the report."""
     parser = _parser()
     arguments = parser.parse_args()
+    if arguments.cpu:
+        processor.restrict(arguments.cpu)
     console = Console(width=160)
     if arguments.rows and arguments.rows[0] == SHORTCUTS:
         _tag_prices(console, arguments)
@@ -90,6 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--rows", nargs="+", metavar="ROW", help="row numbers, default all")
     add("--json", type=Path, metavar="FILE", help="write the figures as JSON")
     add("--peers", action="store_true", help="make the environments of peers, and measure them")
+    add("--cpu", choices=processor.PROCESSORS, help="use the instructions of an older processor")
     add("--awake", action="store_true", help="keep cores from halting, which slows wake-ups of VMs")
     add("--write", action="store_true", help=f"keep the figures as {LAST.name}")
     add("--show", action="store_true", help=f"print the table of {LAST.name}")

@@ -25,6 +25,8 @@ import threadpoolctl
 from rich.console import Console
 from rich.table import Table
 
+from tests.bench.processor import restriction
+
 Work = Callable[[], object]
 Verdict: TypeAlias = Literal["moonshot", "reached", "missed", "-"]
 
@@ -176,16 +178,17 @@ def look_at_machine(kept_awake: bool = False) -> Header:
         f"{pool['internal_api']} {pool.get('architecture', '')} x{pool['num_threads']}"
         for pool in threadpoolctl.threadpool_info()
     ]
+    restricted = restriction()
     cached = list((Path(nnpa_emulator.kernels.__file__).parent / "__pycache__").glob("*.nbi"))
     return Header(
-        cpu=_cpu(),
+        cpu=_cpu() + (f" as {restricted}" if restricted else ""),
         cores=os.cpu_count() or 1,
         blas=", ".join(pools),
         versions=f"Python {platform.python_version()}, numpy {np.__version__}, "
         f"numba {numba.__version__}",
         numba_cache=f"warm, {len(cached)} kernels" if cached else "cold",
         kept_awake=kept_awake,
-        blas_restricted=os.environ.get("OPENBLAS_CORETYPE"),
+        blas_restricted=None if restricted else os.environ.get("OPENBLAS_CORETYPE"),
     )
 
 

@@ -109,6 +109,16 @@ def test_kernels_equal_their_references(name: str, seeds: int) -> None:
         same(name, *arguments, written=written)
 
 
+def test_a_correlation_of_zeros_has_magnitude_0() -> None:
+    """The largest magnitude of sums that are all zero is 0 in both forms."""
+    arguments, _ = CASES["convolution.correlate"](np.random.default_rng(1))
+    line, dense, bias, *others = arguments
+    limits = np.float32(-np.inf), np.float32(np.inf)
+    zeros = np.zeros_like(line), np.zeros_like(dense), np.zeros_like(bias), *others[:-1], limits
+    for correlate in forms("convolution.correlate"):
+        assert correlate(*zeros) == 0
+
+
 @pytest.mark.parametrize("operation", range(6))
 def test_arithmetic_of_every_code(operation: int) -> None:
     """Every code with every boundary code, on either side, has the same result in both forms."""

@@ -179,11 +179,11 @@ def inlined(function: Callable[P, R]) -> Callable[P, R]:
     return _wait(function, Kernel(_maker(function, inline="always")))
 
 
-def kernel_in(module: str, name: str) -> Callable[..., None]:
+def kernel_in(module: str, name: str) -> Callable[..., Any]:
     """Return a part of kernels from a module that imports Numba itself."""
 
-    def make() -> Callable[..., None]:
-        member: Callable[..., None] = getattr(import_module(module), name)
+    def make() -> Callable[..., Any]:
+        member: Callable[..., Any] = getattr(import_module(module), name)
         return member.compiled() if isinstance(member, Kernel) else member
 
     return Kernel(make)

@@ -2,13 +2,18 @@
 """Kernels against the references that define them."""
 
 import inspect
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from llvmlite.binding import get_host_cpu_features
 from nnpa_emulator.kernels import convert, elementwise, jit, recurrent, tables
 from nnpa_emulator.reference import elementwise as reference
 from nnpa_emulator.reference import recurrent as reference_recurrent
@@ -144,6 +149,22 @@ def test_arithmetic_at_random(operation: int) -> None:
     a, b = np.random.default_rng(operation).integers(0, 65536, (2, 1 << 20), np.uint16)
     out = np.zeros(1 << 20, np.uint16)
     same("elementwise.binary", operation, a, b, out, (1, 1, 1, 1 << 14, 64), False, written=(3,))
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("features", ["+sse2", "+avx2,+fma"])
+def test_arithmetic_for_lesser_processors(features: str, tmp_path: Path) -> None:
+    """Kernels compiled for processors with fewer features than this one have the same results."""
+    if not all(get_host_cpu_features().get(name[1:]) for name in features.split(",")):
+        pytest.skip(f"no {features} here")
+    processor = {"NUMBA_CPU_NAME": "x86-64", "NUMBA_CPU_FEATURES": features}
+    law = f"{__file__}::{test_arithmetic_of_every_code.__name__}"
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", law],
+        env={**os.environ, **processor, "NUMBA_CACHE_DIR": str(tmp_path)}, check=False,
+        capture_output=True, text=True, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout
 
 
 @pytest.mark.parametrize("dims", SHAPES)

@@ -10,20 +10,24 @@ not itself a boundary is at least 2^-21 (relative) away from one, and FP32 round
 Source: zDNN API Reference 1.2.0, zdnn_add, zdnn_sub, zdnn_mul, zdnn_div, zdnn_min, zdnn_max.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
-from nnpa_emulator.kernels.convert import MAGNITUDE16, Codes, decode, encode_result
-from nnpa_emulator.kernels.jit import implements, inlined, kernel
+from nnpa_emulator.kernels.convert import MAGNITUDE16, Codes
+from nnpa_emulator.kernels.jit import implements, inlined, kernel, kernel_in
 from nnpa_emulator.reference import elementwise as reference
 from nnpa_emulator.reference.elementwise import Region
 
 PAGE_CELLS = np.uintp(2048)
-SHORT_CELLS = np.uintp(16)
+HALF_STICK = np.uintp(32)
 
 ADD, SUB, MUL, DIV, MIN, MAX = range(6)
 """Operation numbers of `binary`."""
 
 NINF16 = np.uint16(0x7FFF)
+
+_arithmetic: Callable[..., np.uint16] = kernel_in("nnpa_emulator.kernels.cells", "combine")
 
 
 @implements(reference.binary)
@@ -48,7 +52,7 @@ def binary(
         if real > 32:
             met = _run(operation, a, b, out, start, end)
         else:
-            met = _run_narrow(operation, a, b, out, start, end, np.uintp(real))
+            met = _run_narrow(operation, a, b, out, start, end)
         if real < 64:
             met = _clear_tails(out, start, end, np.uintp(real))
         if not fresh:
@@ -59,15 +63,14 @@ def binary(
 
 @kernel
 def _run_narrow(
-    operation: int, a: Codes, b: Codes, out: Codes, start: np.uintp, end: np.uintp, real: np.uintp
+    operation: int, a: Codes, b: Codes, out: Codes, start: np.uintp, end: np.uintp
 ) -> np.uint16:
-    """Combine the first `real` cells of every stick, in runs of sixteen, as `_run` does."""
+    """Combine the first half of every stick, as `_run` does."""
     largest = np.uint16(0)
     for stick in range(start, end, np.uintp(64)):
-        for first in range(stick, stick + real, SHORT_CELLS):
-            cell = np.uintp(first)
-            met = _run(operation, a, b, out, cell, cell + SHORT_CELLS)
-            largest = np.uint16(max(largest, met))
+        cell = np.uintp(stick)
+        met = _run(operation, a, b, out, cell, cell + HALF_STICK)
+        largest = np.uint16(max(largest, met))
     return largest
 
 
@@ -88,37 +91,8 @@ def _run(
     operation: int, a: Codes, b: Codes, out: Codes, start: np.uintp, end: np.uintp
 ) -> np.uint16:
     """Combine the cells from `start` up to `end`; return the largest magnitude of the result."""
-    largest = np.uint16(0)
-    if operation == ADD:
-        for i in range(start, end):
-            code = encode_result(np.float32(decode(a[i]) + decode(b[i])))
-            largest = np.uint16(max(largest, np.uint16(code & MAGNITUDE16)))
-            out[i] = code
-    elif operation == SUB:
-        for i in range(start, end):
-            code = encode_result(np.float32(decode(a[i]) - decode(b[i])))
-            largest = np.uint16(max(largest, np.uint16(code & MAGNITUDE16)))
-            out[i] = code
-    elif operation == MUL:
-        for i in range(start, end):
-            code = encode_result(np.float32(decode(a[i]) * decode(b[i])))
-            largest = np.uint16(max(largest, np.uint16(code & MAGNITUDE16)))
-            out[i] = code
-    elif operation == DIV:
-        for i in range(start, end):
-            code = _divide(a[i], b[i])
-            largest = np.uint16(max(largest, np.uint16(code & MAGNITUDE16)))
-            out[i] = code
-    else:
-        largest = _select_run(operation, a, b, out, start, end)
-    return largest
-
-
-@kernel
-def _select_run(
-    operation: int, a: Codes, b: Codes, out: Codes, start: np.uintp, end: np.uintp
-) -> np.uint16:
-    """Take minimum or maximum of the cells as `_run` does arithmetic."""
+    if operation < MIN:
+        return _arithmetic(operation, a, b, out, start, end)
     largest = np.uint16(0)
     flip = np.int16(-1) if operation == MIN else np.int16(0)
     for i in range(start, end):
@@ -126,13 +100,6 @@ def _select_run(
         largest = np.uint16(max(largest, np.uint16(code & MAGNITUDE16)))
         out[i] = code
     return largest
-
-
-@kernel
-def _divide(a: np.uint16, b: np.uint16) -> np.uint16:
-    """Divide two codes; anything by zero is 7FFF."""
-    quotient = encode_result(np.float32(decode(a) / decode(b)))
-    return NINF16 if np.uint16(b & MAGNITUDE16) == 0 else quotient
 
 
 @kernel

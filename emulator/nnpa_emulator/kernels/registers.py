@@ -58,14 +58,16 @@ class Context(Protocol):
 def _features() -> frozenset[str]:
     """Return the features of the processor that Numba compiles for: this one unless it is set."""
     features: str | None = vars(config)["CPU_FEATURES"]
-    if features:
+    if features is not None:
         return frozenset(feature[1:] for feature in features.split(",") if feature.startswith("+"))
     return frozenset(
         name for name, available in binding.get_host_cpu_features().items() if available
     )
 
 
-_WIDE, _HALF = "avx512f" in _features(), "avx" in _features()
+FEATURES: Final = _features()
+"""Features of the processor, in LLVM's words."""
+_WIDE, _HALF = "avx512f" in FEATURES, "avx" in FEATURES
 _ARM = platform.machine().lower() in ("aarch64", "arm64")
 
 LANES: Final = 16 if _WIDE else 8 if _HALF else 4

@@ -3,11 +3,12 @@
 
     prepared-steps      a step that ran clean goes straight to the emulator's arithmetic
     run-buffers         the tensors of a run share an arena, which serves the next run
+    host-groups         neighbouring host nodes run as one session of ONNX Runtime
 
 The module imports nothing: a server reads the names before the emulator is there.
 """
 
 from typing import Literal, TypeAlias, get_args
 
-ShortcutName: TypeAlias = Literal["prepared-steps", "run-buffers"]
+ShortcutName: TypeAlias = Literal["prepared-steps", "run-buffers", "host-groups"]
 SHORTCUTS: frozenset[str] = frozenset(get_args(ShortcutName))

@@ -41,6 +41,7 @@ SHORTCUTS: Mapping[str, str] = {
     "placed-operands": "operands are used where they lie in mapped memory",
     "prepared-steps": "steps of hosted networks that come again are checked once",
     "run-buffers": "tensors of a network's run share an arena, which serves the next",
+    "host-groups": "neighbouring nodes on the host run as one session of ONNX Runtime",
     "compiled-kernels": "Numba compiles what the reference defines",
     "widened-operands": "operands of products that come again are widened to FP32 once",
     "lazy-services": "services are constructed when they are called",

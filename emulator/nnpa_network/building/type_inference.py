@@ -18,6 +18,7 @@ from nnpa_network.building.arrangement import Arrangement, Shape
 from nnpa_network.building.runtime_shapes import Attributes, runtime_shapes
 from nnpa_network.program import ABSENT, Array, DType, ModelRefused
 from nnpa_network.running import host
+from nnpa_network.running.host_models import WIDER
 from nnpa_network.running.runtime_types import MAX_CONSTANT_BYTES, Operand, node_types
 
 _NEGATIVE_AXES = 11  # the opset from which axes may be counted from the end
@@ -235,7 +236,7 @@ def runtime_types_of(node: onnx.NodeProto, opset: int, operands: Mapping[str, Va
     typed = [
         Operand(name, value.dtype, value.shape, value.constant)
         for name, value in operands.items()
-        if value.dtype is not None and (value.dtype.kind != "V" or value.dtype in host.WIDER)
+        if value.dtype is not None and (value.dtype.kind != "V" or value.dtype in WIDER)
     ]
     if len(typed) < len(operands):
         return [UNKNOWN] * len(node.output)

@@ -101,7 +101,7 @@ class ForeignExecutor(Executor):
     def __init__(
         self, program: Program, guest: Guest, shortcuts: Collection[str] = SHORTCUTS
     ) -> None:
-        super().__init__(program, guest, shortcuts)
+        super().__init__(program, guest, frozenset(shortcuts) - {"host-groups"})
         for index, kernel in self._loaded.kernels.items():
             outputs = [number for number in writes(program.steps[index]) if number != ABSENT]
             shapes = [program.arrays[number].shape for number in outputs]

@@ -8,7 +8,7 @@ import onnx
 from nnpa_network.building.arrangement import ELEMENT_TYPES, Shape
 from nnpa_network.building.type_inference import type_of
 from nnpa_network.program import ANY_RANK, Array, DType, ModelRefused, Port
-from nnpa_network.running import host
+from nnpa_network.running.host_models import WIDER
 
 _REMEDIES = {
     "map_type": ", but a map: make the tensors of which it consists {}s",
@@ -70,7 +70,7 @@ def _exchanged_type(end: str, info: onnx.ValueInfoProto) -> tuple[DType, Shape |
         text = f"{end} {info.name} is not a tensor of a type that is hosted{remedy}"
         raise ModelRefused(text)
     if not _is_exchanged(dtype):
-        remedy = f"a Cast makes {host.WIDER[dtype]} of it"
+        remedy = f"a Cast makes {WIDER[dtype]} of it"
         text = f"{end} {info.name} is of {dtype}, which messages do not carry: {remedy}"
         raise ModelRefused(text)
     return dtype, shape
@@ -78,4 +78,4 @@ def _exchanged_type(end: str, info: onnx.ValueInfoProto) -> tuple[DType, Shape |
 
 def _is_exchanged(dtype: DType) -> bool:
     """Return True unless a type stays inside of a model."""
-    return dtype not in host.WIDER or dtype in ELEMENT_TYPES
+    return dtype not in WIDER or dtype in ELEMENT_TYPES

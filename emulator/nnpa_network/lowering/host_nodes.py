@@ -5,6 +5,7 @@ from nnpa_network.building.type_inference import OnnxNode
 from nnpa_network.containment import fault_of_loops, trip_counts
 from nnpa_network.program import ModelRefused
 from nnpa_network.running import host
+from nnpa_network.running.host_models import WIDER
 from nnpa_network.running.loading import fault_of_trips
 
 _NO_TENSOR = (
@@ -36,7 +37,7 @@ def opset_on_host(node: OnnxNode) -> int:
     ):
         raise host.HostError(_NO_TENSOR)
     results = [output.dtype for output in node.outputs if output is not None and output.dtype]
-    if any(dtype.kind == "V" and dtype not in host.WIDER for dtype in results):
+    if any(dtype.kind == "V" and dtype not in WIDER for dtype in results):
         raise host.HostError(
             "an output has an element type that ONNX Runtime does not hand over: add a Cast"
         )

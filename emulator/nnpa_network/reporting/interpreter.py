@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from onnx import NodeProto
 
 from nnpa_network.importing.onnx_import import OnnxModel
-from nnpa_network.program import Array
+from nnpa_network.program import Array, DType
 from nnpa_network.running import host
 
 
@@ -16,6 +16,7 @@ class Interpreter:
     def __init__(self, model: OnnxModel) -> None:
         self._nodes, self._opsets = list(model.proto.graph.node), model.opsets
         self._constants = model.initializers
+        self._kernels: dict[tuple[bytes, tuple[DType | None, ...]], host.Kernel] = {}
 
     def run(self, values: Mapping[str, Array], first: int) -> dict[str, Array]:
         """Add the values of the nodes from `first` on to `values`; raise `HostError`, KeyError."""
@@ -40,8 +41,10 @@ class Interpreter:
         opset = host.opset_for(node.op_type, node.domain, self._opsets.get(node.domain, 1))
         dtypes = tuple(None if array is None else array.dtype for array in arrays)
         constants = [self._constants.get(name) for name in names]
-        kernel = host.prepare(node.SerializeToString(), opset, dtypes, constants)
-        results = kernel([array for array in arrays if array is not None])
+        key = node.SerializeToString(), dtypes
+        if key not in self._kernels:
+            self._kernels[key] = host.prepare(key[0], opset, dtypes, constants)
+        results = self._kernels[key]([array for array in arrays if array is not None])
         return dict(zip(filter(None, node.output), results, strict=True))
 
     def turning_node(

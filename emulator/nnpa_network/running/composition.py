@@ -3,6 +3,7 @@
 
 from collections.abc import Callable, Collection, Mapping
 
+from nnpa_network.running.host_groups import group_host_nodes
 from nnpa_network.running.loading import LoadedProgram
 from nnpa_network.running.plain import RunProgram, run_program
 from nnpa_network.running.prepared_steps import prepare_steps
@@ -12,6 +13,7 @@ from nnpa_network.shortcuts import ShortcutName
 _WRAPPERS: Mapping[ShortcutName, Callable[[LoadedProgram, RunProgram], RunProgram]] = {
     "prepared-steps": prepare_steps,
     "run-buffers": reuse_buffers,
+    "host-groups": group_host_nodes,
 }
 """What wraps `run_program`, the innermost first."""
 

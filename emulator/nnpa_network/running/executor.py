@@ -49,6 +49,7 @@ class Executor:
         self.program, self.guest = program, guest
         self._loaded = LoadedProgram(program, guest)
         self._run_program = compose(self._loaded, shortcuts)
+        self._loaded.compile()
         calls = [step.verb for step in program.steps if isinstance(step, AcceleratorStep)]
         self._calls = dict(Counter(calls))
 

@@ -12,11 +12,10 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any, TypeAlias
 
-import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 from onnxruntime.capi.onnxruntime_pybind11_state import (
     Fail,
     InvalidArgument,
@@ -28,33 +27,25 @@ from onnxruntime.capi.onnxruntime_pybind11_state import (
 
 from nnpa_network.containment import DOMAINS, fault_in, inner_nodes, subgraphs
 from nnpa_network.program import Array, DType
+from nnpa_network.running.host_models import WIDER, Nodes, wide_name, with_wide_outputs
 from nnpa_network.trees import fault_of_trees
 
 Kernel: TypeAlias = Callable[[Sequence[Array]], list[Array]]
 
-# The IR version that every opset from 7 on may be used with, and subgraphs without restrictions.
-_IR_VERSION = 10
 _KERNELS, _KEPT_BYTES = 2048, 1 << 14  # kernels kept, and the most bytes of a node that is
-# UINT8 times constant INT8 without sums of 16 bits, which saturate on x86-64 without VNNI; between
-# DequantizeLinear and QuantizeLinear FP32, as ONNX defines it, for the first fails on those where
-# two share weights. Source: ONNX Runtime, onnxruntime_session_options_config_keys.h.
+# UINT8 times constant INT8 without sums of 16 bits, which saturate on x86-64 without VNNI: by the
+# optimiser, which is off for all other nodes. Between DequantizeLinear and QuantizeLinear FP32, as
+# ONNX defines it, for the first fails on those where two share weights. Source:
+# ONNX Runtime, onnxruntime_session_options_config_keys.h.
 _EXACT = {"session.x64quantprecision": "1", "session.disable_quant_qdq": "1"}
-_WIDE = "wide "  # how the names of operands begin that stand for narrow ones
-WIDER: Mapping[DType, DType] = {
-    np.dtype(narrow): np.dtype(wide)
-    for wide, types in (
-        (np.float32, (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e4m3fnuz,
-                      ml_dtypes.float8_e5m2, ml_dtypes.float8_e5m2fnuz)),
-        (np.int8, (ml_dtypes.int4,)),
-        (np.uint8, (ml_dtypes.uint4,)),
-    )
-    for narrow in types
-}  # fmt: skip
-"""Element types that ONNX Runtime does not exchange with NumPy, by one that has their values."""
 _REJECTIONS = (
     Fail, InvalidArgument, InvalidGraph, NotImplemented, RuntimeException, RuntimeError
 )  # fmt: skip
 _MISSING_LOCALE = re.compile(r"Failed to construct locale with name:([\w.@-]+)")
+
+
+NEVER_EMPTY = frozenset(("GRU", "InstanceNormalization", "LSTM"))
+"""Operators whose inputs must not be empty, see `compile_node`."""
 
 
 class HostError(RuntimeError):
@@ -189,13 +180,11 @@ def prepare(
     """Compile a serialised NodeProto for the element types of its inputs, None where left out.
 
     The inputs of the node come first, then the values that its subgraphs capture. `constants` are
-    inputs whose values never change. With an INT8 matrix among them they are compiled in, so that
-    `_EXACT` sees it and its zero point. Other small nodes are cached. Raise `HostError`.
+    inputs whose values never change. Small nodes without constants are cached. Raise `HostError`.
     """
-    if any(array is not None and array.dtype == np.int8 and array.ndim > 1 for array in constants):
+    if len(serialised) > _KEPT_BYTES or any(array is not None for array in constants):
         return compile_node(serialised, opset, dtypes, constants=constants)
-    compiled = compile_node if len(serialised) > _KEPT_BYTES else _kept
-    return compiled(serialised, opset, dtypes)
+    return _kept(serialised, opset, dtypes)
 
 
 def compile_node(
@@ -211,8 +200,7 @@ def compile_node(
     values never change.
     """
     node = onnx.NodeProto.FromString(serialised)
-    if fault := fault_in(node) or _fault_of_parts(node):
-        raise HostError(fault)
+    require_hosted(node)
     for dtype in dtypes:
         if dtype is not None and dtype.kind == "V" and dtype not in WIDER:
             raise HostError(f"{dtype} cannot be handed to ONNX Runtime")
@@ -222,27 +210,45 @@ def compile_node(
     }
     ranked = {name: shape for name, shape in zip(names, shapes, strict=False) if shape is not None}
     fixed = {
-        name: array for name, array in zip(names, constants, strict=False) if array is not None
+        name: array
+        for name, array in zip(names, constants, strict=False)
+        if array is not None and is_fixed(array.dtype)
     }
-    session = node_session(node, opset, types, ranked, fixed)
+    variable = {name: dtype for name, dtype in types.items() if name not in fixed}
     outputs = [name for name in node.output if name]
-    present = [name for name, dtype in zip(names, dtypes, strict=True) if dtype is not None]
-
-    def kernel(arrays: Sequence[Array]) -> list[Array]:
-        if fault := _fault_of_empty(node.op_type, arrays):
-            raise HostError(fault)
-        feeds = dict(zip(present, arrays, strict=True))
-        return session.run(outputs, {name: feeds[name] for name in feeds if name not in fixed})
-
-    return kernel
+    nodes = Nodes([node], opsets_of(node, opset), variable, outputs, ranked, fixed)
+    kernel = compile_nodes(nodes, [name for name in names if name in types])
+    return _refusing_empty(node.op_type, kernel) if node.op_type in NEVER_EMPTY else kernel
 
 
-def _fault_of_empty(op_type: str, arrays: Sequence[Array]) -> str:
-    """Return why a node with empty inputs is refused: ONNX Runtime 1.32 would end the process."""
-    breaks = op_type in ("GRU", "InstanceNormalization", "LSTM") and bool(arrays)
-    if not breaks or arrays[0].size or (op_type == "LSTM" and arrays[0].shape[1]):
-        return ""
-    return f"{op_type} has an input of shape {list(arrays[0].shape)}, must not be empty"
+def compile_nodes(nodes: Nodes, operands: Sequence[str]) -> Kernel:
+    """Compile nodes that are hosted; the kernel takes arrays for `operands`, constants too."""
+    session, outputs = _nodes_session(nodes), list(nodes.outputs)
+    feeding = [(place, name) for place, name in enumerate(operands) if name in nodes.types]
+    return lambda arrays: session.run(outputs, {name: arrays[place] for place, name in feeding})
+
+
+def require_hosted(node: onnx.NodeProto) -> None:
+    """Raise `HostError` for a node that is refused for its contents, operators or trees."""
+    if fault := fault_in(node) or _fault_of_parts(node):
+        raise HostError(fault)
+
+
+def is_fixed(dtype: DType) -> bool:
+    """Return whether constants of a type are initializers; the others are fed as inputs."""
+    return dtype.kind != "O" and dtype not in WIDER
+
+
+def _refusing_empty(op_type: str, kernel: Kernel) -> Kernel:
+    """Return a kernel that refuses empty inputs: ONNX Runtime 1.32 would end the process."""
+
+    def run(arrays: Sequence[Array]) -> list[Array]:
+        if arrays and not (arrays[0].size or (op_type == "LSTM" and arrays[0].shape[1])):
+            shape = list(arrays[0].shape)
+            raise HostError(f"{op_type} has an input of shape {shape}, must not be empty")
+        return kernel(arrays)
+
+    return run
 
 
 _kept = lru_cache(maxsize=_KERNELS)(compile_node)
@@ -273,10 +279,10 @@ def _fault_of_parts(node: onnx.NodeProto) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NodeSession:
-    """A session for one node.
+    """A session for nodes.
 
     `narrow` has the types of operands by name that go in and come out as wider types; casts stand
-    between them and the node.
+    between them and the nodes.
     """
 
     session: onnxruntime.InferenceSession
@@ -288,17 +294,16 @@ class NodeSession:
         if not self.narrow:
             return results(self.session, names, feeds)
         wide = {
-            self._wide(name): array.astype(WIDER.get(array.dtype, array.dtype), copy=False)
+            wide_name(name, self.narrow): array.astype(
+                WIDER.get(array.dtype, array.dtype), copy=False
+            )
             for name, array in feeds.items()
         }
-        outputs = results(self.session, [self._wide(name) for name in names], wide)
+        ends = [wide_name(name, self.narrow) for name in names]
         return [
             array.astype(self.narrow.get(name, array.dtype), copy=False)
-            for name, array in zip(names, outputs, strict=True)
+            for name, array in zip(names, results(self.session, ends, wide), strict=True)
         ]
-
-    def _wide(self, name: str) -> str:
-        return f"{_WIDE}{name}" if name in self.narrow else name
 
 
 def node_session(
@@ -315,61 +320,29 @@ def node_session(
     """
     constants = constants or {}
     variable = {name: dtype for name, dtype in types.items() if name not in constants}
-    narrow = {name: dtype for name, dtype in variable.items() if dtype in WIDER}
-    model = _model_of(node, opset, variable, shapes or {}, constants).SerializeToString()
-    session = load(model)
+    outputs = [name for name in node.output if name]
+    opsets = opsets_of(node, opset)
+    return _nodes_session(Nodes([node], opsets, variable, outputs, shapes or {}, constants))
+
+
+def opsets_of(node: onnx.NodeProto, opset: int) -> dict[str, int]:
+    """Return the versions of domains in a model of a node that is run in `opset`."""
+    if node.domain in ("", "ai.onnx"):
+        return {"": opset}
+    return {node.domain: opset, "": newest_opset()}
+
+
+def _nodes_session(nodes: Nodes) -> NodeSession:
+    model, outside = nodes.model().SerializeToString(), nodes.outside
+    as_it_is = not nodes.has_int8_matrix
+    session = load(model, as_it_is=as_it_is, initializers=outside)
     outputs = {output.name: (output.type, output.shape) for output in session.get_outputs()}
     dtypes = {name: element_type(kind) for name, (kind, _) in outputs.items()}
     ends = {name: dtype for name, dtype in dtypes.items() if dtype is not None and dtype in WIDER}
     if ends:
-        session = load(_with_wide_outputs(model, ends))
-    return NodeSession(session, outputs, narrow | ends)
-
-
-def _model_of(
-    node: onnx.NodeProto,
-    opset: int,
-    types: Mapping[str, DType],
-    shapes: Mapping[str, tuple[int, ...]],
-    constants: Mapping[str, Array],
-) -> onnx.ModelProto:
-    """Return a model of one node, with casts before it for operands of narrow types."""
-    inputs = [
-        helper.make_tensor_value_info(
-            f"{_WIDE}{name}" if dtype in WIDER else name,
-            helper.np_dtype_to_tensor_dtype(WIDER.get(dtype, dtype)),
-            [None if dim < 0 else dim for dim in shapes[name]] if name in shapes else None,
-        )
-        for name, dtype in types.items()
-    ]
-    casts = [
-        _cast(f"{_WIDE}{name}", name, dtype) for name, dtype in types.items() if dtype in WIDER
-    ]
-    outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
-    weights = [numpy_helper.from_array(array, name) for name, array in constants.items()]
-    graph = helper.make_graph([*casts, node], "node", inputs, outputs, weights)
-    imports = [helper.make_opsetid(node.domain, opset)]
-    if node.domain not in ("", "ai.onnx"):
-        imports.append(helper.make_opsetid("", newest_opset()))
-    return helper.make_model(graph, opset_imports=imports, ir_version=_IR_VERSION)
-
-
-def _with_wide_outputs(model: bytes, narrow: Mapping[str, DType]) -> bytes:
-    """Return a model with casts behind its outputs of narrow types."""
-    proto = onnx.ModelProto.FromString(model)
-    for info in proto.graph.output:
-        if info.name in narrow:
-            wide = f"{_WIDE}{info.name}"
-            proto.graph.node.append(_cast(info.name, wide, WIDER[narrow[info.name]]))
-            info.name = wide
-    return bytes(proto.SerializeToString())
-
-
-def _cast(source: str, target: str, dtype: DType) -> onnx.NodeProto:
-    """Return a Cast that changes no value: infinities of FLOAT8 stay, too."""
-    kind = helper.np_dtype_to_tensor_dtype(dtype)
-    exact: dict[str, Any] = {"saturate": 0} if "float8" in dtype.name else {}
-    return helper.make_node("Cast", [source], [target], to=kind, **exact)
+        wide = with_wide_outputs(model, ends)
+        session = load(wide, as_it_is=as_it_is, initializers=outside)
+    return NodeSession(session, outputs, nodes.narrow | ends)
 
 
 def element_type(name: str) -> DType | None:
@@ -382,20 +355,26 @@ def element_type(name: str) -> DType | None:
     return np.dtype(helper.tensor_dtype_to_np_dtype(kind))
 
 
-def load(model: bytes, *, as_it_is: bool = False) -> onnxruntime.InferenceSession:
-    """Make a session for a model, optimised unless to be taken as it is; raise `HostError`."""
+def load(
+    model: bytes, *, as_it_is: bool = False, initializers: Mapping[str, Array] | None = None
+) -> onnxruntime.InferenceSession:
+    """Make a session for a model, optimised unless to be taken as it is; raise `HostError`.
+
+    `initializers` are those whose elements the model lacks; the session reads them where they lie.
+    """
+    values = initializers or {}
     try:
-        return _session(model, _EXACT, as_it_is)
+        return _session(model, _EXACT, as_it_is, values)
     except (*_REJECTIONS, ValueError):
         pass  # products of INT8 and INT8, which are exact, and have no kernel with these settings
     try:
-        return _session(model, {}, as_it_is)
+        return _session(model, {}, as_it_is, values)
     except (*_REJECTIONS, ValueError) as error:
         raise HostError(f"ONNX Runtime does not take it: {_rejection(error)}") from error
 
 
 def _session(
-    model: bytes, settings: Mapping[str, str], as_it_is: bool
+    model: bytes, settings: Mapping[str, str], as_it_is: bool, initializers: Mapping[str, Array]
 ) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     if as_it_is:
@@ -406,6 +385,9 @@ def _session(
     options.enable_cpu_mem_arena = False  # it would keep a session's most memory as long as that
     for key, value in settings.items():
         options.add_session_config_entry(key, value)
+    if initializers:
+        values = map(onnxruntime.OrtValue.ortvalue_from_numpy, initializers.values())
+        options.add_external_initializers(list(initializers), list(values))
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 

@@ -26,14 +26,14 @@ from nnpa_network.running.layer_normalizations import (
     LayerNormalization,
     find_layer_normalizations,
 )
-from nnpa_network.running.runtime_types import MAX_CONSTANT_BYTES
 
 
 class LoadedProgram:
     """A program on a guest, which provides storage for sticks.
 
     `kernels` are the compiled host nodes by the number of their step; `own` are the ones that
-    NumPy or our own operators compute. `templates` are the tensors that steps write, without
+    NumPy or our own operators compute. Nodes that are `deferred` when the others are compiled are
+    compiled when they run. `templates` are the tensors that steps write, without
     storage. `last_used` has for each step the ids that no later step needs. `normalizations` and
     `chains` are steps that may run in one pass; no step is in two of them.
     """
@@ -61,9 +61,14 @@ class LoadedProgram:
         self.own = {
             index: kernel for index, step in steps.items() if (kernel := self._own_kernel(step))
         }
-        self.kernels = {
-            index: self.own.get(index) or self._compile(step) for index, step in steps.items()
-        }
+        self.kernels = _Kernels(self)
+        self.deferred = set[int]()
+
+    def compile(self) -> None:
+        """Compile the host nodes that are not deferred; raise `ModelRefused`."""
+        for index, step in enumerate(self.program.steps):
+            if isinstance(step, HostStep) and index not in self.deferred:
+                self.kernels[index]
 
     @property
     def fused(self) -> tuple[Chain | LayerNormalization, ...]:
@@ -92,20 +97,20 @@ class LoadedProgram:
         dtypes, shapes = [info.dtype for info in infos], [info.shape for info in infos]
         return own_kernel(node, dtypes, shapes, constants)
 
-    def _compile(self, step: HostStep) -> host.Kernel:
+    def compile_step(self, step: HostStep) -> host.Kernel:
+        """Return the kernel of a node that is not ours; raise `ModelRefused`."""
         node = onnx.NodeProto.FromString(step.onnx)
         names = [*node.input, *(name for name in host.captured(node) if name not in node.input)]
         trips = [names.index(name) for name in trip_counts(node) if name in names]
         self._require_few_trips(step, trips)
         dtypes, refused = self.dtypes(step.inputs), ""
+        constants = [self.arrays.get(number) for number in step.inputs]
         for shapes in self._shapes(node, step):
             try:
                 if shapes is None:
-                    constants = [self.arrays.get(number) for number in step.inputs]
                     kernel = host.prepare(step.onnx, step.opset, dtypes, constants)
                 else:
-                    small = self._small_constants(step)
-                    kernel = host.compile_node(step.onnx, step.opset, dtypes, shapes, small)
+                    kernel = host.compile_node(step.onnx, step.opset, dtypes, shapes, constants)
             except host.HostError as error:
                 refused = refused or str(error)
             else:
@@ -129,19 +134,25 @@ class LoadedProgram:
         yield tuple(None if shape == ANY_RANK else (-1,) * len(shape) for shape in shapes)
         yield None
 
-    def _small_constants(self, step: HostStep) -> list[Array | None]:
-        """Return the inputs that may decide over shapes, None for all others."""
-        constants = (self.arrays.get(number) for number in step.inputs)
-        return [
-            array if array is not None and array.nbytes <= MAX_CONSTANT_BYTES else None
-            for array in constants
-        ]
-
     def _require_few_trips(self, step: HostStep, places: Sequence[int]) -> None:
         """Refuse Loops that may not end; a program from elsewhere was not checked for that."""
         for place in places:
             if fault := fault_of_trips(self.arrays.get(step.inputs[place])):
                 raise ModelRefused(fault, self.node_name(step.node))
+
+
+class _Kernels(dict[int, host.Kernel]):
+    """The kernels of host nodes, compiled at the first look."""
+
+    def __init__(self, loaded: LoadedProgram) -> None:
+        super().__init__(loaded.own)
+        self._loaded = loaded
+
+    def __missing__(self, index: int) -> host.Kernel:
+        step = self._loaded.program.steps[index]
+        assert isinstance(step, HostStep)
+        kernel = self[index] = self._loaded.compile_step(step)
+        return kernel
 
 
 def fault_of_trips(trips: Array | None) -> str:

@@ -35,11 +35,24 @@ _TRANSFORMS = frozenset(
 )
 
 
+def run_on_host(run: "Run", index: int) -> None:
+    """Run one ONNX node over arrays."""
+    step = run.loaded.program.steps[index]
+    assert isinstance(step, HostStep)
+    inputs = [run.arrays[number] for number in step.inputs if number != ABSENT]
+    try:
+        results = run.loaded.kernels[index](inputs)
+    except host.HostError as error:
+        reason = f"{NodeProto.FromString(step.onnx).op_type}: {error}"
+        raise StepFailed(run.loaded.node_name(step.node), "host", 0, reason) from error
+    run.keep([number for number in step.outputs if number != ABSENT], results)
+
+
 @dataclass(slots=True)
 class Run:
     """One run of a program: its live values by their ids, and the warnings so far.
 
-    `numeric` are arrays that are known to hold no NaN.
+    `numeric` are arrays that are known to hold no NaN; `run_host_step` runs steps on the host.
     """
 
     loaded: LoadedProgram
@@ -47,6 +60,12 @@ class Run:
     tensors: dict[int, Ztensor]
     violations: list[Violation] = field(default_factory=list[Violation])
     numeric: set[int] = field(default_factory=set[int])
+    run_host_step: Callable[["Run", int], None] = run_on_host
+
+    def keep(self, numbers: Sequence[int], arrays: Sequence[Array]) -> None:
+        """Keep the arrays that host nodes have made."""
+        self.numeric.difference_update(numbers)
+        self.arrays.update(zip(numbers, arrays, strict=True))
 
     def allocate(self, step: AcceleratorStep, number: int) -> Ztensor:
         """Return a tensor for a step to write, with storage of its own."""
@@ -81,22 +100,9 @@ def run_step(run: Run, index: int) -> None:
     go_on()
     step = run.loaded.program.steps[index]
     if isinstance(step, HostStep):
-        run_on_host(run, step, run.loaded.kernels[index])
+        run.run_host_step(run, index)
     else:
         run_on_accelerator(run, step)
-
-
-def run_on_host(run: Run, step: HostStep, kernel: host.Kernel) -> None:
-    """Run one ONNX node over arrays."""
-    inputs = [run.arrays[number] for number in step.inputs if number != ABSENT]
-    outputs = [number for number in step.outputs if number != ABSENT]
-    try:
-        results = kernel(inputs)
-    except host.HostError as error:
-        reason = f"{NodeProto.FromString(step.onnx).op_type}: {error}"
-        raise StepFailed(run.loaded.node_name(step.node), "host", 0, reason) from error
-    run.numeric.difference_update(outputs)
-    run.arrays.update(zip(outputs, results, strict=True))
 
 
 def run_on_accelerator(run: Run, step: AcceleratorStep) -> None:

@@ -78,7 +78,7 @@ def reuse_buffers(loaded: LoadedProgram, run_program: RunProgram) -> RunProgram:
         if buffers is None:
             run_program(run)
             return
-        values = run.arrays, run.tensors, run.violations, run.numeric
+        values = run.arrays, run.tensors, run.violations, run.numeric, run.run_host_step
         run_program(BufferedRun(loaded, *values, buffers))
         arenas.put(buffers)
 

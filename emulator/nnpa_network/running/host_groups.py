@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shortcut host-groups: neighbouring host nodes run as one session of ONNX Runtime.
+
+A session takes about 3 us for its inputs and outputs, and each of its nodes a tenth of that. As
+nothing is optimised, a node computes in a group what it computes alone. Operators of our own that
+only move elements join where they lie between nodes of ONNX Runtime. If a group fails, its nodes
+run one by one, and the failing one is named.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+
+from nnpa_network.containment import inner_nodes, subgraphs, trip_counts
+from nnpa_network.program import ABSENT, ANY_RANK, AcceleratorStep, HostStep
+from nnpa_network.running import host
+from nnpa_network.running.host_models import WIDER, Nodes, is_int8_matrix
+from nnpa_network.running.host_operators import MOVES
+from nnpa_network.running.loading import LoadedProgram
+from nnpa_network.running.plain import Run, RunProgram, run_on_host
+
+_NAME = "host value "  # how values are named within a group, by their ids
+_LEAST_NODES = 2  # of ONNX Runtime
+_EXTENDED = MOVES | {
+    "Cast"
+}  # whose newer versions take more types or inputs, and are the same else
+
+
+@dataclass(frozen=True, slots=True)
+class HostGroup:
+    """Steps from `first` to `last`, both included; ids of the arrays that they read and leave."""
+
+    first: int
+    last: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    kernel: host.Kernel
+
+
+def group_host_nodes(loaded: LoadedProgram, run_program: RunProgram) -> RunProgram:
+    """Wrap a program's run: neighbouring host nodes run at once."""
+    groups = {group.first: group for group in find_groups(loaded)}
+    if not groups:
+        return run_program
+    for group in groups.values():
+        loaded.deferred.update(range(group.first, group.last + 1))
+
+    def run_grouped(run: Run) -> None:
+        run.run_host_step = _GroupedSteps(groups)
+        run_program(run)
+
+    return run_grouped
+
+
+class _GroupedSteps:
+    """Runs the host steps of one run, a group at its first step."""
+
+    def __init__(self, groups: Mapping[int, HostGroup]) -> None:
+        self._groups, self._last = groups, -1
+
+    def __call__(self, run: Run, index: int) -> None:
+        """Run a step unless its group has run; a group that fails runs step by step."""
+        if index <= self._last:
+            return
+        group = self._groups.get(index)
+        if group is not None:
+            try:
+                results = group.kernel([run.arrays[number] for number in group.inputs])
+            except host.HostError:
+                pass
+            else:
+                run.keep(group.outputs, results)
+                self._last = group.last
+                return
+        run_on_host(run, index)
+
+
+def find_groups(loaded: LoadedProgram) -> list[HostGroup]:
+    """Return the groups of a program."""
+    fused = {index for each in loaded.fused for index in range(each.first, each.last + 1)}
+    nodes = {
+        index: onnx.NodeProto.FromString(step.onnx)
+        for index, step in enumerate(loaded.program.steps)
+        if isinstance(step, HostStep) and index not in fused
+    }
+    joining = {index for index, node in nodes.items() if _may_join(loaded, index, node)}
+    bounds = [(first, last) for first, last in _ranges(joining)]
+    groups = (_group(loaded, nodes, *_trimmed(loaded, nodes, *each)) for each in bounds)
+    return [group for group in groups if group is not None]
+
+
+def _ranges(indices: set[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last of indices in a row."""
+    for first in sorted(index for index in indices if index - 1 not in indices):
+        last = first
+        while last + 1 in indices:
+            last += 1
+        yield first, last
+
+
+def _may_join(loaded: LoadedProgram, index: int, node: onnx.NodeProto) -> bool:
+    """Return whether a step may be part of a group.
+
+    FP16 may not: ONNX Runtime computes it in FP32, and leaves out roundings between two nodes.
+    """
+    step = loaded.program.steps[index]
+    if index in loaded.own:
+        return node.op_type in MOVES
+    if not isinstance(step, HostStep) or node.op_type in host.NEVER_EMPTY or trip_counts(node):
+        return False
+    constants = [loaded.arrays[number] for number in step.inputs if number in loaded.arrays]
+    dtypes = [dtype for dtype in loaded.dtypes((*step.inputs, *step.outputs)) if dtype is not None]
+    return not any(map(is_int8_matrix, constants)) and all(
+        dtype.kind != "O" and dtype not in WIDER and dtype != "float16" for dtype in dtypes
+    )
+
+
+def _trimmed(
+    loaded: LoadedProgram, nodes: Mapping[int, onnx.NodeProto], first: int, last: int
+) -> tuple[int, int]:
+    """Return the range without moves at its ends, and without a Clip before its transform."""
+    steps = loaded.program.steps
+    while first <= last and first in loaded.own:
+        first += 1
+    while first <= last:
+        following = steps[last + 1] if last + 1 < len(steps) else None
+        clips = isinstance(following, AcceleratorStep) and nodes[last].op_type == "Clip"
+        if not clips and last not in loaded.own:
+            break
+        last -= 1
+    return first, last
+
+
+def _group(
+    loaded: LoadedProgram, nodes: Mapping[int, onnx.NodeProto], first: int, last: int
+) -> HostGroup | None:
+    """Return a range of steps as a group; None for a single node, or if it cannot be compiled."""
+    indices = range(first, last + 1)
+    if sum(index not in loaded.own for index in indices) < _LEAST_NODES:
+        return None
+    steps = [step for step in loaded.program.steps[first : last + 1] if isinstance(step, HostStep)]
+    made = {number for step in steps for number in step.outputs} - {ABSENT}
+    read = dict.fromkeys(number for step in steps for number in step.inputs if number not in made)
+    inputs = tuple(number for number in read if number not in loaded.arrays and number != ABSENT)
+    outputs = tuple(made.difference(*(loaded.last_used[index] for index in indices)))
+    infos = {number: loaded.program.arrays[number] for number in inputs}
+    shapes = {_name(number): info.shape for number, info in infos.items() if info.shape != ANY_RANK}
+    constants = {_name(number): loaded.arrays[number] for number in read if number in loaded.arrays}
+    try:
+        opsets = _opsets(steps, [nodes[index] for index in indices])
+        graph = Nodes(
+            [_renamed(nodes[index], step) for index, step in zip(indices, steps, strict=True)],
+            opsets,
+            {_name(number): info.dtype for number, info in infos.items()},
+            [_name(number) for number in outputs],
+            shapes,
+            constants,
+        )
+        kernel = host.compile_nodes(graph, [_name(number) for number in inputs])
+    except host.HostError:
+        return None
+    return HostGroup(first, last, inputs, outputs, kernel)
+
+
+def _opsets(steps: Sequence[HostStep], nodes: Sequence[onnx.NodeProto]) -> dict[str, int]:
+    """Return the versions of domains; raise `HostError` where no version of one suits all nodes."""
+    versions: dict[str, dict[int, list[onnx.NodeProto]]] = {"": {}}
+    for step, node in zip(steps, nodes, strict=True):
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        versions.setdefault(domain, {}).setdefault(step.opset, []).append(node)
+    return {
+        domain: _version(domain, needed) if needed else host.newest_opset()
+        for domain, needed in versions.items()
+    }
+
+
+def _version(domain: str, needed: Mapping[int, Sequence[onnx.NodeProto]]) -> int:
+    for version in needed:
+        if all(
+            version == opset or (not domain and _is_alike(node, opset, version))
+            for opset, nodes in needed.items()
+            for node in nodes
+        ):
+            return version
+    raise host.HostError(f"no version of domain {domain} suits all nodes")
+
+
+def _is_alike(node: onnx.NodeProto, opset: int, other: int) -> bool:
+    """Return whether a node means the same in another opset."""
+    parts = [part for part in (node, *inner_nodes(node)) if part.domain in ("", "ai.onnx")]
+    if not all(host.in_onnx(part.op_type, end, "") for part in parts for end in (opset, other)):
+        return False
+    schema = onnx.defs.get_schema(node.op_type, other, "")
+    if node.op_type in _EXTENDED:
+        attributes = {attribute.name for attribute in node.attribute}
+        has_inputs = schema.min_input <= len(node.input) <= schema.max_input
+        return has_inputs and attributes <= schema.attributes.keys()
+    return all(
+        onnx.defs.get_schema(part.op_type, opset, "").since_version
+        == onnx.defs.get_schema(part.op_type, other, "").since_version
+        for part in parts
+    )
+
+
+def _renamed(node: onnx.NodeProto, step: HostStep) -> onnx.NodeProto:
+    """Return a node whose values are named by ids, in its subgraphs too; raise `HostError`."""
+    host.require_hosted(node)
+    outside = (name for name in host.captured(node) if name not in node.input)
+    names = {
+        name: _name(number)
+        for name, number in zip((*node.input, *outside), step.inputs, strict=True)
+        if name
+    }
+    renamed = onnx.NodeProto()
+    renamed.CopyFrom(node)
+    renamed.input[:] = [names.get(name, "") for name in node.input]
+    renamed.output[:] = [_name(number) if number != ABSENT else "" for number in step.outputs]
+    for graph in subgraphs(renamed):
+        _rename_captured(graph, names)
+    return renamed
+
+
+def _rename_captured(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
+    """Rename the values that a subgraph takes from outside, at any depth."""
+    inside = {info.name for info in graph.input} | {each.name for each in graph.initializer}
+    inside.update(name for node in graph.node for name in node.output)
+    if any(name.startswith(_NAME) for name in inside):
+        raise host.HostError("a name of a subgraph is one of ours")
+    names = {name: new for name, new in names.items() if name not in inside}
+    for node in graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+        for inner in subgraphs(node):
+            _rename_captured(inner, names)
+    for info in graph.output:
+        info.name = names.get(info.name, info.name)
+
+
+def _name(number: int) -> str:
+    return f"{_NAME}{number}"

@@ -9,7 +9,6 @@ other order.
 from collections.abc import Generator, Hashable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import TypeAlias
 
 import numpy as np
@@ -32,7 +31,8 @@ from nnpa_network.building.arrangement import (
     require_fits,
     whole,
 )
-from nnpa_network.building.constants import evaluate, limited, stickify, transform_to
+from nnpa_network.building.constants import evaluate, stickify, transform_to
+from nnpa_network.building.contents import digest, limited
 from nnpa_network.building.type_inference import OnnxNode, Value, View
 from nnpa_network.program import (
     ABSENT,
@@ -350,12 +350,11 @@ class Builder:
     def _constant_tensor(
         self, data: Sequence[Value], verb: str, options: Mapping[str, int], info: TensorInfo
     ) -> int:
-        arrays = [np.ascontiguousarray(piece.constant) for piece in data]
-        contents = [array.reshape(-1).view(np.uint8).data for array in arrays]
-        digests = tuple(blake2b(content, digest_size=16).digest() for content in contents)
-        key = (digests, verb, info)
+        arrays = [piece.constant for piece in data if piece.constant is not None]
+        key = (tuple(map(digest, arrays)), verb, info)
         if key not in self.stickified:
-            self.stickified[key] = stickify(self.guest, arrays, verb, options, info)
+            whole_arrays = list(map(np.ascontiguousarray, arrays))
+            self.stickified[key] = stickify(self.guest, whole_arrays, verb, options, info)
         tensor = self.stickified[key]
         for number, constant in self.constants.items():
             if constant is tensor:

@@ -97,10 +97,14 @@ def _loops(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     return [child for graph in subgraphs(node) for child in graph.node if child.op_type == "Loop"]
 
 
-def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """Yield the graphs that a node has as attributes, such as branches and bodies."""
+def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    """Return the graphs that a node has as attributes, such as branches and bodies."""
+    graphs: list[onnx.GraphProto] = []
     for attribute in node.attribute:
-        yield from (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs)
+        if attribute.HasField("g"):
+            graphs.append(attribute.g)
+        graphs.extend(attribute.graphs)
+    return graphs
 
 
 def inner_nodes(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:

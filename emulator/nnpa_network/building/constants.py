@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Constants of a model at import: computed, limited to DLFLOAT16's range, stickified.
+"""Constants of a model at import: computed, stickified.
 
 The transform of all other values that become sticks is chosen here, too.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
-import ml_dtypes
 import numpy as np
 import onnx
 from nnpa_emulator import Guest, Status, TensorDesc, Ztensor
 from nnpa_emulator import run as call
-from nnpa_emulator.dlfloat import MAX_VALUE
 from nnpa_emulator.machine import LIBRARY_VERSIONS
 from nnpa_emulator.pipeline import allocate_sticks
 from nnpa_emulator.status import Refused
@@ -20,34 +19,24 @@ from nnpa_emulator.ztensor import LAYOUT_GATES, DataTypes
 from nnpa_network.building.type_inference import Value
 from nnpa_network.program import Array, ModelRefused, TensorInfo, described
 from nnpa_network.running import host
+from nnpa_network.running.host_operators import MOVES, own_kernel
 
 
 def evaluate(proto: onnx.NodeProto, opset: int, inputs: Sequence[Value | None]) -> list[Array]:
-    """Run a node whose inputs are all constants."""
-    dtypes = tuple(None if operand is None else operand.dtype for operand in inputs)
-    kernel = host.prepare(proto.SerializeToString(), opset, dtypes)
+    """Run a node whose inputs are all constants; a result may be a view of an input."""
     arrays = [
         operand.constant
         for operand in inputs
         if operand is not None and operand.constant is not None
     ]
+    if proto.op_type in MOVES and len(arrays) == len(proto.input):
+        dtypes, shapes = [array.dtype for array in arrays], [array.shape for array in arrays]
+        with suppress(host.HostError):  # ONNX Runtime says why
+            if (move := own_kernel(proto, dtypes, shapes, arrays)) is not None:
+                return move(arrays)
+    types = tuple(None if operand is None else operand.dtype for operand in inputs)
+    kernel = host.prepare(proto.SerializeToString(), opset, types)
     return [np.asarray(result) for result in kernel(arrays)]
-
-
-def limited(array: Array) -> Array:
-    """Return an array with every element, infinities too, within DLFLOAT16's range; NaN stays.
-
-    The same array is returned if no element was beyond the range, as in most weights.
-    """
-    most = min(MAX_VALUE, float(ml_dtypes.finfo(array.dtype).max))  # type: ignore[no-untyped-call]
-    low, high = array.dtype.type(-most), array.dtype.type(most)
-    zero = array.dtype.type(0)
-    if (
-        np.fmin.reduce(array, axis=None, initial=zero) >= low
-        and np.fmax.reduce(array, axis=None, initial=zero) <= high
-    ):
-        return array
-    return np.asarray(np.minimum(np.maximum(array, low), high))
 
 
 def transform_to(

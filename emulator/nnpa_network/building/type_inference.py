@@ -8,6 +8,7 @@ operators that it does not know, and for shapes in which the two differ.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,6 +22,8 @@ from nnpa_network.running import host
 from nnpa_network.running.host_models import WIDER
 from nnpa_network.running.runtime_types import MAX_CONSTANT_BYTES, Operand, node_types
 
+_KEPT_TYPES = _KEPT_NODES = 1024
+_KEPT_BYTES = 4096  # of a node that is inferred once
 _NEGATIVE_AXES = 11  # the opset from which axes may be counted from the end
 
 
@@ -83,6 +86,7 @@ View: TypeAlias = tuple[Value, tuple[int, ...] | None]
 """A value in another shape or order: its source, and the permutation of a transposition."""
 Type: TypeAlias = tuple[DType | None, Shape | None]
 UNKNOWN: Type = (None, None)
+_Facts: TypeAlias = tuple[DType | None, Shape | None, bytes | None]
 ENCLOSING = "sequences, optionals and maps stay on the host, in a node of its own:"
 """How the remark on a node begins that encloses those that such values go between."""
 
@@ -153,9 +157,9 @@ def type_of(proto: onnx.TypeProto) -> Type:
     if not proto.HasField("tensor_type"):
         return UNKNOWN
     tensor = proto.tensor_type
-    if tensor.elem_type not in helper.get_all_tensor_dtypes():
+    dtype = host.dtype_of(tensor.elem_type)
+    if dtype is None:
         return UNKNOWN
-    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type))
     if not tensor.HasField("shape"):
         return dtype, None
     dims = (dim.dim_value if dim.HasField("dim_value") else -1 for dim in tensor.shape.dim)
@@ -170,11 +174,76 @@ def is_enclosing(node: onnx.NodeProto) -> bool:
 def infer(
     node: onnx.NodeProto, opsets: Mapping[str, int], inputs: Sequence[Value | None]
 ) -> list[Type]:
-    """Return the type of every output as far as it follows from the inputs.
+    """Return the type of every output as far as it follows from the inputs; equal nodes once.
 
     Nothing follows for an operator that ONNX does not know. Raise `ModelRefused` where the inputs
     contradict the operator.
     """
+    if (array := held_array(node)) is not None:
+        return [(array.dtype, array.shape)]
+    if node.ByteSize() > _KEPT_BYTES or any(map(_is_text, inputs)):
+        return _infer(node, opsets, inputs)
+    operands = tuple(None if value is None else _facts(value) for value in inputs)
+    try:
+        plain = _unnamed(node.SerializeToString())
+        return list(_infer_equal(plain, tuple(opsets.items()), operands))
+    except ModelRefused:  # its text should have the names of the node
+        return _infer(node, opsets, inputs)
+
+
+def held_array(node: onnx.NodeProto) -> Array | None:
+    """Return the numbers of a Constant; None for any other node, and for what only ONNX reads."""
+    if node.op_type != "Constant" or node.domain not in ("", "ai.onnx"):
+        return None
+    if len(node.attribute) != 1 or node.attribute[0].name != "value" or len(node.output) != 1:
+        return None
+    dtype = host.dtype_of(node.attribute[0].t.data_type)
+    if dtype is None or dtype.kind not in "fiub":
+        return None
+    try:
+        return numpy_helper.to_array(node.attribute[0].t)
+    except (ValueError, TypeError):
+        return None
+
+
+def _is_text(value: Value | None) -> bool:
+    return value is not None and value.dtype is not None and value.dtype.kind == "O"
+
+
+@lru_cache(maxsize=_KEPT_NODES)
+def _unnamed(serialised: bytes) -> bytes:
+    plain = host.unnamed(onnx.NodeProto.FromString(serialised))
+    return plain.SerializeToString(deterministic=True)
+
+
+def _facts(value: Value) -> "_Facts":
+    """Return what inference sees of a value: type, shape, and the bytes of a small constant."""
+    array = value.constant
+    if array is None or array.nbytes > MAX_CONSTANT_BYTES:
+        return value.dtype, value.shape, None
+    return array.dtype, array.shape, array.tobytes()
+
+
+@lru_cache(maxsize=_KEPT_NODES)
+def _infer_equal(
+    serialised: bytes, opsets: tuple[tuple[str, int], ...], operands: tuple["_Facts | None", ...]
+) -> tuple[Type, ...]:
+    """Return the types of the outputs of a node without names."""
+    node = onnx.NodeProto.FromString(serialised)
+    values = [
+        None if facts is None else Value(name, *facts[:2], constant=_array(*facts))
+        for name, facts in zip(node.input, operands, strict=True)
+    ]
+    return tuple(_infer(node, dict(opsets), values))
+
+
+def _array(dtype: DType | None, shape: Shape | None, content: bytes | None) -> Array | None:
+    return None if content is None or shape is None else np.ndarray(shape, dtype, content)
+
+
+def _infer(
+    node: onnx.NodeProto, opsets: Mapping[str, int], inputs: Sequence[Value | None]
+) -> list[Type]:
     unknown = [UNKNOWN] * len(node.output)
     domain = "" if node.domain == "ai.onnx" else node.domain
     present = [operand for operand in inputs if operand is not None and operand.name]
@@ -182,17 +251,16 @@ def infer(
         return unknown
     if any(operand.dtype is None for operand in present):
         return unknown
-    protos = {operand.name: type_proto(operand) for operand in present}
+    protos = {operand.name: type_proto(operand.dtype, operand.shape) for operand in present}
     data = {
         operand.name: numpy_helper.from_array(operand.constant, operand.name)
         for operand in present
         if operand.constant is not None and operand.constant.nbytes <= MAX_CONSTANT_BYTES
     }
-    imports = [helper.make_opsetid(name, version) for name, version in opsets.items()]
     try:
         schema = onnx.defs.get_schema(node.op_type, opsets[domain], domain)
         inferred = onnx.shape_inference.infer_node_outputs(
-            schema, node, protos, data, opset_imports=imports
+            schema, node, protos, data, opset_imports=_imports(tuple(opsets.items()))
         )
     except onnx.checker.ValidationError:  # ONNX Runtime may take it
         return unknown
@@ -223,8 +291,9 @@ def _has_early_negative_axes(node: onnx.NodeProto, opset: int) -> bool:
 
     ONNX Runtime may make other sizes of them than ONNX's shape inference computes.
     """
-    axes = NodeAttributes(node).get("axes", ())
-    return opset < _NEGATIVE_AXES and any(axis < 0 for axis in axes)
+    if opset >= _NEGATIVE_AXES:
+        return False
+    return any(axis < 0 for axis in NodeAttributes(node).get("axes", ()))
 
 
 def runtime_types_of(node: onnx.NodeProto, opset: int, operands: Mapping[str, Value]) -> list[Type]:
@@ -247,10 +316,14 @@ def runtime_types_of(node: onnx.NodeProto, opset: int, operands: Mapping[str, Va
     return [types.get(name, UNKNOWN) for name in node.output]
 
 
-def type_proto(value: Value) -> onnx.TypeProto:
-    """Return the type of a value whose element type is known."""
-    assert value.dtype is not None
-    kind = helper.np_dtype_to_tensor_dtype(value.dtype)
-    if value.shape is None:
-        return helper.make_tensor_type_proto(kind, None)
-    return helper.make_tensor_type_proto(kind, [None if dim < 0 else dim for dim in value.shape])
+@lru_cache(maxsize=_KEPT_TYPES)
+def type_proto(dtype: DType | None, shape: Shape | None) -> onnx.TypeProto:
+    """Return the type of a value whose element type is known; callers do not change it."""
+    assert dtype is not None
+    dims = None if shape is None else [None if dim < 0 else dim for dim in shape]
+    return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(dtype), dims)
+
+
+@lru_cache(maxsize=1)
+def _imports(opsets: tuple[tuple[str, int], ...]) -> list[onnx.OperatorSetIdProto]:
+    return [helper.make_opsetid(domain, version) for domain, version in opsets]

@@ -4,14 +4,11 @@
 import numpy as np
 
 from nnpa_network.building.constants import evaluate
-from nnpa_network.building.type_inference import OnnxNode
+from nnpa_network.building.type_inference import OnnxNode, held_array
 from nnpa_network.program import ModelRefused
 from nnpa_network.running import host
 
-_RANDOM = frozenset(
-    ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
-     "RandomUniformLike")
-)  # fmt: skip
+_RANDOM = host.DRAWING - {"Dropout"}
 
 
 def fold(node: OnnxNode) -> bool:
@@ -21,9 +18,10 @@ def fold(node: OnnxNode) -> bool:
     ready = all(operand is None or operand.constant is not None for operand in node.inputs)
     if not ready or node.op_type in _RANDOM or host.has_subgraph(node.proto):
         return False
+    held = held_array(node.proto)
     try:
         opset = host.opset_for(node.op_type, node.proto.domain, node.opset)
-        arrays = evaluate(node.proto, opset, node.inputs)
+        arrays = evaluate(node.proto, opset, node.inputs) if held is None else [held]
     except host.HostError as error:
         raise ModelRefused(f"{node.op_type}: {error}", node.title) from error
     for value, array in zip((output for output in node.outputs if output), arrays, strict=True):

@@ -43,7 +43,10 @@ def inner_macc(node: OnnxNode, opsets: Mapping[str, int]) -> int:
     values = {
         value.name: value for value in node.inputs if value is not None and value.dtype is not None
     }
-    inputs = [helper.make_value_info(name, type_proto(value)) for name, value in values.items()]
+    inputs = [
+        helper.make_value_info(name, type_proto(value.dtype, value.shape))
+        for name, value in values.items()
+    ]
     outputs = [helper.make_empty_tensor_value_info(name) for name in node.proto.output if name]
     constants = [
         numpy_helper.from_array(value.constant, value.name)
@@ -70,7 +73,8 @@ def _opened(node: onnx.NodeProto, values: Mapping[str, Value]) -> onnx.NodeProto
         if node.op_type == "Loop":
             for info, name in zip(graph.input[2:], node.input[2:], strict=False):
                 if name in values:
-                    info.type.CopyFrom(type_proto(values[name]))
+                    value = values[name]
+                    info.type.CopyFrom(type_proto(value.dtype, value.shape))
     return bare
 
 

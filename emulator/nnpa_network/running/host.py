@@ -41,6 +41,11 @@ _EXACT = {"session.x64quantprecision": "1", "session.disable_quant_qdq": "1"}
 _REJECTIONS = (
     Fail, InvalidArgument, InvalidGraph, NotImplemented, RuntimeException, RuntimeError
 )  # fmt: skip
+DRAWING = frozenset(
+    ("Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
+     "RandomUniformLike")
+)  # fmt: skip
+"""Operators that draw random numbers."""
 _MISSING_LOCALE = re.compile(r"Failed to construct locale with name:([\w.@-]+)")
 
 
@@ -157,6 +162,25 @@ def captured(node: onnx.NodeProto) -> tuple[str, ...]:
     return tuple(sorted(set[str]().union(*map(_free, subgraphs(node)))))
 
 
+def unnamed(node: onnx.NodeProto) -> onnx.NodeProto:
+    """Return a node without its name, with operands named by their places: equal for equal work.
+
+    Nodes with subgraphs, and nodes that draw random numbers, are returned as they are.
+    """
+    if node.op_type in DRAWING or has_subgraph(node):
+        return node
+    places = {"": ""}
+    for place, name in enumerate(node.input):
+        places.setdefault(name, f"i{place}")
+    return onnx.NodeProto(
+        op_type=node.op_type,
+        domain=node.domain,
+        input=[places[name] for name in node.input],
+        output=[name and f"o{place}" for place, name in enumerate(node.output)],
+        attribute=node.attribute,
+    )
+
+
 def _free(graph: onnx.GraphProto) -> set[str]:
     defined = {info.name for info in graph.input} | {tensor.name for tensor in graph.initializer}
     free: set[str] = set()
@@ -168,7 +192,7 @@ def _free(graph: onnx.GraphProto) -> set[str]:
 
 def has_subgraph(node: onnx.NodeProto) -> bool:
     """Return whether a node is an If, a Loop, a Scan or the like."""
-    return any(True for _ in subgraphs(node))
+    return bool(subgraphs(node))
 
 
 def prepare(
@@ -180,11 +204,16 @@ def prepare(
     """Compile a serialised NodeProto for the element types of its inputs, None where left out.
 
     The inputs of the node come first, then the values that its subgraphs capture. `constants` are
-    inputs whose values never change. Small nodes without constants are cached. Raise `HostError`.
+    inputs whose values never change. Small nodes without constants are cached, equal ones once.
+    Raise `HostError`.
     """
     if len(serialised) > _KEPT_BYTES or any(array is not None for array in constants):
         return compile_node(serialised, opset, dtypes, constants=constants)
-    return _kept(serialised, opset, dtypes)
+    node = onnx.NodeProto.FromString(serialised)
+    try:
+        return _kept(unnamed(node).SerializeToString(deterministic=True), opset, dtypes)
+    except HostError:  # its text should have the names of the node
+        return compile_node(serialised, opset, dtypes)
 
 
 def compile_node(
@@ -349,7 +378,12 @@ def element_type(name: str) -> DType | None:
     """Return the element type of "tensor(float)"; None for what is no tensor."""
     if not name.startswith("tensor("):
         return None
-    kind = getattr(TensorProto, name[len("tensor(") : -1].upper(), TensorProto.UNDEFINED)
+    return dtype_of(getattr(TensorProto, name[len("tensor(") : -1].upper(), TensorProto.UNDEFINED))
+
+
+@lru_cache(maxsize=64)
+def dtype_of(kind: int) -> DType | None:
+    """Return the element type of a number of TensorProto.DataType; None for an unknown one."""
     if kind not in helper.get_all_tensor_dtypes():
         return None
     return np.dtype(helper.tensor_dtype_to_np_dtype(kind))

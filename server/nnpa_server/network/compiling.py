@@ -12,7 +12,7 @@ model was refused. The server reads the rest as untrusted bytes.
 
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from hashlib import sha256
 from importlib import import_module
@@ -21,23 +21,26 @@ from typing import Any
 import numpy as np
 from nnpa_emulator import Guest
 from nnpa_emulator.kernels import use_reference
+from nnpa_emulator.kernels.jit import compile_no_more
 from nnpa_emulator.machine import LogLevel, Machine, QueryResult
 from nnpa_network.importing.onnx_import import ImportOptions, OnnxModel, import_onnx
 from nnpa_network.importing.onnx_plan import weights_of, with_weights
 from nnpa_network.importing.plan import Weight
 from nnpa_network.lowering.placement import Rule
 from nnpa_network.program import Array, ModelRefused
-from nnpa_network.running.host import forget_kernels, newest_opset
+from nnpa_network.running.host import domains, forget_kernels, infers_shapes, newest_opset
 
 from nnpa_server.network.program_codec import Facts, encode, encode_facts
 from nnpa_server.sandbox.frames import Message
 from nnpa_server.sandbox.worker import Handler
+from nnpa_server.tuning import kernel_cache, warmup
 from nnpa_server.tuning.process import give_back, keep_locales
 
 DONE, REFUSED = b"\x00", b"\x01"
 _MAX_MODELS = 4
 _NOWHERE = -1  # in a file: contents travel
 _NEAR_BYTES = 4096  # between weights in a file: names and dims
+_TRANSFORMS = ("transform-FP32", "transform-FP16", "transform-BFLOAT")  # of constants
 _OWN = frozenset(("allocate", "reserve", "sequence"))  # of a guest: its storage, its jittered calls
 
 
@@ -168,15 +171,35 @@ def _located(weights: Iterable[Weight], file: bytes) -> Message:
     return Message(DONE + json.dumps(table).encode(), tuple(contents))
 
 
+def load_kernels(shortcuts: str, functions: Collection[str] = ()) -> None:
+    """Load the cached kernels of functions, or of all: a confined worker cannot open files.
+
+    `shortcuts` are names separated by commas; without "compiled-kernels" references compute.
+    """
+    if "compiled-kernels" not in shortcuts.split(","):
+        use_reference()
+        return
+    kernel_cache.leave_out_scipy()
+    kernel_cache.key_by_sources()
+    kernel_cache.only_read()
+    warmup.load_kernels(functions)
+    compile_no_more()
+
+
 def load_late_files() -> None:
-    """Import modules and load files that jobs need: a confined worker cannot open files."""
+    """Import modules and load files that jobs need: a confined worker cannot open files.
+
+    Tables of operators are made here, too: workers that are forked share them.
+    """
     newest_opset()
+    domains()
+    infers_shapes("", "Neg")
     import_module("numpy.ma")  # by numpy.unique
     keep_locales()
 
 
-def start() -> Handler:
-    """Prepare the process, and return the handler of its jobs."""
-    use_reference()  # compiled kernels lie in files; their bits are the same
+def start(shortcuts: str) -> Handler:
+    """Prepare the process, and return the handler of its jobs; see `load_kernels`."""
+    load_kernels(shortcuts, _TRANSFORMS)
     load_late_files()
     return Compiler()

@@ -63,7 +63,7 @@ def make_pools(
     environment = {**_WORKER_ENVIRONMENT, **kernel_environment()}
     whole, room = sandbox == "require", "nnpa_server.network"
     compilers = Pool(
-        f"{room}.compiling:start",
+        f"{room}.compiling:start:{names}",
         environment,
         whole=whole,
         max_leased=PLACES,
@@ -72,4 +72,9 @@ def make_pools(
     runners = Pool(f"{room}.running:start:{names}", environment, whole=whole, max_leased=PLACES)
     if compiler is None or compiler.place is None:
         return Pools(compilers, runners)
-    return Pools(compilers, runners, WorkerKernels(compiler, compiler.place, runners.renew))
+
+    def renew() -> None:
+        compilers.renew()
+        runners.renew()
+
+    return Pools(compilers, runners, WorkerKernels(compiler, compiler.place, renew))

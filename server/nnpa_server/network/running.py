@@ -17,8 +17,6 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nnpa_emulator import Guest, widened
-from nnpa_emulator.kernels import use_reference
-from nnpa_emulator.kernels.jit import compile_no_more
 from nnpa_emulator.machine import Memory, page_memory
 from nnpa_network.importing.onnx_import import ImportOptions
 from nnpa_network.importing.plan import requiring_fit
@@ -29,14 +27,20 @@ from nnpa_network.running.host import draw_from
 from nnpa_network.running.observed import NodeEvent
 from nnpa_network.running.results import Result, StepFailed
 
-from nnpa_server.network.compiling import DONE, REFUSED, decode_job, load_late_files, refusal_facts
+from nnpa_server.network.compiling import (
+    DONE,
+    REFUSED,
+    decode_job,
+    load_kernels,
+    load_late_files,
+    refusal_facts,
+)
 from nnpa_server.network.program_codec import Decoder, pack, unpack
 from nnpa_server.network.programs import refusing_misfits
 from nnpa_server.network.reports import Reports
 from nnpa_server.network.result_codec import encode_result
 from nnpa_server.sandbox.frames import Message
 from nnpa_server.sandbox.worker import Handler
-from nnpa_server.tuning import kernel_cache, warmup
 from nnpa_server.tuning.process import give_back
 
 FAILED, UNKNOWN = b"\x02", b"\x03"
@@ -168,22 +172,13 @@ def _read(run: _ObservedRun, name: str) -> Message:
 def start(shortcuts: str) -> Handler:
     """Prepare the process, and return the handler of its jobs.
 
-    `shortcuts` are names separated by commas. Kernels are loaded from the cache now, because
-    confined workers cannot open files. Workers that are forked from this process draw random
-    numbers of their own: older ONNX Runtimes (1.20) take a seed when they are loaded.
+    `shortcuts` are names separated by commas. Workers that are forked from this process draw
+    random numbers of their own: older ONNX Runtimes (1.20) take a seed when they are loaded.
     """
     os.register_at_fork(after_in_child=lambda: draw_from(int.from_bytes(os.urandom(4))))
-    names = shortcuts.split(",")
-    if "widened-operands" not in names:
+    if "widened-operands" not in shortcuts.split(","):
         widened.disable()
-    if "compiled-kernels" in names:
-        kernel_cache.leave_out_scipy()
-        kernel_cache.key_by_sources()
-        kernel_cache.only_read()
-        warmup.load_kernels()
-        compile_no_more()
-    else:
-        use_reference()
+    load_kernels(shortcuts)
     load_late_files()
     page_template()
     return Runner()

@@ -14,12 +14,14 @@ from nnpa_emulator import Guest
 from nnpa_emulator.interruption import go_on
 from nnpa_emulator.ztensor import getsize_ztensor
 from nnpa_network.importing.plan import ForeignExecutor
-from nnpa_network.program import AcceleratorStep, Array, Program, fits, reads
+from nnpa_network.program import AcceleratorStep, Array, HostStep, Program, Step, fits, reads
 from nnpa_network.running.arrays import check_feed
 from nnpa_network.running.declared_steps import only_declared
 from nnpa_network.running.executor import ProgramRunner
+from nnpa_network.running.host import has_subgraph
 from nnpa_network.running.observed import NodeEvent, Observer
 from nnpa_network.running.results import Result, StepFailed
+from onnx import NodeProto
 
 from nnpa_server.network.compiling import DONE, REFUSED, encode_job
 from nnpa_server.network.program_codec import NotProgram, encode, pack, read_type, unpack
@@ -36,17 +38,23 @@ _MAX_TEXT = 1000
 _PHASES = {"before", "after"}
 
 
-def program_loader(workers: Workers, shortcuts: Collection[str], max_bytes: int) -> LoadProgram:
+def program_loader(
+    workers: Workers, shortcuts: Collection[str], max_bytes: int, *, lazily: bool = False
+) -> LoadProgram:
     """Return a function that prepares programs, to run here or in a worker.
 
     A program runs in a worker if values may be larger than declared, or if all values of a run are
-    declared with more than `max_bytes`.
+    declared with more than `max_bytes`. If `lazily`, a worker gets the program when it first runs,
+    except for nodes with subgraphs, which only a runner checks.
     """
 
     def load(program: Program, guest: Guest) -> ProgramRunner:
         if only_declared(program) and run_bytes(program) <= max_bytes:
             return ForeignExecutor(program, guest, shortcuts)
-        return WorkerExecutor(program, guest, shortcuts, workers)
+        executor = WorkerExecutor(program, guest, shortcuts, workers)
+        if not lazily or any(map(_has_subgraph, program.steps)):
+            executor.load()
+        return executor
 
     return load
 
@@ -64,7 +72,7 @@ class WorkerExecutor:
         self._calls = Counter(step.verb for step in steps)
         self._run_text = encode_job("run", key=self._key)
         self._least_bytes = _largest_call(program)
-        self._load()
+        self._was_sent = False
         weakref.finalize(self, workers.freed.append, self._key).atexit = False
 
     def run(self, inputs: Mapping[str, Array], observer: Observer | None = None) -> Result:
@@ -123,9 +131,10 @@ class WorkerExecutor:
                 return
             self._workers.load(Message(encode_job("drop", key=key)))
 
-    def _load(self) -> None:
-        """Send the program to the worker."""
+    def load(self) -> None:
+        """Send the program to the worker; raise `ModelRefused`, CallRefused."""
         self._drop_freed()
+        self._was_sent = True
         message, arrays = encode(self.program)
         shortcuts = sorted(self._shortcuts)
         job = encode_job("load", key=self._key, guest=self._guest, shortcuts=shortcuts)
@@ -134,6 +143,8 @@ class WorkerExecutor:
 
     def _ask_loaded(self, verb: str, feeds: Sequence[Array]) -> Message:
         """Run a job of the program; load the program first if the worker is a new one."""
+        if not self._was_sent:
+            self.load()
         self._drop_freed()
         arrays, texts = pack(feeds)
         is_usual = verb == "run" and not texts
@@ -141,7 +152,7 @@ class WorkerExecutor:
         job = Message(text, arrays)
         kind, answer = self._workers.run(job)
         if kind == UNKNOWN:
-            self._load()
+            self.load()
             kind, answer = self._workers.run(job)
         return self._require_done(kind, answer)
 
@@ -172,6 +183,10 @@ class WorkerExecutor:
         except MALFORMED as error:
             self._workers.end_broken(error)
             raise StepFailed("", "host", 0, BROKEN) from error
+
+
+def _has_subgraph(step: Step) -> bool:
+    return isinstance(step, HostStep) and has_subgraph(NodeProto.FromString(step.onnx))
 
 
 def _largest_call(program: Program) -> int:

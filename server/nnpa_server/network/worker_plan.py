@@ -132,8 +132,10 @@ class WorkerPlan:
             _require_ends(program, [*shapes], [port.name for port in self.outputs])
         del answer
         give_back()  # constants that came in it are the guest's now
-        options = self.options
-        load = program_loader(self._workers, options.shortcuts, options.max_bytes)
+        options, is_guessed = self.options, any(-1 in port.shape for port in self.inputs)
+        load = program_loader(
+            self._workers, options.shortcuts, options.max_bytes, lazily=is_guessed
+        )
         with refusing_misfits():
             return load(program, self.guest)
 

@@ -363,6 +363,7 @@ def serve(config: Config) -> int:
     process.pin_blas()
     if is_tuned:
         process.tune_interpreter()
+        process.tune_scheduler()
     config = replace(config, descriptors=process.raise_descriptor_limit())
     if config.max_accepted < config.max_connections:
         text = "%d connections at a time, not %d: the process may open %d files (ulimit -n)"

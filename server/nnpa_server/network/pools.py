@@ -14,6 +14,7 @@ from nnpa_server.tuning.background import BackgroundCompiler
 _log = logging.getLogger("nnpa.sandbox")
 PLACES = 16
 """The most workers of a pool at a time."""
+_NICENESS = 5  # of workers that compile: calls go first, in the server and in workers that run
 # ONNX Runtime starts a thread for telemetry, and a process with threads cannot be confined.
 _WORKER_ENVIRONMENT = {"ORT_DISABLE_TELEMETRY": "1"}
 
@@ -68,6 +69,7 @@ def make_pools(
         whole=whole,
         max_leased=PLACES,
         max_bytes=compile_bytes,
+        niceness=_NICENESS,
     )
     runners = Pool(f"{room}.running:start:{names}", environment, whole=whole, max_leased=PLACES)
     if compiler is None or compiler.place is None:

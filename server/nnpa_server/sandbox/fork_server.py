@@ -34,11 +34,11 @@ class ForkServer:
     as they are needed. Methods may be called from any thread.
     """
 
-    def __init__(self, program: str, environment: Mapping[str, str]) -> None:
+    def __init__(self, program: str, environment: Mapping[str, str], niceness: int = 0) -> None:
         self._lock = threading.Lock()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            self._process = _spawn(program, theirs.fileno(), environment)
+            self._process = _spawn(program, theirs.fileno(), niceness, environment)
         except BaseException:
             self._socket.close()
             raise
@@ -145,12 +145,14 @@ class Child:
             return self._code
 
 
-def _spawn(program: str, theirs: int, environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+def _spawn(
+    program: str, theirs: int, niceness: int, environment: Mapping[str, str]
+) -> "subprocess.Popen[bytes]":
     """Start a new interpreter with its own environment and no other descriptor than `theirs`."""
     folders = [folder for folder in sys.path if folder and Path(folder).is_absolute()]
-    name = "nnpa_server.sandbox.worker"
+    facts = program, str(theirs), str(os.getpid()), str(niceness)
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", name, program, str(theirs), str(os.getpid())],
+        [sys.executable, "-P", "-m", "nnpa_server.sandbox.worker", *facts],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -39,7 +39,7 @@ class Pool:
 
     At most `max_leased` workers are leased at a time, and their jobs together take at most
     `max_bytes`; a group has at most half of both. A single worker may take what its job may.
-    `whole` refuses workers that lack a confinement.
+    `whole` refuses workers that lack a confinement; `niceness` lets other processes go first.
 
     The pool's thread starts the fork server, which the kernel ends with that thread. The pool ends
     it when no worker was leased for `idle_seconds`.
@@ -54,7 +54,9 @@ class Pool:
         max_leased: int = 16,
         max_bytes: int | None = None,
         idle_seconds: float = 300.0,
+        niceness: int = 0,
     ) -> None:
+        self._niceness = niceness
         self._program, self._environment = program, environment
         self._whole, self._idle_seconds = whole, idle_seconds
         self._max_leased, self._max_bytes = max_leased, max_bytes
@@ -129,7 +131,7 @@ class Pool:
 
     def _start_fork_server(self, starting: Future[ForkServer]) -> None:
         try:
-            server = ForkServer(self._program, self._environment)
+            server = ForkServer(self._program, self._environment, self._niceness)
             server.wait_ready(_START_SECONDS, self.require_open)
         except Exception as error:
             starting.set_exception(error)

@@ -60,7 +60,7 @@ class WorkerProcess:
 
     def __init__(self, fork_server: ForkServer) -> None:
         self._lock = threading.RLock()
-        self._arena_bytes = 0
+        self._arena_bytes = self._used = 0  # of the arena, and by the last job
         self._arena = os.memfd_create("nnpa-worker", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         fcntl(self._arena, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL)
         self._socket, theirs = socket.socketpair()
@@ -189,9 +189,9 @@ class WorkerProcess:
 
     def _send_job(self, job: Message) -> None:
         arrays = list(map(frames.dense, job.arrays))
-        slots, end = frames.plan_slots(arrays, 0)
+        slots, self._used = frames.plan_slots(arrays, 0)
         body = frames.encode_body(slots, job.text)
-        self._grow(end)
+        self._grow(self._used)
         for slot, array in zip(slots, arrays, strict=True):
             _move(os.pwritev, self._arena, array.reshape(-1).view(np.uint8).data, slot.offset)
         self._send(frames.Frame(frames.Kind.JOB, body, self._arena_bytes))
@@ -226,8 +226,8 @@ class WorkerProcess:
             raise self._ended() from error
 
     def _empty(self) -> None:
-        """Return the pages of a large arena to the system after a job."""
-        if self._arena >= 0 and self._arena_bytes > _KEPT_BYTES:
+        """Return the pages that a job used beyond the kept ones to the system."""
+        if self._arena >= 0 and self._used > _KEPT_BYTES:
             with mmap.mmap(self._arena, self._arena_bytes) as view:
                 view.madvise(mmap.MADV_REMOVE, _KEPT_BYTES)
 
@@ -238,6 +238,7 @@ class WorkerProcess:
         except frames.Malformed as error:
             raise WorkerFailed(Why.PROTOCOL, str(error)) from error
         self._limits.reserve(sum(slot.nbytes for slot in slots))
+        self._used = max(self._used, *(slot.offset + slot.nbytes for slot in slots), 0)
         return Message(text, tuple(_read(self._arena, slot) for slot in slots))
 
     def _send(self, frame: frames.Frame) -> None:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The main program of fork servers and workers.
 
-    python -m nnpa_server.sandbox.worker MODULE:FUNCTION[:ARGUMENT] SOCKET PARENT
+    python -m nnpa_server.sandbox.worker MODULE:FUNCTION[:ARGUMENT] SOCKET PARENT NICENESS
 
 The fork server calls the function once. It imports and prepares what jobs need, and returns the
 handler of jobs. The fork server runs no jobs: it forks workers and reaps them as its server asks. A
-worker is confined first, then runs job after job.
+worker is confined first, then runs job after job, by NICENESS behind other processes.
 """
 
 import gc
@@ -29,7 +29,6 @@ from nnpa_server.sandbox.frames import Array, Message
 Handler: TypeAlias = Callable[[Message], Message]
 """A function that answers a job; the job's arrays are valid until it returns."""
 _MAX_FAILURE = 500
-_NICENESS = 5  # the server's own work goes first, and workers that start
 
 
 class Channel:
@@ -112,7 +111,7 @@ def load(program: str) -> Handler:
 
 def main(arguments: Sequence[str]) -> int:
     """Load the program and fork workers; in a worker, run jobs. Return the exit code."""
-    program, number, parent = arguments
+    program, number, parent, niceness = arguments
     die_with(int(parent))
     with socket.socket(fileno=int(number)) as server:
         try:
@@ -125,7 +124,7 @@ def main(arguments: Sequence[str]) -> int:
         gc.freeze()  # a collection would mark, and so copy, memory that workers share
         server.send(READY)
         connection = _fork_workers(server)
-    return 0 if connection is None else _work(connection, handle)
+    return 0 if connection is None else _work(connection, handle, int(niceness))
 
 
 def _fork_workers(server: socket.socket) -> Channel | None:
@@ -156,12 +155,12 @@ def _fork_workers(server: socket.socket) -> Channel | None:
             os.close(descriptor)
 
 
-def _work(channel: Channel, handle: Handler) -> int:
+def _work(channel: Channel, handle: Handler, niceness: int) -> int:
     """Confine this process, then answer jobs; return the exit code."""
     try:
-        os.nice(_NICENESS)
+        os.nice(niceness)
         with suppress(OSError):  # of the session, too, if the kernel groups by session
-            Path("/proc/self/autogroup").write_text(str(_NICENESS))
+            Path("/proc/self/autogroup").write_text(str(niceness))
         missing = confine()
     except Exception as error:
         channel.send(frames.Frame(frames.Kind.FAILED, failure_text(error), frames.OTHER_FAILURE))

@@ -309,10 +309,15 @@ def test_who_waits_for_a_start_may_leave() -> None:
         pool.close()
 
 
-def test_the_servers_own_calls_go_first(shared: WorkerProcess) -> None:
-    """A worker that computes leaves the processors to the server."""
+def test_workers_of_a_nice_pool_let_others_go_first() -> None:
+    """Workers run behind other processes by their pool's niceness, and as equals by default."""
     mine = os.getpriority(os.PRIO_PROCESS, 0)
-    assert os.getpriority(os.PRIO_PROCESS, shared.pid) == min(19, mine + 5)
+    for niceness in (0, 3):
+        pool = Pool(PROGRAM, {}, niceness=niceness)
+        try:
+            assert os.getpriority(os.PRIO_PROCESS, pool.lease().pid) == min(19, mine + niceness)
+        finally:
+            pool.close()
 
 
 def test_an_owner_that_is_freed_gives_its_worker_back() -> None:

@@ -31,45 +31,61 @@ def heads(net: Net, value: str, shape: str, order: list[int]) -> str:
     return net.node("Transpose", apart, perm=order)
 
 
-def _self_attention(net: Net, value: str, shapes: tuple[str, str], mask: str | None) -> str:
+def _self_attention(
+    net: Net, value: str, shapes: tuple[str, str], mask: str | None, width: int
+) -> str:
     """Attention whose Reshapes take computed shapes, as torch traces `view`."""
-    query, key, content = (linear(net, value, WIDTH, WIDTH) for _ in range(3))
+    query, key, content = (linear(net, value, width, width) for _ in range(3))
     query = heads(net, query, shapes[0], [0, 2, 1, 3])
     key = heads(net, key, shapes[0], [0, 2, 3, 1])
     content = heads(net, content, shapes[0], [0, 2, 1, 3])
-    scores = net.node("MatMul", net.node("Div", query, number(net, EACH**0.5)), key)
+    scores = net.node("MatMul", net.node("Div", query, number(net, (width // HEADS) ** 0.5)), key)
     if mask is not None:
         scores = net.node("Where", mask, number(net, float(np.finfo("f4").min)), scores)
     mixed = net.node("MatMul", net.node("Softmax", scores, axis=-1), content)
     joined = net.node("Reshape", net.node("Transpose", mixed, perm=[0, 2, 1, 3]), shapes[1])
-    return linear(net, joined, WIDTH, WIDTH)
+    return linear(net, joined, width, width)
 
 
-def _computed_shapes(net: Net, value: str) -> tuple[str, str]:
+def _computed_shapes(net: Net, value: str, width: int) -> tuple[str, str]:
     """Return (batch, sequence, heads, size) and (batch, sequence, width), from Shape."""
     batch, sequence = dim(net, value, 0), dim(net, value, 1)
-    apart = net.node("Concat", batch, sequence, net.integers(HEADS), net.integers(EACH), axis=0)
-    return apart, net.node("Concat", batch, sequence, net.integers(WIDTH), axis=0)
+    sizes = net.integers(HEADS), net.integers(width // HEADS)
+    apart = net.node("Concat", batch, sequence, *sizes, axis=0)
+    return apart, net.node("Concat", batch, sequence, net.integers(width), axis=0)
 
 
-def _layers(net: Net, value: str, mask: str | None, count: int = 2) -> str:
-    shapes = _computed_shapes(net, value)
+def _layers(
+    net: Net, value: str, mask: str | None, count: int = 2, width: int = WIDTH, wide: int = 2
+) -> str:
+    """Layers of a width, which is `wide` times as large inside."""
+    shapes, inside = _computed_shapes(net, value, width), wide * width
     for _ in range(count):
-        mixed = _self_attention(net, value, shapes, mask)
-        value = layer_norm(net, net.node("Add", mixed, value), WIDTH)
-        inner = erf_gelu(net, linear(net, value, WIDTH, 2 * WIDTH))
-        value = layer_norm(net, net.node("Add", linear(net, inner, 2 * WIDTH, WIDTH), value), WIDTH)
+        mixed = _self_attention(net, value, shapes, mask, width)
+        value = layer_norm(net, net.node("Add", mixed, value), width)
+        inner = erf_gelu(net, linear(net, value, width, inside))
+        value = layer_norm(net, net.node("Add", linear(net, inner, inside, width), value), width)
     return value
 
 
-def _embedded(net: Net) -> str:
+def _embedded(net: Net, width: int = WIDTH, longest: int = 64) -> str:
     """Words, and positions sliced from a constant as far as the sequence is long."""
-    embedded = net.node("Gather", net.weights(WORDS, WIDTH, fan=1), "input_ids")
-    numbers = net.constant(np.arange(64, dtype=np.int64).reshape(1, 64))
+    embedded = net.node("Gather", net.weights(WORDS, width, fan=1), "input_ids")
+    numbers = net.constant(np.arange(longest, dtype=np.int64).reshape(1, longest))
     length = dim(net, "input_ids", 1)
     positions = net.node("Slice", numbers, net.integers(0), length, net.integers(1))
-    places = net.node("Gather", net.weights(64, WIDTH, fan=4), positions)
+    places = net.node("Gather", net.weights(longest, width, fan=4), positions)
     return net.node("Add", embedded, places)
+
+
+def bert_deep() -> bytes:
+    """BERT of 12 layers and width 128 (J. Devlin and others, 2018; I. Turc and others, 2019)."""
+    net, width = Net(20240205), 128
+    value = layer_norm(net, _embedded(net, width, 128), width)
+    value = _layers(net, value, None, 12, width, 4)
+    first = net.node("Gather", value, net.constant(np.array(0, np.int64)), axis=1)
+    out = gemm(net, net.node("Tanh", gemm(net, first, width, width)), width, 2)
+    return export(net, [words("input_ids", *FREE)], {out: floats("logits", "batch_size", 2)})
 
 
 def distilbert() -> bytes:
@@ -215,6 +231,7 @@ def detection_transformer() -> bytes:
 
 MODELS = {
     "bert_mini": encoder,
+    "bert_deep": bert_deep,
     "distilbert": distilbert,
     "sentence_embedding": sentence_embedding,
     "vit": vit,

@@ -23,6 +23,8 @@ from tests.bench import inference
 from tests.bench.libzdnn import program, sequence_of_calls, using_library
 from tests.bench.report import Work, seconds_of
 from tests.bench.server import adds_in, array_of, directory, median_call, start
+from tests.network.acceptance.listing import models
+from tests.network.acceptance.trial import draw, infer, model_bytes, on_one_thread
 from tests.server.onnx_models import binary
 
 SMALL = (32, 64)
@@ -158,6 +160,26 @@ def hosted_network(flags: list[str]) -> Generator[Running]:
 
 
 @contextmanager
+def hosted_voice_detector(flags: list[str]) -> Generator[Running]:
+    """60 runs of Silero's voice detector, of which 21 nodes on the host are neighbours."""
+    with _hosting(flags, "silero_vad_op15", 60) as running:
+        yield running
+
+
+@contextmanager
+def _hosting(flags: list[str], name: str, calls: int) -> Generator[Running]:
+    listed = models()[name]
+    file = model_bytes(listed)
+    feeds = draw(on_one_thread(file), listed, 0)
+    with (
+        _serving(flags) as (address, server),
+        connect(address, machine="telum2") as session,
+        session.load(file) as network,
+    ):
+        yield Running(median_call(lambda: infer(network, feeds), calls), server)
+
+
+@contextmanager
 def model_infer(flags: list[str]) -> Generator[Running]:
     """60 requests for a small sum over the Open Inference Protocol."""
     with _infer(flags, inference.SMALL, 60) as running:
@@ -193,6 +215,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "4 MiB inline, TCP": inline_arrays_by_tcp,
     "start to first add": first_add,
     "hosted CNN": hosted_network,
+    "hosted voice detector": hosted_voice_detector,
     "ModelInfer": model_infer,
     "ModelInfer, 1 MiB": model_infer_1_mebibyte,
 }

@@ -107,6 +107,10 @@ SHORTCUTS: tuple[Shortcut, ...] = (
         "hosted CNN", for_memory=True,
     ),
     Shortcut(
+        "host-groups", "server", "network",
+        (f"{_RUNNING}/host_groups.py",), "hosted voice detector",
+    ),
+    Shortcut(
         "request-cache", "server", "network", (f"{_INFERENCE}/request_cache.py",), "ModelInfer"
     ),
     Shortcut("compiled-kernels", "server", "kernel", _KERNELS, "hosted CNN"),

@@ -204,16 +204,33 @@ def prepare(
     """Compile a serialised NodeProto for the element types of its inputs, None where left out.
 
     The inputs of the node come first, then the values that its subgraphs capture. `constants` are
-    inputs whose values never change. Small nodes without constants are cached, equal ones once.
+    inputs whose values never change. Nodes that are small with them are cached, equal ones once.
     Raise `HostError`.
     """
-    if len(serialised) > _KEPT_BYTES or any(array is not None for array in constants):
-        return compile_node(serialised, opset, dtypes, constants=constants)
-    node = onnx.NodeProto.FromString(serialised)
+    fixed = [array if array is not None and is_fixed(array.dtype) else None for array in constants]
+    size = len(serialised) + sum(array.nbytes for array in fixed if array is not None)
+    if size > _KEPT_BYTES:
+        return compile_node(serialised, opset, dtypes, constants=fixed)
+    contents = tuple(
+        array if array is None else (array.dtype, array.shape, array.tobytes()) for array in fixed
+    )
+    plain = unnamed(onnx.NodeProto.FromString(serialised))
     try:
-        return _kept(unnamed(node).SerializeToString(deterministic=True), opset, dtypes)
+        return _kept(plain.SerializeToString(deterministic=True), opset, dtypes, contents)
     except HostError:  # its text should have the names of the node
-        return compile_node(serialised, opset, dtypes)
+        return compile_node(serialised, opset, dtypes, constants=fixed)
+
+
+@lru_cache(maxsize=_KERNELS)
+def _kept(
+    serialised: bytes,
+    opset: int,
+    dtypes: tuple[DType | None, ...],
+    constants: tuple[tuple[DType, tuple[int, ...], bytes] | None, ...],
+) -> Kernel:
+    """Compile a node; constants are types, shapes and contents, which can be compared."""
+    arrays = [each and np.frombuffer(each[2], each[0]).reshape(each[1]) for each in constants]
+    return compile_node(serialised, opset, dtypes, constants=arrays)
 
 
 def compile_node(
@@ -278,9 +295,6 @@ def _refusing_empty(op_type: str, kernel: Kernel) -> Kernel:
         return kernel(arrays)
 
     return run
-
-
-_kept = lru_cache(maxsize=_KERNELS)(compile_node)
 
 
 def forget_kernels() -> None:

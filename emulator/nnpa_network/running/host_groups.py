@@ -85,8 +85,8 @@ def find_groups(loaded: LoadedProgram) -> list[HostGroup]:
         if isinstance(step, HostStep) and index not in fused
     }
     joining = {index for index, node in nodes.items() if _may_join(loaded, index, node)}
-    bounds = [(first, last) for first, last in _ranges(joining)]
-    groups = (_group(loaded, nodes, *_trimmed(loaded, nodes, *each)) for each in bounds)
+    bounds = (_trimmed(loaded, nodes, *each) for each in _ranges(joining))
+    groups = (_group(loaded, nodes, first, last) for first, last in bounds)
     return [group for group in groups if group is not None]
 
 
@@ -147,17 +147,17 @@ def _group(
     infos = {number: loaded.program.arrays[number] for number in inputs}
     shapes = {_name(number): info.shape for number, info in infos.items() if info.shape != ANY_RANK}
     constants = {_name(number): loaded.arrays[number] for number in read if number in loaded.arrays}
+    members = [nodes[index] for index in indices]
     try:
-        opsets = _opsets(steps, [nodes[index] for index in indices])
         graph = Nodes(
-            [_renamed(nodes[index], step) for index, step in zip(indices, steps, strict=True)],
-            opsets,
+            list(map(_renamed, members, steps)),
+            _opsets(steps, members),
             {_name(number): info.dtype for number, info in infos.items()},
-            [_name(number) for number in outputs],
+            list(map(_name, outputs)),
             shapes,
             constants,
         )
-        kernel = host.compile_nodes(graph, [_name(number) for number in inputs])
+        kernel = host.compile_nodes(graph, list(map(_name, inputs)))
     except host.HostError:
         return None
     return HostGroup(first, last, inputs, outputs, kernel)
@@ -165,41 +165,38 @@ def _group(
 
 def _opsets(steps: Sequence[HostStep], nodes: Sequence[onnx.NodeProto]) -> dict[str, int]:
     """Return the versions of domains; raise `HostError` where no version of one suits all nodes."""
-    versions: dict[str, dict[int, list[onnx.NodeProto]]] = {"": {}}
+    domains: dict[str, list[tuple[onnx.NodeProto, int]]] = {"": []}
     for step, node in zip(steps, nodes, strict=True):
         domain = "" if node.domain == "ai.onnx" else node.domain
-        versions.setdefault(domain, {}).setdefault(step.opset, []).append(node)
-    return {
-        domain: _version(domain, needed) if needed else host.newest_opset()
-        for domain, needed in versions.items()
-    }
+        domains.setdefault(domain, []).append((node, step.opset))
+    return {domain: _version(members) for domain, members in domains.items()}
 
 
-def _version(domain: str, needed: Mapping[int, Sequence[onnx.NodeProto]]) -> int:
-    for version in needed:
-        if all(
-            version == opset or (not domain and _is_alike(node, opset, version))
-            for opset, nodes in needed.items()
-            for node in nodes
-        ):
+def _version(members: Sequence[tuple[onnx.NodeProto, int]]) -> int:
+    for version in dict.fromkeys(opset for _, opset in members):
+        if all(_is_alike(node, opset, version) for node, opset in members):
             return version
-    raise host.HostError(f"no version of domain {domain} suits all nodes")
+    if members:
+        raise host.HostError("no version of a domain suits all nodes")
+    return host.newest_opset()
 
 
 def _is_alike(node: onnx.NodeProto, opset: int, other: int) -> bool:
-    """Return whether a node means the same in another opset."""
-    parts = [part for part in (node, *inner_nodes(node)) if part.domain in ("", "ai.onnx")]
-    if not all(host.in_onnx(part.op_type, end, "") for part in parts for end in (opset, other)):
+    """Return whether a node means the same in another version of its domain."""
+    parts = (node, *inner_nodes(node))
+    if opset == other:
+        return True
+    if not all(host.in_onnx(each.op_type, end, "") for each in parts for end in (opset, other)):
         return False
-    schema = onnx.defs.get_schema(node.op_type, other, "")
     if node.op_type in _EXTENDED:
+        schema = onnx.defs.get_schema(node.op_type, other, "")
         attributes = {attribute.name for attribute in node.attribute}
         has_inputs = schema.min_input <= len(node.input) <= schema.max_input
         return has_inputs and attributes <= schema.attributes.keys()
     return all(
-        onnx.defs.get_schema(part.op_type, opset, "").since_version
-        == onnx.defs.get_schema(part.op_type, other, "").since_version
-        for part in parts
+        onnx.defs.get_schema(each.op_type, opset, "").since_version
+        == onnx.defs.get_schema(each.op_type, other, "").since_version
+        for each in parts
     )
 
 

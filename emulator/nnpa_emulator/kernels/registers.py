@@ -41,6 +41,7 @@ class Typed(Protocol):
     """The types of a call in generated code."""
 
     args: tuple[types.Type, ...]
+    return_type: types.Type
 
 
 class Context(Protocol):
@@ -48,6 +49,10 @@ class Context(Protocol):
 
     def make_array(self, kind: types.Type, /) -> "Callable[[Context, Builder, Value], Array]":
         """Return the function that makes an array of a value."""
+        ...
+
+    def make_tuple(self, builder: Builder, kind: types.Type, values: Sequence[Value], /) -> Value:
+        """Return a tuple of values."""
         ...
 
     def get_dummy_value(self) -> Value:

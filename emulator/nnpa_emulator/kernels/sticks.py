@@ -11,6 +11,9 @@ constant length, so that they become vector code.
 Source: zDNN API Reference 1.2.0, "Stickified tensors"; offsets as the zDNN library has them.
 """
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 import numpy as np
 import numpy.typing as npt
 
@@ -25,10 +28,12 @@ from nnpa_emulator.kernels.convert import (
     encode_masked,
     encode_run,
 )
-from nnpa_emulator.kernels.jit import implements, inlined, kernel
+from nnpa_emulator.kernels.jit import implements, inlined, kernel, kernel_in
 from nnpa_emulator.reference import sticks as reference
 from nnpa_emulator.reference.layout import Dims, Pages
 
+Level: TypeAlias = tuple[np.uintp, np.uintp, np.uintp]
+"""A loop: its count, and how far apart its words and its cells are."""
 Cells = npt.NDArray[np.uint8] | npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 
 PAGE_STICKS = 32
@@ -36,6 +41,13 @@ STICK_CELLS = np.uintp(64)
 SHORT_CELLS = np.uintp(16)
 PAGE_CELLS = 2048
 STICK_BYTES = 128
+LONG = 4
+"""Whole sticks of a row that are faster one after the other than with those of the next rows."""
+
+_encode_sticks: Callable[..., tuple[np.uint32, np.uint32]] = kernel_in(
+    "nnpa_emulator.kernels.cells", "encode_sticks"
+)
+_decode_sticks: Callable[..., np.uint16] = kernel_in("nnpa_emulator.kernels.cells", "decode_sticks")
 
 
 @implements(reference.stickify_fp32)
@@ -45,25 +57,50 @@ def stickify_fp32(
     """Round FP32 bits into DLFLOAT16 sticks; return the extreme magnitudes as `encode_run` does.
 
     `limit` is as in `encode`; NaN and infinities are NINF with any limit. The work goes by pages of
-    32 rows, stick columns inside, so that long rows stay in the host's caches.
+    32 rows, which stay in the host's caches: long rows one by one, as they are in memory, and stick
+    columns of short ones.
     """
     d4, d3, d2, d1 = dims
     mask = np.zeros(STICK_CELLS, np.uint32)
     mask[: (d1 - 1) % 64 + 1] = 0xFFFFFFFF
+    whole, column = d1 // 64, pages[1] * PAGE_CELLS
     largest, smallest = np.uint32(0), np.uint32(0xFFFFFFFF)
     for e4 in range(d4):
         for e3 in range(d3):
             for e2 in range(0, d2, PAGE_STICKS):
                 rows = min(PAGE_STICKS, d2 - e2)
-                for k in range((d1 + 63) // 64):
-                    real = min(64, d1 - 64 * k)
-                    page = e4 * pages[0] + k * pages[1] + e3 * pages[2] + e2 // PAGE_STICKS
-                    cell = np.uintp(page * PAGE_CELLS)
-                    word = np.uintp(((e4 * d3 + e3) * d2 + e2) * d1 + 64 * k)
-                    met = encode_page(words, word, sticks, cell, rows, d1, real, mask, limit, fresh)
+                cell = (e4 * pages[0] + e3 * pages[2] + e2 // PAGE_STICKS) * PAGE_CELLS
+                word = ((e4 * d3 + e3) * d2 + e2) * d1
+                outer, inner = levels(rows, d1, whole, column)
+                met = _encode_sticks(
+                    words, np.uintp(word), sticks, np.uintp(cell), outer, inner, limit
+                )
+                for k in range(whole):
+                    start, page = np.uintp(word + 64 * k), np.uintp(cell + k * column)
+                    _finish_page(words, start, sticks, page, rows, d1, 64, limit, met[0], fresh)
+                largest = np.uint32(max(largest, met[0]))
+                smallest = np.uint32(min(smallest, met[1]))
+                if whole * 64 < d1:
+                    start, page = np.uintp(word + 64 * whole), np.uintp(cell + whole * column)
+                    real = d1 - 64 * whole
+                    met = encode_page(
+                        words, start, sticks, page, rows, d1, real, mask, limit, fresh
+                    )
                     largest = np.uint32(max(largest, met[0]))
                     smallest = np.uint32(min(smallest, met[1]))
     return largest, smallest
+
+
+@inlined
+def levels(rows: int, step: int, columns: int, stride: int) -> tuple[Level, Level]:
+    """Return the loops over whole sticks of a page of each column: rows outside if they are long.
+
+    A long row is read as it lies in memory, which is faster than its sticks beside those of other
+    rows.
+    """
+    down = np.uintp(rows), np.uintp(step), STICK_CELLS
+    along = np.uintp(columns), STICK_CELLS, np.uintp(stride)
+    return (down, along) if columns >= LONG else (along, down)
 
 
 @kernel
@@ -84,18 +121,36 @@ def encode_page(
     `mask` has ones for the first `real` of 64 cells if `real` is less than 64.
     """
     if real == 64:
-        met = _encode_cells(words, word, sticks, cell, rows, step, STICK_CELLS, limit)
+        outer, inner = levels(rows, step, 1, 0)
+        met = _encode_sticks(words, word, sticks, cell, outer, inner, limit)
     elif fresh:
         met = _encode_cells(words, word, sticks, cell, rows, step, np.uintp(real), limit)
     elif real <= 16:
         met = _encode_masked_cells(words, word, sticks, cell, rows, step, SHORT_CELLS, mask, limit)
     else:
         met = _encode_masked_cells(words, word, sticks, cell, rows, step, STICK_CELLS, mask, limit)
-    if limit != LINE_HIGH32 and met[0] >= INFINITY32:
+    _finish_page(words, word, sticks, cell, rows, step, real, limit, met[0], fresh)
+    return met
+
+
+@kernel
+def _finish_page(
+    words: Words,
+    word: np.uintp,
+    sticks: Codes,
+    cell: np.uintp,
+    rows: int,
+    step: int,
+    real: int,
+    limit: np.uint32,
+    largest: np.uint32,
+    fresh: bool,
+) -> None:
+    """Mark what is no number among words up to `largest`, unless `limit` does; zero other rows."""
+    if limit != LINE_HIGH32 and largest >= INFINITY32:
         _mark_nonfinite(words, word, sticks, cell, rows, step, real)
     if not fresh:
         sticks[cell + np.uintp(rows * 64) : cell + np.uintp(PAGE_CELLS)] = 0
-    return met
 
 
 @inlined
@@ -159,23 +214,22 @@ def _mark_nonfinite(
 def unstickify_fp32(sticks: Codes, words: Words, dims: Dims, pages: Pages) -> np.uint16:
     """Widen DLFLOAT16 sticks to FP32 bits; return the largest magnitude of the codes."""
     d4, d3, d2, d1 = dims
+    whole, column = d1 // 64, pages[1] * PAGE_CELLS
     largest = np.uint16(0)
     for e4 in range(d4):
         for e3 in range(d3):
             for e2 in range(0, d2, PAGE_STICKS):
-                rows = np.uintp(min(PAGE_STICKS, d2 - e2))
-                for k in range((d1 + 63) // 64):
-                    real = np.uintp(min(64, d1 - 64 * k))
-                    page = e4 * pages[0] + k * pages[1] + e3 * pages[2] + e2 // PAGE_STICKS
-                    cell = np.uintp(page * PAGE_CELLS)
-                    word = np.uintp(((e4 * d3 + e3) * d2 + e2) * d1 + 64 * k)
-                    for row in range(rows):
-                        source, target = cell + row * STICK_CELLS, word + row * np.uintp(d1)
-                        if real == STICK_CELLS:
-                            high = decode_run(sticks, source, words, target, STICK_CELLS)
-                        else:
-                            high = decode_run(sticks, source, words, target, real)
-                        largest = np.uint16(max(largest, high))
+                rows = min(PAGE_STICKS, d2 - e2)
+                cell = (e4 * pages[0] + e3 * pages[2] + e2 // PAGE_STICKS) * PAGE_CELLS
+                word = ((e4 * d3 + e3) * d2 + e2) * d1
+                outer, inner = levels(rows, d1, whole, column)
+                high = _decode_sticks(words, np.uintp(word), sticks, np.uintp(cell), outer, inner)
+                largest = np.uint16(max(largest, high))
+                for row in range(rows if whole * 64 < d1 else 0):
+                    source = np.uintp(cell + whole * column + row * 64)
+                    target = np.uintp(word + row * d1 + whole * 64)
+                    high = decode_run(sticks, source, words, target, np.uintp(d1 - whole * 64))
+                    largest = np.uint16(max(largest, high))
     return largest
 
 

@@ -312,3 +312,33 @@ def decode_sticks(
         return code.reduced("umax", largest)
 
     return types.uint16(words, _PLACE, sticks, _PLACE, _LEVEL, _LEVEL), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator, unused-ignore] # numba ships no types
+def turn(
+    _typing: object, source: types.Type, start: object, target: types.Type, to: object
+) -> Signature:
+    """Let eight rows of eight cells be columns; rows of both arrays are 64 cells apart."""
+    del start, to
+
+    def generate(
+        context: Context, builder: Builder, signature: Typed, arguments: Sequence[Value]
+    ) -> Value:
+        code, kind = _Cells(builder), ir.VectorType(_HALF, 8)
+        data = [_data(context, builder, signature.args[n], arguments[n]) for n in (0, 2)]
+        left, right = (
+            [code.place(data[n], builder.add(arguments[2 * n + 1], _INDEX(64 * row)), kind)
+             for row in range(8)] for n in (0, 1)
+        )  # fmt: skip
+        rows = [builder.load(place, align=2) for place in left]
+        for _ in range(3):
+            rows = [
+                builder.shuffle_vector(rows[row], rows[row + 4], _places(pairs))
+                for row in range(4)
+                for pairs in ([0, 8, 1, 9, 2, 10, 3, 11], [4, 12, 5, 13, 6, 14, 7, 15])
+            ]
+        for row, place in zip(rows, right, strict=True):
+            builder.store(row, place, align=2)
+        return context.get_dummy_value()
+
+    return types.void(source, types.intp, target, types.intp), generate

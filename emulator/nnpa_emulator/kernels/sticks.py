@@ -44,10 +44,10 @@ STICK_BYTES = 128
 LONG = 4
 """Whole sticks of a row that are faster one after the other than with those of the next rows."""
 
-_encode_sticks: Callable[..., tuple[np.uint32, np.uint32]] = kernel_in(
+encode_sticks: Callable[..., tuple[np.uint32, np.uint32]] = kernel_in(
     "nnpa_emulator.kernels.cells", "encode_sticks"
 )
-_decode_sticks: Callable[..., np.uint16] = kernel_in("nnpa_emulator.kernels.cells", "decode_sticks")
+decode_sticks: Callable[..., np.uint16] = kernel_in("nnpa_emulator.kernels.cells", "decode_sticks")
 
 
 @implements(reference.stickify_fp32)
@@ -72,7 +72,7 @@ def stickify_fp32(
                 cell = (e4 * pages[0] + e3 * pages[2] + e2 // PAGE_STICKS) * PAGE_CELLS
                 word = ((e4 * d3 + e3) * d2 + e2) * d1
                 outer, inner = levels(rows, d1, whole, column)
-                met = _encode_sticks(
+                met = encode_sticks(
                     words, np.uintp(word), sticks, np.uintp(cell), outer, inner, limit
                 )
                 for k in range(whole):
@@ -105,25 +105,14 @@ def levels(rows: int, step: int, columns: int, stride: int) -> tuple[Level, Leve
 
 @kernel
 def encode_page(
-    words: Words,
-    word: np.uintp,
-    sticks: Codes,
-    cell: np.uintp,
-    rows: int,
-    step: int,
-    real: int,
-    mask: Words,
-    limit: np.uint32,
-    fresh: bool,
-) -> tuple[np.uint32, np.uint32]:
-    """Fill a page: `rows` sticks of `real` cells, rows `step` words apart, then zeros.
+    words: Words, word: np.uintp, sticks: Codes, cell: np.uintp, rows: int, step: int, real: int,
+    mask: Words, limit: np.uint32, fresh: bool,
+) -> tuple[np.uint32, np.uint32]:  # fmt: skip
+    """Fill a page: `rows` sticks of `real` < 64 cells, rows `step` words apart, then zeros.
 
-    `mask` has ones for the first `real` of 64 cells if `real` is less than 64.
+    `mask` has ones for the first `real` of 64 cells.
     """
-    if real == 64:
-        outer, inner = levels(rows, step, 1, 0)
-        met = _encode_sticks(words, word, sticks, cell, outer, inner, limit)
-    elif fresh:
+    if fresh:
         met = _encode_cells(words, word, sticks, cell, rows, step, np.uintp(real), limit)
     elif real <= 16:
         met = _encode_masked_cells(words, word, sticks, cell, rows, step, SHORT_CELLS, mask, limit)
@@ -135,35 +124,21 @@ def encode_page(
 
 @kernel
 def _finish_page(
-    words: Words,
-    word: np.uintp,
-    sticks: Codes,
-    cell: np.uintp,
-    rows: int,
-    step: int,
-    real: int,
-    limit: np.uint32,
-    largest: np.uint32,
-    fresh: bool,
-) -> None:
+    words: Words, word: np.uintp, sticks: Codes, cell: np.uintp, rows: int, step: int, real: int,
+    limit: np.uint32, largest: np.uint32, fresh: bool,
+) -> None:  # fmt: skip
     """Mark what is no number among words up to `largest`, unless `limit` does; zero other rows."""
     if limit != LINE_HIGH32 and largest >= INFINITY32:
-        _mark_nonfinite(words, word, sticks, cell, rows, step, real)
+        mark_nonfinite(words, word, sticks, cell, rows, step, real)
     if not fresh:
         sticks[cell + np.uintp(rows * 64) : cell + np.uintp(PAGE_CELLS)] = 0
 
 
 @inlined
 def _encode_cells(
-    words: Words,
-    word: np.uintp,
-    sticks: Codes,
-    cell: np.uintp,
-    rows: int,
-    step: int,
-    real: np.uintp,
-    limit: np.uint32,
-) -> tuple[np.uint32, np.uint32]:
+    words: Words, word: np.uintp, sticks: Codes, cell: np.uintp, rows: int, step: int,
+    real: np.uintp, limit: np.uint32,
+) -> tuple[np.uint32, np.uint32]:  # fmt: skip
     """Fill the first `real` cells of a stick per row; rows are `step` words apart."""
     largest, smallest = np.uint32(0), np.uint32(0xFFFFFFFF)
     for row in range(np.uintp(rows)):
@@ -176,16 +151,9 @@ def _encode_cells(
 
 @inlined
 def _encode_masked_cells(
-    words: Words,
-    word: np.uintp,
-    sticks: Codes,
-    cell: np.uintp,
-    rows: int,
-    step: int,
-    cells: np.uintp,
-    mask: Words,
-    limit: np.uint32,
-) -> tuple[np.uint32, np.uint32]:
+    words: Words, word: np.uintp, sticks: Codes, cell: np.uintp, rows: int, step: int,
+    cells: np.uintp, mask: Words, limit: np.uint32,
+) -> tuple[np.uint32, np.uint32]:  # fmt: skip
     """Fill a stick per row: the first `cells` where `mask` is set, zeros elsewhere."""
     largest, smallest = np.uint32(0), np.uint32(0xFFFFFFFF)
     for row in range(np.uintp(rows)):
@@ -199,7 +167,7 @@ def _encode_masked_cells(
 
 
 @kernel
-def _mark_nonfinite(
+def mark_nonfinite(
     words: Words, word: np.uintp, sticks: Codes, cell: np.uintp, rows: int, step: int, real: int
 ) -> None:
     """Store NINF for every NaN and infinity, which saturation does not touch."""
@@ -223,7 +191,7 @@ def unstickify_fp32(sticks: Codes, words: Words, dims: Dims, pages: Pages) -> np
                 cell = (e4 * pages[0] + e3 * pages[2] + e2 // PAGE_STICKS) * PAGE_CELLS
                 word = ((e4 * d3 + e3) * d2 + e2) * d1
                 outer, inner = levels(rows, d1, whole, column)
-                high = _decode_sticks(words, np.uintp(word), sticks, np.uintp(cell), outer, inner)
+                high = decode_sticks(words, np.uintp(word), sticks, np.uintp(cell), outer, inner)
                 largest = np.uint16(max(largest, high))
                 for row in range(rows if whole * 64 < d1 else 0):
                     source = np.uintp(cell + whole * column + row * 64)

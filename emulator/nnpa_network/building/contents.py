@@ -2,7 +2,7 @@
 """Contents of constants: their digests, and whether they are within DLFLOAT16's range.
 
 Both are kept as long as the memory of an array lives, for the next shapes of the same model: nobody
-writes into a constant. Where elements repeat along an axis, as after a broadcast, one is looked at.
+writes into a constant. Of elements that a broadcast repeats, one is looked at.
 """
 
 import math
@@ -81,14 +81,16 @@ def _contents(array: Array) -> _Contents:
 
 
 def _single(array: Array) -> Array:
-    """Return a view of an array with one index of each axis along which all elements are equal."""
-    bits = np.dtype(f"u{array.dtype.itemsize}")
-    for axis, size in enumerate(array.shape):
-        lines = np.moveaxis(array, axis, 0)
-        if size > 1 and (array.strides[axis] == 0 or _are_equal(lines.view(bits))):
-            array = np.moveaxis(lines[:1], 0, axis)
-    return array
+    """Return a view of an array with one of the elements that a broadcast repeats.
 
-
-def _are_equal(lines: Array) -> bool:
-    return np.array_equal(lines[0], lines[1]) and np.array_equal(lines[2:], lines[1:-1])
+    Elements that are all equal have the same digest with a broadcast and without.
+    """
+    axes = zip(array.shape, array.strides, strict=True)
+    indices = [slice(0, 1 if size > 1 and not stride else None) for size, stride in axes]
+    single = array[tuple(indices)]
+    if single.size < 2:
+        return single
+    first, last = (single[(end,) * single.ndim].tobytes() for end in (0, -1))
+    if first == last and single.tobytes() == first * single.size:
+        return array[(slice(0, 1),) * array.ndim]
+    return single

@@ -258,7 +258,7 @@ def _infer(
         if operand.constant is not None and operand.constant.nbytes <= MAX_CONSTANT_BYTES
     }
     try:
-        schema = onnx.defs.get_schema(node.op_type, opsets[domain], domain)
+        schema = _schema(node.op_type, opsets[domain], domain)
         inferred = onnx.shape_inference.infer_node_outputs(
             schema, node, protos, data, opset_imports=_imports(tuple(opsets.items()))
         )
@@ -322,6 +322,9 @@ def type_proto(dtype: DType | None, shape: Shape | None) -> onnx.TypeProto:
     assert dtype is not None
     dims = None if shape is None else [None if dim < 0 else dim for dim in shape]
     return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(dtype), dims)
+
+
+_schema = lru_cache(maxsize=256)(onnx.defs.get_schema)
 
 
 @lru_cache(maxsize=1)

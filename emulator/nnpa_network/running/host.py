@@ -195,6 +195,11 @@ def has_subgraph(node: onnx.NodeProto) -> bool:
     return bool(subgraphs(node))
 
 
+def holds_subgraph(serialised: bytes) -> bool:
+    """Return whether a serialised NodeProto has a subgraph."""
+    return has_subgraph(onnx.NodeProto.FromString(serialised))
+
+
 def prepare(
     serialised: bytes,
     opset: int,
@@ -295,11 +300,6 @@ def _refusing_empty(op_type: str, kernel: Kernel) -> Kernel:
         return kernel(arrays)
 
     return run
-
-
-def forget_kernels() -> None:
-    """Drop compiled kernels that nothing runs any more."""
-    _kept.cache_clear()
 
 
 def results(

@@ -14,7 +14,6 @@ import json
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields, is_dataclass
-from hashlib import sha256
 from importlib import import_module
 from typing import Any
 
@@ -28,7 +27,7 @@ from nnpa_network.importing.onnx_plan import weights_of, with_weights
 from nnpa_network.importing.plan import Weight
 from nnpa_network.lowering.placement import Rule
 from nnpa_network.program import Array, ModelRefused
-from nnpa_network.running.host import domains, forget_kernels, infers_shapes, newest_opset
+from nnpa_network.running.host import domains, infers_shapes, newest_opset
 
 from nnpa_server.network.program_codec import Facts, encode, encode_facts
 from nnpa_server.sandbox.frames import Message
@@ -128,27 +127,27 @@ class Compiler:
         file: Array,
         guest: Guest,
         options: ImportOptions,
+        digest: str,
         shapes: Mapping[str, tuple[int, ...]],
     ) -> Message:
-        model = self._model(file, guest, options)
+        model = self._model(file, digest, guest, options)
         if verb == "facts":
             facts = Facts(model.name, model.inputs, model.optional, model.outputs)
             return Message(DONE + encode_facts(facts))
         if verb == "weights":
             return _located(weights_of(model), file.tobytes())
         text, arrays = encode(model.specialise(shapes))
-        forget_kernels()  # they showed that the host takes its nodes; none runs here
         give_back()
         return Message(DONE + text, arrays)
 
-    def _model(self, file: Array, guest: Guest, options: ImportOptions) -> OnnxModel:
-        """Return the checked model of a file."""
-        key = sha256(file.data).digest(), options, repr(guest)
+    def _model(self, file: Array, digest: str, guest: Guest, options: ImportOptions) -> OnnxModel:
+        """Return the checked model of a file of this digest."""
+        key = digest, options, repr(guest)
         if key not in self._models:
             self._models[key] = import_onnx(file.tobytes(), guest, options)
             while len(self._models) > self._most:
                 self._models.popitem(last=False)
-        give_back()  # a file takes more while it is read than the model does
+            give_back()  # a file takes more while it is read than the model does
         return self._models[key]
 
 

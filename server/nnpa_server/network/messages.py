@@ -6,6 +6,7 @@ Source of every field's meaning: the comments of nnpa/network/v1/*.proto.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Literal, TypeVar
 
 import ml_dtypes
@@ -69,6 +70,12 @@ def read_dtype(name: str, path: str) -> DType:
     return _DTYPES[name]
 
 
+@lru_cache(maxsize=256)
+def type_name(dtype: DType) -> str:
+    """Return the name of an element type; NumPy composes it at each call."""
+    return dtype.name
+
+
 def read_shape(dims: Sequence[int], path: str, *, minimum: int = 0) -> tuple[int, ...]:
     """Return a shape whose dims are at least `minimum`."""
     if len(dims) > _MAX_DIMS or any(dim < minimum for dim in dims):
@@ -100,7 +107,7 @@ def _read_text(data: bytes, shape: tuple[int, ...], path: str) -> Array:
 def named(name: str, array: Array) -> pb.NamedArray:
     """Return the message of a named array."""
     return pb.NamedArray(
-        name=name, dtype=array.dtype.name, shape=array.shape, data=little_endian(array)
+        name=name, dtype=type_name(array.dtype), shape=array.shape, data=little_endian(array)
     )
 
 
@@ -222,7 +229,7 @@ def _message(kind: type[M], source: object, **fields: Any) -> M:
 
 def encode_port(port: Port) -> program_pb2.Port:
     """Return the message of an input or output."""
-    return _message(program_pb2.Port, port, dtype=port.dtype.name)
+    return _message(program_pb2.Port, port, dtype=type_name(port.dtype))
 
 
 def encode_node(node: Node) -> program_pb2.Node:

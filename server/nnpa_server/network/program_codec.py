@@ -18,7 +18,7 @@ from nnpa_network.program import ABSENT, Array, DType, ModelRefused, Port, Progr
 
 from nnpa_server.accelerator.execute import describe_ztensor
 from nnpa_server.accelerator.operands import read_structure
-from nnpa_server.network.messages import encode_port, read_dtype
+from nnpa_server.network.messages import encode_port, read_dtype, type_name
 from nnpa_server.network.programs import encode_program, read_port, read_program
 from nnpa_server.network.text_arrays import TEXT, decode_text, encode_text
 from nnpa_server.sandbox.frames import TYPES
@@ -73,7 +73,7 @@ def encode(program: Program) -> tuple[bytes, tuple[Array, ...]]:
             entry.ztensor.CopyFrom(describe_ztensor(constant))
             arrays.append(constant.sticks.reshape(-1))
         else:
-            entry.array.dtype = constant.dtype.name
+            entry.array.dtype = type_name(constant.dtype)
             entry.array.shape.extend(constant.shape)
             arrays.append(encode_text(constant) if constant.dtype == TEXT else constant)
     return message.SerializeToString(), tuple(arrays)

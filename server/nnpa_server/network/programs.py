@@ -267,7 +267,7 @@ def encode_program(program: Program, contents: bool = True) -> pb.Program:
         input_ids=program.input_ids,
         output_ids=program.output_ids,
         arrays={
-            number: pb.ArrayInfo(dtype=info.dtype.name, shape=info.shape)
+            number: pb.ArrayInfo(dtype=messages.type_name(info.dtype), shape=info.shape)
             for number, info in program.arrays.items()
         },
         tensors={number: _encode_tensor(info) for number, info in program.tensors.items()},
@@ -304,7 +304,7 @@ def _encode_constant(constant: Array | Ztensor, contents: bool) -> pb.Constant:
         if contents:
             message.sticks = constant.sticks.tobytes()
         return pb.Constant(ztensor=message)
-    array = pb.ConstantArray(dtype=constant.dtype.name, shape=constant.shape)
+    array = pb.ConstantArray(dtype=messages.type_name(constant.dtype), shape=constant.shape)
     if contents:
         array.data = messages.little_endian(constant)
     return pb.Constant(array=array)

@@ -18,10 +18,9 @@ from nnpa_network.program import AcceleratorStep, Array, HostStep, Program, Step
 from nnpa_network.running.arrays import check_feed
 from nnpa_network.running.declared_steps import only_declared
 from nnpa_network.running.executor import ProgramRunner
-from nnpa_network.running.host import has_subgraph
+from nnpa_network.running.host import holds_subgraph
 from nnpa_network.running.observed import NodeEvent, Observer
 from nnpa_network.running.results import Result, StepFailed
-from onnx import NodeProto
 
 from nnpa_server.network.compiling import DONE, REFUSED, encode_job
 from nnpa_server.network.program_codec import NotProgram, encode, pack, read_type, unpack
@@ -186,7 +185,7 @@ class WorkerExecutor:
 
 
 def _has_subgraph(step: Step) -> bool:
-    return isinstance(step, HostStep) and has_subgraph(NodeProto.FromString(step.onnx))
+    return isinstance(step, HostStep) and holds_subgraph(step.onnx)
 
 
 def _largest_call(program: Program) -> int:

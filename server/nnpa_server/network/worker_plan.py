@@ -9,7 +9,6 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import asdict, replace
-from functools import cached_property
 from threading import Lock
 
 import numpy as np
@@ -42,7 +41,7 @@ class WorkerPlan:
 
     def __init__(self, data: bytes, guest: Guest, options: ImportOptions, workers: Workers) -> None:
         self.data, self.guest, self.options = data, guest, options
-        self.signature = signature_of(data)
+        self.signature = self.digest = signature_of(data)  # of the first and the present weights
         self._workers = workers
         self._decoder = Decoder()
         self._executors: OrderedDict[Concrete, ProgramRunner] = OrderedDict()
@@ -145,14 +144,10 @@ class WorkerPlan:
         arrays: tuple[Array, ...] = (),
         shapes: dict[str, tuple[int, ...]] | None = None,
     ) -> Message:
-        text = encode_job(verb, guest=self.guest, options=self.options, shapes=shapes or {})
+        facts = {"guest": self.guest, "options": self.options, "digest": self.digest}
+        text = encode_job(verb, **facts, shapes=shapes or {})
         job = Message(text, (np.frombuffer(self.data, np.uint8), *arrays))
         return self._workers.compile(job, self.options.max_bytes)
-
-    @cached_property
-    def digest(self) -> str:
-        """The model's signature by its present weights."""
-        return signature_of(self.data)
 
     def report(self, verb: str, arrays: Sequence[Array] = (), **facts: object) -> Sequence[object]:
         """Return the parts of a report on the model; raise `ModelRefused`, CallRefused."""

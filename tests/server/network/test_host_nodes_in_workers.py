@@ -205,6 +205,7 @@ def test_workers_end_with_the_last_network(server: Running) -> None:
     """A session without networks has no worker; the next network has one of its own."""
     client, before = Client(server.channel), runners(server)
     handles = [client.ready(mixed(), c_name=name) for name in ("first", "second")]
+    assert client.infer(handles[0], x=np.ones((1, 4), np.float32)).outputs
     (pid,) = runners(server) - before
     client.destroy(handles[0])
     assert client.infer(handles[1], x=np.ones((1, 4), np.float32)).outputs

@@ -179,8 +179,6 @@ def infer(
     Nothing follows for an operator that ONNX does not know. Raise `ModelRefused` where the inputs
     contradict the operator.
     """
-    if (array := held_array(node)) is not None:
-        return [(array.dtype, array.shape)]
     if node.ByteSize() > _KEPT_BYTES or any(map(_is_text, inputs)):
         return _infer(node, opsets, inputs)
     operands = tuple(None if value is None else _facts(value) for value in inputs)
@@ -189,21 +187,6 @@ def infer(
         return list(_infer_equal(plain, tuple(opsets.items()), operands))
     except ModelRefused:  # its text should have the names of the node
         return _infer(node, opsets, inputs)
-
-
-def held_array(node: onnx.NodeProto) -> Array | None:
-    """Return the numbers of a Constant; None for any other node, and for what only ONNX reads."""
-    if node.op_type != "Constant" or node.domain not in ("", "ai.onnx"):
-        return None
-    if len(node.attribute) != 1 or node.attribute[0].name != "value" or len(node.output) != 1:
-        return None
-    dtype = host.dtype_of(node.attribute[0].t.data_type)
-    if dtype is None or dtype.kind not in "fiub":
-        return None
-    try:
-        return numpy_helper.to_array(node.attribute[0].t)
-    except (ValueError, TypeError):
-        return None
 
 
 def _is_text(value: Value | None) -> bool:

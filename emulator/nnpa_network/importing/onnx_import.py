@@ -9,6 +9,7 @@ Sources: ONNX intermediate representation specification; ONNX operators, opset 7
 import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
@@ -186,7 +187,7 @@ def import_onnx(model: bytes, guest: Guest, options: ImportOptions | None = None
         optional_ports(graph.input, {name: initializers[name] for name in overridable}),
         tuple(output_port(info) for info in graph.output),
     )
-    initializers |= enclose_sequences(proto)
+    initializers |= enclose_sequences(proto) | _held_arrays(proto.graph)
     name = graph.name or "network"
     return OnnxModel(name, *ends, options, guest, proto, weights, initializers, opsets)
 
@@ -199,6 +200,19 @@ def _initializers(graph: onnx.GraphProto) -> dict[str, Array]:
         except (ValueError, TypeError) as error:
             text = f"tensor {tensor.name}: its elements are not those of shape {list(tensor.dims)}"
             raise ModelRefused(text) from error
+    return arrays
+
+
+def _held_arrays(graph: onnx.GraphProto) -> dict[str, Array]:
+    """Return the numbers of Constants; ONNX Runtime reads others, and says what is wrong."""
+    arrays: dict[str, Array] = {}
+    for node in graph.node:
+        if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
+            names = [attribute.name for attribute in node.attribute]
+            dtype = host.dtype_of(node.attribute[0].t.data_type) if names == ["value"] else None
+            if dtype is not None and dtype.kind in "fiub":
+                with suppress(ValueError, TypeError):
+                    arrays[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
     return arrays
 
 

@@ -4,21 +4,20 @@
 import numpy as np
 
 from nnpa_network.building.constants import evaluate
-from nnpa_network.building.type_inference import OnnxNode, held_array
-from nnpa_network.program import ModelRefused
+from nnpa_network.building.type_inference import OnnxNode
+from nnpa_network.program import Array, ModelRefused
 from nnpa_network.running import host
 
 _RANDOM = host.DRAWING - {"Dropout"}
 
 
-def fold(node: OnnxNode) -> bool:
-    """Compute a node whose outputs follow from constants and shapes alone."""
+def fold(node: OnnxNode, held: Array | None = None) -> bool:
+    """Compute a node whose outputs follow from constants and shapes alone; `held` is an output."""
     if node.op_type in ("Shape", "Size") and node.proto.domain in ("", "ai.onnx"):
         return _fold_shape(node)
     ready = all(operand is None or operand.constant is not None for operand in node.inputs)
     if not ready or node.op_type in _RANDOM or host.has_subgraph(node.proto):
         return False
-    held = held_array(node.proto)
     try:
         opset = host.opset_for(node.op_type, node.proto.domain, node.opset)
         arrays = evaluate(node.proto, opset, node.inputs) if held is None else [held]

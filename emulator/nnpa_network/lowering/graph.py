@@ -141,7 +141,10 @@ class Lowering:
         inputs = tuple(self._value(name, proto) if name else None for name in names)
         domain = "" if proto.domain == "ai.onnx" else proto.domain
         named = {name: value for name, value in zip(names, inputs, strict=True) if value}
-        types = self._types(proto, infer(proto, self.opsets, inputs[: len(proto.input)]), named)
+        if (held := self._held(proto)) is not None:
+            types: list[Type] = [(held.dtype, held.shape)]
+        else:
+            types = self._types(proto, infer(proto, self.opsets, inputs[: len(proto.input)]), named)
         outputs = tuple(
             Value(name, *type_) if name else None
             for name, type_ in zip(proto.output, types, strict=True)
@@ -150,6 +153,10 @@ class Lowering:
         opset = self.opsets[domain]
         self.opened[index] = OnnxNode(index, proto, opset, inputs, outputs, NodeAttributes(proto))
         return self.opened[index]
+
+    def _held(self, proto: onnx.NodeProto) -> Array | None:
+        """Return the array of a Constant that was read at import."""
+        return self.initializers.get(proto.output[0]) if proto.op_type == "Constant" else None
 
     def _types(
         self, proto: onnx.NodeProto, inferred: list[Type], operands: Mapping[str, Value]
@@ -207,7 +214,7 @@ class Lowering:
 
     def _place(self, builder: Builder, node: OnnxNode) -> None:
         require_bounded(node, self.options.max_bytes)
-        if fold(node):
+        if fold(node, self._held(node.proto)):
             self.placed[node.index] = _Placed(FOLDED, reason="computed at import")
             return
         if self._place_spelled_out(builder, node):

@@ -9,6 +9,7 @@ the same as (N, C), which is why a Flatten behind a global pooling costs nothing
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
 
 import ml_dtypes
@@ -33,6 +34,7 @@ ELEMENT_TYPES: dict[DType, DataTypes] = {
 """Element types whose values travel as DLFLOAT16."""
 FLOATS = "float32, float16 or bfloat16"
 _CHANNELS_LAST = (0, 2, 3, 1)
+_kept = lru_cache(maxsize=1024)  # the same shapes come at each node
 
 
 class NotMapped(Exception):
@@ -82,11 +84,13 @@ def stacked(shape: Shape) -> Dims:
     return math.prod(shape[:-2]), 1, rows, columns
 
 
+@_kept
 def plain(shape: Shape) -> Arrangement:
     """Return the default arrangement of a value."""
     return Arrangement(axes_of(shape), stacked(shape))
 
 
+@_kept
 def channels_last(shape: Shape) -> Arrangement:
     """Return how images (N, C, H, W) lie for pooling and convolution."""
     n, c, h, w = shape
@@ -98,6 +102,7 @@ def is_channels_last(shape: Shape, arrangement: Arrangement) -> bool:
     return len(shape) == 4 and not arrangement.plain and arrangement == channels_last(shape)
 
 
+@_kept
 def describe(shape: Shape, arrangement: Arrangement, dtype: DType) -> tuple[TensorDesc, TensorDesc]:
     """Return the pre-transformed and transformed descriptors of a value."""
     kind = ELEMENT_TYPES[dtype]

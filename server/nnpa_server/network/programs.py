@@ -73,6 +73,7 @@ def read_program(
         constants = {
             number: _constant(number, constant) for number, constant in message.constants.items()
         }
+    structures = {number: _structure(number, info) for number, info in message.tensors.items()}
     program = Program(
         name=message.name,
         machine=message.machine,
@@ -87,9 +88,9 @@ def read_program(
         arrays={
             number: _array_info(number, info, read_type) for number, info in message.arrays.items()
         },
-        tensors={number: _tensor_info(number, info) for number, info in message.tensors.items()},
+        tensors={number: _tensor_info(tensor) for number, tensor in structures.items()},
         constants=constants,
-        steps=_steps(message, constants, guest),
+        steps=_steps(message, {**structures, **constants}, guest),
         nodes=tuple(_node(index, node) for index, node in enumerate(message.nodes)),
         places={
             name: tuple(
@@ -116,12 +117,16 @@ def _array_info(number: int, message: pb.ArrayInfo, read_type: ReadType) -> Arra
     return ArrayInfo(read_type(message.dtype, f"{path}.dtype"), shape)
 
 
-def _tensor_info(number: int, message: tensor_pb2.Ztensor) -> TensorInfo:
+def _structure(number: int, message: tensor_pb2.Ztensor) -> Ztensor:
+    """Return a declared tensor without storage."""
     path = f"tensors[{number}]"
     for name in ("pre_transformed_desc", "transformed_desc"):
         if not message.HasField(name):
             raise unspecified(f"{path}.{name}")
-    tensor = read_structure(message, path)
+    return read_structure(message, path)
+
+
+def _tensor_info(tensor: Ztensor) -> TensorInfo:
     scale = 1 / tensor.rec_scale if tensor.rec_scale else 0.0
     return TensorInfo(tensor.pre_transformed_desc, tensor.transformed_desc, scale, tensor.offset)
 
@@ -177,15 +182,11 @@ class _Declared:
 
 
 def _steps(
-    message: pb.Program, constants: Mapping[int, Array | Ztensor], guest: Guest
+    message: pb.Program, values: Mapping[int, Array | Ztensor], guest: Guest
 ) -> tuple[Step, ...]:
     """Decode the steps against the program's tensors, as Execute decodes a list."""
-    blank = {number: read_structure(tensor, f"tensors[{number}]")
-             for number, tensor in message.tensors.items()}  # fmt: skip
-    sticks = {
-        number: constant for number, constant in constants.items() if isinstance(constant, Ztensor)
-    }
-    ids = LiveIds(_Declared(guest, {**blank, **sticks}))
+    tensors = {number: value for number, value in values.items() if isinstance(value, Ztensor)}
+    ids = LiveIds(_Declared(guest, tensors))
     return tuple(_step(ids, step, f"steps[{i}]") for i, step in enumerate(message.steps))
 
 

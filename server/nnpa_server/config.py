@@ -40,6 +40,7 @@ SHORTCUTS: Mapping[str, str] = {
     "prepared-calls": "repeated calls are checked once",
     "placed-operands": "operands are used where they lie in mapped memory",
     "prepared-steps": "steps of hosted networks that come again are checked once",
+    "further-sizes": "a network's program for a further size is made from lowered ones",
     "run-buffers": "tensors of a network's run share an arena, which serves the next",
     "host-groups": "neighbouring nodes on the host run as one session of ONNX Runtime",
     "compiled-kernels": "Numba compiles what the reference defines",

@@ -19,7 +19,7 @@ from nnpa_client import connect, zdnn
 from nnpa_client.inference import ModelClient
 from nnpa_client.networks import held_out, onnx_cnn
 
-from tests.bench import inference
+from tests.bench import generation, inference
 from tests.bench.libzdnn import program, sequence_of_calls, using_library
 from tests.bench.report import Work, seconds_of
 from tests.bench.server import adds_in, array_of, directory, median_call, start
@@ -180,6 +180,21 @@ def _hosting(flags: list[str], name: str, calls: int) -> Generator[Running]:
 
 
 @contextmanager
+def decoder_tokens(flags: list[str]) -> Generator[Running]:
+    """Forty tokens of a decoder whose cache grows, more sizes than programs are kept for."""
+    with (
+        _serving(flags) as (address, server),
+        connect(address) as session,
+        session.load(generation.decoder(23)) as network,
+    ):
+
+        def token(feeds: generation.Arrays) -> generation.Arrays:
+            return network.infer(*(feeds[port.name] for port in network.inputs)).outputs
+
+        yield Running(median_call(lambda: generation.generate(token, 40, 65), 1), server)
+
+
+@contextmanager
 def model_infer(flags: list[str]) -> Generator[Running]:
     """60 requests for a small sum over the Open Inference Protocol."""
     with _infer(flags, inference.SMALL, 60) as running:
@@ -216,6 +231,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "start to first add": first_add,
     "hosted CNN": hosted_network,
     "hosted voice detector": hosted_voice_detector,
+    "decoder": decoder_tokens,
     "ModelInfer": model_infer,
     "ModelInfer, 1 MiB": model_infer_1_mebibyte,
 }

@@ -102,6 +102,10 @@ SHORTCUTS: tuple[Shortcut, ...] = (
         (f"{_RUNNING}/prepared_steps.py",), "hosted CNN",
     ),
     Shortcut(
+        "further-sizes", "server", "network",
+        ("emulator/nnpa_network/importing/lines.py",), "decoder",
+    ),
+    Shortcut(
         "run-buffers", "server", "network",
         (f"{_RUNNING}/run_buffers.py", f"{_RUNNING}/liveness.py"),
         "hosted CNN", for_memory=True,

@@ -7,8 +7,7 @@ Sources: ONNX intermediate representation specification; ONNX operators, opset 7
 """
 
 import math
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from threading import Lock
@@ -35,6 +34,7 @@ from nnpa_network.importing.plain_forms import (
     make_time_first,
     without_functions,
 )
+from nnpa_network.importing.pool import Pool
 from nnpa_network.importing.ports import input_ports, optional_ports, output_port
 from nnpa_network.importing.sequences import enclose_sequences
 from nnpa_network.importing.shapes import Concrete, concrete_shapes
@@ -74,12 +74,16 @@ class OnnxModel:
     _stickified: dict[tuple[object, ...], Ztensor] = field(
         default_factory=dict[tuple[object, ...], Ztensor], repr=False
     )
-    _executors: "OrderedDict[Concrete, Executor]" = field(
-        default_factory=OrderedDict[Concrete, "Executor"], repr=False
-    )
     _lock: Lock = field(default_factory=Lock, repr=False)
-    dropped: int = 0
-    """How many executors were dropped because there were more than `max_programs`."""
+    _pool: Pool[Executor] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._pool = Pool(self.guest, self.options)
+
+    @property
+    def dropped(self) -> int:
+        """How many lowered programs were dropped, being too many or of too many bytes."""
+        return self._pool.dropped
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -95,10 +99,7 @@ class OnnxModel:
 
     def placed(self, guest: Guest, options: ImportOptions) -> "OnnxModel":
         """Return the model for another machine, or by other options; constants are shared."""
-        fresh = OrderedDict[Concrete, Executor]()
-        return replace(
-            self, guest=guest, options=options, _executors=fresh, _lock=Lock(), dropped=0
-        )
+        return replace(self, guest=guest, options=options, _lock=Lock())
 
     def specialise(self, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Program:
         """Return the program for concrete input shapes; left out, free dims are taken as 1.
@@ -115,18 +116,27 @@ class OnnxModel:
         """Return the executor for inputs of these shapes; raise as `specialise` does."""
         concrete = concrete_shapes(self.inputs, self.optional, shapes)
         with self._lock:
-            if concrete in self._executors:
-                self._executors.move_to_end(concrete)
-                return self._executors[concrete]
-            executor = Executor(self._lower(concrete), self.guest, self.options.shortcuts)
-            self._executors[concrete] = executor
-            while len(self._executors) > self.options.max_programs:
-                self._executors.popitem(last=False)
-                self.dropped += 1
-                self._keep_constants([kept.program for kept in self._executors.values()])
+            executor = self._pool.find(concrete)
+            if executor is None:
+                executor, lowered = self._make(concrete)
+                if self._pool.keep(concrete, executor, lowered=lowered):
+                    self._keep_constants(self._pool.programs())
             return executor
 
-    def _keep_constants(self, programs: Sequence[Program]) -> None:
+    def _make(self, concrete: Concrete) -> tuple[Executor, bool]:
+        """Return a new executor, and whether its program was lowered."""
+        derived = self._pool.derive(concrete)
+        shortcuts = self.options.shortcuts
+        if derived is None:
+            return Executor(self._lower(concrete), self.guest, shortcuts), True
+        program, sources = derived
+        known = {id(tensor) for tensor in self._stickified.values()}
+        for constant in program.constants.values():
+            if isinstance(constant, Ztensor) and id(constant) not in known:
+                self._stickified["derived", id(constant)] = constant
+        return Executor(program, self.guest, shortcuts, sources), False
+
+    def _keep_constants(self, programs: Iterable[Program]) -> None:
         """Drop sticks that no program of these uses."""
         held = {id(constant) for program in programs for constant in program.constants.values()}
         for key in [key for key, constant in self._stickified.items() if id(constant) not in held]:

@@ -99,9 +99,13 @@ class ForeignExecutor(Executor):
     """
 
     def __init__(
-        self, program: Program, guest: Guest, shortcuts: Collection[str] = SHORTCUTS
+        self,
+        program: Program,
+        guest: Guest,
+        shortcuts: Collection[str] = SHORTCUTS,
+        sources: Sequence[Executor] = (),
     ) -> None:
-        super().__init__(program, guest, frozenset(shortcuts) - {"host-groups"})
+        super().__init__(program, guest, frozenset(shortcuts) - {"host-groups"}, sources)
         for index, kernel in self._loaded.kernels.items():
             outputs = [number for number in writes(program.steps[index]) if number != ABSENT]
             shapes = [program.arrays[number].shape for number in outputs]

@@ -16,8 +16,9 @@ class ImportOptions:
     and inputs to DLFLOAT16's range (else they become non-numeric); `offload_integer` lets integer
     products go to the accelerator, which rounds them; `placement` is one of PLACEMENTS, within
     which `device_placement`, the rules of a device placement file, sends nodes to the host;
-    `max_bytes` bounds the initializers, and every array and tensor; `max_programs` is how many sets
-    of shapes are kept; `shortcuts` are those that runs take, by name.
+    `max_bytes` bounds the initializers, and every array and tensor; programs of at most
+    `max_programs` sets of shapes are kept, and of them all at most `max_program_bytes`, without
+    what they share; `shortcuts` are those that runs take, by name.
     """
 
     strict: bool = False
@@ -27,4 +28,5 @@ class ImportOptions:
     device_placement: tuple[Rule, ...] = ()
     max_bytes: int = 2 << 30
     max_programs: int = 16
+    max_program_bytes: int = 256 << 20
     shortcuts: frozenset[str] = SHORTCUTS

@@ -2,7 +2,7 @@
 """A program on a guest: loaded once, then run any number of times, also at the same time."""
 
 from collections import Counter
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Collection, Generator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -38,16 +38,24 @@ class Executor:
     """A program on a guest; `run` may be called from several threads.
 
     The guest provides storage for sticks, and its machine is the one that the program is for.
+    `sources` are executors on the same guest, of programs from which the program was derived.
     """
 
     def __init__(
-        self, program: Program, guest: Guest, shortcuts: Collection[str] = SHORTCUTS
+        self,
+        program: Program,
+        guest: Guest,
+        shortcuts: Collection[str] = SHORTCUTS,
+        sources: "Sequence[Executor]" = (),
     ) -> None:
         if guest.machine.name != program.machine:
             limit = f"this program is for {program.machine}"
             raise ModelRefused(f"guest.machine is {guest.machine.name}, {limit}")
         self.program, self.guest = program, guest
-        self._loaded = LoadedProgram(program, guest)
+        self.shortcuts = shortcuts
+        self._loaded: LoadedProgram = LoadedProgram(
+            program, guest, [source._loaded for source in sources]
+        )
         self._run_program = compose(self._loaded, shortcuts)
         self._loaded.compile()
         calls = [step.verb for step in program.steps if isinstance(step, AcceleratorStep)]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program made ready for a guest: host nodes compiled, the last use of every value known."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import onnx
 from nnpa_emulator import Guest, Ztensor
@@ -31,19 +31,30 @@ from nnpa_network.running.layer_normalizations import (
 class LoadedProgram:
     """A program on a guest, which provides storage for sticks.
 
-    `kernels` are the compiled host nodes by the number of their step; `own` are the ones that
-    NumPy or our own operators compute. Nodes that are `deferred` when the others are compiled are
-    compiled when they run. `templates` are the tensors that steps write, without
+    `own` are the host nodes, by the number of their step, that NumPy or our own operators compute;
+    `compiled` are those of ONNX Runtime, and `kernels` both. Nodes that are `deferred` when the
+    others are compiled are compiled when they run. `templates` are the tensors that steps write, without
     storage. `last_used` has for each step the ids that no later step needs. `normalizations` and
-    `chains` are steps that may run in one pass; no step is in two of them.
+    `chains` are steps that may run in one pass; no step is in two of them. `accepted` has for each
+    step the state of the guest in which it last ran clean the plain way, or in which all `sources`
+    did, programs of other sizes from which this one was derived.
     """
 
-    def __init__(self, program: Program, guest: Guest) -> None:
+    def __init__(
+        self, program: Program, guest: Guest, sources: "Sequence[LoadedProgram]" = ()
+    ) -> None:
         self.program, self.guest = program, guest
+        like = sources[0] if sources else None
+        self.accepted: dict[int, object] = {} if like is None else {
+            index: state for index, state in like.accepted.items()
+            if all(other.accepted.get(index) == state for other in sources)
+        }  # fmt: skip
         constants = program.constants
         self.tensors = {at: each for at, each in constants.items() if isinstance(each, Ztensor)}
         self.arrays = {at: each for at, each in constants.items() if not isinstance(each, Ztensor)}
-        self.last_used = _last_used(program)
+        self.last_used: list[tuple[int, ...]] = (
+            _last_used(program) if like is None else like.last_used
+        )
         written = {number for step in program.steps for number in writes(step)}
         self.templates = {
             number: described(program.tensors[number])
@@ -61,6 +72,10 @@ class LoadedProgram:
         self.own = {
             index: kernel for index, step in steps.items() if (kernel := self._own_kernel(step))
         }
+        self.compiled: dict[int, host.Kernel] = {} if like is None else {
+            index: kernel for index, kernel in like.compiled.items()
+            if self._has_constants_of(like, index)
+        }  # fmt: skip
         self.kernels = _Kernels(self)
         self.deferred = set[int]()
 
@@ -97,8 +112,21 @@ class LoadedProgram:
         dtypes, shapes = [info.dtype for info in infos], [info.shape for info in infos]
         return own_kernel(node, dtypes, shapes, constants)
 
-    def compile_step(self, step: HostStep) -> host.Kernel:
-        """Return the kernel of a node that is not ours; raise `ModelRefused`."""
+    def _has_constants_of(self, other: "LoadedProgram", index: int) -> bool:
+        """Return whether a host node has the same constants there, which its kernel holds."""
+        step = self.program.steps[index]
+        assert isinstance(step, HostStep)
+        return all(self.arrays.get(at) is other.arrays.get(at) for at in step.inputs)
+
+    def compiled_kernel(self, index: int) -> host.Kernel:
+        """Return the kernel of a step that is not ours; raise `ModelRefused`."""
+        if index not in self.compiled:
+            step = self.program.steps[index]
+            assert isinstance(step, HostStep)
+            self.compiled[index] = self._compile(step)
+        return self.compiled[index]
+
+    def _compile(self, step: HostStep) -> host.Kernel:
         node = onnx.NodeProto.FromString(step.onnx)
         names = [*node.input, *(name for name in host.captured(node) if name not in node.input)]
         trips = [names.index(name) for name in trip_counts(node) if name in names]
@@ -149,9 +177,7 @@ class _Kernels(dict[int, host.Kernel]):
         self._loaded = loaded
 
     def __missing__(self, index: int) -> host.Kernel:
-        step = self._loaded.program.steps[index]
-        assert isinstance(step, HostStep)
-        kernel = self[index] = self._loaded.compile_step(step)
+        kernel = self[index] = self._loaded.compiled_kernel(index)
         return kernel
 
 

@@ -35,19 +35,15 @@ from nnpa_network.running.plain import Run, RunProgram, run_step
 from nnpa_network.running.run_buffers import BufferedRun, Buffers, PreparedStep
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Stage:
-    """Steps that are prepared as one: a single one, a Clip and its transform, or a chain.
-
-    `accepted` is the guest's generation in which all of them last ran clean the plain way.
-    """
+    """Steps that are prepared as one: a single one, a Clip and its transform, or a chain."""
 
     indices: tuple[int, ...]
     step: AcceleratorStep | None
     bind: Bind | None
     written: tuple[int, ...]
     dead: tuple[int, ...]
-    accepted: int = 0
 
 
 def prepare_steps(loaded: LoadedProgram, run_program: RunProgram) -> RunProgram:
@@ -79,7 +75,7 @@ class PreparedSteps:
             prepared = buffers.prepared[index]
             if prepared is None or not prepared(run):
                 may_bind = prepared is None
-                buffers.prepared[index] = _run_stage(run, stage, generation, may_bind)
+                buffers.prepared[index] = _run_stage(run, stage, self._seen, may_bind)
             run.release(stage.dead)
 
     def _current_generation(self) -> int:
@@ -91,9 +87,14 @@ class PreparedSteps:
         return self._generation if guest.only_computes else 0
 
 
-def _run_stage(run: Run, stage: _Stage, generation: int, may_bind: bool) -> PreparedStep | None:
-    """Run a stage bound anew, else the plain way; return what was bound if it ran."""
-    if may_bind and stage.accepted == generation and stage.bind and stage.step:
+def _run_stage(run: Run, stage: _Stage, state: object, may_bind: bool) -> PreparedStep | None:
+    """Run a stage bound anew, else the plain way; return what was bound if it ran.
+
+    `state` is the guest's, in which steps were accepted or not.
+    """
+    accepted = run.loaded.accepted
+    is_accepted = all(accepted.get(index) == state for index in stage.indices)
+    if may_bind and is_accepted and stage.bind and stage.step:
         for number in stage.written:
             run.tensors[number] = run.allocate(stage.step, number)
         prepared = stage.bind(run)
@@ -103,7 +104,7 @@ def _run_stage(run: Run, stage: _Stage, generation: int, may_bind: bool) -> Prep
     for index in stage.indices:
         run_step(run, index)
     if len(run.violations) == warnings:
-        stage.accepted = generation
+        accepted.update(dict.fromkeys(stage.indices, state))
     return None
 
 

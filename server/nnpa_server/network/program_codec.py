@@ -132,7 +132,15 @@ class Decoder:
             self.nbytes += size
         return self.constants[key]
 
-    def keep_only(self, programs: Sequence[Program]) -> None:
+    def hold(self, program: Program) -> None:
+        """Count a program's constants that were not decoded here."""
+        known = {id(tensor) for tensor in self.constants.values()}
+        for tensor in program.constants.values():
+            if isinstance(tensor, Ztensor) and id(tensor) not in known:
+                self.constants[id(tensor).to_bytes(8)] = tensor
+                self.nbytes += tensor.sticks.nbytes
+
+    def keep_only(self, programs: Iterable[Program]) -> None:
         """Drop the constants that none of these programs uses."""
         held = {id(constant) for program in programs for constant in program.constants.values()}
         for key in [key for key, constant in self.constants.items() if id(constant) not in held]:

@@ -18,8 +18,10 @@ from dataclasses import dataclass
 
 from nnpa_emulator import Guest, widened
 from nnpa_emulator.machine import Memory, page_memory
+from nnpa_network.importing.lines import Line, concrete_of
 from nnpa_network.importing.onnx_import import ImportOptions
 from nnpa_network.importing.plan import requiring_fit
+from nnpa_network.importing.shapes import Concrete
 from nnpa_network.program import Array, ModelRefused
 from nnpa_network.reporting.accuracy_page import page_template
 from nnpa_network.running.executor import Executor
@@ -62,6 +64,7 @@ class Runner:
     def __init__(self, allocate: Callable[[int], Memory | None] = page_memory) -> None:
         self._allocate = allocate
         self._executors: OrderedDict[str, Executor] = OrderedDict()
+        self._lines: dict[tuple[str, ...], Line] = {}
         self._observed: dict[str, _ObservedRun] = {}
         reports = Reports(allocate)
         self._reports: Mapping[str, Callable[..., Sequence[object]]] = {
@@ -98,14 +101,33 @@ class Runner:
         program = Decoder(borrowed=True).decode(message.tobytes(), contents, guest)
         self._observed.clear()
         with refusing_misfits():
-            self._executors[key] = Executor(program, guest, shortcuts)
-        while len(self._executors) > _MAX_PROGRAMS:
-            self._executors.popitem(last=False)
+            self._keep(key, Executor(program, guest, shortcuts))
         return Message(DONE)
 
-    def _drop(self, key: str) -> Message:
-        self._executors.pop(key, None)
-        self._observed.pop(key, None)
+    def _derive(self, key: str, sources: tuple[str, ...], concrete: Concrete) -> None:
+        """Keep the program for these shapes, derived from kept ones, if they lead to it."""
+        executors = [self._executors[source] for source in sources if source in self._executors]
+        if len(executors) < len(sources):
+            return
+        first = executors[0]
+        if sources not in self._lines:
+            points = [(concrete_of(each.program), each.program) for each in executors]
+            self._lines[sources] = Line(points, first.guest, ImportOptions().max_bytes)
+        program = self._lines[sources].program(concrete)
+        if program is not None:
+            self._keep(key, Executor(program, first.guest, first.shortcuts, executors))
+
+    def _keep(self, key: str, executor: Executor) -> None:
+        self._executors[key] = executor
+        while len(self._executors) > _MAX_PROGRAMS:
+            self._executors.popitem(last=False)
+
+    def _drop(self, keys: Sequence[str]) -> Message:
+        for key in keys:
+            self._executors.pop(key, None)
+            self._observed.pop(key, None)
+        for sources in [each for each in self._lines if not set(keys).isdisjoint(each)]:
+            del self._lines[sources]
         give_back()
         return Message(DONE)
 
@@ -129,7 +151,11 @@ class Runner:
         key: str,
         texts: Mapping[str, list[int]] = _NO_TEXTS,
         name: str = "",
+        sources: Sequence[str] = (),
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
     ) -> Message:
+        if key not in self._executors and sources:
+            self._derive(key, tuple(sources), tuple((shapes or {}).items()))
         executor = self._executors.get(key)
         if executor is None:
             return Message(UNKNOWN)

@@ -5,14 +5,15 @@ import json
 import secrets
 import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TypeAlias
+from collections.abc import Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Protocol
 
 import numpy as np
 from nnpa_emulator import Guest
 from nnpa_emulator.interruption import go_on
 from nnpa_emulator.ztensor import getsize_ztensor
+from nnpa_network.importing.lines import POINTS
 from nnpa_network.importing.plan import ForeignExecutor
 from nnpa_network.program import AcceleratorStep, Array, HostStep, Program, Step, fits, reads
 from nnpa_network.running.arrays import check_feed
@@ -30,8 +31,16 @@ from nnpa_server.network.workers import BROKEN, MALFORMED, Workers, refusal_of
 from nnpa_server.open_inference.reading import run_bytes
 from nnpa_server.sandbox.frames import Message
 
-LoadProgram: TypeAlias = Callable[[Program, Guest], ProgramRunner]
-"""A function that prepares a program for a guest; it raises `ModelRefused`, CallRefused."""
+
+class LoadProgram(Protocol):
+    """A function that prepares a program for a guest; it raises `ModelRefused`, CallRefused."""
+
+    def __call__(
+        self, program: Program, guest: Guest, sources: Sequence[ProgramRunner] = ()
+    ) -> ProgramRunner:
+        """Return what runs it; `sources` run the programs from which it was derived."""
+        ...
+
 
 _MAX_TEXT = 1000
 _PHASES = {"before", "after"}
@@ -47,11 +56,15 @@ def program_loader(
     except for nodes with subgraphs, which only a runner checks.
     """
 
-    def load(program: Program, guest: Guest) -> ProgramRunner:
+    def load(
+        program: Program, guest: Guest, sources: Sequence[ProgramRunner] = ()
+    ) -> ProgramRunner:
         if only_declared(program) and run_bytes(program) <= max_bytes:
-            return ForeignExecutor(program, guest, shortcuts)
-        executor = WorkerExecutor(program, guest, shortcuts, workers)
-        if not lazily or any(map(_has_subgraph, program.steps)):
+            here = [source for source in sources if isinstance(source, ForeignExecutor)]
+            return ForeignExecutor(program, guest, shortcuts, here)
+        there = [source for source in sources if isinstance(source, WorkerExecutor)]
+        executor = WorkerExecutor(program, guest, shortcuts, workers, there)
+        if not there and (not lazily or any(map(_has_subgraph, program.steps))):
             executor.load()
         return executor
 
@@ -62,16 +75,24 @@ class WorkerExecutor:
     """Runs a program in a worker: one job for a run, one job per event of an observed run."""
 
     def __init__(
-        self, program: Program, guest: Guest, shortcuts: Collection[str], workers: Workers
+        self,
+        program: Program,
+        guest: Guest,
+        shortcuts: Collection[str],
+        workers: Workers,
+        sources: "Sequence[WorkerExecutor]" = (),
     ) -> None:
         self.program = program
         self._guest, self._shortcuts, self._workers = guest, shortcuts, workers
         self._key = secrets.token_hex(8)
         steps = [step for step in program.steps if isinstance(step, AcceleratorStep)]
         self._calls = Counter(step.verb for step in steps)
-        self._run_text = encode_job("run", key=self._key)
+        self._facts: dict[str, object] = {"key": self._key}
         self._least_bytes = _largest_call(program)
-        self._was_sent = False
+        self._was_sent = len(sources) == POINTS  # the worker derives the program when it runs
+        if self._was_sent:
+            self._facts["sources"] = [source._key for source in sources]
+            self._facts["shapes"] = {port.name: port.shape for port in program.inputs}
         weakref.finalize(self, workers.freed.append, self._key).atexit = False
 
     def run(self, inputs: Mapping[str, Array], observer: Observer | None = None) -> Result:
@@ -122,13 +143,12 @@ class WorkerExecutor:
 
     def _drop_freed(self) -> None:
         """Make the worker forget the programs that nobody uses any more."""
-        freed = self._workers.freed
-        while freed:
-            try:
-                key = freed.popleft()
-            except IndexError:  # another thread had it
-                return
-            self._workers.load(Message(encode_job("drop", key=key)))
+        keys = list[str]()
+        with suppress(IndexError):  # the last one, which another thread may have taken
+            while True:
+                keys.append(self._workers.freed.popleft())
+        if keys:
+            self._workers.load(Message(encode_job("drop", keys=keys)))
 
     def load(self) -> None:
         """Send the program to the worker; raise `ModelRefused`, CallRefused."""
@@ -146,9 +166,7 @@ class WorkerExecutor:
             self.load()
         self._drop_freed()
         arrays, texts = pack(feeds)
-        is_usual = verb == "run" and not texts
-        text = self._run_text if is_usual else encode_job(verb, key=self._key, texts=texts)
-        job = Message(text, arrays)
+        job = Message(encode_job(verb, **self._facts, texts=texts), arrays)
         kind, answer = self._workers.run(job)
         if kind == UNKNOWN:
             self.load()

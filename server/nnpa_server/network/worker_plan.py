@@ -4,7 +4,6 @@
 import json
 import math
 import weakref
-from collections import OrderedDict
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -18,6 +17,7 @@ from nnpa_emulator.interruption import go_on
 from nnpa_emulator.machine import MACHINES
 from nnpa_network.importing.onnx_import import ImportOptions
 from nnpa_network.importing.plan import Weight, signature_of
+from nnpa_network.importing.pool import Pool
 from nnpa_network.importing.shapes import Concrete, concrete_shapes
 from nnpa_network.program import Array, ModelRefused, Program
 from nnpa_network.running.executor import ProgramRunner
@@ -44,9 +44,8 @@ class WorkerPlan:
         self.signature = self.digest = signature_of(data)  # of the first and the present weights
         self._workers = workers
         self._decoder = Decoder()
-        self._executors: OrderedDict[Concrete, ProgramRunner] = OrderedDict()
+        self._pool: Pool[ProgramRunner] = Pool(guest, options)
         self._lock, self._turn = Lock(), Lock()
-        self.dropped = 0
         self._weights: tuple[Weight, ...] | None = None
         answer = self._ask("facts")
         with self._checking():
@@ -87,10 +86,15 @@ class WorkerPlan:
         plan = copy(self)
         plan.guest = replace(self.guest, allocate=guest.allocate, reserve=guest.reserve)
         plan._workers = workers
-        plan._executors, plan._lock, plan._turn = OrderedDict(), Lock(), Lock()
+        plan._pool = Pool(plan.guest, plan.options)
+        plan._lock, plan._turn = Lock(), Lock()
         plan._decoder = Decoder(self._decoder.constants)
-        plan.dropped = 0
         return plan
+
+    @property
+    def dropped(self) -> int:
+        """How many programs were dropped for others."""
+        return self._pool.dropped
 
     def retire(self) -> None:
         """End the workers as soon as they are idle."""
@@ -102,28 +106,32 @@ class WorkerPlan:
         executor = self._compiled(concrete)
         if executor is None:
             with taking_turn(self._turn, go_on):  # runs of shapes that were compiled do not wait
-                executor = self._compiled(concrete) or self._compile(concrete)
-                self._keep(concrete, executor)
+                executor = self._compiled(concrete) or self._make(concrete)
         return executor
 
     def _compiled(self, concrete: Concrete) -> ProgramRunner | None:
         """Return the executor for these shapes if they were compiled, else None."""
         with self._lock:
-            if concrete in self._executors:
-                self._executors.move_to_end(concrete)
-            return self._executors.get(concrete)
+            return self._pool.find(concrete)
 
-    def _keep(self, concrete: Concrete, executor: ProgramRunner) -> None:
-        """Keep an executor; beyond `max_programs` drop the least recently used."""
+    def _make(self, concrete: Concrete) -> ProgramRunner:
+        """Return a new executor, and keep it; its program is derived from others, or compiled."""
+        derived = self._pool.derive(concrete)
+        program, sources = derived or (self._compile(concrete), ())
+        options, is_guessed = self.options, any(-1 in port.shape for port in self.inputs)
+        load = program_loader(
+            self._workers, options.shortcuts, options.max_bytes, lazily=is_guessed
+        )
+        with refusing_misfits():
+            executor = load(program, self.guest, sources)
         with self._lock:
-            self._executors[concrete] = executor
-            while len(self._executors) > self.options.max_programs:
-                self._executors.popitem(last=False)
-                self.dropped += 1
-                programs = [executor.program for executor in self._executors.values()]
-                self._decoder.keep_only(programs)
+            self._decoder.hold(program)
+            if self._pool.keep(concrete, executor, lowered=derived is None):
+                self._decoder.keep_only(self._pool.programs())
+        return executor
 
-    def _compile(self, concrete: Concrete) -> ProgramRunner:
+    def _compile(self, concrete: Concrete) -> Program:
+        """Return the program that a worker makes; raise `ModelRefused`, CallRefused."""
         shapes = dict(concrete)
         answer = self._ask("program", (), shapes)
         with self._checking():
@@ -131,12 +139,7 @@ class WorkerPlan:
             _require_ends(program, [*shapes], [port.name for port in self.outputs])
         del answer
         give_back()  # constants that came in it are the guest's now
-        options, is_guessed = self.options, any(-1 in port.shape for port in self.inputs)
-        load = program_loader(
-            self._workers, options.shortcuts, options.max_bytes, lazily=is_guessed
-        )
-        with refusing_misfits():
-            return load(program, self.guest)
+        return program
 
     def _ask(
         self,

@@ -124,6 +124,7 @@ class Line:
         if any([*table] != [*tables[0]] for table in tables):
             raise NotAffine("other constants")
         parts = [replace(program, constants={}) for program in programs]
+        self._made: dict[tuple[Any, ...], _Make] = {}
         self._make = self._part(*parts) or (lambda _place: parts[0])
         self._constants = {
             number: self._constant([table[number] for table in tables]) for number in tables[0]
@@ -195,6 +196,15 @@ class Line:
         first, *others = parts
         if all(type(first) is type(other) and first == other for other in others):
             return None
+        if not isinstance(first, Program | Mapping):  # of the same sizes there are many
+            if parts not in self._made:
+                self._made[parts] = _once(self._different(*parts))
+            return self._made[parts]
+        return self._different(*parts)
+
+    def _different(self, *parts: Any) -> _Make:
+        """Return what makes a part that is not the same in each program."""
+        first, *others = parts
         if type(first) is int and all(type(other) is int for other in others):
             return self._number(*parts)
         if is_dataclass(first) and not isinstance(first, type) and len({*map(type, parts)}) == 1:
@@ -271,6 +281,20 @@ class Line:
         if math.prod(dims) != math.prod(info.transformed_desc.dims):
             raise NotAffine("sticks of another number of elements")
         return stickify(self._guest, [np.full(dims, value)], "transform_ztensor", {}, info)
+
+
+def _once(make: _Make) -> _Make:
+    """Return what makes a part, and keeps it until another place is asked for."""
+    kept: list[tuple[int, Any]] = [(-1, None)]
+
+    def once(place: int) -> Any:
+        at, part = kept[0]
+        if at != place:
+            part = make(place)
+            kept[0] = place, part
+        return part
+
+    return once
 
 
 def concrete_of(program: Program) -> Concrete:

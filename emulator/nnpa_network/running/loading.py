@@ -56,8 +56,12 @@ class LoadedProgram:
             _last_used(program) if like is None else like.last_used
         )
         written = {number for step in program.steps for number in writes(step)}
-        self.templates = {
-            number: described(program.tensors[number])
+        known = {} if like is None else {
+            number: template for number, template in like.templates.items()
+            if like.program.tensors[number] is program.tensors[number]
+        }  # fmt: skip
+        self.templates: dict[int, Ztensor] = {
+            number: known.get(number) or described(program.tensors[number])
             for number in written & program.tensors.keys()
         }
         values = self.templates, self.tensors, self.last_used
@@ -70,8 +74,9 @@ class LoadedProgram:
             index: step for index, step in enumerate(program.steps) if isinstance(step, HostStep)
         }
         self.own = {
-            index: kernel for index, step in steps.items() if (kernel := self._own_kernel(step))
-        }
+            index: kernel for index, step in steps.items()
+            if (kernel := self._known_kernel(index, step, like) or self._own_kernel(step))
+        }  # fmt: skip
         self.compiled: dict[int, host.Kernel] = {} if like is None else {
             index: kernel for index, kernel in like.compiled.items()
             if self._has_constants_of(like, index)
@@ -99,6 +104,17 @@ class LoadedProgram:
         """Return the element types of arrays, None where one is left out."""
         arrays = self.program.arrays
         return tuple(None if number == ABSENT else arrays[number].dtype for number in numbers)
+
+    def _known_kernel(
+        self, index: int, step: HostStep, like: "LoadedProgram | None"
+    ) -> host.Kernel | None:
+        """Return an operator of our own that another program has, if its inputs are the same."""
+        if like is None or index not in like.own or ABSENT in step.inputs:
+            return None
+        tables = (self.program.arrays, like.program.arrays), (self.arrays, like.arrays)
+        same = all(table.get(number) is other.get(number)
+                   for table, other in tables for number in step.inputs)  # fmt: skip
+        return like.own[index] if same else None
 
     def _own_kernel(self, step: HostStep) -> host.Kernel | None:
         """Return an operator of our own; outputs of the program are no views of other values."""

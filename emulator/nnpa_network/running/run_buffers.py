@@ -16,6 +16,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TypeAlias
 
 from nnpa_emulator import FUNCTIONS, Ztensor
@@ -115,14 +116,19 @@ def lifetimes(loaded: LoadedProgram) -> dict[int, Lifetime]:
     return lives
 
 
+@lru_cache(maxsize=64)
+def _planned(lives: tuple[tuple[int, Lifetime], ...]) -> tuple[dict[int, int], int]:
+    """Return offsets and the size of an arena: programs of many input sizes need the same one."""
+    offsets = plan(dict(lives))
+    return offsets, extent(dict(lives), offsets)
+
+
 class Arenas:
     """The arenas of one program: each serves one run at a time."""
 
     def __init__(self, loaded: LoadedProgram) -> None:
         self._guest, self._templates = loaded.guest, loaded.templates
-        lives = lifetimes(loaded)
-        self._offsets = plan(lives)
-        self.size = extent(lives, self._offsets)
+        self._offsets, self.size = _planned(tuple(lifetimes(loaded).items()))
         weakref.finalize(self, _kept.forget, id(self)).atexit = False
 
     def take(self) -> Buffers | None:

@@ -200,10 +200,15 @@ def writes(step: AcceleratorStep | HostStep) -> tuple[int, ...]:
     return tuple(step.arguments[name] for name in FUNCTIONS[step.verb].written)
 
 
+def used(step: AcceleratorStep | HostStep) -> tuple[int, ...]:
+    """Return the ids that a step needs or makes."""
+    return (*reads(step), *writes(step))
+
+
 def uses_of(program: Program) -> dict[int, tuple[int, int]]:
     """Return the first and the last step that need or make each id, in the order of the first."""
     uses: dict[int, tuple[int, int]] = {}
     for index, step in enumerate(program.steps):
-        for number in (*reads(step), *writes(step)):
+        for number in used(step):
             uses[number] = uses.get(number, (index, index))[0], index
     return uses

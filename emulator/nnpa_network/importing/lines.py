@@ -33,8 +33,7 @@ from nnpa_network.program import (
     Node,
     Program,
     TensorInfo,
-    reads,
-    writes,
+    used,
 )
 
 Sizes: TypeAlias = tuple[int, ...]
@@ -379,7 +378,7 @@ def _require_following(first: Program, second: Program) -> None:
             growing.update(node.outputs)
     numbers = set[int]().union(*_growing(first, second))
     for step in first.steps:
-        is_growing = not numbers.isdisjoint((*reads(step), *writes(step)))
+        is_growing = not numbers.isdisjoint(used(step))
         if isinstance(step, AcceleratorStep) and is_growing and step.verb not in _VERBS:
             raise NotAffine(f"{step.verb} may bound sizes")
 

@@ -37,7 +37,8 @@ class LoadedProgram:
     storage. `last_used` has for each step the ids that no later step needs. `normalizations` and
     `chains` are steps that may run in one pass; no step is in two of them. `accepted` has for each
     step the state of the guest in which it last ran clean the plain way, or in which all `sources`
-    did, programs of other sizes from which this one was derived.
+    did, programs of other sizes from which this one was derived; `root` is the first of them, or
+    this. `uses` has the first and the last step that need or make each id.
     """
 
     def __init__(
@@ -45,6 +46,8 @@ class LoadedProgram:
     ) -> None:
         self.program, self.guest = program, guest
         like = sources[0] if sources else None
+        self.root: LoadedProgram = self if like is None else like.root
+        self.uses: dict[int, tuple[int, int]] = uses_of(program) if like is None else like.uses
         self.accepted: dict[int, object] = {} if like is None else {
             index: state for index, state in like.accepted.items()
             if all(other.accepted.get(index) == state for other in sources)
@@ -53,7 +56,7 @@ class LoadedProgram:
         self.tensors = {at: each for at, each in constants.items() if isinstance(each, Ztensor)}
         self.arrays = {at: each for at, each in constants.items() if not isinstance(each, Ztensor)}
         self.last_used: list[tuple[int, ...]] = (
-            _last_used(program) if like is None else like.last_used
+            _last_used(program, self.uses) if like is None else like.last_used
         )
         written = {number for step in program.steps for number in writes(step)}
         known = {} if like is None else {
@@ -94,6 +97,14 @@ class LoadedProgram:
     def fused(self) -> tuple[Chain | LayerNormalization, ...]:
         """Return all steps that may run in one pass."""
         return (*self.chains, *self.normalizations)
+
+    def growing(self, other: "LoadedProgram") -> set[int]:
+        """Return the ids whose values are of other kinds or sizes, or other constants, there."""
+        programs = self.program, other.program
+        tables = [(self.templates, other.templates), [each.arrays for each in programs],
+                  [each.constants for each in programs]]  # fmt: skip
+        return {at for mine, theirs in tables for at, each in mine.items()
+                if theirs.get(at) is not each}  # fmt: skip
 
     def node_name(self, node: int) -> str:
         """Return the name of a node, its operator where it has none, or nothing for no node."""
@@ -219,11 +230,11 @@ def _counting_trips(kernel: host.Kernel, places: Sequence[int]) -> host.Kernel:
     return run
 
 
-def _last_used(program: Program) -> list[tuple[int, ...]]:
+def _last_used(program: Program, uses: Mapping[int, tuple[int, int]]) -> list[tuple[int, ...]]:
     """Return for each step the ids that no later step needs."""
     kept = {*program.output_ids, *program.input_ids, *program.constants, ABSENT}
     dead: list[list[int]] = [[] for _ in program.steps]
-    for number, (_, last) in uses_of(program).items():
+    for number, (_, last) in uses.items():
         if number not in kept:
             dead[last].append(number)
     return [tuple(numbers) for numbers in dead]

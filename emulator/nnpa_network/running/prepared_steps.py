@@ -26,7 +26,7 @@ from nnpa_emulator.interruption import go_on
 from nnpa_emulator.layer_normalization import Normalization, prepare_layer_normalization
 from nnpa_emulator.machine import Machine, QueryResult
 
-from nnpa_network.program import AcceleratorStep, HostStep, writes
+from nnpa_network.program import AcceleratorStep, HostStep, used, writes
 from nnpa_network.running.bindings import FP32, SATURATING, Bind, bind_step, fields
 from nnpa_network.running.chains import Chain
 from nnpa_network.running.layer_normalizations import LayerNormalization
@@ -55,7 +55,7 @@ class PreparedSteps:
     """The stages of a program."""
 
     def __init__(self, loaded: LoadedProgram, plain: RunProgram) -> None:
-        self._plain, self._guest = plain, loaded.guest
+        self._plain, self._loaded, self._guest = plain, loaded, loaded.guest
         self._stages = _stages(loaded)
         self._generation = 1
         self._seen: tuple[Machine, QueryResult] = (loaded.guest.machine, loaded.guest.cached)
@@ -68,7 +68,9 @@ class PreparedSteps:
             return
         buffers = run.buffers if isinstance(run, BufferedRun) else Buffers()
         if buffers.generation != generation:
-            buffers.generation, buffers.prepared = generation, [None] * len(self._stages)
+            buffers.generation, buffers.bound, buffers.prepared = generation, None, []
+        if buffers.bound is not self._loaded:
+            self._adopt(buffers)
         run.tensors.update(buffers.tensors)
         for index, stage in enumerate(self._stages):
             go_on()
@@ -77,6 +79,23 @@ class PreparedSteps:
                 may_bind = prepared is None
                 buffers.prepared[index] = _run_stage(run, stage, self._seen, may_bind)
             run.release(stage.dead)
+
+    def _adopt(self, buffers: Buffers) -> None:
+        """Keep the steps that are bound for another program whose operands are the same here."""
+        before, loaded = buffers.bound, self._loaded
+        buffers.bound = loaded
+        if before is None or [stage.indices for stage in self._stages] != buffers.stages or (
+            before.own.keys() != loaded.own.keys()
+        ):  # fmt: skip
+            buffers.stages = [stage.indices for stage in self._stages]
+            buffers.prepared = [None] * len(self._stages)
+            return
+        growing, steps = loaded.growing(before), loaded.program.steps
+        for at, stage in enumerate(self._stages):
+            if buffers.prepared[at] is not None and not growing.isdisjoint(
+                number for index in stage.indices for number in used(steps[index])
+            ):
+                buffers.prepared[at] = None
 
     def _current_generation(self) -> int:
         """Return a number that changes with machine and query result; 0 where calls do more."""

@@ -14,18 +14,18 @@ the run goes without.
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import TypeAlias
+from weakref import WeakValueDictionary
 
-from nnpa_emulator import FUNCTIONS, Ztensor
+from nnpa_emulator import FUNCTIONS, Guest, Ztensor
 from nnpa_emulator.checks import require_transformed_desc
 from nnpa_emulator.machine import Memory, page_memory
 from nnpa_emulator.status import Refused
 from nnpa_emulator.ztensor import getsize_ztensor
 
-from nnpa_network.program import AcceleratorStep, Step, uses_of, writes
+from nnpa_network.program import AcceleratorStep, Step, writes
 from nnpa_network.running.liveness import Lifetime, extent, plan
 from nnpa_network.running.loading import LoadedProgram
 from nnpa_network.running.plain import Run, RunProgram
@@ -39,13 +39,17 @@ PreparedStep: TypeAlias = Callable[[Run], bool]
 
 @dataclass(slots=True, eq=False)
 class Buffers:
-    """The tensors of a run, by their ids.
+    """The tensors of a run, by their ids, those of the program `loaded` in `memory`.
 
-    `prepared` are steps bound to these tensors, None for those that go the plain way; they hold
-    while the guest's generation is `generation`. See `prepared_steps`.
+    `prepared` are `stages` of the program `bound`, bound to these tensors, None for those that go
+    the plain way; they hold while the guest's generation is `generation`. See `prepared_steps`.
     """
 
+    loaded: LoadedProgram | None = None
+    memory: Memory | None = None
     tensors: dict[int, Ztensor] = field(default_factory=dict[int, Ztensor])
+    bound: LoadedProgram | None = None
+    stages: Sequence[tuple[int, ...]] = ()
     prepared: list[PreparedStep | None] = field(default_factory=list[PreparedStep | None])
     generation: int = 0
 
@@ -72,10 +76,14 @@ def reuse_buffers(loaded: LoadedProgram, run_program: RunProgram) -> RunProgram:
     """
     if any(_needs_fresh(loaded, step) for step in loaded.program.steps):
         return run_program
-    arenas = Arenas(loaded)
+    lives = lifetimes(loaded)
+    key = loaded.root, tuple(lives.items())
+    arenas = _shared.get(key)
+    if arenas is None:
+        arenas = _shared[key] = Arenas(loaded.guest, lives)
 
     def run_in_arena(run: Run) -> None:
-        buffers = arenas.take()
+        buffers = arenas.take(loaded)
         if buffers is None:
             run_program(run)
             return
@@ -106,61 +114,71 @@ def lifetimes(loaded: LoadedProgram) -> dict[int, Lifetime]:
     """Return when the tensors that steps write live, by their ids.
 
     Steps that run in one pass write while they read, so their inputs live until the last of them.
+    What grows from size to size has room for more.
     """
+    growing = set[int]() if loaded.root is loaded else loaded.growing(loaded.root)
     ends = {index: steps.last for steps in loaded.fused for index in range(steps.first, steps.last)}
     lives: dict[int, Lifetime] = {}
-    for number, (born, last) in uses_of(loaded.program).items():
+    for number, (born, last) in loaded.uses.items():
         if number in loaded.templates:
             size = getsize_ztensor(loaded.templates[number].transformed_desc)
+            size = 1 << (size - 1).bit_length() if number in growing else size
             lives[number] = Lifetime(born, ends.get(last, last), size)
     return lives
 
 
-@lru_cache(maxsize=64)
-def _planned(lives: tuple[tuple[int, Lifetime], ...]) -> tuple[dict[int, int], int]:
-    """Return offsets and the size of an arena: programs of many input sizes need the same one."""
-    offsets = plan(dict(lives))
-    return offsets, extent(dict(lives), offsets)
-
-
 class Arenas:
-    """The arenas of one program: each serves one run at a time."""
+    """The arenas of programs that were derived from one, or of one: each serves one run at a time.
 
-    def __init__(self, loaded: LoadedProgram) -> None:
-        self._guest, self._templates = loaded.guest, loaded.templates
-        self._offsets, self.size = _planned(tuple(lifetimes(loaded).items()))
+    `lives` are the lifetimes of the programs' tensors.
+    """
+
+    def __init__(self, guest: Guest, lives: Mapping[int, Lifetime]) -> None:
+        self._guest = guest
+        self._offsets = plan(lives)
+        self.size = extent(lives, self._offsets)
         weakref.finalize(self, _kept.forget, id(self)).atexit = False
 
-    def take(self) -> Buffers | None:
+    def take(self, loaded: LoadedProgram) -> Buffers | None:
         """Return the tensors of an earlier run, or new ones; None where there is no arena."""
         buffers = _kept.take(id(self))
         if buffers is None:
-            return self._make()
+            return self._make(loaded)
         try:
             self._guest.reserve(self.size)
         except Exception:  # tensors one by one may fit, and else tell why not
             return None
+        if buffers.loaded is not None and buffers.loaded is not loaded:
+            growing = loaded.growing(buffers.loaded) & loaded.templates.keys()
+            if not self._place(buffers, loaded, growing):
+                return None
         return buffers
 
     def put(self, buffers: Buffers) -> None:
         """Keep the tensors of a run that has ended well."""
         _kept.put(id(self), self.size, buffers)
 
-    def _make(self) -> Buffers | None:
+    def _make(self, loaded: LoadedProgram) -> Buffers | None:
         memory = self._memory()
-        if memory is None:
-            return None
-        tensors: dict[int, Ztensor] = {}
-        for number, offset in self._offsets.items():
-            desc = self._templates[number].transformed_desc
+        buffers = Buffers(loaded, memory)
+        placed = memory is not None and self._place(buffers, loaded, self._offsets)
+        return buffers if placed else None
+
+    def _place(self, buffers: Buffers, loaded: LoadedProgram, numbers: Iterable[int]) -> bool:
+        """Place some of a program's tensors; return whether the machine takes them."""
+        buffers.loaded = loaded
+        assert buffers.memory is not None
+        for number in numbers:
+            template, offset = loaded.templates[number], self._offsets[number]
+            desc = template.transformed_desc
             size = getsize_ztensor(desc)
             try:
                 require_transformed_desc(desc, self._guest, "allochelper_ztensor_c1")
             except Refused:
-                return None
-            part = memory[offset : offset + size]
-            tensors[number] = replace(self._templates[number], buffer=part, buffer_size=size)
-        return Buffers(tensors)
+                return False
+            part = buffers.memory[offset : offset + size]
+            buffers.tensors[number] = replace(template, buffer=part, buffer_size=size)
+        return True
 
     def _memory(self) -> Memory | None:
         """Return an arena, None where tensors one by one are to tell why there is none."""
@@ -206,6 +224,7 @@ class _Kept:
 
 
 _kept = _Kept()
+_shared: WeakValueDictionary[object, Arenas] = WeakValueDictionary()
 
 
 def kept_bytes() -> int:

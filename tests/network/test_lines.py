@@ -157,7 +157,7 @@ def test_limits_of_the_machine() -> None:
     assert line.program((("other", (20, 4)),)) is None
 
 
-@pytest.fixture(params=[None, "off", "auto"])
+@pytest.fixture(scope="module", params=[None, "off", "auto"])
 def run(request: pytest.FixtureRequest) -> Iterator[Callable[..., Callable[..., Result]]]:
     """What runs a model: in this process, or by a server's plan without and with workers."""
     pools: Pools | None = None
@@ -294,6 +294,7 @@ def test_a_refused_size_is_refused(run: Callable[..., Callable[..., Result]]) ->
         quick({"x": np.ones(25, np.float32)})
 
 
+@pytest.mark.heavy
 def test_a_worker_that_was_ended() -> None:
     """A new worker gets a derived program whole."""
     pools = make_pools("auto")

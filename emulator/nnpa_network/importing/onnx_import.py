@@ -7,7 +7,7 @@ Sources: ONNX intermediate representation specification; ONNX operators, opset 7
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from threading import Lock

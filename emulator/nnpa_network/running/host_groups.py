@@ -8,39 +8,27 @@ run one by one, and the failing one is named.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import onnx
 
 from nnpa_network.containment import inner_nodes, subgraphs, trip_counts
-from nnpa_network.program import ABSENT, ANY_RANK, AcceleratorStep, HostStep
+from nnpa_network.program import ABSENT, ANY_RANK, AcceleratorStep, HostStep, used
 from nnpa_network.running import host
 from nnpa_network.running.host_models import WIDER, Nodes, is_int8_matrix
 from nnpa_network.running.host_operators import MOVES
-from nnpa_network.running.loading import LoadedProgram
+from nnpa_network.running.loading import HostGroup, LoadedProgram
 from nnpa_network.running.plain import Run, RunProgram, run_on_host
 
 _NAME = "host value "  # how values are named within a group, by their ids
 _LEAST_NODES = 2  # of ONNX Runtime
-_EXTENDED = MOVES | {
-    "Cast"
-}  # whose newer versions take more types or inputs, and are the same else
-
-
-@dataclass(frozen=True, slots=True)
-class HostGroup:
-    """Steps from `first` to `last`, both included; ids of the arrays that they read and leave."""
-
-    first: int
-    last: int
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    kernel: host.Kernel
+# Operators whose newer versions take more types or inputs, and are else the same.
+_EXTENDED = MOVES | {"Cast"}
 
 
 def group_host_nodes(loaded: LoadedProgram, run_program: RunProgram) -> RunProgram:
     """Wrap a program's run: neighbouring host nodes run at once."""
-    groups = {group.first: group for group in find_groups(loaded)}
+    loaded.groups = _same_groups(loaded) if loaded.root is not loaded else find_groups(loaded)
+    groups = {group.first: group for group in loaded.groups}
     if not groups:
         return run_program
     for group in groups.values():
@@ -74,6 +62,17 @@ class _GroupedSteps:
                 self._last = group.last
                 return
         run_on_host(run, index)
+
+
+def _same_groups(loaded: LoadedProgram) -> list[HostGroup]:
+    """Return the groups of the program for the first size over which nothing grows."""
+    growing, steps = loaded.growing(loaded.root), loaded.program.steps
+    return [
+        group for group in loaded.root.groups
+        if growing.isdisjoint(
+            number for step in steps[group.first : group.last + 1] for number in used(step)
+        )
+    ]  # fmt: skip
 
 
 def find_groups(loaded: LoadedProgram) -> list[HostGroup]:

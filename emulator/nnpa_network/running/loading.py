@@ -2,6 +2,7 @@
 """A program made ready for a guest: host nodes compiled, the last use of every value known."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import onnx
 from nnpa_emulator import Guest, Ztensor
@@ -28,17 +29,29 @@ from nnpa_network.running.layer_normalizations import (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class HostGroup:
+    """Steps from `first` to `last`, both included; ids of the arrays that they read and leave."""
+
+    first: int
+    last: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    kernel: host.Kernel
+
+
 class LoadedProgram:
     """A program on a guest, which provides storage for sticks.
 
     `own` are the host nodes, by the number of their step, that NumPy or our own operators compute;
     `compiled` are those of ONNX Runtime, and `kernels` both. Nodes that are `deferred` when the
-    others are compiled are compiled when they run. `templates` are the tensors that steps write, without
-    storage. `last_used` has for each step the ids that no later step needs. `normalizations` and
-    `chains` are steps that may run in one pass; no step is in two of them. `accepted` has for each
-    step the state of the guest in which it last ran clean the plain way, or in which all `sources`
-    did, programs of other sizes from which this one was derived; `root` is the first of them, or
-    this. `uses` has the first and the last step that need or make each id.
+    others are compiled are compiled when they run; `groups` run as one. `templates` are the tensors
+    that steps write, without storage. `last_used` has for each step the ids that no later step
+    needs. `normalizations` and `chains` are steps that may run in one pass; no step is in two of
+    them. `accepted` has for each step the state of the guest in which it last ran clean the plain
+    way, or in which all `sources` did, programs of other sizes from which this one was derived;
+    `root` is the first of them, or this. `uses` has the first and the last step that need or make
+    each id.
     """
 
     def __init__(
@@ -86,6 +99,7 @@ class LoadedProgram:
         }  # fmt: skip
         self.kernels = _Kernels(self)
         self.deferred = set[int]()
+        self.groups: Sequence[HostGroup] = ()
 
     def compile(self) -> None:
         """Compile the host nodes that are not deferred; raise `ModelRefused`."""

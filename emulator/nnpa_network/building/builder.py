@@ -31,7 +31,7 @@ from nnpa_network.building.arrangement import (
     require_fits,
     whole,
 )
-from nnpa_network.building.constants import evaluate, moved, stickify, transform_to
+from nnpa_network.building.constants import evaluate, stickify, transform_to
 from nnpa_network.building.contents import digest, limited
 from nnpa_network.building.type_inference import OnnxNode, Value, View
 from nnpa_network.program import (
@@ -47,7 +47,6 @@ from nnpa_network.program import (
     TensorInfo,
 )
 
-_VIEWS = ("Expand", "Reshape", "Transpose")  # of constants: no element is copied
 _CLIPPABLE = (np.dtype(np.float32), np.dtype(np.float16))
 _Forms: TypeAlias = tuple[int, dict[Arrangement, int], View | None]
 
@@ -223,24 +222,18 @@ class Builder:
         work = work_of(proto, inputs)
         if work in self._added:
             return self._added[work]
-        if op_type in _VIEWS and (views := moved(proto, inputs)):
-            self._require_room(op_type, views[0].nbytes)
-            return self.constant(*views)
         try:
             output = output_of(proto, inputs, f"{op_type}_{self._last}")
         except ModelRefused as refused:  # operands that do not fit: ONNX Runtime says so
             raise NotMapped(refused.reason) from refused
-        self._require_room(op_type, output.nbytes)
+        if output.nbytes > self.max_bytes:
+            limit = f"must be at most {self.max_bytes}"
+            raise NotMapped(f"{op_type} would take {output.nbytes} bytes, {limit}")
         if all(value is None or value.constant is not None for value in inputs):
             return self.constant(evaluate(proto, HELPER_OPSET, inputs)[0])
         self._host_step(proto, inputs, [output], HELPER_OPSET)
         self._added[work] = output
         return output
-
-    def _require_room(self, op_type: str, size: int) -> None:
-        if size > self.max_bytes:
-            limit = f"must be at most {self.max_bytes}"
-            raise NotMapped(f"{op_type} would take {size} bytes, {limit}")
 
     def integers(self, *numbers: int) -> Value:
         """Return a one-dimensional INT64 constant, such as axes or pads."""

@@ -5,6 +5,7 @@ The transform of all other values that become sticks is chosen here, too.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import numpy as np
 import onnx
@@ -23,32 +24,16 @@ from nnpa_network.running.host_operators import MOVES, own_kernel
 
 def evaluate(proto: onnx.NodeProto, opset: int, inputs: Sequence[Value | None]) -> list[Array]:
     """Run a node whose inputs are all constants; a result may be a view of an input."""
-    if parts := moved(proto, inputs):
-        return parts
+    values = [operand for operand in inputs if operand is not None]
+    arrays = [operand.constant for operand in values if operand.constant is not None]
+    if proto.op_type in MOVES and len(arrays) == len(proto.input):
+        dtypes, shapes = [array.dtype for array in arrays], [array.shape for array in arrays]
+        with suppress(host.HostError):  # ONNX Runtime says why
+            if move := own_kernel(proto, dtypes, shapes, arrays):
+                return move(arrays)
     types = tuple(None if operand is None else operand.dtype for operand in inputs)
     kernel = host.prepare(proto.SerializeToString(), opset, types)
-    return [np.asarray(result) for result in kernel(_constants(inputs))]
-
-
-def moved(proto: onnx.NodeProto, inputs: Sequence[Value | None]) -> list[Array]:
-    """Return what a node makes that only moves constants, or nothing for ONNX Runtime's nodes.
-
-    Shapes and orders of elements, and what they are expanded to, are views.
-    """
-    arrays = _constants(inputs)
-    if proto.op_type not in MOVES or len(arrays) < len(proto.input):
-        return []
-    dtypes, shapes = [array.dtype for array in arrays], [array.shape for array in arrays]
-    move = own_kernel(proto, dtypes, shapes, arrays)
-    try:
-        return [] if move is None else move(arrays)
-    except host.HostError:  # ONNX Runtime says why
-        return []
-
-
-def _constants(inputs: Sequence[Value | None]) -> list[Array]:
-    values = [operand for operand in inputs if operand is not None]
-    return [operand.constant for operand in values if operand.constant is not None]
+    return [np.asarray(result) for result in kernel(arrays)]
 
 
 def transform_to(

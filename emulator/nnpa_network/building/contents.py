@@ -5,48 +5,24 @@ Both are kept as long as the memory of an array lives, for the next shapes of th
 writes into a constant. Of elements that a broadcast repeats, one is looked at.
 """
 
-import math
 import weakref
-from dataclasses import dataclass
+from collections.abc import Callable
 from hashlib import blake2b
-from itertools import groupby
+from typing import TypeVar, cast
 
 import ml_dtypes
 import numpy as np
 from nnpa_emulator.dlfloat import MAX_VALUE
 
-from nnpa_network.building.arrangement import Shape
 from nnpa_network.program import Array
 
-_known: dict[int, dict[tuple[object, ...], "_Contents"]] = {}  # by the owner of the memory
-
-
-@dataclass(slots=True)
-class _Contents:
-    """What is known of an array."""
-
-    digest: bytes = b""
-    is_within: bool | None = None
+Fact = TypeVar("Fact")
+_known: dict[int, dict[tuple[object, ...], object]] = {}  # by the owner of the memory
 
 
 def digest(array: Array) -> bytes:
-    """Return a digest of the elements in their order, whatever their shape is."""
-    contents = _contents(array)
-    if not contents.digest:
-        single = _single(array)
-        elements = np.ascontiguousarray(single).reshape(-1).view(np.uint8).data
-        code = blake2b(elements, digest_size=16)
-        if single.shape != array.shape:
-            code.update(repr(_runs(array.shape, single.shape)).encode())
-        contents.digest = code.digest()
-    return contents.digest
-
-
-def _runs(shape: Shape, single: Shape) -> list[tuple[bool, int]]:
-    """Return how many elements repeat, and how many differ, the slowest axes first."""
-    axes = ((size != kept, size) for size, kept in zip(shape, single, strict=True) if size > 1)
-    runs = groupby(axes, lambda axis: axis[0])
-    return [(repeats, math.prod(size for _, size in run)) for repeats, run in runs]
+    """Return a digest of the elements in their order."""
+    return _once(_digest, array)
 
 
 def limited(array: Array) -> Array:
@@ -54,30 +30,46 @@ def limited(array: Array) -> Array:
 
     The same array is returned if no element was beyond the range, as in most weights.
     """
-    most = min(MAX_VALUE, float(ml_dtypes.finfo(array.dtype).max))  # type: ignore[no-untyped-call]
-    low, high = array.dtype.type(-most), array.dtype.type(most)
-    contents = _contents(array)
-    if contents.is_within is None:
-        single, zero = _single(array), array.dtype.type(0)
-        contents.is_within = bool(
-            np.fmin.reduce(single, axis=None, initial=zero) >= low
-            and np.fmax.reduce(single, axis=None, initial=zero) <= high
-        )
-    if contents.is_within:
+    if _once(_is_within, array):
         return array
+    low, high = _range(array)
     return np.asarray(np.minimum(np.maximum(array, low), high))
 
 
-def _contents(array: Array) -> _Contents:
-    """Return the record of an array, which ends with the memory that the array is a view of."""
+def _once(compute: Callable[[Array], Fact], array: Array) -> Fact:
+    """Return what is computed of an array, once while the memory lives that it is a view of."""
     owner = array
     while isinstance(owner.base, np.ndarray):
         owner = owner.base
     if id(owner) not in _known:
         _known[id(owner)] = {}
         weakref.finalize(owner, _known.pop, id(owner), None).atexit = False
-    place = array.__array_interface__["data"][0], array.strides, array.shape, array.dtype
-    return _known[id(owner)].setdefault(place, _Contents())
+    address, _ = array.__array_interface__["data"]
+    key = compute, address, array.strides, array.shape, array.dtype
+    facts = _known[id(owner)]
+    if key not in facts:
+        facts[key] = compute(array)
+    return cast(Fact, facts[key])
+
+
+def _digest(array: Array) -> bytes:
+    single = _single(array)
+    code = blake2b(np.ascontiguousarray(single).reshape(-1).view(np.uint8).data, digest_size=16)
+    if single.shape != array.shape:
+        axes = zip(array.shape, single.shape, strict=True)
+        code.update(repr([(size, kept) for size, kept in axes if size > 1]).encode())
+    return code.digest()
+
+
+def _is_within(array: Array) -> bool:
+    (low, high), single, zero = _range(array), _single(array), array.dtype.type(0)
+    least = np.fmin.reduce(single, axis=None, initial=zero)
+    return bool(least >= low and np.fmax.reduce(single, axis=None, initial=zero) <= high)
+
+
+def _range(array: Array) -> tuple[np.generic, np.generic]:
+    most = min(MAX_VALUE, float(ml_dtypes.finfo(array.dtype).max))  # type: ignore[no-untyped-call]
+    return array.dtype.type(-most), array.dtype.type(most)
 
 
 def _single(array: Array) -> Array:

@@ -18,6 +18,7 @@ from nnpa_server.sandbox.frames import Message
 from onnx import helper
 
 from tests.network import real_models, small_models
+from tests.network.hosting import text_model
 from tests.server.network.test_sandboxed_models import TakenOver, looped_bomb, use, with_numbers
 
 pytestmark = pytest.mark.skipif(not confinement.is_linux(), reason="workers are Linux processes")
@@ -160,3 +161,25 @@ def test_weights_beyond_the_file_are_refused(place: object) -> None:
 
     with pytest.raises(ModelRefused):
         use(TakenOver(change))
+
+
+@pytest.mark.parametrize(("rows", "is_sent"), [("N", False), ("2", True)])
+def test_a_program_for_guessed_sizes_is_sent_when_it_runs(
+    rows: str, is_sent: bool, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A runner gets a program of a model with free dims at its first run, and only once."""
+    sent: list[str] = []
+    load = Workers.load
+
+    def noted(self: Workers, job: Message) -> Message:
+        sent.append(json.loads(job.text)[0])
+        return load(self, job)
+
+    monkeypatch.setattr(Workers, "load", noted)
+    data = text_model(f"g (float[{rows},4] x) => (float[{rows},4] y) {{ y = Cos(x) }}")
+    plan = WorkerPlan(data, Guest(find_machine("telum2")), ImportOptions(), workers)
+    executor, x = plan.executor({"x": (2, 4)}), np.zeros((2, 4), np.float32)
+    assert sent.count("load") == is_sent
+    for _ in range(2):
+        assert np.array_equal(executor.run({"x": x}).outputs["y"], np.ones((2, 4), np.float32))
+        assert sent.count("load") == 1

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The program of workers that run programs and measure models. Its jobs:
 
-    load     keep a program under a key, until drop
+    load     keep a program under a key
     run      run a program once
     begin    begin an observed run; next continues to an event, read returns a value there
     measure  compare a model with FP32; probe runs it at edge sizes
     batch    measure rows of a dataset, or write the report of measurements
 
-An answer begins with a byte that names its kind. JSON follows.
+Each may name keys of programs to forget. An answer begins with a byte that names its kind. JSON
+follows.
 """
 
 import json
@@ -65,6 +66,7 @@ class Runner:
         self._allocate = allocate
         self._executors: OrderedDict[str, Executor] = OrderedDict()
         self._lines: dict[tuple[str, ...], Line] = {}
+        self._derived = set[str]()
         self._observed: dict[str, _ObservedRun] = {}
         reports = Reports(allocate)
         self._reports: Mapping[str, Callable[..., Sequence[object]]] = {
@@ -76,12 +78,11 @@ class Runner:
     def __call__(self, message: Message) -> Message:
         """Return the answer to a job, or the reason of its refusal or failure."""
         verb, facts = decode_job(message.text)
+        self._forget(facts.pop("freed", ()))
         try:
             match verb:
                 case "load":
                     return self._load(message.arrays, **facts)
-                case "drop":
-                    return self._drop(**facts)
                 case "measure" | "probe" | "batch":
                     return self._report(verb, message.arrays, **facts)
                 case _:
@@ -115,6 +116,7 @@ class Runner:
             self._lines[sources] = Line(points, first.guest, ImportOptions().max_bytes)
         program = self._lines[sources].program(concrete)
         if program is not None:
+            self._derived.add(key)
             self._keep(key, Executor(program, first.guest, first.shortcuts, executors))
 
     def _keep(self, key: str, executor: Executor) -> None:
@@ -122,14 +124,16 @@ class Runner:
         while len(self._executors) > _MAX_PROGRAMS:
             self._executors.popitem(last=False)
 
-    def _drop(self, keys: Sequence[str]) -> Message:
+    def _forget(self, keys: Sequence[str]) -> None:
+        """Drop programs, and give memory back, unless the next program on a line needs it."""
         for key in keys:
             self._executors.pop(key, None)
             self._observed.pop(key, None)
         for sources in [each for each in self._lines if not set(keys).isdisjoint(each)]:
             del self._lines[sources]
-        give_back()
-        return Message(DONE)
+        if not self._derived.issuperset(keys):
+            give_back()
+        self._derived.difference_update(keys)
 
     def _report(
         self,

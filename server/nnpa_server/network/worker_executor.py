@@ -141,22 +141,22 @@ class WorkerExecutor:
         with self._checking():
             return decode_result(json.loads(answer.text), answer.arrays, self.program, self._calls)
 
-    def _drop_freed(self) -> None:
-        """Make the worker forget the programs that nobody uses any more."""
+    def _freed(self) -> list[str]:
+        """Return the keys of programs that nobody uses any more, for the worker to forget."""
         keys = list[str]()
         with suppress(IndexError):  # the last one, which another thread may have taken
             while True:
                 keys.append(self._workers.freed.popleft())
-        if keys:
-            self._workers.load(Message(encode_job("drop", keys=keys)))
+        return keys
 
     def load(self) -> None:
         """Send the program to the worker; raise `ModelRefused`, CallRefused."""
-        self._drop_freed()
         self._was_sent = True
         message, arrays = encode(self.program)
         shortcuts = sorted(self._shortcuts)
-        job = encode_job("load", key=self._key, guest=self._guest, shortcuts=shortcuts)
+        job = encode_job(
+            "load", key=self._key, guest=self._guest, shortcuts=shortcuts, freed=self._freed()
+        )
         program = np.frombuffer(message, np.uint8)
         self._workers.load(Message(job, (program, *arrays)))
 
@@ -164,9 +164,9 @@ class WorkerExecutor:
         """Run a job of the program; load the program first if the worker is a new one."""
         if not self._was_sent:
             self.load()
-        self._drop_freed()
         arrays, texts = pack(feeds)
-        job = Message(encode_job(verb, **self._facts, texts=texts), arrays)
+        text = encode_job(verb, **self._facts, texts=texts, freed=self._freed())
+        job = Message(text, arrays)
         kind, answer = self._workers.run(job)
         if kind == UNKNOWN:
             self.load()

@@ -2,6 +2,7 @@
 """Nodes that do the same work are inferred and compiled once, and constants looked at once."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ def values(*shapes: tuple[int, ...]) -> list[Value | None]:
     return [Value("abc"[place], FP32, shape) for place, shape in enumerate(shapes)]
 
 
-def kernel(op_type: str, source: str, target: str, **attributes: object) -> host.Kernel:
+def kernel(op_type: str, source: str, target: str, **attributes: Any) -> host.Kernel:
     """Return the kernel of a node with one operand."""
     node = helper.make_node(op_type, [source], [target], name=f"{target}_node", **attributes)
     return host.prepare(node.SerializeToString(), OPSETS[""], (FP32,))
@@ -32,7 +33,7 @@ def test_equal_nodes_share_a_kernel() -> None:
     """Names make no difference to a kernel; attributes do."""
     assert kernel("Elu", "x", "y") is kernel("Elu", "p", "q")
     assert kernel("Elu", "x", "y", alpha=0.5) is not kernel("Elu", "x", "y")
-    x = np.float32([-1, 2])
+    x = np.array([-1, 2], np.float32)
     (y,) = kernel("Elu", "p", "q", alpha=0.5)([x])
     assert np.allclose(y, [0.5 * np.expm1(-1), 2])
 
@@ -79,7 +80,7 @@ CONSTANTS: dict[str, Callable[[], Array]] = {
     "rows": lambda: np.arange(8, dtype=np.float32).reshape(8, 1),
     "columns": lambda: np.arange(8, dtype=np.float32).reshape(1, 8),
     "equal": lambda: np.full((1, 1), 3, np.float32),
-    "twice": lambda: np.float32([[1, 2, 1, 2, 1, 2, 1, 2]]),
+    "twice": lambda: np.array([[1, 2, 1, 2, 1, 2, 1, 2]], np.float32),
 }
 
 
@@ -111,7 +112,7 @@ def test_a_new_array_in_old_memory_is_looked_at_again() -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_broadcasts_are_limited(dtype: type) -> None:
     """A broadcast of infinities ends at the greatest number, others stay the same array."""
-    within = np.broadcast_to(np.array([[1], [np.nan]], dtype), (2, 8))
+    within: Array = np.broadcast_to(np.array([[1], [np.nan]], dtype), (2, 8))
     assert limited(within) is within
     beyond = limited(np.broadcast_to(np.array([[1], [np.inf]], dtype), (2, 8)))
     assert beyond.shape == (2, 8)

@@ -179,7 +179,8 @@ def infer(
     Nothing follows for an operator that ONNX does not know. Raise `ModelRefused` where the inputs
     contradict the operator.
     """
-    if node.ByteSize() > _KEPT_BYTES or any(map(_is_text, inputs)):
+    has_texts = any(value is not None and value.dtype == object for value in inputs)
+    if has_texts or node.ByteSize() > _KEPT_BYTES:
         return _infer(node, opsets, inputs)
     operands = tuple(None if value is None else _facts(value) for value in inputs)
     try:
@@ -187,10 +188,6 @@ def infer(
         return list(_infer_equal(plain, tuple(opsets.items()), operands))
     except ModelRefused:  # its text should have the names of the node
         return _infer(node, opsets, inputs)
-
-
-def _is_text(value: Value | None) -> bool:
-    return value is not None and value.dtype is not None and value.dtype.kind == "O"
 
 
 @lru_cache(maxsize=_KEPT_NODES)
@@ -213,15 +210,12 @@ def _infer_equal(
 ) -> tuple[Type, ...]:
     """Return the types of the outputs of a node without names."""
     node = onnx.NodeProto.FromString(serialised)
-    values = [
-        None if facts is None else Value(name, *facts[:2], constant=_array(*facts))
-        for name, facts in zip(node.input, operands, strict=True)
-    ]
+    values: list[Value | None] = []
+    for name, facts in zip(node.input, operands, strict=True):
+        dtype, shape, content = facts or (None, None, None)
+        constant = None if content is None else np.ndarray(shape or (), dtype, content)
+        values.append(facts and Value(name, dtype, shape, constant))
     return tuple(_infer(node, dict(opsets), values))
-
-
-def _array(dtype: DType | None, shape: Shape | None, content: bytes | None) -> Array | None:
-    return None if content is None or shape is None else np.ndarray(shape, dtype, content)
 
 
 def _infer(

@@ -10,7 +10,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Collection, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -145,13 +145,17 @@ def make_workers(
     room: Callable[[], int] = lambda: 1 << 30,
     allocate: Callable[[int], Memory | None] = page_memory,
 ) -> Workers:
-    """Return workers of a new owner for the present caller; their first jobs start them.
+    """Return workers of a new owner for the present caller; their first jobs fork them.
 
-    Without `pools` they are in this process, where `allocate` provides storage for sticks.
+    Both fork servers start now, beside each other. Without `pools` the workers are in this process,
+    where `allocate` provides storage for sticks.
     """
     if pools is None:
         runner = LocalWorker(partial(Runner, allocate))
         return Workers(LocalWorker(partial(Compiler, 1)), runner, reserve, room)
+    with suppress(PoolClosed):  # the first job says so
+        pools.compilers.warm_up()
+        pools.runners.warm_up()
     group = caller().name
     compiler = Owner(pools.compilers, group=group)
     owner = Owner(pools.runners, _RUN_IDLE_SECONDS, group)

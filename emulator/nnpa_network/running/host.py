@@ -32,7 +32,7 @@ from nnpa_network.trees import fault_of_trees
 
 Kernel: TypeAlias = Callable[[Sequence[Array]], list[Array]]
 
-_KERNELS, _KEPT_BYTES = 2048, 1 << 14  # kernels kept, and the most bytes of a node that is
+_KERNELS, _KEPT_BYTES = 256, 1 << 14  # kernels kept, and the most bytes of a node that is
 # UINT8 times constant INT8 without sums of 16 bits, which saturate on x86-64 without VNNI: by the
 # optimiser, which is off for all other nodes. Between DequantizeLinear and QuantizeLinear FP32, as
 # ONNX defines it, for the first fails on those where two share weights. Source:

@@ -147,6 +147,16 @@ def test_no_line_where_sizes_are_bounded(name: str) -> None:
         _line(model, shapes, 4, 5, 6)
 
 
+def test_constants_that_sizes_make() -> None:
+    """A constant may round to one number at three large sizes, and to another at others."""
+    model = load(
+        text_model("""m (float[n] x) => (float[n] y) {
+        s = Shape (x)  c = ConstantOfShape (s)  m = Softmax (c)  y = Add (x, m) }""")
+    )
+    with pytest.raises(NotAffine, match="Softmax"):
+        _line(model, lambda size: {"x": (size,)}, 20000, 20001, 20002)
+
+
 def test_limits_of_the_machine() -> None:
     """Beyond the greatest dim or the limit of bytes there is no derived program."""
     model = load(text_model("m (float[n, 4] x) => (float[n, 4] y) { y = Relu (x) }"), "telum1")

@@ -14,7 +14,7 @@ Lowering answers wherever one of these does not hold.
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -27,14 +27,7 @@ from nnpa_emulator.ztensor import LAYOUT_GATES, DataTypes, getsize_ztensor
 from nnpa_network.building.arrangement import NotMapped, require_fits
 from nnpa_network.building.constants import stickify
 from nnpa_network.importing.shapes import Concrete
-from nnpa_network.program import (
-    AcceleratorStep,
-    Array,
-    Node,
-    Program,
-    TensorInfo,
-    used,
-)
+from nnpa_network.program import AcceleratorStep, Array, Node, Program, TensorInfo, used
 
 Sizes: TypeAlias = tuple[int, ...]
 _Pairs: TypeAlias = tuple[tuple[int, int], ...]
@@ -66,6 +59,11 @@ _ARITHMETIC = frozenset(
     ("Add", "Concat", "Gather", "Identity", "Mul", "Neg", "Reshape", "Squeeze", "Sub", "Unsqueeze")
 )
 """Operators of constants that follow from sizes, whose results are affine in them."""
+_REDUCING = frozenset(
+    ("Attention", "Gemm", "LayerNormalization", "MatMul", "ReduceMax", "ReduceMean", "ReduceMin",
+     "ReduceSum", "Softmax")
+)  # fmt: skip
+"""Operators that make values of sizes: of constants that grow, other constants at each size."""
 _TAKING_SIZES = frozenset(("ConstantOfShape", "Expand", "Reshape"))
 _ENCLOSING = frozenset(("If", "Loop", "Scan", "SequenceMap"))
 _NO_SIZES = frozenset(
@@ -85,21 +83,6 @@ class NotAffine(ValueError):
     """Programs between which there is no line, or a size to which it does not lead."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Axis:
-    """The place on a line, which a free size gives: `base`, and `base` + `run` at the second."""
-
-    base: int
-    run: int
-
-    def number(self, first: int, second: int, place: int) -> int:
-        """Return the number at a place which is `first` at the first place."""
-        steps, rest = divmod((second - first) * (place - self.base), self.run)
-        if rest:
-            raise NotAffine("a number between integers")
-        return first + steps
-
-
 class Line:
     """A program for each place on the line through three lowered ones."""
 
@@ -116,7 +99,6 @@ class Line:
         self._at = next((at for at, (a, b) in enumerate(self._ends) if a != b), -1)
         if self._at < 0 or last[self._at] in self._ends[self._at]:
             raise NotAffine("the same sizes")
-        self._axis = _Axis(one[self._at], other[self._at] - one[self._at])
         self._third = self._place(points[2][0])
         programs = [program for _, program in points]
         tables = [program.constants for program in programs]
@@ -154,9 +136,17 @@ class Line:
         if [(name, len(shape)) for name, shape in concrete] != self._ports:
             raise NotAffine("other inputs")
         place = sizes[self._at]
-        if sizes != tuple(self._axis.number(first, second, place) for first, second in self._ends):
+        if sizes != tuple(self._number(first, second, place) for first, second in self._ends):
             raise NotAffine("beside the line")
         return place
+
+    def _number(self, first: int, second: int, place: int) -> int:
+        """Return the number at a place which is `first` and `second` at the first two."""
+        base, end = self._ends[self._at]
+        steps, rest = divmod((second - first) * (place - base), end - base)
+        if rest:
+            raise NotAffine("a number between integers")
+        return first + steps
 
     def _require_distinct(self, place: int) -> None:
         """Require that what differs on the line differs at a place."""
@@ -169,7 +159,7 @@ class Line:
 
     def _shape(self, pairs: _Pairs, place: int) -> Sizes:
         """Return the sizes at a place; none that grows may be less than 2."""
-        shape = tuple(a if a == b else self._axis.number(a, b, place) for a, b in pairs)
+        shape = tuple(a if a == b else self._number(a, b, place) for a, b in pairs)
         if any(size < 2 and a != b for size, (a, b) in zip(shape, pairs, strict=True)):
             raise NotAffine("a size of 1 or less")
         return shape
@@ -205,7 +195,10 @@ class Line:
         """Return what makes a part that is not the same in each program."""
         first, *others = parts
         if type(first) is int and all(type(other) is int for other in others):
-            return self._number(*parts)
+            second, third = others
+            if self._number(first, second, self._third) != third:
+                raise NotAffine("a number that is not affine")
+            return lambda place: self._number(first, second, place)
         if is_dataclass(first) and not isinstance(first, type) and len({*map(type, parts)}) == 1:
             names = [field.name for field in fields(first)]
             if any(getattr(first, name) != getattr(other, name)
@@ -231,11 +224,6 @@ class Line:
         """Return what makes those elements that are not the same, by key."""
         made = zip(keys, map(self._part, *parts), strict=True)
         return {key: make for key, make in made if make is not None}
-
-    def _number(self, first: int, second: int, third: int) -> _Make:
-        if self._axis.number(first, second, self._third) != third:
-            raise NotAffine("a number that is not affine")
-        return lambda place: self._axis.number(first, second, place)
 
     def _constant(self, constants: Sequence[Any]) -> Array | Ztensor | _Make:
         """Return a constant, or what makes it."""
@@ -388,6 +376,7 @@ def _require_node(node: Node, growing: set[str], computed: set[str]) -> None:
     sizes = computed.intersection(node.inputs)
     grows = bool(sizes) or not growing.isdisjoint(node.inputs)
     follows = node.domain in ("", "ai.onnx") and node.op_type in _FOLLOWING | _TAKING_SIZES
+    follows = follows and (node.device != "folded" or node.op_type not in _REDUCING)
     if sizes and not _takes_sizes(node, sizes):
         follows = node.device == "folded" and node.op_type in _ARITHMETIC
         follows = follows and (node.op_type != "Gather" or node.inputs[1] not in sizes)

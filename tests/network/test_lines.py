@@ -183,7 +183,11 @@ def run(request: pytest.FixtureRequest) -> Iterator[Callable[..., Callable[..., 
         if request.param is None:
             return import_onnx(data, guest, options).run
         plan = WorkerPlan(data, guest, options, make_workers(pools))
-        return lambda feeds: plan.executor({n: a.shape for n, a in feeds.items()}).run(feeds)
+
+        def run(feeds: Mapping[str, Array]) -> Result:
+            return plan.executor({name: each.shape for name, each in feeds.items()}).run(feeds)
+
+        return run
 
     yield runner
     if pools is not None:

@@ -105,8 +105,8 @@ class Line:
         if any([*table] != [*tables[0]] for table in tables):
             raise NotAffine("other constants")
         parts = [replace(program, constants={}) for program in programs]
-        self._made: dict[tuple[Any, ...], _Make] = {}
-        self._make = self._part(*parts) or (lambda _place: parts[0])
+        self._made: dict[str, _Make] = {}
+        self._make: _Make = self._part(*parts) or (lambda _place: parts[0])
         self._constants = {
             number: self._constant([table[number] for table in tables]) for number in tables[0]
         }
@@ -186,9 +186,10 @@ class Line:
         if all(type(first) is type(other) and first == other for other in others):
             return None
         if not isinstance(first, Program | Mapping):  # of the same sizes there are many
-            if parts not in self._made:
-                self._made[parts] = _once(self._different(*parts))
-            return self._made[parts]
+            key = repr(parts)  # 1 and 1.0 are equal
+            if key not in self._made:
+                self._made[key] = _once(self._different(*parts))
+            return self._made[key]
         return self._different(*parts)
 
     def _different(self, *parts: Any) -> _Make:
@@ -209,14 +210,16 @@ class Line:
                 first, **{name: make(place) for name, make in makes.items()}
             )
         if isinstance(first, tuple) and len({*map(len, parts)}) == 1:
-            makes = self._makes(range(len(first)), parts)
+            elements: tuple[Any, ...] = first
+            makes = self._makes(range(len(elements)), parts)
             return lambda place: tuple(
-                makes[at](place) if at in makes else each for at, each in enumerate(first)
+                makes[at](place) if at in makes else each for at, each in enumerate(elements)
             )
         if isinstance(first, Mapping) and all([*first] == [*other] for other in others):
-            makes = self._makes([*first], [[*part.values()] for part in parts])
+            table: Mapping[Any, Any] = first
+            makes = self._makes([*table], [[*part.values()] for part in parts])
             return lambda place: {
-                **first, **{key: make(place) for key, make in makes.items()}
+                **table, **{key: make(place) for key, make in makes.items()}
             }  # fmt: skip
         raise NotAffine("programs of different forms")
 

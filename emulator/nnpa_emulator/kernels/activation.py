@@ -33,17 +33,18 @@ def _exp(value: float) -> float:
     """Return e to a power of 0 or less, relative error below 1e-13; 0 below e**-700 or so.
 
     Results that small are 0 in DLFLOAT16. The series is Taylor's, up to r**11 / 11! on
-    |r| <= ln(2) / 2.
+    |r| <= ln(2) / 2, even and odd powers apart: the chain of operations is what takes the time.
     """
     power = max(value, MIN_EXPONENT)
     shifted = power * LOG2_E + ROUNDER
     k = shifted - ROUNDER
     r = (power - k * LN2_HIGH) - k * LN2_LOW
-    series = 1 / 3628800 + r * (1 / 39916800)
-    series = 1 / 40320 + r * (1 / 362880 + r * series)
-    series = 1 / 720 + r * (1 / 5040 + r * series)
-    series = 1 / 24 + r * (1 / 120 + r * series)
-    series = 1.0 + r * (1.0 + r * (1 / 2 + r * (1 / 6 + r * series)))
+    square = r * r
+    even = 1 / 720 + square * (1 / 40320 + square * (1 / 3628800))
+    even = 1.0 + square * (1 / 2 + square * (1 / 24 + square * even))
+    odd = 1 / 5040 + square * (1 / 362880 + square * (1 / 39916800))
+    odd = 1.0 + square * (1 / 6 + square * (1 / 120 + square * odd))
+    series = even + r * odd
     bits = np.float64(shifted).view(np.int64)
     scale = np.int64((bits + BIAS) << FRACTION_BITS).view(np.float64)
     return series * scale

@@ -2,6 +2,7 @@
 """Host nodes alone and in groups give equal bits; constants of host nodes are initializers."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,12 @@ import onnx
 import pytest
 from nnpa_emulator import Guest, find_machine
 from nnpa_network.importing.onnx_import import ImportOptions, import_onnx
+from nnpa_network.program import ABSENT, HostStep
 from nnpa_network.running import host
 from nnpa_network.running.executor import Executor
 from nnpa_network.running.host_groups import find_groups
 from nnpa_network.running.host_models import Nodes
+from nnpa_network.running.loading import LoadedProgram
 from nnpa_network.running.results import StepFailed
 from nnpa_network.shortcuts import SHORTCUTS
 from onnx import helper
@@ -174,6 +177,18 @@ def test_observers_read_values_within_a_group() -> None:
     grouped.run(feeds, lambda event: values.append(event.read("a")))
     seen = next(value for value in values if value is not None)
     np.testing.assert_allclose(seen, np.cos(feeds["x"]), rtol=1e-6)
+
+
+def test_steps_that_are_not_their_nodes_stay_single() -> None:
+    """A program from elsewhere that leaves out an output of a node fails as without groups."""
+    body = "g (float[4] x) => (float[4] y, int64[4] z) { a = Sin(x) y, z = Unique(a) }"
+    grouped, _ = _executors(text_model(body), {"x": (4,)})
+    program, guest = grouped.program, vars(grouped)["guest"]
+    assert len(find_groups(LoadedProgram(program, guest))) == 1
+    first, last = program.steps
+    assert isinstance(last, HostStep)
+    wrong = replace(program, steps=(first, replace(last, outputs=(*last.outputs[:1], ABSENT))))
+    assert find_groups(LoadedProgram(wrong, guest)) == []
 
 
 def _half() -> bytes:

@@ -268,7 +268,8 @@ def compile_node(
     variable = {name: dtype for name, dtype in types.items() if name not in fixed}
     outputs = [name for name in node.output if name]
     nodes = Nodes([node], opsets_of(node, opset), variable, outputs, ranked, fixed)
-    kernel = compile_nodes(nodes, [name for name in names if name in types])
+    present = [name for name, dtype in zip(names, dtypes, strict=True) if dtype is not None]
+    kernel = compile_nodes(nodes, present)
     return _refusing_empty(node.op_type, kernel) if node.op_type in NEVER_EMPTY else kernel
 
 

@@ -14,7 +14,7 @@ import onnx
 from nnpa_network.containment import inner_nodes, subgraphs, trip_counts
 from nnpa_network.program import ABSENT, ANY_RANK, AcceleratorStep, HostStep, used
 from nnpa_network.running import host
-from nnpa_network.running.host_models import WIDER, Nodes, is_int8_matrix
+from nnpa_network.running.host_models import Nodes, is_int8_matrix
 from nnpa_network.running.host_operators import MOVES
 from nnpa_network.running.loading import HostGroup, LoadedProgram
 from nnpa_network.running.plain import Run, RunProgram, run_on_host
@@ -111,7 +111,7 @@ def _may_join(loaded: LoadedProgram, index: int, node: onnx.NodeProto) -> bool:
     constants = [loaded.arrays[number] for number in step.inputs if number in loaded.arrays]
     dtypes = [dtype for dtype in loaded.dtypes((*step.inputs, *step.outputs)) if dtype is not None]
     return not any(map(is_int8_matrix, constants)) and all(
-        dtype.kind != "O" and dtype not in WIDER and dtype != "float16" for dtype in dtypes
+        dtype.kind in "fiub" and dtype != "float16" for dtype in dtypes
     )
 
 
@@ -202,6 +202,8 @@ def _is_alike(node: onnx.NodeProto, opset: int, other: int) -> bool:
 def _renamed(node: onnx.NodeProto, step: HostStep) -> onnx.NodeProto:
     """Return a node whose values are named by ids, in its subgraphs too; raise `HostError`."""
     host.require_hosted(node)
+    if [bool(name) for name in node.output] != [number != ABSENT for number in step.outputs]:
+        raise host.HostError("outputs that are not the node's")
     outside = (name for name in host.captured(node) if name not in node.input)
     names = {
         name: _name(number)

@@ -17,13 +17,19 @@ from numba.extending import intrinsic
 
 from nnpa_emulator.kernels.convert import Codes
 from nnpa_emulator.kernels.jit import kernel
-from nnpa_emulator.kernels.registers import FEATURES, Builder, Context, Signature, Typed, Value
+from nnpa_emulator.kernels.registers import (
+    FEATURES,
+    Builder,
+    Context,
+    Signature,
+    Totals,
+    Turn,
+    Typed,
+    Value,
+    loop,
+)  # fmt: skip
 
 Run: TypeAlias = Callable[..., np.uint16]
-Totals: TypeAlias = list[Value]
-"""Values that a loop carries from turn to turn."""
-Turn: TypeAlias = Callable[..., Totals]
-"""Makes new totals of a place, or two, and of the totals so far."""
 
 _AVX512 = "avx512bw" in FEATURES
 _AVX2 = "avx2" in FEATURES and not _AVX512
@@ -79,24 +85,6 @@ class _Cells:
         """Return the address of a vector in an array."""
         return self.builder.bitcast(self.builder.gep(array, [index]), kind.as_pointer())
 
-    def loop(self, first: Value, end: Value, step: int, totals: Totals, turn: Turn) -> Totals:
-        """Generate a loop: each turn makes new totals of an index and the totals so far."""
-        builder, before = self.builder, self.builder.block
-        head, body, behind = (builder.append_basic_block(name) for name in ("head", "body", "end"))
-        builder.branch(head)
-        builder.position_at_end(head)
-        index, phis = builder.phi(_INDEX), [builder.phi(total.type) for total in totals]
-        builder.cbranch(builder.icmp_unsigned("<", index, end), body, behind)
-        builder.position_at_end(body)
-        made = [builder.add(index, _INDEX(step)), *turn(index, *phis)]
-        after = builder.block
-        builder.branch(head)
-        for phi, start, new in zip([index, *phis], [first, *totals], made, strict=True):
-            phi.add_incoming(start, before)
-            phi.add_incoming(new, after)
-        builder.position_at_end(behind)
-        return phis
-
     def sticks(
         self, places: Sequence[Value], levels: Sequence[Value], totals: Totals, turn: Turn
     ) -> Totals:
@@ -112,7 +100,7 @@ class _Cells:
             ]
             return self.sticks(moved, levels[1:], list(totals), turn)
 
-        return self.loop(_INDEX(0), count, 1, totals, level)
+        return loop(self.builder, _INDEX(0), count, 1, totals, level)[1:]
 
     def halves(self, codes: Value) -> tuple[Value, Value, Value]:
         """Return the magnitudes of codes, and both halves of the values; NINF is a number."""
@@ -191,7 +179,7 @@ def _make_run(operation: str) -> Run:
         def generate(
             context: Context, builder: Builder, signature: Typed, arguments: Sequence[Value]
         ) -> Value:
-            code, kinds = _Cells(builder), signature.args
+            code, kinds, (*_, start, end) = _Cells(builder), signature.args, arguments
             arrays = [_data(context, builder, kinds[n], arguments[n]) for n in range(3)]
 
             def turn(cell: Value, largest: Value) -> Totals:
@@ -202,7 +190,7 @@ def _make_run(operation: str) -> Run:
                 magnitude = builder.and_(result, _all(_HALVES, _MAGNITUDE))
                 return [code.extreme("umax", largest, magnitude)]
 
-            (largest,) = code.loop(arguments[3], arguments[4], _CELLS, [_all(_HALVES, 0)], turn)
+            _, largest = loop(builder, start, end, _CELLS, [_all(_HALVES, 0)], turn)
             return code.reduced("umax", largest)
 
         return types.uint16(a, b, out, _PLACE, _PLACE), generate

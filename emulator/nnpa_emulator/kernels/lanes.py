@@ -15,7 +15,16 @@ from numba import types
 from numba.extending import intrinsic
 
 from nnpa_emulator.kernels.jit import kernel
-from nnpa_emulator.kernels.registers import LANES, Builder, Context, Signature, Typed, Value
+from nnpa_emulator.kernels.registers import (
+    LANES,
+    Builder,
+    Context,
+    Signature,
+    Totals,
+    Typed,
+    Value,
+    loop,
+)  # fmt: skip
 from nnpa_emulator.reference.layout import Singles
 
 Steps = npt.NDArray[np.int64]
@@ -69,33 +78,21 @@ def _generate(builder: Builder, vectors: int, vector: ir.VectorType, values: lis
     def loads(data: Value, index: Value) -> list[Value]:
         return [builder.load(place, align=4) for place in places(data, index)]
 
-    before = builder.block
-    head, body, behind = (builder.append_basic_block(name) for name in ("head", "body", "end"))
-    builder.branch(head)
-    builder.position_at_end(head)
-    k = builder.phi(_INDEX)
-    totals = [builder.phi(vector) for _ in columns]
-    builder.cbranch(builder.icmp_signed("<", k, count), body, behind)
-    builder.position_at_end(body)
-    element, weight = (
-        builder.load(builder.gep(steps, [builder.add(builder.mul(k, k.type(2)), k.type(number))]))
-        for number in (0, 1)
-    )
-    left = loads(source, builder.add(start, element))
-    right = loads(weights, builder.add(first, weight))
-    sums = [
-        builder.fadd(total, builder.fmul(a, b))
-        for total, a, b in zip(totals, left, right, strict=True)
-    ]
-    following = builder.add(k, _INDEX(1))
-    builder.branch(head)
-    k.add_incoming(_INDEX(0), before)
-    k.add_incoming(following, body)
-    for total, added in zip(totals, sums, strict=True):
-        total.add_incoming(ir.Constant(vector, None), before)
-        total.add_incoming(added, body)
-    builder.position_at_end(behind)
-    for total, added, place in zip(totals, loads(bias, first), places(out, at), strict=True):
+    def turn(k: Value, *totals: Value) -> Totals:
+        element, weight = (
+            builder.load(builder.gep(steps, [builder.add(builder.mul(k, _INDEX(2)), _INDEX(part))]))
+            for part in (0, 1)
+        )
+        left = loads(source, builder.add(start, element))
+        right = loads(weights, builder.add(first, weight))
+        return [
+            builder.fadd(total, builder.fmul(a, b))
+            for total, a, b in zip(totals, left, right, strict=True)
+        ]
+
+    zeros = [ir.Constant(vector, None)] * vectors
+    _, *sums = loop(builder, _INDEX(0), count, 1, zeros, turn)
+    for total, added, place in zip(sums, loads(bias, first), places(out, at), strict=True):
         builder.store(builder.fadd(total, added), place, align=4)
 
 

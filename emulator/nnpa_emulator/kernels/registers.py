@@ -31,6 +31,12 @@ Signature: TypeAlias = tuple[object, Callable[..., Value]]
 """What an intrinsic returns: its signature, and the function that generates its code."""
 
 
+Totals: TypeAlias = list[Value]
+"""Values that a loop carries from turn to turn."""
+Turn: TypeAlias = Callable[..., Totals]
+"""Generates a turn of an index and the totals so far, and returns the new totals."""
+
+
 class Array(Protocol):
     """An array in generated code."""
 
@@ -86,6 +92,27 @@ UNROLLED: Final = 4
 
 _FLOAT, _INDEX = ir.FloatType(), ir.IntType(64)
 _CONTRACT = ("contract",)
+
+
+def loop(
+    builder: Builder, first: Value, end: Value, step: int, totals: Totals, turn: Turn
+) -> Totals:
+    """Generate a loop up to `end`; return the index behind it, and the totals."""
+    before, values = builder.block, [first, *totals]
+    head, body, behind = (builder.append_basic_block(name) for name in ("head", "body", "end"))
+    builder.branch(head)
+    builder.position_at_end(head)
+    phis = [builder.phi(value.type) for value in values]
+    builder.cbranch(builder.icmp_signed("<", phis[0], end), body, behind)
+    builder.position_at_end(body)
+    made = [builder.add(phis[0], ir.Constant(_INDEX, step)), *turn(*phis)]
+    after = builder.block
+    builder.branch(head)
+    for phi, value, new in zip(phis, values, made, strict=True):
+        phi.add_incoming(value, before)
+        phi.add_incoming(new, after)
+    builder.position_at_end(behind)
+    return phis
 
 
 class _Tile:
@@ -148,29 +175,16 @@ class _Tile:
     def loop(
         self, sums: list[Value], first: Value, limit: Value, step: int
     ) -> tuple[list[Value], Value]:
-        """Add rows of the panel from `first` while `step` of them are left; return where it ended.
+        """Add rows of the panel from `first` while `step` are left; return where it ended."""
 
-        Code: a test at the head, a body of `step` rows.
-        """
-        builder, before = self.builder, self.builder.block
-        head, body, behind = (builder.append_basic_block(name) for name in ("head", "body", "end"))
-        builder.branch(head)
-        builder.position_at_end(head)
-        k = builder.phi(_INDEX)
-        k.add_incoming(first, before)
-        totals = [builder.phi(self.vector) for _ in sums]
-        last = builder.add(k, ir.Constant(_INDEX, step))
-        builder.cbranch(builder.icmp_signed("<=", last, limit), body, behind)
-        builder.position_at_end(body)
-        added = list(totals)
-        for number in range(step):
-            added = self.add(added, builder.add(k, ir.Constant(_INDEX, number)))
-        builder.branch(head)
-        k.add_incoming(last, body)
-        for phi, start, total in zip(totals, sums, added, strict=True):
-            phi.add_incoming(start, before)
-            phi.add_incoming(total, body)
-        builder.position_at_end(behind)
+        def turn(k: Value, *added: Value) -> Totals:
+            totals = list(added)
+            for number in range(step):
+                totals = self.add(totals, self.builder.add(k, ir.Constant(_INDEX, number)))
+            return totals
+
+        end = self.builder.sub(limit, ir.Constant(_INDEX, step - 1))
+        k, *totals = loop(self.builder, first, end, step, sums, turn)
         return totals, k
 
     def finish(self, sums: list[Value]) -> None:

@@ -2,31 +2,24 @@
 """Prepared calls: a shortcut around `run` for calls that are repeated.
 
 Checks depend on descriptors and parameters, which repeated calls share, and take longer than the
-arithmetic of small tensors. Conversions and arithmetic on fixed buffers are prepared the same way:
-what `stick` looks up by a descriptor at each call is looked up once. The bits are the same.
+arithmetic of small tensors. Conversions and arithmetic on fixed buffers become rows: see `table`.
+The bits are the same.
 """
 
-from collections.abc import Callable
 from math import prod
-from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from nnpa_emulator import dlfloat, pipeline
 from nnpa_emulator.instruction import Arguments
-from nnpa_emulator.kernels import convert, elementwise, planar, sticks
+from nnpa_emulator.kernels import convert, table
 from nnpa_emulator.machine import Guest
 from nnpa_emulator.pipeline import FUNCTIONS, Call, Function, Outcome
 from nnpa_emulator.reference.elementwise import region_of
-from nnpa_emulator.scratch import scratch
-from nnpa_emulator.stick import INFINITY, OVERFLOW, Buffer, flat, geometry
-from nnpa_emulator.ztensor import Array, TensorDesc, Ztensor, stick_bytes
-
-Floats: TypeAlias = npt.NDArray[np.float32]
-_CELLS: np.dtype[Any] = np.dtype(np.uint16)
-_WORDS = np.dtype(np.uint32)
-_FLOATS = np.dtype(np.float32)
+from nnpa_emulator.reference.layout import Codes
+from nnpa_emulator.stick import INFINITY, OVERFLOW, Buffer, geometry
+from nnpa_emulator.table import CLEAN, Row, Scratch, Supply
+from nnpa_emulator.ztensor import TensorDesc, Ztensor, stick_bytes
 
 
 class PreparedCall:
@@ -74,81 +67,66 @@ def prepare(guest: Guest, name: str, arguments: Arguments) -> PreparedCall | Non
     return PreparedCall(guest, entry, arguments)
 
 
-def prepare_stickify(
-    desc: TensorDesc, buffer: Buffer, *, saturate: bool, nchw: bool
-) -> Callable[[Array], bool]:
-    """Return a function that writes FP32 data into a DLFLOAT16 tensor; True if all is numeric.
+def stickify_rows(
+    desc: TensorDesc, buffer: Buffer, words: Scratch | Supply, *, saturate: bool, nchw: bool
+) -> list[Row]:
+    """Return the row that writes FP32 bits into a DLFLOAT16 tensor; clean if all is numeric.
 
     Padding is left as it is. See `stick.stickify`.
     """
-    shape, cells = geometry(desc), buffer.view(np.uint16)
-    dims, pages = shape.dims, shape.pages
+    shape, number = geometry(desc), table.STICKIFY_NCHW if nchw else table.STICKIFY_FP32
     limit, end = (convert.MAX32, INFINITY) if saturate else (convert.LINE_HIGH32, OVERFLOW)
-
-    def write(array: Array) -> bool:
-        fill = planar.stickify_nchw if nchw else sticks.stickify_fp32
-        words = flat(array, dims).view(_WORDS)
-        words.setflags(write=False)  # one kind of kernel for arrays of messages and all others
-        largest, _ = fill(words, cells, dims, pages, limit, True)
-        return bool(largest < end)
-
-    return write
+    cells = buffer.view(np.uint16)
+    operands = words, cells, shape.dims, shape.pages, limit, True
+    return [Row(number, operands, end, prod(desc.dims))]
 
 
-def prepare_unstickify(
-    desc: TensorDesc, buffer: Buffer, *, nchw: bool
-) -> Callable[[], Floats | None]:
-    """Return a function that reads a DLFLOAT16 tensor as a new line of FP32; None with a NINF.
+def unstickify_rows(
+    desc: TensorDesc, buffer: Buffer, words: Scratch | Supply, *, nchw: bool
+) -> list[Row]:
+    """Return the row that reads a DLFLOAT16 tensor as FP32 bits; clean without a NINF.
 
     See `stick.unstickify`.
     """
-    shape, cells = geometry(desc), buffer.view(np.uint16)
-    dims, pages = shape.dims, shape.pages
-    count = dims[0] * dims[1] * dims[2] * dims[3]
-
-    def line() -> Floats | None:
-        words = np.empty(count, _WORDS)
-        read = planar.unstickify_nchw if nchw else sticks.unstickify_fp32
-        largest = read(cells, words, dims, pages)
-        return None if largest == dlfloat.NINF else words.view(_FLOATS)
-
-    return line
+    shape, number = geometry(desc), table.UNSTICKIFY_NCHW if nchw else table.UNSTICKIFY_FP32
+    operands = buffer.view(np.uint16), words, shape.dims, shape.pages
+    return [Row(number, operands, dlfloat.NINF, prod(desc.dims))]
 
 
-def prepare_reshape(src: Ztensor, dest: Ztensor, *, nchw: tuple[bool, bool]) -> Callable[[], bool]:
-    """Return a function that does `reshape_ztensor` over tensors that share no memory.
+def reshape_rows(src: Ztensor, dest: Ztensor, *, nchw: tuple[bool, bool]) -> list[Row]:
+    """Return the rows that do `reshape_ztensor` over tensors that share no memory.
 
-    It tells whether it did: not where dim1 changes and a NINF is met. Padding is left as it is.
+    They are not clean where dim1 changes and a NINF is met. Padding is left as it is.
     `nchw` says of src and dest that their rows of FP32 have that order.
     """
     before, after = src.transformed_desc, dest.transformed_desc
+    count = prod(before.dims)
     if before.dim1 != after.dim1:
-        read = prepare_unstickify(before, src.sticks, nchw=nchw[0])
-        write = prepare_stickify(after, dest.sticks, saturate=False, nchw=nchw[1])
-        return lambda: (line := read()) is not None and write(line)
-    source, target = src.sticks.view(_CELLS), dest.sticks.view(_CELLS)
-    old, new, count = geometry(before), geometry(after), prod(before.dims)
-
-    def move_rows() -> bool:
-        line = scratch("rows", (count,), _CELLS)
-        sticks.unstickify_copy(source, line, old.dims, old.pages)
-        sticks.stickify_copy(line, target, new.dims, new.pages, True)
-        return True
-
-    return move_rows
+        words = Scratch("rows", count, np.uint32)
+        read = unstickify_rows(before, src.sticks, words, nchw=nchw[0])
+        return read + stickify_rows(after, dest.sticks, words, saturate=False, nchw=nchw[1])
+    source, target = src.sticks.view(np.uint16), dest.sticks.view(np.uint16)
+    old, new, line = geometry(before), geometry(after), Scratch("rows", count, np.uint16)
+    return [
+        Row(table.UNSTICKIFY_COPY, (source, line, old.dims, old.pages), CLEAN, count),
+        Row(table.STICKIFY_COPY, (line, target, new.dims, new.pages, True), CLEAN, count),
+    ]
 
 
-def prepare_binary(
-    operation: int, a: Buffer, b: Buffer, out: Buffer, desc: TensorDesc
-) -> Callable[[], bool]:
-    """Return a function that combines two DLFLOAT16 tensors; True if the result has a NINF.
+def binary_rows(number: int, input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> list[Row]:
+    """Return the row that combines two DLFLOAT16 tensors; clean if the result has no NINF.
 
     Padding behind the rows of the result is left as it is. See `ops.elementwise`.
     """
-    left, right, target = a.view(np.uint16), b.view(np.uint16), out.view(np.uint16)
-    cells = region_of(desc)
+    a, b, out = (each.sticks.view(np.uint16) for each in (input_a, input_b, output))
+    desc = output.transformed_desc
+    operands = number, a, b, out, region_of(desc), True
+    return [Row(table.BINARY, operands, dlfloat.NINF, prod(desc.dims))]
 
-    def combine() -> bool:
-        return bool(elementwise.binary(operation, left, right, target, cells, True) == dlfloat.NINF)
 
-    return combine
+def lookup_rows(results: Codes, input: Ztensor, output: Ztensor) -> list[Row]:  # noqa: A002 - zDNN's name
+    """Return the row that takes the result of each of 65,536 codes; clean as `binary_row`."""
+    source, target = input.sticks.view(np.uint16), output.sticks.view(np.uint16)
+    desc = output.transformed_desc
+    operands = results, source, target, region_of(desc)
+    return [Row(table.LOOKUP, operands, dlfloat.NINF, prod(desc.dims))]

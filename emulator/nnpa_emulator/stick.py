@@ -280,18 +280,15 @@ def read_fp32(
     return array, largest == dlfloat.NINF
 
 
-def write_fp32(
-    values: npt.NDArray[np.floating], desc: TensorDesc, buffer: Buffer, *, fresh: bool = False
-) -> bool:
+def write_fp32(values: npt.NDArray[np.floating], desc: TensorDesc, buffer: Buffer) -> bool:
     """Round results into a DLFLOAT16 tensor, once, float64 too; tell whether any became NINF.
 
-    Overflow keeps its sign, NaN is 7FFF; padding becomes zero. With `fresh` the padding of results
-    in float64 stays as it is.
+    Overflow keeps its sign, NaN is 7FFF; padding becomes zero.
     """
     if values.dtype == np.float64:
         codes = np.empty(values.size, np.uint16)
         largest = convert.encode_fp64(flat(values, desc.dims).view(np.uint64), codes)
-        write_cells(codes, desc, buffer, fresh=fresh)
+        write_cells(codes, desc, buffer)
         return bool(largest == dlfloat.NINF)
     met = stickify(values, desc, buffer)
     if Flags.INVALID in met.flags:

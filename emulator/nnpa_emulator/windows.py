@@ -7,6 +7,7 @@ Source: zDNN API Reference 1.2.0, "AvgPool2D Parameter Restrictions" and "Convol
 Requirements"; the order of checks is the zDNN library's.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,6 +18,7 @@ from nnpa_emulator.blocks import PAGE_CELLS, cut
 from nnpa_emulator.dlfloat import NINF
 from nnpa_emulator.reference.pooling import Window
 from nnpa_emulator.status import Refused, Status
+from nnpa_emulator.table import Row
 from nnpa_emulator.ztensor import CELLS_PER_STICK, Ztensor
 
 VALID_PADDING, SAME_PADDING = 0, 1
@@ -110,6 +112,14 @@ def unaliased(tensor: Ztensor, output: Ztensor) -> Ztensor:
     if not np.may_share_memory(tensor.sticks, output.sticks):
         return tensor
     return replace(tensor, buffer=tensor.sticks.copy())
+
+
+def slide_rows(number: int, input: Ztensor, output: Ztensor, window: Window) -> list[Row]:  # noqa: A002 - zDNN's name
+    """Return the row of a kernel of pooling that does `slide` over tensors that share no memory."""
+    read, written = stick.geometry(input.transformed_desc), stick.geometry(output.transformed_desc)
+    codes, out = input.sticks.view(np.uint16), output.sticks.view(np.uint16)
+    operands = codes, out, read.dims, read.pages, written.dims, written.pages, window
+    return [Row(number, operands, NINF, math.prod(read.dims) + math.prod(written.dims) * window[1])]
 
 
 def slide(

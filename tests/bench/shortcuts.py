@@ -99,7 +99,8 @@ SHORTCUTS: tuple[Shortcut, ...] = (
     ),
     Shortcut(
         "prepared-steps", "server", "network",
-        (f"{_RUNNING}/prepared_steps.py",), "hosted CNN",
+        (f"{_RUNNING}/prepared_steps.py", f"{_RUNNING}/bindings.py", f"{_RUNNING}/rows.py"),
+        "hosted CNN",
     ),
     Shortcut(
         "further-sizes", "server", "network",

@@ -6,12 +6,9 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 from nnpa_emulator import dlfloat
-from nnpa_emulator.kernels import chains as chains  # called by networks alone, as the next one
-from nnpa_emulator.kernels import comparison as comparison
-from nnpa_emulator.kernels import elementwise
+from nnpa_emulator.kernels import comparison as comparison  # called by networks alone, as the next
 from nnpa_emulator.kernels import host_operators as host_operators
-from nnpa_emulator.kernels import layer_normalization as layer_normalization
-from nnpa_emulator.reference.chains import LOAD, RELU, SCALE, SPLAT, STORE
+from nnpa_emulator.kernels import table as table
 
 from tests.emulator.kernel_cases_matmul import (
     all_panels,
@@ -63,7 +60,6 @@ from tests.emulator.kernel_draws import (
     codes,
     draw_window,
     flag,
-    numbers,
     page_count,
     pages_of,
     singles,
@@ -81,25 +77,24 @@ def binary(random: Random) -> Case:
     return (int(random.integers(0, 6)), a, b, out.copy(), region, flag(random)), (3,)
 
 
-def chain(random: Random) -> Case:
-    """Arguments of `chains.chain` that meet no NINF: what they write is void where one does."""
-    region, count = _region(random)
-    sources = tuple(dlfloat.from_fp32(numbers(random, count)) for _ in range(6))
-    limits = np.array([3.0, 6.0, np.inf], np.float32)
-    links = [(LOAD, 0, int(random.integers(0, 6)), 0), (SPLAT, 1, int(random.integers(0, 2)), 0)]
-    links += [(LOAD, 2, int(random.integers(0, 6)), 0)]
-    for register in range(3, int(random.integers(4, 9))):
-        operation = int(random.integers(elementwise.ADD, SCALE + 1))
-        # of what is read: a product of results grows without bound, and one may be zero
-        second = {RELU: int(random.integers(0, 3)), SCALE: 0, elementwise.DIV: 1}.get(operation)
-        b = int(random.integers(0, 3)) if second is None else second
-        links.append((operation, register, int(random.integers(0, register)), b))
-    last = links[-1][1]
-    links += [(STORE, 0, last, 0), (STORE, 0, int(random.integers(0, last)), 1)]
-    channels = numbers(random, 2 * 64 * region[2]).reshape(2, -1)
-    out, second_value = codes(random, count), codes(random, count)
-    rows = np.array(links, np.int64)
-    return (rows, sources, out, second_value, limits, channels, region), (2, 3)
+def place(random: Random) -> Case:
+    """Arguments of `table.place`."""
+    return (np.zeros(4, np.int64), int(random.integers(0, 3)), codes(random, 8)), (0,)
+
+
+def walk(_random: Random) -> Case:
+    """Arguments of `table.walk` without a row: the reference runs none."""
+    return (np.zeros(4, np.int64), 1, 1), ()
+
+
+def layer_normalization(random: Random) -> Case:
+    """Arguments of `layer_normalization.layer_normalization`."""
+    dims = sizes(random, (3, 3, 33, 129))
+    buffer, pages = tensor(random, dims)
+    if flag(random):
+        buffer[:] = dlfloat.from_fp32(random.standard_normal(buffer.size, np.float32))
+    scalars = (np.float32(value) for value in (*random.standard_normal(2), 0.5))
+    return (buffer, codes(random, buffer.size), dims, pages, *scalars), (1,)
 
 
 def lookup(random: Random) -> Case:
@@ -148,19 +143,6 @@ def moments(random: Random) -> Case:
     buffer, pages = tensor(random, dims)
     bessel = int(flag(random) and dims[1:] != (1, 1, 1))
     return (buffer, dims, pages, bessel, np.zeros(2 * dims[0])), (4,)
-
-
-def vectors(random: Random) -> Case:
-    """Arguments of `layer_normalization.layer_normalization` that meet no NINF, else as `chain`."""
-    d4, d3, d2, width = sizes(random, (3, 3, 33, 129))
-    width = max(width, 3)
-    source, target = (d4, d3, d2, width), (d4 * d3 * d2, 1, 1, width)
-    buffer, pages = tensor(random, source)
-    buffer[:] = dlfloat.from_fp32(numbers(random, buffer.size))
-    out, out_pages = tensor(random, target)
-    scalars = np.array([random.standard_normal(), random.standard_normal(), 0.5])
-    factors, added = (numbers(random, width if flag(random) else 0) for _ in range(2))
-    return (buffer, source, pages, out, target, out_pages, scalars, factors, added), (3,)
 
 
 def standardise(random: Random) -> Case:
@@ -266,7 +248,6 @@ def classes(random: Random) -> Case:
 
 CASES: dict[str, Callable[[Random], Case]] = {
     "activation.softmax": softmax,
-    "chains.chain": chain,
     "comparison.classes": classes,
     "comparison.row_errors": row_errors,
     "comparison.tally": tally,
@@ -285,10 +266,10 @@ CASES: dict[str, Callable[[Random], Case]] = {
     "integers.stickify_quantized": stickify_quantized,
     "integers.stickify_weights": stickify_weights,
     "integers.unstickify_weights": unstickify_weights,
-    "layer_normalization.layer_normalization": vectors,
     "recurrent_layers.fuse": fuse,
     "recurrent_layers.gate_panels": gate_panels,
     "recurrent_layers.run_layer": run_layer,
+    "layer_normalization.layer_normalization": layer_normalization,
     "matmul_blocks.clear_padding": clear_matrices,
     "matmul_blocks.decode_block": decode_block,
     "matmul_blocks.store_codes": store_codes,
@@ -324,4 +305,6 @@ CASES: dict[str, Callable[[Random], Case]] = {
     "sticks.unstickify_copy": unstickify_copy,
     "sticks.unstickify_fp32": unstickify_fp32,
     "sticks.unstickify_table": unstickify_table,
+    "table.place": place,
+    "table.walk": walk,
 }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A prepared step has the results of the emulator's function."""
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -9,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nnpa_emulator import MACHINES, Guest, blocks, interruption
+from nnpa_emulator.kernels import table
 from nnpa_network.importing.onnx_import import ImportOptions, import_onnx
-from nnpa_network.program import AcceleratorStep, Step, reads, writes
+from nnpa_network.program import AcceleratorStep
 from nnpa_network.running import plain
 from nnpa_network.running.executor import Executor
-from nnpa_network.running.liveness import plan
+from nnpa_network.running.layer_normalizations import VERBS
 from nnpa_network.running.loading import LoadedProgram
 from nnpa_network.running.results import Result
 from nnpa_network.running.run_buffers import lifetimes
@@ -132,47 +134,93 @@ def test_a_clean_run_skips_the_pipeline(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(result.violations) == 2
 
 
-def test_calls_in_a_row_are_one_chain() -> None:
-    """Six calls are one chain, which writes two results, and nothing where it reads."""
-    loaded = LoadedProgram(_executor("row").program, Guest(MACHINES["telum2"]))
-    (chain,) = loaded.chains
-    steps = [loaded.program.steps[index] for index in range(chain.first, chain.last + 1)]
-    assert [step.verb for step in steps if isinstance(step, AcceleratorStep)] == [
-        "add", "relu", "mul", "div", "sub", "max"
-    ]  # fmt: skip
-    assert len(chain.outputs) == 2
-    lives = lifetimes(loaded)
-    offsets = plan(lives)
-    read = {number for step in steps for number in reads(step)} - {*writes_of(steps)}
-    places = [range(offsets[n], offsets[n] + lives[n].size) for n in (*read, *chain.outputs)]
-    assert len(read) == 2
-    assert sum(map(len, places)) == len(set().union(*places))
+def _walked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Return a list that grows by each walk, with whether all of its rows came out clean."""
+    walks, walk = list[bool](), table.walk
+
+    def counted(cells: Array, first: int, end: int) -> int:
+        reached = walk(cells, first, end)
+        walks.append(reached == end)
+        return reached
+
+    monkeypatch.setattr(table, "walk", counted)
+    return walks
 
 
-def test_layer_normalizations_go_over_their_vectors_once() -> None:
-    """A normalisation ends where others read; no chain has its steps; it lives on till its end."""
+@pytest.mark.parametrize("name", ["row", "norm"])
+def test_steps_without_a_host_node_between_them_are_one_walk(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """All of a program's calls are one walk; a step that is not clean parts it in two."""
+    executor, walks = _executor(name), _walked(monkeypatch)
+    feeds = _feeds(executor, CLEAN + 7)
+    executor.run(feeds)
+    executor.run(feeds)
+    assert walks == []  # asked in full, then bound
+    executor.run(feeds)
+    assert walks == [True]
+    if name == "row":
+        feeds["y"] = np.zeros_like(CLEAN)
+        assert executor.run(feeds).violations[0].verb == "div"
+        assert walks[1] is False
+        assert len(walks) > 2
+
+
+def test_a_layer_normalization_is_one_row() -> None:
+    """Between its reshapes it is done where the vectors lie, which it reads until it ends."""
     loaded = LoadedProgram(_executor("norm").program, Guest(MACHINES["telum2"]))
-    spans = [range(each.first, each.last + 1) for each in loaded.normalizations]
-    verbs = [
-        [step.verb for step in loaded.program.steps[span.start : span.stop]
-         if isinstance(step, AcceleratorStep)]
-        for span in spans
-    ]  # fmt: skip
-    assert verbs == [
-        ["reshape_ztensor", "moments", "layernorm", "reshape_ztensor", "mul", "add"],
-        ["reshape_ztensor", "moments", "layernorm", "reshape_ztensor", "mul"],
-    ]
-    assert not any(chain.first in span for chain in loaded.chains for span in spans)
     lives = lifetimes(loaded)
-    offsets = plan(lives)
-    for each in loaded.normalizations:
-        places = [range(offsets[n], offsets[n] + lives[n].size) for n in (each.source, each.output)]
-        assert sum(map(len, places)) == len(set().union(*places))
+    assert len(loaded.normalizations) == 2
+    for first in loaded.normalizations:
+        steps = loaded.program.steps[first : first + 4]
+        calls = [step for step in steps if isinstance(step, AcceleratorStep)]
+        assert [step.verb for step in calls] == [*VERBS]
+        source, output = calls[0].arguments["src"], calls[3].arguments["dest"]
+        assert lives[source].last >= lives[output].born
 
 
-def writes_of(steps: list[Step]) -> list[int]:
-    """Return what steps write."""
-    return [number for step in steps for number in writes(step)]
+def _many_nodes(count: int) -> bytes:
+    """Return a model of random small nodes, one behind the other, whose values stay small."""
+    rng, nodes = np.random.default_rng(5), list[tuple[str, list[str], list[str]]]()
+    shapes = {"w": (64, 64), "v": (64,)}
+    constants = {
+        name: rng.normal(size=shape).astype(np.float32) / 16 for name, shape in shapes.items()
+    }
+    for number in range(count):
+        op = str(rng.choice(["MatMul", "Add", "Tanh", "Softmax", "Relu", "Mul"]))
+        operand = {"MatMul": ["w"], "Add": ["v"], "Mul": ["v"]}.get(op, [])
+        nodes.append((op, [f"n{number}", *operand], [f"n{number + 1}"]))
+    port = (TensorProto.FLOAT, ("n", 64))
+    return model(nodes, {"n0": port}, {f"n{count}": port}, constants)
+
+
+@pytest.mark.heavy
+def test_a_model_of_many_small_nodes_ends_at_its_deadline() -> None:
+    """A run that is past its deadline ends within 50 ms of processor time, cold and warm."""
+    imported = import_onnx(_many_nodes(2000), Guest(MACHINES["telum2"]))
+    executor = imported.executor({"n0": (64, 64)})
+    feeds, late = {"n0": np.ones((64, 64), np.float32)}, list[float]()
+    for _ in range(4):
+        executor.run(feeds)
+    start = time.thread_time()
+    executor.run(feeds)
+    whole = time.thread_time() - start
+    for part in (0.1, 0.5, 0.9):
+        deadline = time.thread_time() + part * whole
+
+        def check(deadline: float = deadline) -> None:
+            if time.thread_time() > deadline:
+                raise TimeoutError
+
+        interruption.thread.check = check
+        try:
+            with pytest.raises(TimeoutError):
+                executor.run(feeds)
+        finally:
+            interruption.thread.check = None
+        late.append(time.thread_time() - deadline)
+    assert max(late) < 0.05
+    assert executor.run(feeds).outputs.keys() == {"n2000"}
 
 
 @pytest.mark.parametrize("name", MODELS)

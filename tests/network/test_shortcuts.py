@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 from nnpa_emulator import MACHINES, Guest
 from nnpa_network.importing.onnx_import import ImportOptions, import_onnx
+from nnpa_network.program import ModelRefused
 from nnpa_network.running import composition
 from nnpa_network.running.executor import Executor
-from nnpa_network.running.results import Result
+from nnpa_network.running.results import Result, StepFailed
 from nnpa_network.shortcuts import SHORTCUTS
 
 from tests.network import small_models
+from tests.network.random_graphs import RandomGraph, random_graph
 from tests.server.onnx_models import Array, binary
 
 pytestmark = pytest.mark.shortcut
@@ -83,3 +85,34 @@ def test_every_subset_of_shortcuts_gives_the_plain_bytes(name: str, machine: str
 def test_the_list_of_wrappers_has_the_names() -> None:
     """The names that a server knows are those that are composed, and that of a model's programs."""
     assert vars(composition)["_WRAPPERS"].keys() | {"further-sizes"} == SHORTCUTS
+
+
+@pytest.mark.parametrize("machine", ["telum1", "telum2"])
+@pytest.mark.parametrize("first", [pytest.param(1000, marks=pytest.mark.heavy), 2000])
+def test_random_graphs_have_the_plain_bytes(first: int, machine: str) -> None:
+    """Random graphs, bound and walked, give the plain bytes, warnings and errors, or none do."""
+    compared = 0
+    for number in range(first, first + (400 if first == 1000 else 40)):
+        graph = random_graph(number)
+        runs = [_run_often(graph, machine, shortcuts) for shortcuts in (frozenset(), SHORTCUTS)]
+        assert runs[0] == runs[1], number
+        compared += isinstance(runs[0], list)
+    assert compared > 20
+
+
+def _run_often(graph: RandomGraph, machine: str, shortcuts: frozenset[str]) -> object:
+    """Return everything that four runs tell, the last one over values of which some are none."""
+    shapes = {name: array.shape for name, array in graph.feeds.items()}
+    options = ImportOptions(shortcuts=shortcuts, placement="all")
+    try:
+        model = import_onnx(graph.data, Guest(MACHINES[machine]), options)
+        executor = model.executor(shapes)
+        facts = [_facts(executor.run(graph.feeds)) for _ in range(3)]
+        feeds = {
+            name: np.where(array > 1, np.inf, array).astype(array.dtype)
+            if array.dtype.kind == "f" else array
+            for name, array in graph.feeds.items()
+        }  # fmt: skip
+        return [*facts, _facts(executor.run(feeds))]
+    except (ModelRefused, StepFailed) as refused:
+        return str(refused)

@@ -24,11 +24,12 @@ from nnpa_emulator.dlfloat import NINF
 from nnpa_emulator.engines import operands
 from nnpa_emulator.engines.matmul import spans, whole_sticks
 from nnpa_emulator.interruption import go_on
-from nnpa_emulator.kernels import convolution, padding
+from nnpa_emulator.kernels import convolution, padding, table
 from nnpa_emulator.kernels import convolution_matrices as kernels
 from nnpa_emulator.reference.convolution import Lattice, Limits, Part, Slide, Tile, Under
 from nnpa_emulator.reference.layout import Dims, Singles
 from nnpa_emulator.scratch import aligned, scratch
+from nnpa_emulator.table import CLEAN, Row, Scratch, Supply
 from nnpa_emulator.ztensor import CELLS_PER_STICK, Array, Ztensor
 
 Convolve: TypeAlias = Callable[[Singles, bool], bool]
@@ -63,14 +64,11 @@ def prepare(
     output: Ztensor,
     slide: Slide,
     limits: Limits,
-    *,
-    fresh: bool,
 ) -> Convolve:
     """Return a function that convolves, adds a bias, limits, rounds, and is True after a NINF.
 
     Shapes: input (n, h, w, c), kernel (kh, kw, c, k), output one element per window. It may be
-    called as often as the tensors keep their memory; strides are 1 for a single window. `fresh`
-    leaves the output's padding as it is.
+    called as often as the tensors keep their memory; strides are 1 for a single window.
     """
     target, cells = stick.geometry(output.transformed_desc), output.sticks.view(np.uint16)
     work = _Work(input, kernel, output, slide, limits)
@@ -78,8 +76,7 @@ def prepare(
     in_strips = None if depth * CELLS_PER_STICK > WEIGHTS else _strips(work)
 
     def convolve(bias: Singles, exact: bool) -> bool:
-        if not fresh:
-            padding.clear_padding(cells, target.dims, target.pages)
+        padding.clear_padding(cells, target.dims, target.pages)
         return (_in_blocks(work, bias) if exact or in_strips is None else in_strips(bias)) == NINF
 
     return convolve
@@ -125,6 +122,54 @@ def _strips(work: _Work) -> Callable[[Singles], int]:
         return largest
 
     return sum_strips
+
+
+def rows(
+    input: Ztensor,  # noqa: A002 - zDNN's name
+    kernel: Ztensor,
+    output: Ztensor,
+    slide: Slide,
+    limits: Limits,
+    bias: Singles,
+) -> list[Row] | None:
+    """Return the rows that sum strip by strip in FP32 as `prepare` does; None for large windows.
+
+    The kernel's memory never changes. The output's padding stays as it is.
+    """
+    shape, window = stick.geometry(input.transformed_desc), kernel.transformed_desc.dims
+    target, depth = stick.geometry(output.transformed_desc), math.prod(window[:3])
+    if depth * CELLS_PER_STICK > WEIGHTS:
+        return None
+    codes, out = input.sticks.view(np.uint16), output.sticks.view(np.uint16)
+    number: int = table.PATCH
+    inside: tuple[int, ...] = window[:2]
+    if _scattered(window, slide):
+        number, inside = table.WINDOWS, (0, *window[:2], 0, window[2])
+    made: list[Row] = []
+    for first, count in spans(window[3], whole_sticks(WEIGHTS // depth)):
+        panels, added = _supply(kernel, first, count), bias[first : first + count]
+        for tile in _tiles(target.dims, *_cut(target.dims, window, slide, WINDOWS)):
+            size, under, lattice = _layout((tile[1], tile[3], tile[5]), window, slide)
+            windows = tile[1] * tile[3] * tile[5]
+            words = Scratch("windows", size, np.uint32)
+            source = Scratch("windows", size, np.float32)
+            places = Scratch("places", windows, np.int64)
+            values: tuple[object, ...] = codes, words, shape.dims, shape.pages, slide, tile, inside
+            made.append(Row(number, values, CLEAN, size))
+            values = (source, panels, added, out, places, target.pages, tile, under, lattice,
+                      first, limits)  # fmt: skip
+            work = max(windows // 16, 1) * depth * count
+            made.append(Row(table.CORRELATE, values, NINF, work))
+    return made
+
+
+def _supply(kernel: Ztensor, first: int, count: int) -> Supply:
+    """Return what supplies panels of their own memory, though they may not be kept."""
+    key = "panels", kernel.transformed_desc.dims, first, count
+    panels = operands.repeated(
+        kernel.sticks, key, lambda _: _widen_panels(kernel, first, count, True)
+    )
+    return lambda _: panels()[0]
 
 
 def _widen_panels(kernel: Ztensor, first: int, count: int, lasting: bool) -> tuple[Array, bool]:

@@ -226,7 +226,7 @@ def _store(sums: Array, bias: Array, output: Ztensor, block: Block, op_type: int
     return bool(met == NINF)
 
 
-def _panels(input_b: Ztensor, turned: bool) -> Callable[[], operands.Values]:
+def panels_of(input_b: Ztensor, turned: bool) -> Callable[[], operands.Values]:
     """Return a function that gives the panels of a right operand that is used again, or none."""
     desc = input_b.transformed_desc
     stacks, rows, columns = desc.dim4, desc.dim2, desc.dim1
@@ -249,37 +249,38 @@ def _panels(input_b: Ztensor, turned: bool) -> Callable[[], operands.Values]:
     return operands.repeated(input_b.sticks, ("panels", turned, stacks, rows, columns), widen)
 
 
+def shape_of(
+    input_a: Ztensor, input_b: Ztensor, input_c: Ztensor, output: Ztensor, turned: bool
+) -> Shape:
+    """Return the sizes of a product, whose left operand may be turned."""
+    desc_a, desc = input_a.transformed_desc, output.transformed_desc
+    stacks = input_b.transformed_desc.dim4, input_c.transformed_desc.dim4, desc.dim4
+    inner = desc_a.dim2 if turned else desc_a.dim1
+    return (desc_a.dim4, *stacks, desc.dim2, inner, desc.dim1)
+
+
 def _in_order(
     input_a: Ztensor, input_b: Ztensor, input_c: Ztensor, op_type: int, output: Ztensor,
     turned: tuple[bool, bool],
-) -> Callable[[], bool]:  # fmt: skip
-    """Return a function that multiplies in FP32 in the order of the inner dimension."""
-    a, b, c = input_a.sticks, input_b.sticks, input_c.sticks
-    desc_a, desc = input_a.transformed_desc, output.transformed_desc
-    stacks = input_b.transformed_desc.dim4, input_c.transformed_desc.dim4, desc.dim4
-    inner = desc_a.dim2 if turned[0] else desc_a.dim1
-    shape = (desc_a.dim4, *stacks, desc.dim2, inner, desc.dim1)
+) -> bool:  # fmt: skip
+    """Multiply in FP32 in the order of the inner dimension."""
+    a, b, c, target = input_a.sticks, input_b.sticks, input_c.sticks, output.sticks
+    shape = shape_of(input_a, input_b, input_c, output, turned[0])
     relations = 0 if op_type == ADDITION else RELATIONS[op_type]
-    target, share = output.sticks, np.may_share_memory
-    shared = share(target, a) or share(target, b) or share(target, c)
-    panels, written = _panels(input_b, turned[1]), stick_bytes(desc)
-
-    def compute() -> bool:
-        results = np.empty_like(target) if shared else target
-        buffers = a, b, panels()[0], c, results
-        largest = 0
-        work = borrow(matmul.WORK)
-        try:
-            for part, size in _parts(buffers, shape, turned):
-                go_on()
-                largest = max(largest, int(matmul.multiply(*part, size, turned, relations, work)))
-        finally:
-            give_back(work)
-        if shared:
-            target[:written] = results[:written]
-        return bool(largest == NINF)
-
-    return compute
+    shared = any(np.may_share_memory(target, each) for each in (a, b, c))
+    results = np.empty_like(target) if shared else target
+    buffers = a, b, panels_of(input_b, turned[1])()[0], c, results
+    largest, work = 0, borrow(matmul.WORK)
+    try:
+        for part, size in _parts(buffers, shape, turned):
+            go_on()
+            largest = max(largest, int(matmul.multiply(*part, size, turned, relations, work)))
+    finally:
+        give_back(work)
+    if shared:
+        written = stick_bytes(output.transformed_desc)
+        target[:written] = results[:written]
+    return bool(largest == NINF)
 
 
 def _parts(
@@ -359,24 +360,9 @@ def multiply(
     transpose_b: bool = False,
 ) -> bool:
     """Multiply stacks of matrices; tell whether a NINF was stored."""
-    operands = input_a, input_b, input_c, op_type, output, transpose_a, transpose_b
-    return prepare_multiply(guest, *operands)()
-
-
-def prepare_multiply(
-    guest: Guest,
-    input_a: Ztensor,
-    input_b: Ztensor,
-    input_c: Ztensor,
-    op_type: int,
-    output: Ztensor,
-    transpose_a: bool = False,
-    transpose_b: bool = False,
-) -> Callable[[], bool]:
-    """Return a function that does `multiply` over these tensors, once or often."""
-    operands = input_a, input_b, input_c, op_type, output, (bool(transpose_a), bool(transpose_b))
-    compute = _in_order(*operands)
-    return lambda: compute() if guest.accumulate == "fp32" else _in_blocks(*operands)
+    turned = bool(transpose_a), bool(transpose_b)
+    multiply_by = _in_order if guest.accumulate == "fp32" else _in_blocks
+    return multiply_by(input_a, input_b, input_c, op_type, output, turned)
 
 
 def _in_blocks(

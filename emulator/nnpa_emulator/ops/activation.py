@@ -11,18 +11,22 @@ sigmoid, gelu and softmax are not public, and gelu is known to be about 0.0025 t
 of -0.026 on hardware. Not public either: relu of NINF and of -0 (+0 here).
 """
 
+from math import prod
+
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator import dlfloat
+from nnpa_emulator import dlfloat, stick
 from nnpa_emulator.arith import apply, parts
 from nnpa_emulator.checks import verify_like
 from nnpa_emulator.instruction import response
 from nnpa_emulator.kernels import activation as kernels
+from nnpa_emulator.kernels import table
 from nnpa_emulator.machine import FORMAT_0, FORMAT_1, FunctionCode
 from nnpa_emulator.pipeline import operation
 from nnpa_emulator.shape_inference import like_input
 from nnpa_emulator.status import Refused, Status
+from nnpa_emulator.table import Row
 from nnpa_emulator.ztensor import Ztensor
 
 Doubles = npt.NDArray[np.float64]
@@ -214,3 +218,14 @@ def softmax_mask(input: Ztensor, act_func: int, softmax_mask: int, output: Ztens
     Source: zDNN API Reference 1.2.0, zdnn_softmax_mask; not on Telum I, whatever the mask is.
     """
     return _softmax(input, softmax_mask or input.transformed_desc.dim1, act_func, output)
+
+
+def softmax_rows(
+    input: Ztensor, act_func: int, output: Ztensor, softmax_mask: int = 0
+) -> list[Row]:
+    """Return the row that does `softmax` or `softmax_mask` over tensors that share no memory."""
+    shape = stick.geometry(input.transformed_desc)
+    codes, out = input.sticks.view(np.uint16), output.sticks.view(np.uint16)
+    count, log = softmax_mask or shape.dims[3], act_func == SOFTMAX_ACT_LOG
+    operands = codes, out, shape.dims, shape.pages, count, log
+    return [Row(table.SOFTMAX, operands, dlfloat.NINF, 8 * prod(shape.dims))]

@@ -14,7 +14,6 @@ rounding. Against hardware: consistent with the tolerances of IBM's own tests;
 precision and order of its sums are not public.
 """
 
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -23,13 +22,14 @@ import numpy.typing as npt
 from nnpa_emulator import dlfloat, stick
 from nnpa_emulator.checks import require_dim, require_fields, require_in
 from nnpa_emulator.engines import operands
-from nnpa_emulator.engines.convolution import UNLIMITED, prepare
+from nnpa_emulator.engines.convolution import UNLIMITED, prepare, rows
 from nnpa_emulator.instruction import OperandRule, response
 from nnpa_emulator.machine import FORMAT_0, FunctionCode, Guest
 from nnpa_emulator.pipeline import Descriptors, operation
 from nnpa_emulator.reference.convolution import Limits, Slide
 from nnpa_emulator.shape_inference import resized
 from nnpa_emulator.status import Refused, Status
+from nnpa_emulator.table import Row
 from nnpa_emulator.windows import (
     SAME_PADDING,
     VALID_PADDING,
@@ -139,9 +139,11 @@ def _slide(input: Ztensor, kernel: Ztensor, padding: int, strides: tuple[int, in
     return max(strides[0], 1), max(strides[1], 1), above, left
 
 
-def _limits(clipping: int) -> Limits:
-    """Return the codes of relu, clipped at a code unless it is 0."""
-    high = dlfloat.to_fp32(np.array(clipping, np.uint16))
+def _limits(act_func: int, clipping_value: float | None) -> Limits:
+    """Return the limits of the results: those of relu are 0 and a code, unless that is 0."""
+    if act_func != CONV2D_ACT_RELU:
+        return UNLIMITED
+    high = dlfloat.to_fp32(np.array(int(clipping_value or 0), np.uint16))
     return np.float32(0), np.float32(high or np.inf)
 
 
@@ -205,13 +207,14 @@ def conv2d(
     Source: zDNN API Reference 1.2.0, zdnn_conv2d (which says "Since 1.1.0"; it is in 1.0.0).
     """
     source, weights = unaliased(input, output), unaliased(kernel, output)
-    return prepare_conv2d(
-        source, weights, bias, padding_type, stride_height, stride_width, act_func,
-        clipping_value=clipping_value, output=output, guest=guest, fresh=False,
-    )()  # fmt: skip
+    slide = _slide(input, kernel, padding_type, (stride_height, stride_width))
+    convolve = prepare(source, weights, output, slide, _limits(act_func, clipping_value))
+    key = "bias", bias.transformed_desc.dims
+    added, _ = operands.dense(bias.sticks, key, partial(_widen, bias))
+    return convolve(added, guest.accumulate == "fp64")
 
 
-def prepare_conv2d(
+def conv2d_rows(
     input: Ztensor,
     kernel: Ztensor,
     bias: Ztensor,
@@ -223,20 +226,13 @@ def prepare_conv2d(
     clipping_value: float | None,
     output: Ztensor,
     guest: Guest,
-    fresh: bool = True,
-) -> Callable[[], bool]:
-    """Return a function that does `conv2d` over these tensors, which share no memory.
+) -> list[Row] | None:
+    """Return the rows that do `conv2d` over these tensors, which share no memory; None: no rows.
 
-    With `fresh` the output's padding stays as it is.
+    Kernel and bias are constants. The output's padding stays as it is.
     """
+    if guest.accumulate == "fp64":
+        return None
     slide = _slide(input, kernel, padding_type, (stride_height, stride_width))
-    limits = _limits(int(clipping_value or 0)) if act_func == CONV2D_ACT_RELU else UNLIMITED
-    convolve = prepare(input, kernel, output, slide, limits, fresh=fresh)
-    key = "bias", bias.transformed_desc.dims
-    widen = operands.repeated(bias.sticks, key, partial(_widen, bias))
-
-    def compute() -> bool:
-        added, _ = widen()
-        return convolve(added, guest.accumulate == "fp64")
-
-    return compute
+    limits = _limits(act_func, clipping_value)
+    return rows(input, kernel, output, slide, limits, _widen(bias, False)[0])

@@ -10,9 +10,23 @@ Neither the order of summation on hardware nor whether it compares rounded sums 
 
 from dataclasses import replace
 from functools import partial
+from math import prod
 
-from nnpa_emulator.engines.matmul import ADDITION, LAST_RELATION, multiply
+import numpy as np
+
+from nnpa_emulator.dlfloat import NINF
+from nnpa_emulator.engines.matmul import (
+    ADDITION,
+    LAST_RELATION,
+    MULTIPLICATIONS,
+    NOTHING,
+    RELATIONS,
+    multiply,
+    panels_of,
+    shape_of,
+)
 from nnpa_emulator.instruction import Argument, OperandRule, Operation, response
+from nnpa_emulator.kernels import matmul, table
 from nnpa_emulator.machine import FORMAT_0, FORMAT_1, LIBRARY_VERSIONS, FunctionCode, Guest
 from nnpa_emulator.matmul_shapes import (
     infer_product,
@@ -33,6 +47,7 @@ from nnpa_emulator.pipeline import (
     operation,
 )
 from nnpa_emulator.status import Refused, Status
+from nnpa_emulator.table import Row, Scratch, Supply
 from nnpa_emulator.ztensor import Ztensor
 
 
@@ -249,3 +264,35 @@ FUNCTIONS["matmul_transpose_op"] = replace(
     FUNCTIONS["matmul_transpose_op"],
     operation=TRANSPOSING[FunctionCode.NNPA_MATMUL_OP],
 )
+
+
+def multiply_rows(
+    guest: Guest,
+    input_a: Ztensor,
+    input_b: Ztensor,
+    input_c: Ztensor,
+    op_type: int,
+    output: Ztensor,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    *,
+    constant: bool,
+) -> list[Row] | None:
+    """Return the row that multiplies tensors that share no memory; None: no rows.
+
+    The memory of input_b never changes if it is `constant`.
+    """
+    turned = bool(transpose_a), bool(transpose_b)
+    shape = shape_of(input_a, input_b, input_c, output, turned[0])
+    products = prod(shape[3:])
+    if guest.accumulate == "fp64" or products > MULTIPLICATIONS:
+        return None
+    panels = panels_of(input_b, turned[1])
+    supply: Supply = (lambda _: panels()[0]) if constant else (lambda _: NOTHING)
+    operands = (
+        input_a.sticks, input_b.sticks, supply, input_c.sticks, output.sticks, shape, turned,
+        0 if op_type == ADDITION else RELATIONS[op_type],
+        Scratch("products", matmul.WORK, np.float32),
+    )  # fmt: skip
+    weights = shape[1] * shape[5] * shape[6]
+    return [Row(table.MULTIPLY, operands, NINF, max(products // 16, weights))]

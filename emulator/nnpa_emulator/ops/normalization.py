@@ -11,8 +11,8 @@ are not public. Not public either, and refused as operands that contradict each 
 variance of layernorm that are no scalars, and an output type of reduce that does not fit op_type.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 
@@ -22,12 +22,13 @@ from nnpa_emulator.blocks import images_of
 from nnpa_emulator.checks import require_dim, require_dims, require_fields, require_in
 from nnpa_emulator.instruction import OperandRule, response
 from nnpa_emulator.kernels import normalization as kernels
-from nnpa_emulator.kernels import pooling
+from nnpa_emulator.kernels import pooling, table
 from nnpa_emulator.machine import FORMAT_0, FORMAT_1, FunctionCode
 from nnpa_emulator.pipeline import Descriptors, operation
 from nnpa_emulator.shape_inference import like_input_a, resized
 from nnpa_emulator.status import Refused, Status
-from nnpa_emulator.windows import slide, unaliased
+from nnpa_emulator.table import Row
+from nnpa_emulator.windows import slide, slide_rows, unaliased
 from nnpa_emulator.ztensor import DataFormats, DataTypes, Ztensor
 
 MOMENTS_BESSEL_POPULATION, MOMENTS_BESSEL_SAMPLE = 0, 1
@@ -81,6 +82,20 @@ def batchnorm(input_a: Ztensor, input_b: Ztensor, input_c: Ztensor, output: Zten
     return bool(largest == dlfloat.NINF)
 
 
+def batchnorm_rows(
+    input_a: Ztensor, input_b: Ztensor, input_c: Ztensor, output: Ztensor
+) -> list[Row]:
+    """Return the row that does `batchnorm`; input_b and input_c are constants."""
+    shape = stick.geometry(input_a.transformed_desc)
+    codes, out = input_a.sticks.view(np.uint16), output.sticks.view(np.uint16)
+    factors, added = (
+        stick.read_fp32(each.sticks, each.transformed_desc)[0].reshape(-1)
+        for each in (input_b, input_c)
+    )
+    operands = codes, out, shape.dims, shape.pages, factors, added
+    return [Row(table.SCALE, operands, dlfloat.NINF, prod(shape.dims))]
+
+
 def _verify_meanreduce2d(input: Ztensor, output: Ztensor) -> None:
     desc = input.transformed_desc
     require_dim(4, desc.dim4, "input.dim4", {"output": output}, "c1")
@@ -127,6 +142,28 @@ def meanreduce2d(input: Ztensor, output: Ztensor) -> bool:
     source, target = stick.geometry(input.transformed_desc), stick.geometry(output.transformed_desc)
     read, window = unaliased(input, output), (source.dims[1], source.dims[2], 1, 1, 0, 0)
     return slide(pooling.average, read.sticks, output.sticks, source, target, window)
+
+
+def meanreduce2d_rows(input: Ztensor, output: Ztensor) -> list[Row]:
+    """Return the row that does `meanreduce2d` over tensors that share no memory."""
+    _, high, wide, _ = input.transformed_desc.dims
+    return slide_rows(table.AVERAGE, input, output, (high, wide, 1, 1, 0, 0))
+
+
+def layer_normalization_rows(
+    source: Ztensor, output: Ztensor, beta_value: int, gamma_value: int, epsilon_value: int
+) -> list[Row]:
+    """Return the row that does `moments` and `layernorm` of each dim1 vector where it lies.
+
+    Both tensors have the same dims. Padding is left as it is.
+    """
+    shape, scalars = (
+        stick.geometry(source.transformed_desc),
+        (beta_value, gamma_value, epsilon_value),
+    )
+    codes, out = source.sticks.view(np.uint16), output.sticks.view(np.uint16)
+    operands = codes, out, shape.dims, shape.pages, *dlfloat.to_fp32(np.array(scalars, np.uint16))
+    return [Row(table.LAYER_NORMALIZATION, operands, dlfloat.NINF, 8 * prod(shape.dims))]
 
 
 def _verify_norm(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> None:
@@ -216,32 +253,14 @@ def moments(
     Scratch: the results in double precision.
     Source: zDNN API Reference 1.2.0, zdnn_moments; state of output_b as in the zDNN library.
     """
-    return prepare_moments(input, bessel_correction_type, output_a, output_b, fresh=False)()
-
-
-def prepare_moments(
-    input: Ztensor,
-    bessel_correction_type: int,
-    output_a: Ztensor,
-    output_b: Ztensor,
-    *,
-    fresh: bool = True,
-) -> Callable[[], bool]:
-    """Return a function that does `moments` over these tensors; `fresh` leaves padding as it is."""
     shape, bessel = stick.geometry(input.transformed_desc), int(bessel_correction_type)
-
-    def take() -> bool:
-        results, codes = np.empty((shape.dims[0], 2), np.float64), input.sticks.view(np.uint16)
-        for block in images_of(shape.dims, shape.pages):
-            place = block.place
-            kernels.moments(block.sticks(codes), *place, bessel, results[block.images].ravel())
-        violated = False
-        for values, output in zip(results.T.copy(), (output_a, output_b), strict=True):
-            desc = output.transformed_desc
-            violated |= stick.write_fp32(values, desc, output.sticks, fresh=fresh)
-        return violated
-
-    return take
+    results, codes = np.empty((shape.dims[0], 2), np.float64), input.sticks.view(np.uint16)
+    for block in images_of(shape.dims, shape.pages):
+        kernels.moments(block.sticks(codes), *block.place, bessel, results[block.images].ravel())
+    violated = False
+    for values, output in zip(results.T.copy(), (output_a, output_b), strict=True):
+        violated |= stick.write_fp32(values, output.transformed_desc, output.sticks)
+    return violated
 
 
 def _verify_layernorm(
@@ -313,39 +332,19 @@ def layernorm(
     A tensor's type is tested before its format. Scratch: two values in double precision per dim4.
     Source: zDNN API Reference 1.2.0, zdnn_layernorm (whose first step has the sign reversed).
     """
-    scalars = beta_value, gamma_value, epsilon_value
-    return prepare_layernorm(input_a, input_b, input_c, *scalars, output, fresh=False)()
-
-
-def prepare_layernorm(
-    input_a: Ztensor,
-    input_b: Ztensor,
-    input_c: Ztensor,
-    beta_value: float,
-    gamma_value: float,
-    epsilon_value: float,
-    output: Ztensor,
-    *,
-    fresh: bool = True,
-) -> Callable[[], bool]:
-    """Return a function that does `layernorm` over these tensors; `fresh` leaves padding as is."""
     codes = np.array([int(beta_value), int(gamma_value), int(epsilon_value)], np.uint16)
     beta, gamma, epsilon = dlfloat.to_fp32(codes).astype(np.float64)
-
-    def normalise() -> bool:
-        means = stick.read_fp32(input_b.sticks, input_b.transformed_desc)[0].reshape(-1)
-        variances = stick.read_fp32(input_c.sticks, input_c.transformed_desc)[0].reshape(-1)
-        total = variances.astype(np.float64) + epsilon
-        root = np.sqrt(total, out=np.full_like(total, np.nan), where=total > 0)
-        mean, scale = means.astype(np.float64), gamma / root
-        largest = 0
-        for block, source, out in parts(input_a, output):
-            lines = mean[block.images], scale[block.images]
-            met = kernels.standardise(source, out, *block.place, *lines, beta, fresh)
-            largest = max(largest, int(met))
-        return bool(largest == dlfloat.NINF)
-
-    return normalise
+    means = stick.read_fp32(input_b.sticks, input_b.transformed_desc)[0].reshape(-1)
+    variances = stick.read_fp32(input_c.sticks, input_c.transformed_desc)[0].reshape(-1)
+    total = variances.astype(np.float64) + epsilon
+    root = np.sqrt(total, out=np.full_like(total, np.nan), where=total > 0)
+    mean, scale = means.astype(np.float64), gamma / root
+    largest = 0
+    for block, source, out in parts(input_a, output):
+        lines = mean[block.images], scale[block.images]
+        met = kernels.standardise(source, out, *block.place, *lines, beta, False)
+        largest = max(largest, int(met))
+    return bool(largest == dlfloat.NINF)
 
 
 def _verify_reduce(input: Ztensor, op_type: int, output: Ztensor) -> None:

@@ -21,7 +21,9 @@ from nnpa_emulator.instruction import FieldRule, response
 from nnpa_emulator.kernels import pooling as kernels
 from nnpa_emulator.machine import FORMAT_0, FunctionCode, Guest
 from nnpa_emulator.pipeline import Descriptors, operation
+from nnpa_emulator.reference.pooling import Window
 from nnpa_emulator.shape_inference import resized
+from nnpa_emulator.table import Row
 from nnpa_emulator.windows import (
     SAME_PADDING,
     VALID_PADDING,
@@ -31,6 +33,7 @@ from nnpa_emulator.windows import (
     count,
     require_windows,
     slide,
+    slide_rows,
     unaliased,
 )
 from nnpa_emulator.ztensor import Ztensor
@@ -144,12 +147,32 @@ def _pool(
 ) -> bool:
     """Run a kernel over the windows; sizes and strides are (height, width)."""
     source, target = stick.geometry(input.transformed_desc), stick.geometry(output.transformed_desc)
-    _, high, wide, _ = source.dims
+    codes, window = unaliased(input, output).sticks, _window(input, padding, windows, strides)
+    return slide(kernel, codes, output.sticks, source, target, window)
+
+
+def _window(
+    input: Ztensor, padding: int, windows: tuple[int, int], strides: tuple[int, int]
+) -> Window:
+    _, high, wide, _ = input.transformed_desc.dims
     above = before(high, windows[0], strides[0], padding)
     left = before(wide, windows[1], strides[1], padding)
-    codes = unaliased(input, output).sticks
-    window = (*windows, *strides, above, left)
-    return slide(kernel, codes, output.sticks, source, target, window)
+    return (*windows, *strides, above, left)
+
+
+def pool_rows(
+    number: int,
+    input: Ztensor,
+    padding_type: int,
+    kernel_height: int,
+    kernel_width: int,
+    stride_height: int,
+    stride_width: int,
+    output: Ztensor,
+) -> list[Row]:
+    """Return the row that pools by a kernel of that number; the tensors share no memory."""
+    sizes, strides = (kernel_height, kernel_width), (stride_height, stride_width)
+    return slide_rows(number, input, output, _window(input, padding_type, sizes, strides))
 
 
 @operation(

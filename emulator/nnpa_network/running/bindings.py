@@ -1,48 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bind single steps to their tensors, so that they skip the emulator's checks."""
+"""Bind single steps to their tensors: as rows of a table, or as a call without checks."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
-from nnpa_emulator import FUNCTIONS, Guest, Status, Ztensor, blocks, widened
-from nnpa_emulator.chains import BINARY
-from nnpa_emulator.engines.matmul import prepare_multiply
+from nnpa_emulator import FUNCTIONS, Guest, Status, Ztensor, widened
 from nnpa_emulator.instruction import Operation
-from nnpa_emulator.ops.convolution import prepare_conv2d
-from nnpa_emulator.ops.normalization import prepare_layernorm, prepare_moments
+from nnpa_emulator.operation_rows import is_large, rows_of
+from nnpa_emulator.ops.normalization import layer_normalization_rows
 from nnpa_emulator.ops.transform import desc_of_rows
-from nnpa_emulator.prepared import (
-    prepare,
-    prepare_binary,
-    prepare_reshape,
-    prepare_stickify,
-    prepare_unstickify,
-)
+from nnpa_emulator.prepared import prepare, reshape_rows, stickify_rows, unstickify_rows
+from nnpa_emulator.stick import flat
+from nnpa_emulator.table import Row
 from nnpa_emulator.ztensor import DataLayouts, DataTypes, TensorDesc
 
-from nnpa_network.program import AcceleratorStep, ArrayInfo, HostStep
+from nnpa_network.program import ABSENT, AcceleratorStep, Array, ArrayInfo, HostStep
 from nnpa_network.running.host_operators import CHANNELS_FIRST, CHANNELS_LAST
 from nnpa_network.running.plain import Run
-from nnpa_network.running.run_buffers import PreparedStep
+from nnpa_network.running.rows import PreparedStep, Rows
 
 Bind: TypeAlias = Callable[[Run], PreparedStep]
 """Binds a step to its tensors in a run."""
 SATURATING = "transform_ztensor_with_saturation"
+FP32 = np.dtype(np.float32)
 _INTO_STICKS = ("transform_ztensor", SATURATING)
 _PLAIN_LAYOUTS = (DataLayouts.ZDNN_NHWC, DataLayouts.ZDNN_HWCK)
-FP32 = np.dtype(np.float32)
-PREPARATIONS: Mapping[str, Callable[..., Callable[[], bool]]] = {
-    "conv2d": prepare_conv2d,
-    "layernorm": prepare_layernorm,
-    "matmul_bcast_op": prepare_multiply,
-    "matmul_op": prepare_multiply,
-    "matmul_transpose_op": prepare_multiply,
-    "moments": prepare_moments,
-}
-"""What prepares an operation over its tensors, which share no memory, by verb."""
+
+
+def _writing(output: Ztensor, rows: Sequence[Row], reads: int = ABSENT) -> Rows:
+    """Return a step as rows that write a tensor."""
+    return Rows(rows, reads, output=output, forget=widened.writing(output.sticks))
 
 
 def bind_step(
@@ -78,27 +68,25 @@ def _never(_run: Run) -> bool:
 
 def _into_sticks(target: int, source: int, saturate: bool, run: Run) -> PreparedStep:
     tensor = run.tensors[target]
-    desc = tensor.transformed_desc
+    desc, is_image = tensor.transformed_desc, _is_nchw(tensor)
     plain = desc.layout in _PLAIN_LAYOUTS and desc.type == DataTypes.ZDNN_DLFLOAT16
-    if not plain or _is_large(desc):
+    if not plain or is_large(desc):
         return _never
-    buffer, is_image = tensor.sticks, _is_nchw(tensor)
-    write = prepare_stickify(desc, buffer, saturate=saturate, nchw=is_image)
-    write_turned = prepare_stickify(desc, buffer, saturate=saturate, nchw=False)
-    forget = widened.writing(buffer)
+    turned = is_image and not run.arrays[source].flags.c_contiguous
 
-    def prepared(run: Run) -> bool:
+    def words(run: Run) -> Array | None:
+        """Return the elements as they lie in memory; None if their type or order is another."""
         array = run.arrays[source]
-        forget()
-        if array.dtype != FP32:
-            return False
-        if is_image and not array.flags.c_contiguous:
-            tensor.is_transformed = clean = write_turned(array.transpose(CHANNELS_LAST))
-        else:
-            tensor.is_transformed = clean = write(array)
-        return clean
+        if array.dtype != FP32 or (is_image and array.flags.c_contiguous == turned):
+            return None
+        line = flat(array.transpose(CHANNELS_LAST) if turned else array, desc.dims).view(np.uint32)
+        line = line if line.flags.aligned else line.copy()
+        line.setflags(write=False)  # one kind of kernel for arrays of messages and all others
+        return line
 
-    return prepared
+    nchw = is_image and not turned
+    rows = stickify_rows(desc, tensor.sticks, words, saturate=saturate, nchw=nchw)
+    return _writing(tensor, rows, source)
 
 
 def _out_of_sticks(
@@ -109,50 +97,50 @@ def _out_of_sticks(
     desc = desc_of_rows(tensor)
     if not _is_plain(desc) or tensor.pre_transformed_desc.type != DataTypes.FP32:
         return _never
-    dtype = None if result.dtype == FP32 else result.dtype
-    turned = _is_nchw(tensor) and channels_last
+    count, turned = prod(desc.dims), _is_nchw(tensor) and channels_last
     if turned:
         shape = tuple(shape[axis] for axis in CHANNELS_LAST)
-    read = prepare_unstickify(desc, tensor.sticks, nchw=_is_nchw(tensor) and not turned)
 
-    def prepared(run: Run) -> bool:
-        line = read()
-        if line is None:
-            return False
-        array = (line if dtype is None else line.astype(dtype)).reshape(shape)
+    def words(run: Run) -> Array:
+        """Return memory for the elements, which becomes an array of the run."""
+        line = np.empty(count, FP32)
+        array = line.reshape(shape)
         run.arrays[target] = array.transpose(CHANNELS_FIRST) if turned else array
         run.numeric.add(target)
+        return line.view(np.uint32)
+
+    nchw = _is_nchw(tensor) and not turned
+    rows = Rows(unstickify_rows(desc, tensor.sticks, words, nchw=nchw), writes=target)
+    if result.dtype == FP32:
+        return rows
+
+    def converted(run: Run) -> bool:
+        if not rows(run):
+            return False
+        run.arrays[target] = run.arrays[target].astype(result.dtype)
         return True
 
-    return prepared
+    return converted
 
 
 def _reshaped(source: int, target: int, run: Run) -> PreparedStep:
     src, dest = run.tensors[source], run.tensors[target]
-    layouts = (tensor.pre_transformed_desc.layout for tensor in (src, dest))
-    descs = src.transformed_desc, dest.transformed_desc
-    if DataLayouts.ZDNN_4DS in layouts or not all(map(_is_plain, descs)):
+    if not _are_plain(src, dest):
         return _never
-    reshape = prepare_reshape(src, dest, nchw=(_is_nchw(src), _is_nchw(dest)))
-    forget = widened.writing(dest.sticks)
-
-    def prepared(_run: Run) -> bool:
-        forget()
-        dest.is_transformed = clean = reshape()
-        return clean
-
-    return prepared
+    return _writing(dest, reshape_rows(src, dest, nchw=(_is_nchw(src), _is_nchw(dest))))
 
 
 def _is_plain(desc: TensorDesc) -> bool:
     """Tell whether a tensor is a small one of DLFLOAT16."""
     plain = desc.type == DataTypes.ZDNN_DLFLOAT16 and desc.layout == DataLayouts.ZDNN_NHWC
-    return plain and not _is_large(desc)
+    return plain and not is_large(desc)
 
 
-def _is_large(desc: TensorDesc) -> bool:
-    """Tell whether the emulator's functions cut a tensor, so that a run can end between blocks."""
-    return prod(desc.dims) > blocks.ELEMENTS
+def _are_plain(*tensors: Ztensor) -> bool:
+    """Tell whether tensors are plain ones whose elements are in row-major order."""
+    layouts = [tensor.pre_transformed_desc.layout for tensor in tensors]
+    plain = all(_is_plain(tensor.transformed_desc) for tensor in tensors)
+    return plain and DataLayouts.ZDNN_4DS not in layouts
 
 
 def _is_nchw(tensor: Ztensor) -> bool:
@@ -174,7 +162,7 @@ def _again(step: AcceleratorStep, run: Run) -> PreparedStep:
     return prepared
 
 
-def fields(guest: Guest, step: AcceleratorStep) -> dict[str, Any]:
+def _fields(guest: Guest, step: AcceleratorStep) -> dict[str, Any]:
     """Return the function specific parameters of an operation's call, as its block has them."""
     operation = FUNCTIONS[step.verb].operation
     rules = {} if operation is None else operation.fields
@@ -184,27 +172,26 @@ def fields(guest: Guest, step: AcceleratorStep) -> dict[str, Any]:
 def _operation(guest: Guest, step: AcceleratorStep, operation: Operation) -> Bind:
     """Bind an operation of the accelerator."""
     names = {name: step.arguments[name] for name in operation.tensors}
-    written = FUNCTIONS[step.verb].written
     arguments = {name: step.arguments[name] for name in step.arguments.keys() - names.keys()}
-    arguments |= fields(guest, step)
+    arguments |= _fields(guest, step)
     if operation.takes_guest:
         arguments["guest"] = guest
-
-    def repeat(**operands: Any) -> Callable[[], bool]:
-        return partial(operation.compute, **operands)
-
     distinct = len({*names.values()}) == len(names)
-    prepare = PREPARATIONS.get(step.verb, repeat) if distinct else repeat
 
     def bind(run: Run) -> PreparedStep:
         tensors = {name: run.tensors[number] for name, number in names.items()}
-        compute = _binary(step.verb, tensors) or prepare(**tensors, **arguments)
-        outputs = [(tensors[name], name in operation.marks) for name in written]
+        constants = [name for name, number in names.items() if number in run.loaded.tensors]
+        rows = rows_of(step.verb, tensors, constants, arguments) if distinct else None
+        if rows is not None:
+            return _writing(tensors["output"], rows)
+        outputs = [
+            (tensors[name], name in operation.marks) for name in FUNCTIONS[step.verb].written
+        ]
         forget = widened.writing(*(tensor.sticks for tensor, _ in outputs))
 
         def prepared(_run: Run) -> bool:
             forget()
-            if compute():
+            if operation.compute(**tensors, **arguments):
                 return False
             for tensor, marked in outputs:
                 tensor.is_transformed = marked
@@ -215,12 +202,16 @@ def _operation(guest: Guest, step: AcceleratorStep, operation: Operation) -> Bin
     return bind
 
 
-def _binary(verb: str, tensors: Mapping[str, Ztensor]) -> Callable[[], bool] | None:
-    """Return the kernel of an operation on two tensors, None for any other operation."""
-    number = BINARY.get(verb)
-    if number is None:
-        return None
-    a, b, out = tensors["input_a"], tensors["input_b"], tensors["output"]
-    if _is_large(out.transformed_desc):
-        return None
-    return prepare_binary(number, a.sticks, b.sticks, out.sticks, out.transformed_desc)
+def bind_layer_normalization(
+    guest: Guest, layernorm: AcceleratorStep, source: int, output: int
+) -> Bind:
+    """Bind moments and layernorm of the vectors of a tensor, between two reshapes."""
+    scalars = _fields(guest, layernorm)
+
+    def bind(run: Run) -> PreparedStep:
+        tensors = run.tensors[source], run.tensors[output]
+        if not _are_plain(*tensors):
+            return _never
+        return _writing(tensors[1], layer_normalization_rows(*tensors, **scalars))
+
+    return bind

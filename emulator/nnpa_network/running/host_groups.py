@@ -77,11 +77,10 @@ def _same_groups(loaded: LoadedProgram) -> list[HostGroup]:
 
 def find_groups(loaded: LoadedProgram) -> list[HostGroup]:
     """Return the groups of a program."""
-    fused = {index for each in loaded.fused for index in range(each.first, each.last + 1)}
     nodes = {
         index: onnx.NodeProto.FromString(step.onnx)
         for index, step in enumerate(loaded.program.steps)
-        if isinstance(step, HostStep) and index not in fused
+        if isinstance(step, HostStep)
     }
     joining = {index for index, node in nodes.items() if _may_join(loaded, index, node)}
     bounds = (_trimmed(loaded, nodes, *each) for each in _ranges(joining))

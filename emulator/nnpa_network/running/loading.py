@@ -21,12 +21,8 @@ from nnpa_network.program import (
     writes,
 )
 from nnpa_network.running import host
-from nnpa_network.running.chains import Chain, find_chains
 from nnpa_network.running.host_operators import MOVES, own_kernel
-from nnpa_network.running.layer_normalizations import (
-    LayerNormalization,
-    find_layer_normalizations,
-)
+from nnpa_network.running.layer_normalizations import find_layer_normalizations
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +43,10 @@ class LoadedProgram:
     `compiled` are those of ONNX Runtime, and `kernels` both. Nodes that are `deferred` when the
     others are compiled are compiled when they run; `groups` run as one. `templates` are the tensors
     that steps write, without storage. `last_used` has for each step the ids that no later step
-    needs. `normalizations` and `chains` are steps that may run in one pass; no step is in two of
-    them. `accepted` has for each step the state of the guest in which it last ran clean the plain
-    way, or in which all `sources` did, programs of other sizes from which this one was derived;
-    `root` is the first of them, or this. `uses` has the first and the last step that need or make
-    each id.
+    needs. `normalizations` are the first steps of layer normalisations, which may run in one pass.
+    `accepted` has for each step the state of the guest in which it last ran clean the plain way, or
+    in which all `sources` did, programs of other sizes from which this one was derived; `root` is
+    the first of them, or this. `uses` has the first and the last step that need or make each id.
     """
 
     def __init__(
@@ -80,12 +75,9 @@ class LoadedProgram:
             number: known.get(number) or described(program.tensors[number])
             for number in written & program.tensors.keys()
         }
-        values = self.templates, self.tensors, self.last_used
-        self.normalizations = find_layer_normalizations(program, *values)
-        normalized = {
-            index for each in self.normalizations for index in range(each.first, each.last + 1)
-        }
-        self.chains = find_chains(program, *values, normalized)
+        self.normalizations = find_layer_normalizations(
+            program, self.templates | self.tensors, self.last_used
+        )
         steps = {
             index: step for index, step in enumerate(program.steps) if isinstance(step, HostStep)
         }
@@ -106,11 +98,6 @@ class LoadedProgram:
         for index, step in enumerate(self.program.steps):
             if isinstance(step, HostStep) and index not in self.deferred:
                 self.kernels[index]
-
-    @property
-    def fused(self) -> tuple[Chain | LayerNormalization, ...]:
-        """Return all steps that may run in one pass."""
-        return (*self.chains, *self.normalizations)
 
     def growing(self, other: "LoadedProgram") -> set[int]:
         """Return the ids whose values are of other kinds or sizes, or other constants, there."""

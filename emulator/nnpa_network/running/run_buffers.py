@@ -14,9 +14,8 @@ the run goes without.
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
 from weakref import WeakValueDictionary
 
 from nnpa_emulator import FUNCTIONS, Guest, Ztensor
@@ -26,15 +25,14 @@ from nnpa_emulator.status import Refused
 from nnpa_emulator.ztensor import getsize_ztensor
 
 from nnpa_network.program import AcceleratorStep, Step, writes
+from nnpa_network.running.layer_normalizations import VERBS
 from nnpa_network.running.liveness import Lifetime, extent, plan
 from nnpa_network.running.loading import LoadedProgram
 from nnpa_network.running.plain import Run, RunProgram
+from nnpa_network.running.rows import PreparedStep, Walk
 
 MAX_KEPT_BYTES = 1 << 28
 """Bytes of all arenas that are kept."""
-
-PreparedStep: TypeAlias = Callable[[Run], bool]
-"""Runs a step over the tensors it is bound to; False: nothing has been done."""
 
 
 @dataclass(slots=True, eq=False)
@@ -42,7 +40,8 @@ class Buffers:
     """The tensors of a run, by their ids, those of the program `loaded` in `memory`.
 
     `prepared` are `stages` of the program `bound`, bound to these tensors, None for those that go
-    the plain way; they hold while the guest's generation is `generation`. See `prepared_steps`.
+    the plain way, and `walks` go over them; they hold while the guest's state is `state`. See
+    `prepared_steps`.
     """
 
     loaded: LoadedProgram | None = None
@@ -51,7 +50,8 @@ class Buffers:
     bound: LoadedProgram | None = None
     stages: Sequence[tuple[int, ...]] = ()
     prepared: list[PreparedStep | None] = field(default_factory=list[PreparedStep | None])
-    generation: int = 0
+    walks: list[Walk] | None = None
+    state: object = None
 
 
 @dataclass(slots=True)
@@ -113,17 +113,17 @@ def _needs_fresh(loaded: LoadedProgram, step: Step) -> bool:
 def lifetimes(loaded: LoadedProgram) -> dict[int, Lifetime]:
     """Return when the tensors that steps write live, by their ids.
 
-    Steps that run in one pass write while they read, so their inputs live until the last of them.
-    What grows from size to size has room for more.
+    A layer normalisation writes while it reads, so that its input lives until its last step. What
+    grows from size to size has room for more.
     """
     growing = set[int]() if loaded.root is loaded else loaded.growing(loaded.root)
-    ends = {index: steps.last for steps in loaded.fused for index in range(steps.first, steps.last)}
+    ends = {first: first + len(VERBS) - 1 for first in loaded.normalizations}
     lives: dict[int, Lifetime] = {}
     for number, (born, last) in loaded.uses.items():
         if number in loaded.templates:
             size = getsize_ztensor(loaded.templates[number].transformed_desc)
             size = 1 << (size - 1).bit_length() if number in growing else size
-            lives[number] = Lifetime(born, ends.get(last, last), size)
+            lives[number] = Lifetime(born, max(last, ends.get(last, 0)), size)
     return lives
 
 

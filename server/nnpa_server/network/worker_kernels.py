@@ -12,7 +12,7 @@ from nnpa_server.tuning.background import BackgroundCompiler
 from nnpa_server.tuning.warmup import lacking_steps
 
 # Steps of the warm-up whose kernels any network may need, whatever its functions.
-_OF_NETWORKS = ("transform FP32", "reshape", "chains", "layer normalization", "host operators")
+_OF_NETWORKS = ("transform FP32", "reshape", "host operators", "table")
 _BESIDE = {"conv2d": "conv2d between elements"}
 
 

@@ -18,10 +18,8 @@ from typing import TypeAlias
 import numpy as np
 from nnpa_emulator import FUNCTIONS, DataFormats, DataLayouts, DataTypes, Guest, TensorDesc, Ztensor
 from nnpa_emulator import run as run_function
-from nnpa_emulator.chains import Link, prepare_chain
-from nnpa_emulator.kernels import comparison, host_operators
+from nnpa_emulator.kernels import comparison, host_operators, table
 from nnpa_emulator.kernels.jit import Signature, compile_by, load
-from nnpa_emulator.layer_normalization import Normalization, prepare_layer_normalization
 from nnpa_emulator.machine import DEFAULT_MACHINE, MACHINES
 from nnpa_emulator.pipeline import Function, allocate_sticks
 from nnpa_emulator.ztensor import generate_transformed_desc
@@ -155,9 +153,8 @@ def steps() -> dict[str, Callable[[], object]]:
         *((function.name, partial(_warm, guest, function)) for function in functions),
         ("conv2d between elements", partial(_warm, guest, FUNCTIONS["conv2d"], _SPARSE, 2)),
         ("reshape", partial(_warm_reshape, guest)),
-        ("chains", partial(_warm_chain, guest)),
-        ("layer normalization", partial(_warm_layer_normalization, guest)),
         ("host operators", _warm_host_operators),
+        ("table", _warm_table),
         ("comparison", _warm_comparison),
         *further,
     ])  # fmt: skip
@@ -180,17 +177,14 @@ def _warm_transforms(guest: Guest, kind: DataTypes) -> None:
         run_function(guest, "getrange_ztensor", {"ztensor": tensor})
 
 
-def _warm_chain(guest: Guest) -> None:
-    """Add and rectify in one pass, as networks do."""
-    tensors = {number: _ones(guest, _MATRIX, "input") for number in range(3)}
-    links = Link("add", (0, 1), 2), Link("relu", (2,), 3)
-    prepare_chain(links, {**tensors, 3: tensors[2]}, [3], ())()
-
-
-def _warm_layer_normalization(guest: Guest) -> None:
-    """Normalise vectors in one pass, as networks do."""
-    source, output = (_ones(guest, _MATRIX, "input") for _ in range(2))
-    prepare_layer_normalization(source, Normalization(0, 0x3E00, 0x3E00), output)()
+def _warm_table() -> None:
+    """Place arrays as networks supply them, and walk over no row."""
+    cells, words = np.zeros(2, np.int64), np.zeros(1, np.uint32)
+    for array in (words, words.view(np.float32), words.view(np.uint8)):
+        table.place(cells, 0, array)
+    words.setflags(write=False)
+    table.place(cells, 0, words)
+    table.walk(cells, 0, 0)
 
 
 def _warm_host_operators() -> None:

@@ -127,7 +127,7 @@ def test_kernels_of_workers_are_compiled_when_runs_pay(tmp_path: Path) -> None:
     assert compiler.orders == []
     for _ in range(3):
         kernels.note(("conv2d", "relu"), 1 << 20)
-    beside = {"transform FP32", "reshape", "chains", "layer normalization", "host operators"}
+    beside = {"transform FP32", "reshape", "host operators", "table"}
     expected = {"conv2d", "relu", "conv2d between elements", *beside}
     assert compiler.orders == [expected]
     assert renewed == [True]

@@ -10,6 +10,7 @@ from nnpa_emulator import Guest, find_machine
 from nnpa_network.building.contents import digest, limited
 from nnpa_network.building.type_inference import Value, infer
 from nnpa_network.importing.onnx_import import import_onnx
+from nnpa_network.nodes import unnamed
 from nnpa_network.program import Array, ModelRefused
 from nnpa_network.running import host
 from onnx import TensorProto, helper, numpy_helper
@@ -49,8 +50,8 @@ def test_nodes_that_draw_have_kernels_of_their_own(op_type: str) -> None:
 def test_operands_that_are_one_value_stay_one() -> None:
     """A node that reads a value twice is not the node that reads two values."""
     twice, two = (helper.make_node("Sub", names, ["y"]) for names in (["x", "x"], ["x", "z"]))
-    assert list(host.unnamed(twice).input) == ["i0", "i0"]
-    assert list(host.unnamed(two).input) == ["i0", "i1"]
+    assert list(unnamed(twice).input) == ["i0", "i0"]
+    assert list(unnamed(two).input) == ["i0", "i1"]
 
 
 def test_types_follow_operands_and_constants() -> None:

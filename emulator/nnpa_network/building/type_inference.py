@@ -17,6 +17,7 @@ from onnx import helper, numpy_helper
 
 from nnpa_network.building.arrangement import Arrangement, Shape
 from nnpa_network.building.runtime_shapes import Attributes, runtime_shapes
+from nnpa_network.nodes import in_onnx, unnamed
 from nnpa_network.program import ABSENT, Array, DType, ModelRefused
 from nnpa_network.running import host
 from nnpa_network.running.host_models import WIDER
@@ -192,7 +193,7 @@ def infer(
 
 @lru_cache(maxsize=_KEPT_NODES)
 def _unnamed(serialised: bytes) -> bytes:
-    plain = host.unnamed(onnx.NodeProto.FromString(serialised))
+    plain = unnamed(onnx.NodeProto.FromString(serialised))
     return plain.SerializeToString(deterministic=True)
 
 
@@ -224,7 +225,7 @@ def _infer(
     unknown = [UNKNOWN] * len(node.output)
     domain = "" if node.domain == "ai.onnx" else node.domain
     present = [operand for operand in inputs if operand is not None and operand.name]
-    if is_enclosing(node) or not host.in_onnx(node.op_type, opsets[domain], domain):
+    if is_enclosing(node) or not in_onnx(node.op_type, opsets[domain], domain):
         return unknown
     if any(operand.dtype is None for operand in present):
         return unknown

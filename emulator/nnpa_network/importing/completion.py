@@ -13,6 +13,7 @@ from onnx import helper, version_converter
 from nnpa_network.building.runtime_shapes import Attributes, is_same, transposed_axes
 from nnpa_network.building.type_inference import NodeAttributes
 from nnpa_network.containment import all_nodes, subgraphs
+from nnpa_network.nodes import captured, in_onnx
 from nnpa_network.program import ModelRefused
 from nnpa_network.running import host
 from nnpa_network.running.runtime_types import MAX_CONSTANT_BYTES, output_types
@@ -42,7 +43,7 @@ def _order(nodes: Iterable[onnx.NodeProto]) -> list[int]:
     """Return the order nearest to the present one in which nodes follow those that they read."""
     dense = list(nodes)
     maker = {name: at for at, node in enumerate(dense) for name in node.output if name}
-    reads = [(*node.input, *host.captured(node)) for node in dense]
+    reads = [(*node.input, *captured(node)) for node in dense]
     sorter = TopologicalSorter(
         {at: {maker[name] for name in names if name in maker} for at, names in enumerate(reads)}
     )
@@ -98,7 +99,7 @@ def shown_to_checker(proto: onnx.ModelProto) -> Generator[None]:
         node
         for node in all_nodes(proto)
         if node.domain == ""
-        and not host.in_onnx(node.op_type, opset, "")
+        and not in_onnx(node.op_type, opset, "")
         and ("", node.op_type) in host.operators()
     ]
     added = bool(moved) and all(entry.domain != _CHECKED_AS for entry in proto.opset_import)

@@ -16,8 +16,8 @@ from onnx import helper
 
 from nnpa_network.building.type_inference import ENCLOSING
 from nnpa_network.importing.completion import sort_nodes
+from nnpa_network.nodes import captured
 from nnpa_network.program import Array
-from nnpa_network.running import host
 
 _MAKERS = frozenset(
     ("Optional", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert",
@@ -93,7 +93,7 @@ def _carried(graph: onnx.GraphProto) -> set[str]:
 
 def _nodes_of(graph: onnx.GraphProto) -> _Nodes:
     nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in graph.node]
-    reads = [(*node.input, *host.captured(node)) for node in nodes]
+    reads = [(*node.input, *captured(node)) for node in nodes]
     makers = {name: at for at, node in enumerate(nodes) for name in node.output if name}
     readers: dict[str, list[int]] = {}
     for at, names in enumerate(reads):

@@ -5,10 +5,11 @@ import numpy as np
 
 from nnpa_network.building.constants import evaluate
 from nnpa_network.building.type_inference import OnnxNode
+from nnpa_network.nodes import DRAWING, has_subgraph
 from nnpa_network.program import Array, ModelRefused
 from nnpa_network.running import host
 
-_RANDOM = host.DRAWING - {"Dropout"}
+_RANDOM = DRAWING - {"Dropout"}
 
 
 def fold(node: OnnxNode, held: Array | None = None) -> bool:
@@ -16,7 +17,7 @@ def fold(node: OnnxNode, held: Array | None = None) -> bool:
     if node.op_type in ("Shape", "Size") and node.proto.domain in ("", "ai.onnx"):
         return _fold_shape(node)
     ready = all(operand is None or operand.constant is not None for operand in node.inputs)
-    if not ready or node.op_type in _RANDOM or host.has_subgraph(node.proto):
+    if not ready or node.op_type in _RANDOM or has_subgraph(node.proto):
         return False
     try:
         opset = host.opset_for(node.op_type, node.proto.domain, node.opset)

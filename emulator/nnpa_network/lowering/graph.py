@@ -29,6 +29,7 @@ from nnpa_network.lowering.macc import multiply_accumulates
 from nnpa_network.lowering.options import ImportOptions
 from nnpa_network.lowering.placement import ACCELERATOR, FOLDED, HOST, ruled
 from nnpa_network.lowering.value_places import places
+from nnpa_network.nodes import captured, has_subgraph
 from nnpa_network.operators import OPERATORS, Graph
 from nnpa_network.operators.spelled_out import Spelling, spellings
 from nnpa_network.operators.wiring import Wiring
@@ -125,7 +126,7 @@ class Lowering:
         for index, node in enumerate(self.graph.node):
             if node.op_type == "Constant":
                 self.stored.update(node.output)
-            for name in (*node.input, *host.captured(node)):
+            for name in (*node.input, *captured(node)):
                 self.readers.setdefault(name, []).append(index)
         for info in (*self.graph.value_info, *self.graph.output):
             self.declared[info.name] = type_of(info.type)
@@ -137,7 +138,7 @@ class Lowering:
         if index in self.opened:
             return self.opened[index]
         proto = self.graph.node[index]
-        names = [*proto.input, *(name for name in host.captured(proto) if name not in proto.input)]
+        names = [*proto.input, *(name for name in captured(proto) if name not in proto.input)]
         inputs = tuple(self._value(name, proto) if name else None for name in names)
         domain = "" if proto.domain == "ai.onnx" else proto.domain
         named = {name: value for name, value in zip(names, inputs, strict=True) if value}
@@ -355,7 +356,7 @@ class Lowering:
             if operand is not None and operand.constant is not None and operand.name in self.stored
         )
         macc = multiply_accumulates(node)
-        if host.has_subgraph(node.proto):
+        if has_subgraph(node.proto):
             weights += inner_weights(node.proto)
             macc = inner_macc(node, self.opsets)
         return Node(

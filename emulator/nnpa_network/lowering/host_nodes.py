@@ -3,6 +3,7 @@
 
 from nnpa_network.building.type_inference import OnnxNode
 from nnpa_network.containment import fault_of_loops, trip_counts
+from nnpa_network.nodes import has_subgraph
 from nnpa_network.program import ModelRefused
 from nnpa_network.running import host
 from nnpa_network.running.host_models import WIDER
@@ -41,6 +42,6 @@ def opset_on_host(node: OnnxNode) -> int:
         raise host.HostError(
             "an output has an element type that ONNX Runtime does not hand over: add a Cast"
         )
-    if not host.has_subgraph(node.proto):
+    if not has_subgraph(node.proto):
         host.prepare(node.proto.SerializeToString(), opset, dtypes)
     return opset

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from onnx import NodeProto
 
 from nnpa_network.importing.onnx_import import OnnxModel
+from nnpa_network.nodes import captured
 from nnpa_network.program import Array, DType
 from nnpa_network.running import host
 
@@ -36,7 +37,7 @@ class Interpreter:
         return ""
 
     def _run(self, node: NodeProto, values_so_far: Mapping[str, Array]) -> dict[str, Array]:
-        names = (*node.input, *(name for name in host.captured(node) if name not in node.input))
+        names = (*node.input, *(name for name in captured(node) if name not in node.input))
         arrays = [values_so_far[name] if name else None for name in names]
         opset = host.opset_for(node.op_type, node.domain, self._opsets.get(node.domain, 1))
         dtypes = tuple(None if array is None else array.dtype for array in arrays)

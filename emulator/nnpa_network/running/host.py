@@ -25,7 +25,8 @@ from onnxruntime.capi.onnxruntime_pybind11_state import (
     get_all_operator_schema,
 )
 
-from nnpa_network.containment import DOMAINS, fault_in, inner_nodes, subgraphs
+from nnpa_network.containment import DOMAINS, fault_in, inner_nodes
+from nnpa_network.nodes import captured, in_onnx, unnamed
 from nnpa_network.program import Array, DType
 from nnpa_network.running.host_models import WIDER, Nodes, wide_name, with_wide_outputs
 from nnpa_network.trees import fault_of_trees
@@ -41,11 +42,6 @@ _EXACT = {"session.x64quantprecision": "1", "session.disable_quant_qdq": "1"}
 _REJECTIONS = (
     Fail, InvalidArgument, InvalidGraph, NotImplemented, RuntimeException, RuntimeError
 )  # fmt: skip
-DRAWING = frozenset(
-    ("Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
-     "RandomUniformLike")
-)  # fmt: skip
-"""Operators that draw random numbers."""
 _MISSING_LOCALE = re.compile(r"Failed to construct locale with name:([\w.@-]+)")
 
 
@@ -133,14 +129,6 @@ def _lacks_variadic(node: onnx.NodeProto) -> bool:
     return variadic and "" in node.input[len(inputs) - 1 :]
 
 
-def in_onnx(op_type: str, version: int, domain: str) -> bool:
-    """Return whether ONNX itself has an operator, of any name and version that a file may say."""
-    try:
-        return bool(onnx.defs.has(op_type, version, domain))
-    except TypeError:  # a version beyond 31 bits, or a name that is no UTF-8
-        return False
-
-
 def opset_for(op_type: str, domain: str, opset: int) -> int:
     """Return the opset in which the host runs a node of a model's `opset`.
 
@@ -155,49 +143,6 @@ def opset_for(op_type: str, domain: str, opset: int) -> int:
         newest = f"opset {newest_opset()} is the newest that ONNX Runtime knows"
         raise HostError(f"{op_type} of opset {since}: {newest}")
     return newest_opset()
-
-
-def captured(node: onnx.NodeProto) -> tuple[str, ...]:
-    """Return the names that a node's subgraphs take from outside, sorted."""
-    return tuple(sorted(set[str]().union(*map(_free, subgraphs(node)))))
-
-
-def unnamed(node: onnx.NodeProto) -> onnx.NodeProto:
-    """Return a node without its name, with operands named by their places: equal for equal work.
-
-    Nodes with subgraphs, and nodes that draw random numbers, are returned as they are.
-    """
-    if node.op_type in DRAWING or has_subgraph(node):
-        return node
-    places = {"": ""}
-    for place, name in enumerate(node.input):
-        places.setdefault(name, f"i{place}")
-    return onnx.NodeProto(
-        op_type=node.op_type,
-        domain=node.domain,
-        input=[places[name] for name in node.input],
-        output=[name and f"o{place}" for place, name in enumerate(node.output)],
-        attribute=node.attribute,
-    )
-
-
-def _free(graph: onnx.GraphProto) -> set[str]:
-    defined = {info.name for info in graph.input} | {tensor.name for tensor in graph.initializer}
-    free: set[str] = set()
-    for node in graph.node:
-        free |= {name for name in (*node.input, *captured(node)) if name} - defined
-        defined |= set(node.output)
-    return free | ({info.name for info in graph.output} - defined)
-
-
-def has_subgraph(node: onnx.NodeProto) -> bool:
-    """Return whether a node is an If, a Loop, a Scan or the like."""
-    return bool(subgraphs(node))
-
-
-def holds_subgraph(serialised: bytes) -> bool:
-    """Return whether a serialised NodeProto has a subgraph."""
-    return has_subgraph(onnx.NodeProto.FromString(serialised))
 
 
 def prepare(

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import onnx
 
 from nnpa_network.containment import inner_nodes, subgraphs, trip_counts
+from nnpa_network.nodes import captured, in_onnx
 from nnpa_network.program import ABSENT, ANY_RANK, AcceleratorStep, HostStep, used
 from nnpa_network.running import host
 from nnpa_network.running.host_models import Nodes, is_int8_matrix
@@ -184,7 +185,7 @@ def _is_alike(node: onnx.NodeProto, opset: int, other: int) -> bool:
     parts = (node, *inner_nodes(node))
     if opset == other:
         return True
-    if not all(host.in_onnx(each.op_type, end, "") for each in parts for end in (opset, other)):
+    if not all(in_onnx(each.op_type, end, "") for each in parts for end in (opset, other)):
         return False
     if node.op_type in _EXTENDED:
         schema = onnx.defs.get_schema(node.op_type, other, "")
@@ -203,7 +204,7 @@ def _renamed(node: onnx.NodeProto, step: HostStep) -> onnx.NodeProto:
     host.require_hosted(node)
     if [bool(name) for name in node.output] != [number != ABSENT for number in step.outputs]:
         raise host.HostError("outputs that are not the node's")
-    outside = (name for name in host.captured(node) if name not in node.input)
+    outside = (name for name in captured(node) if name not in node.input)
     names = {
         name: _name(number)
         for name, number in zip((*node.input, *outside), step.inputs, strict=True)

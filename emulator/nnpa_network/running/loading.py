@@ -8,6 +8,7 @@ import onnx
 from nnpa_emulator import Guest, Ztensor
 
 from nnpa_network.containment import MAX_TRIPS, trip_counts
+from nnpa_network.nodes import captured, has_subgraph
 from nnpa_network.program import (
     ABSENT,
     ANY_RANK,
@@ -156,7 +157,7 @@ class LoadedProgram:
 
     def _compile(self, step: HostStep) -> host.Kernel:
         node = onnx.NodeProto.FromString(step.onnx)
-        names = [*node.input, *(name for name in host.captured(node) if name not in node.input)]
+        names = [*node.input, *(name for name in captured(node) if name not in node.input)]
         trips = [names.index(name) for name in trip_counts(node) if name in names]
         self._require_few_trips(step, trips)
         dtypes, refused = self.dtypes(step.inputs), ""
@@ -180,7 +181,7 @@ class LoadedProgram:
 
         Branches that are not taken, and ranks that only a run tells, may contradict the shapes.
         """
-        if not host.has_subgraph(node):
+        if not has_subgraph(node):
             yield None
             return
         arrays = self.program.arrays

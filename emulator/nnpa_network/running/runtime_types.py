@@ -12,6 +12,7 @@ from typing import TypeAlias
 import numpy as np
 import onnx
 
+from nnpa_network.nodes import has_subgraph
 from nnpa_network.program import Array, DType
 from nnpa_network.running import host
 
@@ -67,7 +68,7 @@ def node_types(
     }
     if all(shape is not None and -1 not in shape for _, shape in types.values()):
         return types
-    if host.has_subgraph(node):  # zeros may not end it
+    if has_subgraph(node):  # zeros may not end it
         return types
     follows = node.domain == "ai.onnx.ml" or not host.infers_shapes(node.domain, node.op_type)
     try:

@@ -15,11 +15,11 @@ from nnpa_emulator.interruption import go_on
 from nnpa_emulator.ztensor import getsize_ztensor
 from nnpa_network.importing.lines import POINTS
 from nnpa_network.importing.plan import ForeignExecutor
+from nnpa_network.nodes import holds_subgraph
 from nnpa_network.program import AcceleratorStep, Array, HostStep, Program, Step, fits, reads
 from nnpa_network.running.arrays import check_feed
 from nnpa_network.running.declared_steps import only_declared
 from nnpa_network.running.executor import ProgramRunner
-from nnpa_network.running.host import holds_subgraph
 from nnpa_network.running.observed import NodeEvent, Observer
 from nnpa_network.running.results import Result, StepFailed
 

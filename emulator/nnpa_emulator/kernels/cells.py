@@ -8,7 +8,7 @@ run anew for each of its sticks.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from llvmlite import ir
@@ -30,6 +30,8 @@ from nnpa_emulator.kernels.registers import (
 )  # fmt: skip
 
 Run: TypeAlias = Callable[..., np.uint16]
+Vector: TypeAlias = Any
+"""A value with its type, which no checker finds in llvmlite's class."""
 
 _AVX512 = "avx512bw" in FEATURES
 _AVX2 = "avx2" in FEATURES and not _AVX512
@@ -63,19 +65,19 @@ class _Cells:
     def __init__(self, builder: Builder) -> None:
         self.builder = builder
 
-    def call(self, name: str, result: ir.Type, *operands: Value) -> Value:
+    def call(self, name: str, result: ir.Type, *operands: Vector) -> Value:
         """Call a function of LLVM."""
         kind = ir.FunctionType(result, [operand.type for operand in operands])
         module = self.builder.module
         function = module.globals.get(name) or ir.Function(module, kind, name)
         return self.builder.call(function, operands)
 
-    def extreme(self, name: str, left: Value, right: Value) -> Value:
+    def extreme(self, name: str, left: Vector, right: Value) -> Value:
         """Return the larger or smaller elements: `name` is umax, smax, umin or smin."""
         kind = left.type
         return self.call(f"llvm.{name}.v{kind.count}i{kind.element.width}", kind, left, right)
 
-    def reduced(self, name: str, vector: Value) -> Value:
+    def reduced(self, name: str, vector: Vector) -> Value:
         """Return the extreme of a vector's elements."""
         kind = vector.type
         name = f"llvm.vector.reduce.{name}.v{kind.count}i{kind.element.width}"
@@ -128,7 +130,7 @@ class _Cells:
         """Narrow signed words, as `joined` has them, to cells, which stop at 16 bits' limits."""
         if _AVX512:  # LLVM would take three instructions, not one
             return self.call("llvm.x86.avx512.packssdw.512", _HALVES, *words)
-        wide = self.builder.shuffle_vector(*words, _places(_ORDER))
+        wide: Vector = self.builder.shuffle_vector(*words, _places(_ORDER))
         for name, limit in (("smin", 0x7FFF), ("smax", -0x8000)):
             wide = self.extreme(name, wide, _all(wide.type, limit))
         return self.builder.trunc(wide, _HALVES)

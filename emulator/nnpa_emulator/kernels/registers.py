@@ -95,10 +95,10 @@ _CONTRACT = ("contract",)
 
 
 def loop(
-    builder: Builder, first: Value, end: Value, step: int, totals: Totals, turn: Turn
+    builder: Builder, first: Value, end: Value, step: int, totals: Sequence[Value], turn: Turn
 ) -> Totals:
     """Generate a loop up to `end`; return the index behind it, and the totals."""
-    before, values = builder.block, [first, *totals]
+    before, values = builder.block, list[Any]((first, *totals))
     head, body, behind = (builder.append_basic_block(name) for name in ("head", "body", "end"))
     builder.branch(head)
     builder.position_at_end(head)

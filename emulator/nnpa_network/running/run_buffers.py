@@ -20,6 +20,7 @@ from weakref import WeakValueDictionary
 
 from nnpa_emulator import FUNCTIONS, Guest, Ztensor
 from nnpa_emulator.checks import require_transformed_desc
+from nnpa_emulator.interruption import go_on
 from nnpa_emulator.machine import Memory, page_memory
 from nnpa_emulator.status import Refused
 from nnpa_emulator.ztensor import getsize_ztensor
@@ -169,6 +170,7 @@ class Arenas:
         buffers.loaded = loaded
         assert buffers.memory is not None
         for number in numbers:
+            go_on()
             template, offset = loaded.templates[number], self._offsets[number]
             desc = template.transformed_desc
             size = getsize_ztensor(desc)

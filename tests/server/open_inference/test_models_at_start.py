@@ -20,8 +20,9 @@ from nnpa_network.program import ModelRefused
 from nnpa_server import open_inference
 from nnpa_server.network.pools import PLACES
 from nnpa_server.open_inference import loading, sources
+from nnpa_server.sandbox.frames import Message
 from nnpa_server.sandbox.pool import Pool
-from nnpa_server.sandbox.process import WorkerProcess
+from nnpa_server.sandbox.process import JobLimits, WorkerProcess
 from onnx import TensorProto
 
 from tests.server.conftest import Running
@@ -248,16 +249,23 @@ def leased(monkeypatch: pytest.MonkeyPatch) -> list[WorkerProcess]:
 
 @pytest.mark.heavy
 def test_many_models_share_workers_while_they_are_loaded(
-    tmp_path: Path, leased: list[WorkerProcess]
+    tmp_path: Path, leased: list[WorkerProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A folder of many models takes one worker that compiles and one that runs; then each its own.
 
     One of these that ends in between is replaced, and no model misses it.
     """
+    run = WorkerProcess.run
+
+    def run_and_end(worker: WorkerProcess, job: Message, limits: JobLimits) -> Message:
+        answer = run(worker, job, limits)
+        if worker is leased[0] and len(leased) == 2:
+            worker.close()
+        return answer
+
+    monkeypatch.setattr(WorkerProcess, "run", run_and_end)
     names = _write_many(tmp_path, PLACES + 4, lambda number: _unique(4 + number))
     with offering(folder=tmp_path, sandbox="auto") as (_, caller):
-        wait_until(lambda: len(leased) == 2)
-        leased[0].close()
         wait_until(lambda: _is_ready(caller))
         assert caller.states() == dict.fromkeys(names, "READY")
         assert len(leased) == 3

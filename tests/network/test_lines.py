@@ -167,7 +167,7 @@ def test_limits_of_the_machine() -> None:
     assert line.program((("other", (20, 4)),)) is None
 
 
-@pytest.fixture(scope="module", params=[None, "off", "auto"])
+@pytest.fixture(scope="module", params=[None, pytest.param("off", marks=pytest.mark.heavy), "auto"])
 def run(request: pytest.FixtureRequest) -> Iterator[Callable[..., Callable[..., Result]]]:
     """What runs a model: in this process, or by a server's plan without and with workers."""
     pools: Pools | None = None
